@@ -2,11 +2,14 @@
 //!
 //! # Contract
 //!
-//! The `kind` of a file selects its check; [`KINDS`] lists the known kinds. Each error is a line `FILE:LINE:
+//! The `kind` of a file selects its check; [`KINDS`] lists the known kinds. A file of ABAC policies is checked too.
+//! With `--token` the check also authenticates a token from standard input by the authentication files. Each error is a line `FILE:LINE:
 //! FIELD: REASON` on standard error; a valid file is a line on standard output. The exit code is 0 if all
 //! files are valid, 1 if one is not, and 64 if the command line is wrong. The check builds authorizers as the
-//! server does, with the files they need. The check does not contact issuers and
-//! webhooks.
+//! server does, with the files they need. Without `--token` the check does not
+//! contact issuers and webhooks.
+
+mod token;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -20,7 +23,7 @@ use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use clap::Parser;
 
 use crate::authz::webhook::Webhooks;
-use crate::authz::{self, Union};
+use crate::authz::{self, Union, abac};
 use crate::command_line::{USAGE, print_parse_result};
 use crate::config::{authentication, authorization, file};
 use crate::config_error::ConfigError;
@@ -32,7 +35,7 @@ use crate::webhook::WebhookContext;
 #[derive(Debug, Parser)]
 #[command(name = "authd check", about = "Checks configuration files without a server.")]
 struct Flags {
-    /// Files of kind AuthenticationConfiguration or AuthorizationConfiguration.
+    /// Files of kind AuthenticationConfiguration or AuthorizationConfiguration, or of ABAC policies.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Names preset: `svc` or `kubernetes`.
@@ -47,6 +50,10 @@ struct Flags {
     /// Policies of mode ABAC, for files of kind AuthorizationConfiguration that have it.
     #[arg(long, value_name = "FILE")]
     authorization_policy_file: Option<PathBuf>,
+    /// Reads a token from standard input and tells which user it is under the authentication files. Fetches the
+    /// keys of the issuers.
+    #[arg(long)]
+    token: bool,
 }
 
 /// Settings of the server that will read the files, from the command line.
@@ -110,6 +117,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         names,
     };
     let context = CheckContext { authentication, policy_file: flags.authorization_policy_file };
+    let token = if flags.token { Some(token::read(&mut std::io::stdin().lock())) } else { None };
+    let token = match token.transpose() {
+        Ok(token) => token,
+        Err(problem) => {
+            eprintln!("authd check: {problem}");
+            return ExitCode::FAILURE;
+        }
+    };
     let mut is_valid = true;
     for path in &flags.files {
         let result = file::read(path)
@@ -117,7 +132,16 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             .and_then(|content| check_file(&content, &context).map_err(|errors| file_errors(path, errors)));
         let file = path.display();
         match result {
-            Ok(summary) => drop(writeln!(std::io::stdout(), "{file}: good: {summary}")),
+            Ok(summary) => {
+                drop(writeln!(std::io::stdout(), "{file}: good: {summary}"));
+                if let Some(token) = &token
+                    && let Some(result) = token::explain(path, token, &context.authentication)
+                {
+                    is_valid &= result.is_ok();
+                    let text = result.unwrap_or_else(|text| text);
+                    drop(writeln!(std::io::stdout(), "{file}: token: {text}"));
+                }
+            }
             Err(errors) => {
                 is_valid = false;
                 for error in errors {
@@ -141,10 +165,42 @@ fn file_errors(path: &Path, errors: Vec<DocumentError>) -> Vec<String> {
 
 /// Checks one file and returns a summary of its contents.
 fn check_file(content: &[u8], context: &CheckContext) -> Result<String, Vec<DocumentError>> {
+    let names = &context.authentication.names;
+    if let Ok(text) = std::str::from_utf8(content)
+        && let Some(api_version) = abac::policy_api_version(text)
+    {
+        let with_hint = |errors| with_names_hint(errors, names, "abac.authorization", &api_version);
+        return abac::check(text, names).map(|count| format!("{count} ABAC policies")).map_err(|errors| {
+            let error = |(line, text)| DocumentError { line: Some(line), text };
+            with_hint(errors.into_iter().map(error).collect())
+        });
+    }
     let document = Document::read(content).map_err(|error| vec![error])?;
+    let api_version = document.api_version().to_owned();
+    check_document(&document, context)
+        .map_err(|errors| with_names_hint(errors, names, "apiserver.config", &api_version))
+}
+
+/// Adds a hint if the `apiVersion` is that of the other preset.
+fn with_names_hint(
+    mut errors: Vec<DocumentError>,
+    names: &Names,
+    stem: &str,
+    api_version: &str,
+) -> Vec<DocumentError> {
+    let group = api_version.split('/').next().unwrap_or_default();
+    if let Some(flags) = names.flags_of_other_preset(stem, group) {
+        let text = format!("the file has the names of another server: use `authd check {flags}`");
+        errors.push(DocumentError { line: None, text });
+    }
+    errors
+}
+
+/// Checks a document by its kind.
+fn check_document(document: &Document, context: &CheckContext) -> Result<String, Vec<DocumentError>> {
     let kind = document.kind();
     match KINDS.iter().find(|(known, _)| *known == kind) {
-        Some((_, check)) => check(&document, context).map(|summary| format!("{kind}: {summary}")),
+        Some((_, check)) => check(document, context).map(|summary| format!("{kind}: {summary}")),
         None => {
             let known: Vec<&str> = KINDS.iter().map(|(kind, _)| *kind).collect();
             let text = format!("kind: Unsupported value: \"{kind}\": supported values: {}", known.join(", "));
@@ -184,5 +240,54 @@ mod tests {
             [format!("line 2: kind: Unsupported value: \"ConfigMap\": {known}")]
         );
         assert_eq!(check("").unwrap_err(), [format!("kind: Unsupported value: \"\": {known}")]);
+    }
+
+    fn context(preset: Preset) -> CheckContext {
+        let names = Arc::new(Names::new(preset, DEFAULT_API_DOMAIN).unwrap());
+        let authentication =
+            authentication::Context { names, disallowed_issuers: Vec::new(), anonymous_conditions: true };
+        CheckContext { authentication, policy_file: None }
+    }
+
+    #[test]
+    fn abac_policies_are_checked_alone() {
+        let check = |text: &str| {
+            check_file(text.as_bytes(), &context(Preset::Kubernetes))
+                .map_err(|errors| file_errors(Path::new("f"), errors))
+        };
+        let policy = |spec: &str| {
+            format!(
+                "{{\"apiVersion\":\"abac.authorization.kubernetes.io/v1beta1\",\"kind\":\"Policy\",\"spec\":{spec}}}\n"
+            )
+        };
+        let good = policy(r#"{"user":"alice","namespace":"*","resource":"*","apiGroup":"*"}"#);
+        assert_eq!(check(&format!("# comment\n\n{good}{good}")), Ok("2 ABAC policies".to_owned()));
+        let errors = check(&format!("{good}{}", policy(r#"{"usr":"alice"}"#))).unwrap_err();
+        assert!(errors.len() == 1 && errors[0].starts_with("f:2: unknown field `usr`"), "{errors:?}");
+    }
+
+    #[test]
+    fn file_of_other_preset_hints_at_the_names_flag() {
+        for (preset, text, hint) in [
+            (
+                Preset::Svc,
+                "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\n",
+                "--names kubernetes",
+            ),
+            (
+                Preset::Kubernetes,
+                "apiVersion: apiserver.config.example.test/v1\nkind: AuthorizationConfiguration\n",
+                "--names svc --api-domain example.test",
+            ),
+            (
+                Preset::Kubernetes,
+                r#"{"apiVersion":"abac.authorization.svc.internal/v1beta1","kind":"Policy","spec":{"user":"a"}}"#,
+                "--names svc",
+            ),
+        ] {
+            let errors = check_file(text.as_bytes(), &context(preset)).unwrap_err();
+            let last = errors.last().unwrap().to_string();
+            assert!(last.contains(&format!("`authd check {hint}`")), "{text}: {last}");
+        }
     }
 }

@@ -10,7 +10,8 @@
 //! `grpc` (the wire) calls `review` (the review resources), `authn` (one file per authenticator) and `authz`
 //! (one file per authorizer). Those use `rules` (roles and bindings), `tokens` (signed tokens) and `mirror`
 //! (the policy mirror fed by apid). `controllers` produce the writes of authd. `config` is the command line
-//! and its files, which `check` also reads without a server. `active_config` contains the active
+//! and its files, which `check` also reads without a server. `inspect` contains the commands that explain the
+//! access control of a running server. `active_config` contains the active
 //! configuration, and `reload` replaces it when a file changes. `metrics` defines all metrics.
 //!
 //! # Invariants
@@ -28,6 +29,7 @@ pub mod config;
 pub mod config_error;
 pub mod controllers;
 pub mod grpc;
+mod inspect;
 pub mod metrics;
 pub mod mirror;
 mod monitoring;
@@ -66,6 +68,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     if arguments.get(1).is_some_and(|argument| argument == "check") {
         return check::run(arguments.into_iter().skip(2));
+    }
+    if arguments.get(1).is_some_and(inspect::is_command) {
+        return inspect::run(arguments);
     }
     if arguments.get(1).is_some_and(|argument| argument == "version") {
         let _ = write!(std::io::stdout(), "authd {}", serving::build::INFO.text());

@@ -44,13 +44,15 @@ const GROUPS: &[&[Kind]] = &[
     crate::internal_apiserver::KINDS,
     crate::resource::KINDS,
     crate::storagemigration::KINDS,
-    crate::explain::KINDS,
 ];
 
 /// All built-in kinds, also those that are off by default, in discovery order.
 pub(crate) fn built_in_kinds() -> impl Iterator<Item = &'static Kind> {
     GROUPS.iter().flat_map(|kinds| kinds.iter())
 }
+
+/// Kinds that are served and not listed: discovery and OpenAPI documents have no alpha versions.
+const UNLISTED_KINDS: &[Kind] = crate::explain::KINDS;
 
 /// Body kinds of subresources that are not resources.
 const VIRTUAL_SUBRESOURCES: &[Kind] =
@@ -431,6 +433,7 @@ fn same_spec(a: &Object, b: &Object) -> bool {
 
 /// All served resources.
 pub struct Registry {
+    /// The unlisted, the other built-in, and the custom resources.
     resources: Vec<Arc<Resource>>,
     /// Indexes of the resources by plural name; every request uses this lookup.
     by_name: HashMap<String, Vec<usize>>,
@@ -474,7 +477,8 @@ impl Registry {
                 _ => Arc::new(new),
             }
         };
-        let served: Vec<_> = kinds().filter(|kind| versions.contains(kind)).map(resource).collect();
+        let listed = kinds().filter(|kind| versions.contains(kind));
+        let served: Vec<_> = UNLISTED_KINDS.iter().chain(listed).map(resource).collect();
         let is_needed = |kind: &KindRef, key_prefix: &str| {
             let has_served_version = served.iter().any(|resource| resource.key_prefix == key_prefix);
             has_served_version || matches!(kind, KindRef::BuiltIn(kind) if kind.is_on_by_default())
@@ -561,9 +565,9 @@ impl Registry {
         named.chain(&self.unserved).filter(move |version| version.key_prefix == key_prefix)
     }
 
-    /// All resources in discovery order: by group, alphabetically within a group.
+    /// All listed resources in discovery order: by group, alphabetically within a group.
     pub fn resources(&self) -> &[Arc<Resource>] {
-        &self.resources
+        self.resources.get(UNLISTED_KINDS.len()..).unwrap_or_default()
     }
 
     /// The custom resources, with the versions that are stored and not served.
@@ -721,6 +725,15 @@ mod tests {
             assert!(!namespaces.kind.verbs().contains(&Verb::DeleteCollection));
             assert_eq!(namespaces.list_kind(), "NamespaceList");
         }
+    }
+
+    #[test]
+    fn explanations_are_served_and_not_listed() {
+        let registry = Registry::new(&Names::new(Preset::Kubernetes, "").unwrap());
+        let (group, resource) = ("explain.k8s.io", "accessexplanations");
+        assert!(registry.find(group, "v1alpha1", resource).is_some());
+        assert!(registry.resources().iter().all(|resource| resource.group_resource.group != group));
+        assert!(registry.custom().is_empty());
     }
 
     #[test]

@@ -56,10 +56,31 @@ pub(super) fn build(
 fn read(file: &Path, names: &Names) -> Result<Vec<Policy>, ConfigError> {
     let error = |problem: String| ConfigError::flag_file("--authorization-policy-file", file, problem);
     let text = std::fs::read_to_string(file).map_err(|e| error(e.to_string()))?;
-    parse(&text, names).map_err(|errors| error(errors.join("; ")))
+    let with_line = |(line, text): &(usize, String)| format!("line {line}: {text}");
+    parse(&text, names).map_err(|errors| error(errors.iter().map(with_line).collect::<Vec<_>>().join("; ")))
 }
 
-fn parse(text: &str, names: &Names) -> Result<Vec<Policy>, Vec<String>> {
+/// Checks the policies of a file and returns their number.
+///
+/// # Errors
+///
+/// All invalid lines, each with its number.
+pub fn check(text: &str, names: &Names) -> Result<usize, Vec<(usize, String)>> {
+    parse(text, names).map(|policies| policies.len())
+}
+
+/// The `apiVersion` of the first line of a policy file; None if the file is no policy file.
+pub fn policy_api_version(text: &str) -> Option<String> {
+    let mut lines = text.lines().map(str::trim);
+    let first = lines.find(|line| !line.is_empty() && !line.starts_with('#'))?;
+    let policy: serde_json::Value = serde_json::from_str(first).ok()?;
+    let field = |name: &str| policy.get(name).and_then(serde_json::Value::as_str);
+    let api_version = field("apiVersion")?;
+    let is_policy = field("kind") == Some("Policy") && api_version.starts_with("abac.authorization.");
+    is_policy.then(|| api_version.to_owned())
+}
+
+fn parse(text: &str, names: &Names) -> Result<Vec<Policy>, Vec<(usize, String)>> {
     // Kubernetes names this group by its label domain.
     let api_versions = [
         names.label_sub_key("abac.authorization", "v1beta1"),
@@ -73,7 +94,7 @@ fn parse(text: &str, names: &Names) -> Result<Vec<Policy>, Vec<String>> {
         }
         match policy(line, &api_versions) {
             Ok(policy) => policies.push(policy),
-            Err(error) => errors.push(format!("line {}: {error}", i + 1)),
+            Err(error) => errors.push((i + 1, error)),
         }
     }
     if errors.is_empty() { Ok(policies) } else { Err(errors) }
@@ -279,8 +300,7 @@ mod tests {
         ] {
             let mode = Abac { policies: parse(&file(&[spec]), &names()).unwrap() };
             let (user, attributes) = (user(user_name), request(request_text));
-            let authz_request =
-                AuthzRequest { user: &user, attributes: &attributes, at_least: u64::MAX, explain: false };
+            let authz_request = AuthzRequest { user: &user, attributes: &attributes, at_least: u64::MAX };
             let answer = mode.authorize(authz_request).await.unwrap();
             assert_eq!(answer.decision.allowed(), allowed, "{spec}: {user_name} {request_text}");
             assert_eq!(answer.decision.reason, if allowed { "" } else { "No policy matched." });
@@ -297,8 +317,7 @@ mod tests {
         let text = format!("# team policies\n\n{text}\n  \n");
         let mode = Abac { policies: parse(&text, &names()).unwrap() };
         let (user, attributes) = (user("alice"), request("create pods a"));
-        let authz_request =
-            AuthzRequest { user: &user, attributes: &attributes, at_least: 0, explain: false };
+        let authz_request = AuthzRequest { user: &user, attributes: &attributes, at_least: 0 };
         assert!(mode.authorize(authz_request).await.unwrap().decision.allowed());
         let rules = mode.rules(&user, "a", 0).unwrap();
         assert_eq!((rules.rules.len(), rules.incomplete), (4, false));
@@ -340,9 +359,9 @@ mod tests {
             &file(&[r#"{"user":5}"#]),
         ];
         let errors = parse(&text.map(|line| line.to_owned()).join("\n"), &names()).unwrap_err();
-        let lines: Vec<&str> = errors.iter().filter_map(|error| error.split(':').next()).collect();
-        assert_eq!(lines, ["line 2", "line 3", "line 4", "line 6", "line 7"], "{errors:#?}");
-        assert!(errors[1].contains("not `Policy` of `abac.authorization.example.test/v1beta1`"));
+        let lines: Vec<usize> = errors.iter().map(|(line, _)| *line).collect();
+        assert_eq!(lines, [2, 3, 4, 6, 7], "{errors:#?}");
+        assert!(errors[1].1.contains("not `Policy` of `abac.authorization.example.test/v1beta1`"));
         let missing = read(Path::new("/nonexistent/policy"), &names()).unwrap_err().to_string();
         assert!(missing.starts_with("--authorization-policy-file: /nonexistent/policy: "), "{missing}");
     }

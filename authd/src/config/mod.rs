@@ -71,7 +71,7 @@ pub struct Flags {
 
 fn after_help() -> String {
     format!(
-        "Authorization modes: {}.\n\nauthd check FILE... checks configuration files without a server.",
+        "Authorization modes: {}.\n\nauthd check FILE... checks configuration files without a server.\nauthd why, why-token, who-can and matrix explain the access control of a running server; each has --help.",
         authz::help()
     )
 }

@@ -289,6 +289,22 @@ impl Names {
         format!("{}.{segment}.{}.{name}", domain.join("."), package.replace('/', "."))
     }
 
+    /// Returns the flags of the preset whose name of an API group is `group`, if that is not this preset.
+    ///
+    /// `stem` is the stem of the group. For hints about files of a server with other names.
+    pub fn flags_of_other_preset(&self, stem: &str, group: &str) -> Option<String> {
+        let domain = group.strip_prefix(stem)?.strip_prefix('.')?;
+        if domain == self.group_domain || domain == self.label_domain {
+            None
+        } else if [KUBERNETES_GROUP_DOMAIN, KUBERNETES_LABEL_DOMAIN].contains(&domain) {
+            Some("--names kubernetes".to_owned())
+        } else if domain == DEFAULT_API_DOMAIN {
+            Some("--names svc".to_owned())
+        } else {
+            Some(format!("--names svc --api-domain {domain}"))
+        }
+    }
+
     /// Returns the title of OpenAPI documents.
     pub fn api_title(&self) -> &'static str {
         match self.preset {
@@ -422,6 +438,23 @@ fn check_domain(domain: &str) -> Result<(), NamesError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn group_of_other_preset_hints_at_its_flags() {
+        let kubernetes = Names::new(Preset::Kubernetes, "").unwrap();
+        let svc = Names::new(Preset::Svc, "svc.internal").unwrap();
+        let stem = "apiserver.config";
+        for (names, group, flags) in [
+            (&kubernetes, "apiserver.config.svc.internal", Some("--names svc")),
+            (&kubernetes, "apiserver.config.example.test", Some("--names svc --api-domain example.test")),
+            (&kubernetes, "apiserver.config.k8s.io", None),
+            (&svc, "apiserver.config.k8s.io", Some("--names kubernetes")),
+            (&svc, "apiserver.config.svc.internal", None),
+            (&svc, "other.k8s.io", None),
+        ] {
+            assert_eq!(names.flags_of_other_preset(stem, group).as_deref(), flags, "{group}");
+        }
+    }
 
     #[test]
     fn api_group_and_stem_are_inverse_in_both_presets() {

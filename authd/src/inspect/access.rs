@@ -1,0 +1,165 @@
+//! `authd why`: explains the decision on a request, by an AccessExplanation of the server.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::connection::Connection;
+use super::resource::ResourceArgument;
+use super::{InspectError, Output};
+
+/// The user name for the caller of the command.
+const CALLER: &str = "me";
+
+/// The flags of `authd why`.
+#[derive(Debug, Args)]
+pub(super) struct AccessFlags {
+    /// User name, or `me` for the user of the kubeconfig.
+    user: String,
+    /// Verb: get, list, watch, create, update, patch, delete or another.
+    verb: String,
+    /// Resource `NAME[.GROUP][/SUBRESOURCE]`, or a path that begins with `/`.
+    resource: String,
+    /// Name of the object.
+    name: Option<String>,
+    /// Namespace; default: that of the context.
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// Asks for all namespaces.
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// Group of the user, in addition to those that every user of this kind has. Can be repeated.
+    #[arg(long = "as-group", value_name = "GROUP")]
+    groups: Vec<String>,
+    /// Output: `text`, or `json` for the AccessExplanation.
+    #[arg(short, long, default_value = "text", value_parser = ["text", "json"])]
+    output: String,
+}
+
+pub(super) async fn run(connection: &Connection, flags: AccessFlags) -> Result<Output, InspectError> {
+    let resource = ResourceArgument::resolve(connection, &flags.resource).await?;
+    let namespace = match (&flags.namespace, flags.all_namespaces) {
+        (_, true) => String::new(),
+        (Some(namespace), false) => namespace.clone(),
+        (None, false) => connection.namespace.clone(),
+    };
+    let attributes = resource.attributes(&flags.verb, &namespace, flags.name.as_deref().unwrap_or_default());
+    let mut spec = json!({});
+    if attributes.resource_request {
+        spec["resourceAttributes"] = json!({
+            "verb": attributes.verb, "group": attributes.group, "resource": attributes.resource,
+            "subresource": attributes.subresource, "namespace": attributes.namespace, "name": attributes.name,
+        });
+    } else {
+        spec["nonResourceAttributes"] = json!({"verb": attributes.verb, "path": attributes.path});
+    }
+    if flags.user != CALLER {
+        spec["user"] = flags.user.as_str().into();
+        spec["groups"] = json!(all_groups(&flags.user, &flags.groups));
+    }
+    let group = connection.group("explain").await?;
+    let object =
+        json!({"apiVersion": format!("{group}/v1alpha1"), "kind": "AccessExplanation", "spec": spec});
+    let explained = connection.create(&format!("/apis/{group}/v1alpha1/accessexplanations"), &object).await?;
+    let status = explained.get("status").cloned().unwrap_or_default();
+    let is_denial = status.get("allowed").and_then(Value::as_bool) != Some(true);
+    let text = match flags.output.as_str() {
+        "json" => format!("{explained:#}\n"),
+        _ => describe(&status),
+    };
+    Ok(Output { text, is_denial })
+}
+
+/// The groups of the command line, and those that the authenticators add.
+fn all_groups(user: &str, groups: &[String]) -> Vec<String> {
+    let mut all = groups.to_vec();
+    if let Some((namespace, _)) =
+        user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'))
+    {
+        all.push("system:serviceaccounts".to_owned());
+        all.push(format!("system:serviceaccounts:{namespace}"));
+    }
+    let identified =
+        if user == "system:anonymous" { "system:unauthenticated" } else { "system:authenticated" };
+    all.push(identified.to_owned());
+    all
+}
+
+fn text<'v>(value: &'v Value, field: &str) -> &'v str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn describe(status: &Value) -> String {
+    let is_allowed = status.get("allowed").and_then(Value::as_bool) == Some(true);
+    let mut out = String::from(if is_allowed { "allowed\n" } else { "denied\n" });
+    let list =
+        |value: &Value, field: &str| value.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
+    for opinion in list(status, "authorizers") {
+        let latency = opinion.get("latencyMicroseconds").and_then(Value::as_u64).unwrap_or_default();
+        // Writing to a String does not fail.
+        let _ = writeln!(out, "  {}: {} ({latency} µs)", text(&opinion, "name"), text(&opinion, "verdict"));
+        for (label, field) in [("by", "grant"), ("reason", "reason"), ("error", "evaluationError")] {
+            if !text(&opinion, field).is_empty() {
+                let _ = writeln!(out, "    {label}: {}", text(&opinion, field).replace('\n', "; "));
+            }
+        }
+        if let Some(rule) = opinion.get("rule") {
+            let _ = writeln!(out, "    rule: {rule}");
+        }
+        for miss in list(&opinion, "nearestMisses") {
+            let _ = writeln!(out, "    nearest: {}", miss.as_str().unwrap_or_default());
+        }
+        if let Some(more) = opinion.get("moreNearestMisses").and_then(Value::as_u64) {
+            let _ = writeln!(out, "    and {more} more");
+        }
+    }
+    if !text(status, "manifest").is_empty() {
+        let _ = write!(
+            out,
+            "# the smallest role and binding that allow the request:\n{}",
+            text(status, "manifest")
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_has_the_groups_that_authenticators_add() {
+        for (user, groups, expected) in [
+            ("alice", &["team"][..], &["team", "system:authenticated"][..]),
+            ("system:anonymous", &[], &["system:unauthenticated"]),
+            (
+                "system:serviceaccount:a:robot",
+                &[],
+                &["system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"],
+            ),
+        ] {
+            let groups: Vec<String> = groups.iter().map(|&group| group.to_owned()).collect();
+            assert_eq!(all_groups(user, &groups), expected);
+        }
+    }
+
+    #[test]
+    fn explanation_is_described_with_evidence_and_manifest() {
+        let status = json!({"allowed": false, "manifest": "kind: Role\n", "authorizers": [
+            {"name": "Node", "verdict": "NoOpinion", "latencyMicroseconds": 2},
+            {"name": "RBAC", "verdict": "NoOpinion", "latencyMicroseconds": 5, "nearestMisses": ["near"], "moreNearestMisses": 4},
+        ]});
+        assert_eq!(
+            describe(&status),
+            "denied\n  Node: NoOpinion (2 µs)\n  RBAC: NoOpinion (5 µs)\n    nearest: near\n    and 4 more\n\
+             # the smallest role and binding that allow the request:\nkind: Role\n"
+        );
+        let allowed = json!({"allowed": true, "authorizers": [
+            {"name": "RBAC", "verdict": "Allow", "latencyMicroseconds": 5, "grant": "a binding", "rule": {"verbs": ["get"]}}]});
+        assert_eq!(
+            describe(&allowed),
+            "allowed\n  RBAC: Allow (5 µs)\n    by: a binding\n    rule: {\"verbs\":[\"get\"]}\n"
+        );
+    }
+}

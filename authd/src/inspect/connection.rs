@@ -1,0 +1,113 @@
+//! The connection to the API of a server, by a kubeconfig.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::SystemClock;
+use apimachinery::names::{Names, Preset};
+use bytes::Bytes;
+use http::Method;
+use serde_json::Value;
+use serving::client::{Limits, Remote};
+use serving::client_config::ClientConfig;
+
+use super::{InspectError, ServerFlags};
+
+/// The limits of one call. A list of all bindings of a large server is the largest response.
+const LIMITS: Limits = Limits { within: Duration::from_secs(60), bytes: 256 * 1024 * 1024 };
+/// The size of a page of a list.
+const PAGE: usize = 500;
+
+/// A server and the credentials for it.
+pub(super) struct Connection {
+    remote: Remote,
+    /// The namespace of the context; `default` without one.
+    pub(super) namespace: String,
+}
+
+impl Connection {
+    /// Reads the kubeconfig; does not connect yet.
+    pub(super) fn open(flags: &ServerFlags) -> Result<Self, InspectError> {
+        let path = kubeconfig(flags)?;
+        let config = ClientConfig::load(&path).map_err(|error| InspectError::new(error.to_string()))?;
+        // The names decide only the environment of credential plugins, which Kubernetes defines.
+        let names =
+            Names::new(Preset::Kubernetes, "").map_err(|error| InspectError::new(error.to_string()))?;
+        let target = config
+            .target(flags.context.as_deref(), &names)
+            .map_err(|error| InspectError::new(error.to_string()))?;
+        let context = flags.context.as_deref().unwrap_or(&config.current_context);
+        let namespace = config.contexts.get(context).map(|context| context.namespace.clone());
+        let agent = concat!("authd/", env!("CARGO_PKG_VERSION"));
+        let remote = Remote::new(target, agent, &names, Arc::new(SystemClock::new()))
+            .map_err(|mistakes| InspectError::new(mistakes.join("; ")))?;
+        let namespace = namespace.filter(|namespace| !namespace.is_empty());
+        Ok(Connection { remote, namespace: namespace.unwrap_or_else(|| "default".to_owned()) })
+    }
+
+    /// Reads a document.
+    pub(super) async fn get(&self, path: &str) -> Result<Value, InspectError> {
+        self.send(Method::GET, path, Bytes::new()).await
+    }
+
+    /// Creates an object that the server evaluates and does not store.
+    pub(super) async fn create(&self, path: &str, object: &Value) -> Result<Value, InspectError> {
+        self.send(Method::POST, path, object.to_string().into()).await
+    }
+
+    /// Reads all items of a collection, page by page.
+    pub(super) async fn list(&self, path: &str) -> Result<Vec<Value>, InspectError> {
+        let mut items = Vec::new();
+        let mut token = String::new();
+        loop {
+            let page = self.get(&format!("{path}?limit={PAGE}{token}")).await?;
+            items.extend(page.get("items").and_then(Value::as_array).into_iter().flatten().cloned());
+            match page.pointer("/metadata/continue").and_then(Value::as_str) {
+                None | Some("") => return Ok(items),
+                Some(next) => token = format!("&continue={next}"),
+            }
+        }
+    }
+
+    /// Returns the full name of an API group of the server by its stem, such as `explain`.
+    ///
+    /// The listed RBAC group has the same domain. Discovery does not list explanations.
+    pub(super) async fn group(&self, stem: &str) -> Result<String, InspectError> {
+        let groups = self.get("/apis").await?;
+        let mut names = groups.get("groups").and_then(Value::as_array).into_iter().flatten();
+        let domain = names.find_map(|group| group.get("name")?.as_str()?.strip_prefix("rbac.authorization."));
+        let missing = || InspectError::new(format!("{} serves no roles", self.remote.url()));
+        domain.map(|domain| format!("{stem}.{domain}")).ok_or_else(missing)
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Value, InspectError> {
+        let url = self.remote.url();
+        let failed = |text: String| InspectError::new(format!("{url}{}: {text}", without_query(path)));
+        let response =
+            self.remote.send(method, path, body, LIMITS).await.map_err(|error| failed(error.to_string()))?;
+        let document = response.json().map_err(|error| failed(error.to_string()));
+        if response.status.is_success() {
+            return document;
+        }
+        let message = document.ok().and_then(|status| status.get("message")?.as_str().map(str::to_owned));
+        Err(failed(message.unwrap_or_else(|| format!("the server responded {}", response.status))))
+    }
+}
+
+/// The kubeconfig of the flag, of the environment, or of the home directory.
+fn kubeconfig(flags: &ServerFlags) -> Result<PathBuf, InspectError> {
+    if let Some(path) = &flags.kubeconfig {
+        return Ok(path.clone());
+    }
+    let variable = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
+    if let Some(path) = variable.and_then(|paths| std::env::split_paths(&paths).next()) {
+        return Ok(path);
+    }
+    let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".kube/config"));
+    home.ok_or_else(|| InspectError::new("no kubeconfig: use --kubeconfig or the variable KUBECONFIG"))
+}
+
+fn without_query(path: &str) -> &str {
+    path.split('?').next().unwrap_or(path)
+}

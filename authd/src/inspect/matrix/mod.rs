@@ -1,0 +1,243 @@
+//! `authd matrix`: subjects, verbs and resources that RBAC allows.
+//!
+//! # Contract
+//!
+//! A row is a subject of a binding. A user has the group of all authenticated users, and a service account its
+//! groups; other memberships are unknown. A cell tells for which objects RBAC allows the verb on the resource.
+
+mod html;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use apimachinery::attributes::Attributes;
+use apimachinery::user::{AUTHENTICATED, UserInfo};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::connection::Connection;
+use super::resource::ResourceArgument;
+use super::subjects::subject_name;
+use super::{InspectError, Output, policy};
+use crate::rules::{Policy, Subject, SubjectKind};
+
+/// The verbs of resources, in the order of the columns.
+const VERBS: &str = "get,list,watch,create,update,patch,delete";
+
+/// The flags of `authd matrix`.
+#[derive(Debug, Args)]
+pub(super) struct MatrixFlags {
+    /// Namespace; default: permissions in all namespaces.
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// Verbs, separated by commas.
+    #[arg(long, default_value = VERBS, value_delimiter = ',')]
+    verbs: Vec<String>,
+    /// Resources `NAME[.GROUP][/SUBRESOURCE]`, separated by commas; default: all that rules name.
+    #[arg(long, value_delimiter = ',')]
+    resources: Vec<String>,
+    /// Also lists subjects whose names begin with `system:`.
+    #[arg(long)]
+    system: bool,
+    /// Output: `text`, `csv`, `json`, or `html` for a page with a heat map.
+    #[arg(short, long, default_value = "text", value_parser = ["text", "csv", "json", "html"])]
+    output: String,
+}
+
+/// The objects for which a subject is allowed a verb.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    None,
+    /// Only objects that a rule names.
+    Named,
+    All,
+}
+
+impl Access {
+    /// The word of the access in CSV, JSON and HTML.
+    fn word(self) -> &'static str {
+        match self {
+            Access::None => "none",
+            Access::Named => "named",
+            Access::All => "all",
+        }
+    }
+
+    /// The character of the access in text.
+    fn mark(self) -> char {
+        match self {
+            Access::None => '-',
+            Access::Named => 'n',
+            Access::All => 'x',
+        }
+    }
+}
+
+/// One subject and one resource, with the access by each verb.
+struct Row {
+    subject: Subject,
+    resource: String,
+    cells: Vec<Access>,
+}
+
+/// The matrix.
+struct Matrix {
+    /// Namespace; empty for all namespaces.
+    namespace: String,
+    verbs: Vec<String>,
+    rows: Vec<Row>,
+}
+
+pub(super) async fn run(connection: &Connection, flags: MatrixFlags) -> Result<Output, InspectError> {
+    let policy = policy::read(connection).await?;
+    let mut resources = Vec::new();
+    for text in &flags.resources {
+        resources.push(ResourceArgument::resolve(connection, text).await?);
+    }
+    if resources.is_empty() {
+        resources = named_resources(&policy);
+    }
+    let matrix =
+        Matrix::of(&policy, &flags.namespace.unwrap_or_default(), flags.verbs, &resources, flags.system);
+    Ok(Output::of(match flags.output.as_str() {
+        "csv" => matrix.to_csv(),
+        "json" => format!("{:#}\n", matrix.to_json()),
+        "html" => html::page(&matrix),
+        _ => matrix.to_text(),
+    }))
+}
+
+/// The resources that rules name, without wildcards.
+fn named_resources(policy: &Policy) -> Vec<ResourceArgument> {
+    let mut named = BTreeSet::new();
+    for rule in policy.rules() {
+        for group in rule.api_groups.iter().filter(|group| &***group != "*") {
+            for resource in rule.resources.iter().filter(|resource| !resource.contains('*')) {
+                named.insert((group.to_string(), resource.to_string()));
+            }
+        }
+    }
+    let argument = |(group, resource): (String, String)| ResourceArgument {
+        group,
+        ..ResourceArgument::parse(&resource)
+    };
+    named.into_iter().map(argument).collect()
+}
+
+impl Matrix {
+    fn of(
+        policy: &Policy,
+        namespace: &str,
+        verbs: Vec<String>,
+        resources: &[ResourceArgument],
+        has_system: bool,
+    ) -> Self {
+        let mut rows = Vec::new();
+        let subjects = policy.subjects();
+        for subject in
+            subjects.into_iter().filter(|subject| has_system || !subject.name.starts_with("system:"))
+        {
+            let user = user_of(&subject);
+            for resource in resources {
+                let access = |verb: &String| access(policy, &user, &resource.attributes(verb, namespace, ""));
+                let cells: Vec<Access> = verbs.iter().map(access).collect();
+                if cells.iter().any(|cell| *cell != Access::None) {
+                    rows.push(Row { subject: subject.clone(), resource: resource.to_string(), cells });
+                }
+            }
+        }
+        Matrix { namespace: namespace.to_owned(), verbs, rows }
+    }
+
+    fn to_text(&self) -> String {
+        let name = |row: &Row| format!("{} {}", row.subject.kind.as_str(), subject_name(&row.subject));
+        let width =
+            |texts: &mut dyn Iterator<Item = usize>, title: &str| texts.max().unwrap_or(0).max(title.len());
+        let subject_width = width(&mut self.rows.iter().map(|row| name(row).chars().count()), "SUBJECT");
+        let resource_width = width(&mut self.rows.iter().map(|row| row.resource.chars().count()), "RESOURCE");
+        let mut out = format!("{:subject_width$}  {:resource_width$}", "SUBJECT", "RESOURCE");
+        for verb in &self.verbs {
+            // Writing to a String does not fail.
+            let _ = write!(out, "  {}", verb.to_uppercase());
+        }
+        out.push('\n');
+        for row in &self.rows {
+            let _ = write!(out, "{:subject_width$}  {:resource_width$}", name(row), row.resource);
+            for (cell, verb) in row.cells.iter().zip(&self.verbs) {
+                let _ = write!(out, "  {:width$}", cell.mark(), width = verb.chars().count());
+            }
+            out.truncate(out.trim_end().len());
+            out.push('\n');
+        }
+        out.push_str("# x: all objects, n: only named objects, -: none. RBAC only\n");
+        out
+    }
+
+    fn to_csv(&self) -> String {
+        let mut out = String::from("kind,subject,resource");
+        for verb in &self.verbs {
+            out.push(',');
+            out.push_str(&csv_field(verb));
+        }
+        out.push('\n');
+        for Row { subject, resource, cells } in &self.rows {
+            let fields = [subject.kind.as_str(), &subject_name(subject), resource].map(csv_field);
+            let words = cells.iter().map(|cell| cell.word().to_owned());
+            out.push_str(&fields.into_iter().chain(words).collect::<Vec<_>>().join(","));
+            out.push('\n');
+        }
+        out
+    }
+
+    fn to_json(&self) -> Value {
+        let row = |row: &Row| {
+            let access: serde_json::Map<String, Value> =
+                self.verbs.iter().cloned().zip(row.cells.iter().map(|cell| cell.word().into())).collect();
+            let mut json = json!({"kind": row.subject.kind.as_str(), "name": &*row.subject.name, "resource": row.resource, "access": access});
+            if !row.subject.namespace.is_empty() {
+                json["namespace"] = (*row.subject.namespace).into();
+            }
+            json
+        };
+        json!({"namespace": self.namespace, "verbs": self.verbs, "rows": self.rows.iter().map(row).collect::<Vec<_>>()})
+    }
+}
+
+/// A field of CSV. A quote before a formula character keeps spreadsheets from running it.
+fn csv_field(text: &str) -> String {
+    let text =
+        if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text.to_owned() };
+    if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+}
+
+/// The identity that a subject alone has.
+fn user_of(subject: &Subject) -> UserInfo {
+    match subject.kind {
+        SubjectKind::User => UserInfo {
+            name: subject.name.to_string(),
+            groups: vec![AUTHENTICATED.to_owned()],
+            ..UserInfo::default()
+        },
+        SubjectKind::Group => UserInfo { groups: vec![subject.name.to_string()], ..UserInfo::default() },
+        SubjectKind::ServiceAccount => UserInfo {
+            name: format!("system:serviceaccount:{}:{}", subject.namespace, subject.name),
+            groups: vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{}", subject.namespace),
+                AUTHENTICATED.to_owned(),
+            ],
+            ..UserInfo::default()
+        },
+    }
+}
+
+fn access(policy: &Policy, user: &UserInfo, request: &Attributes) -> Access {
+    match policy.names_allowed(user, request) {
+        None => Access::All,
+        Some(names) if names.is_empty() => Access::None,
+        Some(_) => Access::Named,
+    }
+}
+
+#[cfg(test)]
+mod tests;

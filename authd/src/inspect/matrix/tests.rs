@@ -1,0 +1,69 @@
+//! The formats of a matrix of a small policy.
+
+use super::*;
+
+fn matrix() -> Matrix {
+    let rule = |verbs: &[&str], resource: &str, names: &[&str]| json!({"verbs": verbs, "apiGroups": ["apps"], "resources": [resource], "resourceNames": names});
+    let objects = [
+        (
+            "clusterroles",
+            json!({"metadata": {"name": "r"}, "rules": [rule(&["get", "list"], "deployments", &[]), rule(&["delete"], "deployments", &["web"])]}),
+        ),
+        (
+            "clusterrolebindings",
+            json!({"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": [
+                {"kind": "User", "name": "=cmd,\"x\""}, {"kind": "Group", "name": "<b>ops</b>"},
+                {"kind": "Group", "name": "system:nodes"}]}),
+        ),
+        (
+            "rolebindings",
+            json!({"metadata": {"name": "c", "namespace": "a"}, "roleRef": {"kind": "ClusterRole", "name": "r"},
+                "subjects": [{"kind": "ServiceAccount", "name": "robot"}]}),
+        ),
+    ];
+    let policy = policy::policy_of(&objects).unwrap();
+    let resources = named_resources(&policy);
+    assert_eq!(resources.iter().map(ToString::to_string).collect::<Vec<_>>(), ["deployments.apps"]);
+    let verbs = ["get", "delete", "create"].map(str::to_owned).to_vec();
+    Matrix::of(&policy, "a", verbs, &resources, false)
+}
+
+#[test]
+fn matrix_text_has_a_row_for_each_subject_with_access() {
+    assert_eq!(
+        matrix().to_text(),
+        "SUBJECT                 RESOURCE          GET  DELETE  CREATE\n\
+         User =cmd,\"x\"           deployments.apps  x    n       -\n\
+         Group <b>ops</b>        deployments.apps  x    n       -\n\
+         ServiceAccount a/robot  deployments.apps  x    n       -\n\
+         # x: all objects, n: only named objects, -: none. RBAC only\n"
+    );
+}
+
+#[test]
+fn matrix_csv_quotes_fields_and_disarms_formulas() {
+    let csv = matrix().to_csv();
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines[0], "kind,subject,resource,get,delete,create");
+    assert_eq!(lines[1], "User,\"'=cmd,\"\"x\"\"\",deployments.apps,all,named,none");
+}
+
+#[test]
+fn matrix_json_has_the_access_by_verb() {
+    let json = matrix().to_json();
+    assert_eq!(json["namespace"], "a");
+    let access = json!({"get": "all", "delete": "named", "create": "none"});
+    let row = json!({"kind": "ServiceAccount", "name": "robot", "namespace": "a", "resource": "deployments.apps", "access": access});
+    assert_eq!(json["rows"][2], row);
+}
+
+#[test]
+fn matrix_page_contains_no_markup_of_names_and_no_outside_resource() {
+    let page = html::page(&matrix());
+    assert!(!page.contains("<b>ops"), "names are escaped");
+    for outside in ["http://", "https://", "src=", "@import", "url("] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert!(page.contains("&lt;b&gt;ops&lt;/b&gt;"));
+    assert!(page.contains("default-src 'none'"));
+}

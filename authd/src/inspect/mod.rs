@@ -1,0 +1,140 @@
+//! Commands that explain the access control of a running server: `why`, `why-token`, `who-can` and `matrix`.
+//!
+//! # Contract
+//!
+//! Each command talks to the API with the credentials of a kubeconfig and needs no access to authd. `why` and
+//! `why-token` create explanations, which the server evaluates with all its authorizers. `who-can` and `matrix`
+//! read roles and bindings and evaluate RBAC alone. Results go to standard output, errors to standard error.
+//! The exit code is 0, or 1 if the command failed, or 64 if the command line is wrong. `why` exits with 2 if the
+//! request is denied, `why-token` with 2 if no authenticator accepts the token.
+
+mod access;
+mod connection;
+mod matrix;
+mod policy;
+mod resource;
+mod subjects;
+mod token;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser};
+
+use crate::command_line::print_parse_result;
+use connection::Connection;
+
+/// Exit code for a denied request or a rejected token.
+const DENIED: u8 = 2;
+
+/// A command that failed: the text for the user.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct InspectError(String);
+
+impl InspectError {
+    fn new(text: impl Into<String>) -> Self {
+        InspectError(text.into())
+    }
+}
+
+/// The result of a command: text for standard output, and whether the answer is a denial.
+struct Output {
+    text: String,
+    is_denial: bool,
+}
+
+impl Output {
+    fn of(text: String) -> Self {
+        Output { text, is_denial: false }
+    }
+}
+
+/// The server, for all commands.
+#[derive(Debug, Args)]
+struct ServerFlags {
+    /// Kubeconfig with the server and the credentials. Default: the variable KUBECONFIG, then ~/.kube/config.
+    #[arg(long, value_name = "FILE", global = true)]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; default: the current context.
+    #[arg(long, value_name = "NAME", global = true)]
+    context: Option<String>,
+}
+
+#[derive(Debug, Parser)]
+#[command(name = "authd", disable_help_subcommand = true)]
+enum Command {
+    /// Explains why a request is allowed or denied.
+    #[command(name = "why")]
+    Access {
+        #[command(flatten)]
+        server: ServerFlags,
+        #[command(flatten)]
+        flags: access::AccessFlags,
+    },
+    /// Explains which user a token belongs to, or which check fails. Reads the token from standard input.
+    #[command(name = "why-token")]
+    Token {
+        #[command(flatten)]
+        server: ServerFlags,
+        #[command(flatten)]
+        flags: token::TokenFlags,
+    },
+    /// Lists the subjects that RBAC allows a request, with the binding and the role of each.
+    #[command(name = "who-can")]
+    Subjects {
+        #[command(flatten)]
+        server: ServerFlags,
+        #[command(flatten)]
+        flags: subjects::SubjectsFlags,
+    },
+    /// Prints subjects, verbs and resources that RBAC allows, as text, CSV, JSON or an HTML page.
+    Matrix {
+        #[command(flatten)]
+        server: ServerFlags,
+        #[command(flatten)]
+        flags: matrix::MatrixFlags,
+    },
+}
+
+/// Whether the first argument names a command of this module.
+pub(crate) fn is_command(argument: &OsString) -> bool {
+    ["why", "why-token", "who-can", "matrix"].iter().any(|command| argument == command)
+}
+
+/// Runs a command. `arguments` is the command line with the program name.
+pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let command = match Command::try_parse_from(arguments) {
+        Ok(command) => command,
+        Err(error) => return print_parse_result(&error),
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&InspectError::new(format!("cannot start the runtime: {error}"))),
+    };
+    let result = runtime.block_on(async {
+        match command {
+            Command::Access { server, flags } => access::run(&Connection::open(&server)?, flags).await,
+            Command::Token { server, flags } => {
+                token::run(&Connection::open(&server)?, flags, &mut std::io::stdin().lock()).await
+            }
+            Command::Subjects { server, flags } => subjects::run(&Connection::open(&server)?, flags).await,
+            Command::Matrix { server, flags } => matrix::run(&Connection::open(&server)?, flags).await,
+        }
+    });
+    match result {
+        Ok(output) => {
+            // A closed pipe is no error of the command.
+            let _ = std::io::stdout().write_all(output.text.as_bytes());
+            if output.is_denial { ExitCode::from(DENIED) } else { ExitCode::SUCCESS }
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &InspectError) -> ExitCode {
+    eprintln!("authd: {error}");
+    ExitCode::FAILURE
+}
