@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::harness::{ControlPlane, Options};
+use crate::harness::{ControlPlane, Options, eventually};
 
 /// The versions of all groups in discovery.
 async fn versions(plane: &ControlPlane) -> Vec<String> {
@@ -48,6 +48,13 @@ async fn versions_off_by_default_are_served_when_enabled() {
         let documents = documents["paths"].as_object().expect("paths");
         assert!(names.iter().all(|version| documents.contains_key(&format!("apis/{version}"))));
 
+        let deprecated =
+            format!("{}/validatingadmissionpolicies", plane.api("admissionregistration", "v1beta1"));
+        let list = admin.get(&deprecated).await;
+        list.expect(200);
+        let warning = list.header("warning").to_owned();
+        assert!(warning.contains("ValidatingAdmissionPolicy is deprecated in v1.31+"), "{warning}");
+
         let review = json!({});
         for version in ["v1", "v1beta1", "v1alpha1"] {
             let path = format!("{}/selfsubjectreviews", plane.api("authentication", version));
@@ -67,7 +74,7 @@ async fn disabled_version_is_not_served_and_keeps_its_objects() {
     let budget = json!({"metadata": {"name": "kept"}, "spec": {"minAvailable": 1}});
     let created = plane.admin().post(&budgets, &budget).await.expect(201);
 
-    plane.relaunch_with(&[&format!("--runtime-config={group}=false,batch/v1=false")]).await;
+    plane.relaunch_with(&[&format!("--runtime-config={group}=false,batch/v1=false,api/alpha=false")]).await;
     let admin = plane.admin();
     admin.get(&budgets).await.expect(404);
     admin.get(&policy).await.expect(404);
@@ -101,6 +108,69 @@ async fn single_resource_of_version_can_be_enabled() {
     let class = json!({"metadata": {"name": "fast"}, "driverName": "d.example", "parameters": {"iops": "9"}});
     let created = admin.post(&classes, &class).await.expect(201);
     assert_eq!(created["apiVersion"], storage.as_str());
+}
+
+/// Returns a definition with two versions, of which one is the storage version.
+fn two_versions(storage: &str) -> Value {
+    let version = |name: &str| {
+        json!({"name": name, "served": true, "storage": name == storage, "schema": {"openAPIV3Schema": {
+            "type": "object", "x-kubernetes-preserve-unknown-fields": true}}})
+    };
+    json!({
+        "metadata": {"name": "widgets.shop.example.com"},
+        "spec": {"group": "shop.example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "kind": "Widget"}, "versions": [version("v1"), version("v2")]},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn storage_migration_rewrites_all_objects_of_resource() {
+    let plane = ControlPlane::start(Options::kubernetes().flag("--runtime-config=api/alpha")).await;
+    let admin = plane.admin();
+    let definitions = format!("{}/customresourcedefinitions", plane.api("apiextensions", "v1"));
+    admin.post(&definitions, &two_versions("v1")).await.expect(201);
+    let widgets = "/apis/shop.example.com/v1/namespaces/default/widgets";
+    let widget = json!({"apiVersion": "shop.example.com/v1", "kind": "Widget", "metadata": {"name": "a"}});
+    let created = eventually("the served kind", || async {
+        let response = admin.post(widgets, &widget).await;
+        (response.status == 201).then(|| response.json())
+    })
+    .await;
+    let path = format!("{definitions}/widgets.shop.example.com");
+    let change = json!({"spec": two_versions("v2")["spec"]});
+    admin.patch(&path, "application/merge-patch+json", &change).await.expect(200);
+
+    let migrations = format!("{}/storageversionmigrations", plane.api("storagemigration", "v1alpha1"));
+    let resource = json!({"group": "shop.example.com", "version": "v2", "resource": "widgets"});
+    let migration =
+        |name: &str, resource: &Value| json!({"metadata": {"name": name}, "spec": {"resource": resource}});
+    let ended = |name: &'static str, kind: &'static str| {
+        let (admin, path) = (&admin, format!("{migrations}/{name}"));
+        async move {
+            eventually(kind, || async {
+                let migration = admin.get(&path).await.expect(200);
+                let conditions = migration["status"]["conditions"].as_array().cloned().unwrap_or_default();
+                let is_ended = |c: &Value| c["type"] == kind && c["status"] == "True";
+                conditions.iter().any(is_ended).then_some(migration)
+            })
+            .await
+        }
+    };
+    admin.post(&migrations, &migration("widgets", &resource)).await.expect(201);
+    let done = ended("widgets", "Succeeded").await;
+    assert_ne!(done["status"]["resourceVersion"], Value::Null, "{done}");
+    let rewritten = admin.get(&format!("{widgets}/a")).await.expect(200);
+    assert_eq!(rewritten["metadata"]["uid"], created["metadata"]["uid"]);
+    assert_ne!(rewritten["metadata"]["resourceVersion"], created["metadata"]["resourceVersion"]);
+    // A second migration finds nothing to rewrite.
+    admin.post(&migrations, &migration("again", &resource)).await.expect(201);
+    ended("again", "Succeeded").await;
+    let unchanged = admin.get(&format!("{widgets}/a")).await.expect(200);
+    assert_eq!(unchanged["metadata"]["resourceVersion"], rewritten["metadata"]["resourceVersion"]);
+
+    let unknown = json!({"version": "v1", "resource": "nosuch"});
+    admin.post(&migrations, &migration("unknown", &unknown)).await.expect(201);
+    ended("unknown", "Failed").await;
 }
 
 #[test]

@@ -33,3 +33,9 @@ pub(crate) const AGGREGATION: UnenforcedKind = UnenforcedKind {
     warning: "this server stores APIServices but does not forward requests to their Services yet",
     applies_to: Some(|object| object.at(&["spec", "service"]).is_some_and(|service| service.is_object())),
 };
+
+/// Applies to all mutating admission policies and their bindings: the admission plugin is not built.
+pub(crate) const MUTATING_POLICIES: UnenforcedKind = UnenforcedKind {
+    warning: "this server stores mutating admission policies but does not run them yet",
+    applies_to: None,
+};

@@ -123,6 +123,7 @@ fn discovery_groups_are_in_kubernetes_order() {
             "discovery",
             "flowcontrol.apiserver",
             "internal.apiserver",
+            "resource",
             "storagemigration",
         ]
     );

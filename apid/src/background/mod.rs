@@ -28,6 +28,7 @@ mod reflector;
 mod service_accounts;
 mod service_addresses;
 pub mod start_objects;
+mod storage_migration;
 mod stored;
 pub(crate) mod unenforced;
 
@@ -59,5 +60,6 @@ pub fn start(
     tokio::spawn(quota::run(server_state.clone(), own_accounts));
     tokio::spawn(service_accounts::run(server_state.clone(), own_accounts));
     tokio::spawn(service_addresses::run(server_state.clone(), own_accounts));
+    tokio::spawn(storage_migration::run(server_state.clone(), own_accounts));
     tokio::spawn(unenforced::report(server_state.clone()));
 }

@@ -167,6 +167,32 @@ fn proxy_headers_are_read_only_with_their_ca() {
 }
 
 #[test]
+fn help_states_stability_of_alpha_and_beta_versions() {
+    let help = command().render_long_help().to_string();
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for text in [
+        "Alpha versions are for short-lived test clusters",
+        "beta versions are not recommended for production",
+    ] {
+        assert!(help.contains(text), "{text}:\n{help}");
+    }
+}
+
+#[test]
+fn runtime_config_selects_versions_and_reports_errors() {
+    let config =
+        read(&["--data-dir=/d", "--authd-socket=/s", "--runtime-config=api/beta,batch/v1=false"]).unwrap();
+    let registry = kinds::Registry::with_versions(&config.names, &config.enabled_versions);
+    assert!(registry.find("batch", "v1", "jobs").is_none());
+    assert!(registry.find(&config.names.group("networking"), "v1beta1", "ipaddresses").is_some());
+    let errors = read(&["--data-dir=/d", "--authd-socket=/s", "--runtime-config=batch"]).unwrap_err();
+    assert!(
+        errors.iter().any(|error| error.starts_with("`--runtime-config`: invalid key batch")),
+        "{errors:?}"
+    );
+}
+
+#[test]
 fn help_shows_defaults_groups_and_feature_gates() {
     let Ok(Command::Print(help)) = Config::read(["--help".to_owned()]) else { panic!("no help") };
     for text in [

@@ -168,11 +168,6 @@ impl Document {
         self.value.get("apiVersion").and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The `apiVersion`; `""` if absent.
-    pub fn api_version(&self) -> &str {
-        self.value.get("apiVersion").and_then(Value::as_str).unwrap_or_default()
-    }
-
     /// The `kind`; `""` if absent.
     pub fn kind(&self) -> &str {
         self.value.get("kind").and_then(Value::as_str).unwrap_or_default()

@@ -12,6 +12,7 @@ use crate::admission_expressions::{Compiler, ObjectTypes, Purpose};
 use crate::defaults::{fill, part};
 use crate::table::cell::{PathReader, UNSET};
 use crate::table::{AGE, NAME, age};
+use crate::unenforced::MUTATING_POLICIES;
 use crate::validation::{Field, text};
 use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Table};
 
@@ -28,6 +29,7 @@ pub(super) const KIND: Kind = Kind {
     generation: Generation::Counted(&[]),
     unconditional_update: false,
     revalidation: Revalidation::Never,
+    unenforced: Some(&MUTATING_POLICIES),
     table: &TABLE,
     strategy: &MutatingAdmissionPolicy,
     ..Kind::CLUSTER_SCOPED

@@ -8,6 +8,7 @@ use super::match_rules;
 use super::validating_admission_policy_binding::{TABLE, parameters};
 use crate::defaults::{fill, part};
 use crate::format;
+use crate::unenforced::MUTATING_POLICIES;
 use crate::validation::{Field, text};
 use crate::{Context, Generation, Kind, MetadataChecks, Strategy};
 
@@ -23,6 +24,7 @@ pub(super) const KIND: Kind = Kind {
     restricts_finalizers: false,
     generation: Generation::Counted(&[]),
     unconditional_update: false,
+    unenforced: Some(&MUTATING_POLICIES),
     table: &TABLE,
     strategy: &MutatingAdmissionPolicyBinding,
     ..Kind::CLUSTER_SCOPED

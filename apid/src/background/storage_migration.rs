@@ -1,0 +1,208 @@
+//! Storage migration: rewrites all objects of a resource in its storage version.
+//!
+//! # Contract
+//!
+//! The controller runs the StorageVersionMigrations that have not ended, one after another. It applies an empty patch
+//! to each object that exists at the start of the migration. The patch writes an object only if its stored form
+//! changes. A migration ends with the condition `Succeeded` or `Failed`; a restart continues a migration that has not
+//! ended from its beginning.
+//!
+//! # Errors
+//!
+//! An object that was deleted, or written by another client, needs no rewrite. Another failure ends the migration.
+
+use std::sync::Arc;
+
+use apimachinery::object::Object;
+use apimachinery::status::{Reason, Status};
+use apimachinery::time;
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+
+use super::actor::{Actor, Target};
+use super::reflector::{ObjectEvent, reflect};
+use super::stored;
+use crate::server_state::{Collection, ServerState};
+
+/// A patch that changes nothing.
+const EMPTY_PATCH: &[u8] = b"{}";
+
+/// State of a migration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Running,
+    Succeeded,
+    Failed,
+}
+
+impl State {
+    /// Returns type and reason of the condition.
+    fn condition(self) -> (&'static str, &'static str) {
+        match self {
+            State::Running => ("Running", "StorageVersionMigrationInProgress"),
+            State::Succeeded => ("Succeeded", "StorageVersionMigrationSucceeded"),
+            State::Failed => ("Failed", "StorageVersionMigrationFailed"),
+        }
+    }
+}
+
+/// Follows migrations until the process ends. Returns at once if the kind is not enabled.
+pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
+    let found = stored::of_kind(&server_state, "storagemigration", "StorageVersionMigration");
+    let Ok(migrations) = found else { return };
+    let (changes, mut changed) = mpsc::unbounded_channel::<String>();
+    let items = Arc::clone(&migrations.items);
+    let actor = Actor::controller(server_state, "storage-version-migrator-controller", own_account);
+    let observe = reflect(items, move |event| {
+        if let ObjectEvent::Exists(entry) = event {
+            let _ = changes.send(entry.name().to_owned());
+        }
+    });
+    let work = async {
+        while let Some(name) = changed.recv().await {
+            if let Err(status) = migrate(&actor, &migrations, &name).await
+                && !matches!(status.reason, Reason::NotFound | Reason::Conflict)
+            {
+                tracing::warn!(migration = name, reason = %status, "storage migration failed");
+            }
+        }
+    };
+    tokio::join!(observe, work);
+}
+
+/// Runs one migration, unless it has ended.
+async fn migrate(actor: &Actor, migrations: &Collection, name: &str) -> Result<(), Status> {
+    let Some(migration) = read(migrations, name).await? else { return Ok(()) };
+    if is_true(&migration, State::Succeeded) || is_true(&migration, State::Failed) {
+        return Ok(());
+    }
+    let result = match resource(actor.server_state(), &migration) {
+        Some(collection) => rewrite(actor, migrations, name, &collection).await,
+        None => Err(Status::unknown_resource()),
+    };
+    let (state, message) = match result {
+        Ok(()) => (State::Succeeded, String::new()),
+        Err(status) => (State::Failed, status.message),
+    };
+    report(actor, migrations, name, state, &message, None).await
+}
+
+/// Rewrites the objects of a collection that exist now.
+async fn rewrite(
+    actor: &Actor,
+    migrations: &Collection,
+    name: &str,
+    collection: &Collection,
+) -> Result<(), Status> {
+    let snapshot = collection.items.snapshot().await.map_err(stored::unavailable)?;
+    let revision = snapshot.revision().to_string();
+    report(actor, migrations, name, State::Running, "", Some(&revision)).await?;
+    let items = snapshot.scope(&collection.resource.key_prefix, "");
+    let targets: Vec<(String, String)> = items
+        .filter_map(|item| stored::entry(item))
+        .map(|entry| (entry.namespace().to_owned(), entry.name().to_owned()))
+        .collect();
+    drop(snapshot);
+    for (namespace, name) in &targets {
+        let target = Target { collection, namespace, name, subresource: "" };
+        match actor.merge(target, EMPTY_PATCH).await {
+            Err(status) if !matches!(status.reason, Reason::NotFound | Reason::Conflict) => {
+                return Err(status);
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Returns the collection that a migration names.
+fn resource(server_state: &ServerState, migration: &Object) -> Option<Arc<Collection>> {
+    let part = |name: &str| migration.str_at(&["spec", "resource", name]).unwrap_or("");
+    let kinds = server_state.kinds();
+    let is_named = |group: &str, plural: &str| group == part("group") && plural == part("resource");
+    let mut resources = kinds.registry.stored();
+    let found = resources.find(|r| is_named(&r.group_resource.group, &r.group_resource.resource))?;
+    kinds.registry.find_stored(part("group"), part("version"), part("resource"))?;
+    kinds.collection(found).cloned()
+}
+
+async fn read(migrations: &Collection, name: &str) -> Result<Option<Object>, Status> {
+    let key = migrations.resource.key("", name);
+    let (item, _) = migrations.items.get(&key).await.map_err(stored::unavailable)?;
+    Ok(item.and_then(|item| stored::object(&item)))
+}
+
+fn is_true(migration: &Object, state: State) -> bool {
+    let (kind, _) = state.condition();
+    let conditions = migration.at(&["status", "conditions"]).and_then(Value::as_array);
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|condition| condition["type"] == kind && condition["status"] == "True")
+}
+
+/// Writes the state of a migration to its status.
+async fn report(
+    actor: &Actor,
+    migrations: &Collection,
+    name: &str,
+    state: State,
+    message: &str,
+    revision: Option<&str>,
+) -> Result<(), Status> {
+    let Some(mut migration) = read(migrations, name).await? else { return Ok(()) };
+    let now = time::time(actor.server_state().clock.now());
+    let status = migration.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
+    migration.set("status", Value::Object(with_state(status, state, message, revision, &now)));
+    let target = Target { collection: migrations, namespace: "", name, subresource: "status" };
+    actor.update(target, migration).await.map(drop)
+}
+
+/// Returns a status with the condition of a state. A migration that has ended is not running.
+fn with_state(
+    mut status: Map<String, Value>,
+    state: State,
+    message: &str,
+    revision: Option<&str>,
+    now: &str,
+) -> Map<String, Value> {
+    let (kind, reason) = state.condition();
+    let mut conditions: Vec<Value> =
+        status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    conditions.retain(|condition| condition["type"] != kind);
+    for condition in &mut conditions {
+        if condition["type"] == State::Running.condition().0
+            && let Some(condition) = condition.as_object_mut()
+        {
+            condition.insert("status".to_owned(), "False".into());
+            condition.insert("lastUpdateTime".to_owned(), now.into());
+        }
+    }
+    conditions.push(json!({
+        "type": kind, "status": "True", "lastUpdateTime": now, "reason": reason, "message": message,
+    }));
+    status.insert("conditions".to_owned(), conditions.into());
+    if let Some(revision) = revision {
+        status.entry("resourceVersion").or_insert_with(|| revision.into());
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ended_migration_is_not_running() {
+        let running = with_state(Map::new(), State::Running, "", Some("7"), "t1");
+        let ended = with_state(running, State::Succeeded, "", None, "t2");
+        let expected = json!({
+            "conditions": [
+                {"type": "Running", "status": "False", "lastUpdateTime": "t2",
+                    "reason": "StorageVersionMigrationInProgress", "message": ""},
+                {"type": "Succeeded", "status": "True", "lastUpdateTime": "t2",
+                    "reason": "StorageVersionMigrationSucceeded", "message": ""},
+            ],
+            "resourceVersion": "7",
+        });
+        assert_eq!(Value::Object(ended), expected);
+    }
+}
