@@ -4,6 +4,7 @@ use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use serde_json::{Map, Value};
 
 use crate::format;
+use crate::validation::{Field, internal};
 
 /// Validates a map of labels: keys are qualified names, values are label values.
 pub fn validate(labels: Option<&Value>, path: &FieldPath) -> FieldErrors {
@@ -14,6 +15,14 @@ pub fn validate(labels: Option<&Value>, path: &FieldPath) -> FieldErrors {
         errors.extend(invalid(path, value, format::label_value(value)));
     }
     errors
+}
+
+/// `Invalid value`, which shows a `LabelSelector` with its fields in the order of declaration.
+pub(crate) fn invalid_selector(selector: &Field<'_, '_>, detail: &str) -> FieldError {
+    let Some(value) = selector.value() else { return selector.invalid(detail) };
+    let shown = ["matchLabels", "matchExpressions"].map(|name| Some((name, value.get(name)?.to_string())));
+    let shown: Vec<_> = shown.into_iter().flatten().collect();
+    internal::invalid(selector, &internal::render(&shown), detail)
 }
 
 /// Validates a `LabelSelector`.

@@ -392,9 +392,9 @@ impl<const N: usize> ErrorList for [FieldError; N] {
 }
 
 /// Maximum characters of a value in a message.
-const SHOWN_MAX: usize = 100;
+const SHOWN_MAX: usize = 1000;
 
-/// Truncates a text after 100 characters: `text… (3000 bytes)`. Messages show at most this much of a value.
+/// Truncates a text after 1,000 characters: `text… (3000 bytes)`. Messages show at most this much of a value.
 pub fn shorten(text: &str) -> Cow<'_, str> {
     shorten_to(text, SHOWN_MAX)
 }
@@ -447,7 +447,7 @@ struct BoundedWriter {
 impl io::Write for BoundedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bytes += bytes.len();
-        let room = (8 * SHOWN_MAX).saturating_sub(self.text.len());
+        let room = (4 * SHOWN_MAX).saturating_sub(self.text.len());
         self.text.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
         if self.bytes > 64 * SHOWN_MAX { Err(io::Error::other("long enough")) } else { Ok(bytes.len()) }
     }
@@ -457,7 +457,7 @@ impl io::Write for BoundedWriter {
     }
 }
 
-/// Quotes a string like Go's `%q`, as far as characters of API values need it; truncates after 100
+/// Quotes a string like Go's `%q`, as far as characters of API values need it; truncates after 1,000
 /// characters.
 pub fn quote(s: &str) -> String {
     match shorten(s) {
@@ -497,20 +497,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_above_100_characters_are_truncated_with_length() {
+    fn values_above_1000_characters_are_truncated_with_length() {
         let path = FieldPath::new("spec");
-        let (fits, long) = ("é".repeat(100), "é".repeat(101));
+        let (fits, long) = ("é".repeat(1000), "é".repeat(1001));
         let fitting = FieldError::invalid(&path, fits.as_str(), "no").to_string();
         assert_eq!(fitting, format!("spec: Invalid value: \"{fits}\": no"));
         let cut = FieldError::invalid(&path, long.as_str(), "no").to_string();
-        assert_eq!(cut, format!("spec: Invalid value: \"{fits}\"… (202 bytes): no"));
+        assert_eq!(cut, format!("spec: Invalid value: \"{fits}\"… (2002 bytes): no"));
         let list = |count: usize| Value::from(vec!["item"; count]);
-        for value in [list(30), list(1_000_000), serde_json::json!({(long.repeat(1_000)): list(3)})] {
+        for value in [list(300), list(1_000_000), serde_json::json!({(long.repeat(1_000)): list(3)})] {
             let error = FieldError::invalid(&path, value, "no").to_string();
-            assert!(error.chars().count() < 170 && error.contains("… ("), "{error}");
+            assert!(error.chars().count() < 1_070 && error.contains("… ("), "{error}");
         }
         assert!(path.key(&long.repeat(1_000)).as_str().chars().count() < 550);
-        assert!(quote(&"\u{1}".repeat(1_000_000)).len() < 450);
+        assert!(quote(&"\u{1}".repeat(1_000_000)).len() < 4_050);
     }
 
     #[test]

@@ -235,14 +235,11 @@ fn audit_annotations(
     let mut seen = BTreeSet::new();
     for annotation in annotations.items() {
         let (key, expression) = (annotation.child("key"), annotation.child("valueExpression"));
-        let qualified = |key: &str| {
-            if policy.is_empty() {
-                format::qualified_name(key)
-            } else {
-                format::qualified_name(&format!("{policy}/{key}"))
-            }
-        };
-        text::check_format(&key, qualified, errors);
+        let qualified =
+            if policy.is_empty() { key.text().to_owned() } else { format!("{policy}/{}", key.text()) };
+        for message in format::qualified_name(&qualified) {
+            errors.push(key.invalid_value(qualified.as_str(), &message));
+        }
         let trimmed = expression.text().trim();
         if trimmed.is_empty() {
             errors.push(expression.required("valueExpression is not specified"));

@@ -93,7 +93,7 @@ fn generated_selector(job: &Object, spec: &Field<'_, '_>, names: &Names, errors:
     if *selected != generated(&names.label_sub_key("batch", "controller-uid"))
         && *selected != generated("controller-uid")
     {
-        errors.push(selector.invalid("`selector` not auto-generated"));
+        errors.push(labels::invalid_selector(&selector, "`selector` not auto-generated"));
     }
 }
 
@@ -130,7 +130,10 @@ pub(super) fn validate_update(new: &Object, old: &Object, names: &Names) -> Fiel
 fn immutable(new: &Field<'_, '_>, old: &Field<'_, '_>, name: &str, errors: &mut FieldErrors) {
     let field = new.child(name);
     if field.value() != old.child(name).value() {
-        errors.push(field.invalid("field is immutable"));
+        errors.push(match name {
+            "selector" => labels::invalid_selector(&field, "field is immutable"),
+            _ => field.invalid("field is immutable"),
+        });
     }
 }
 

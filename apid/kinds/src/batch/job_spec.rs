@@ -8,7 +8,7 @@ use apimachinery::names::Names;
 use super::indexes::Indexes;
 use crate::format;
 use crate::pods::validation as pods;
-use crate::validation::{Field, number, text};
+use crate::validation::{Field, internal, number, text};
 
 /// Highest number of indexes, and of concurrent pods of an indexed job.
 const INDEXED_MAX: i64 = 100_000;
@@ -50,7 +50,11 @@ pub(super) fn validate(spec: &Field<'_, '_>, names: &Names, errors: &mut FieldEr
         for name in ["backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"] {
             let field = spec.child(name);
             if field.is_present() {
-                errors.push(field.invalid("requires indexed completion mode"));
+                let shown = match name {
+                    "successPolicy" => shown_success_policy(&field),
+                    _ => internal::value(field.value()),
+                };
+                errors.push(internal::invalid(&field, &shown, "requires indexed completion mode"));
             }
         }
     }
@@ -280,4 +284,18 @@ fn success_rule(rule: &Field<'_, '_>, completions: i64, errors: &mut FieldErrors
         );
         errors.push(count.invalid(&detail));
     }
+}
+
+/// Success policy as messages show it.
+fn shown_success_policy(policy: &Field<'_, '_>) -> String {
+    let rules: Vec<String> = policy
+        .child("rules")
+        .items()
+        .map(|rule| {
+            let fields = [("SucceededIndexes", "succeededIndexes"), ("SucceededCount", "succeededCount")];
+            internal::render(&fields.map(|(name, field)| (name, internal::value(rule.child(field).value()))))
+        })
+        .collect();
+    let shown = if rules.is_empty() { "null".to_owned() } else { format!("[{}]", rules.join(",")) };
+    internal::render(&[("Rules", shown)])
 }

@@ -217,6 +217,7 @@ fn divisor(reference: &Field<'_, '_>, errors: &mut FieldErrors) {
         _ => return,
     };
     if !allowed.contains(&divisor.text()) {
-        errors.push(divisor.invalid(&format!("only divisor's values {described}")));
+        let resource = reference.child("resource");
+        errors.push(divisor.invalid_value(resource.text(), &format!("only divisor's values {described}")));
     }
 }

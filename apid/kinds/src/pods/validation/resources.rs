@@ -72,7 +72,7 @@ fn amount(amount: &Field<'_, '_>, name: &str, names: &Names, errors: &mut FieldE
         && size > 0
         && nanos % size != 0
     {
-        let detail = format!("{} is not positive integer multiple of {name}", nanos / UNIT);
+        let detail = format!("{} is not positive integer multiple of {name}", amount.text());
         errors.push(amount.invalid(&detail));
     }
 }

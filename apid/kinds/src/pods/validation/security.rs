@@ -6,7 +6,7 @@ use apimachinery::field::{FieldError, FieldErrors};
 
 use super::{PodFacts, windows};
 use crate::format;
-use crate::validation::{Field, number, path, text};
+use crate::validation::{Field, internal, number, path, text};
 
 /// Maximum characters of an AppArmor profile name.
 const APP_ARMOR_PROFILE_MAX: usize = 4095;
@@ -122,8 +122,10 @@ fn seccomp(profile: &Field<'_, '_>, errors: &mut FieldErrors) {
             errors.push(local.required("must be set when seccomp type is Localhost"));
         }
     } else if local.is_present() {
-        let shown = profile.value().cloned().unwrap_or_default();
-        errors.push(local.invalid_value(shown, "can only be set when seccomp type is Localhost"));
+        let fields = [("Type", "type"), ("LocalhostProfile", "localhostProfile")];
+        let shown = fields.map(|(name, field)| (name, internal::text(profile.child(field).text())));
+        let detail = "can only be set when seccomp type is Localhost";
+        errors.push(internal::invalid(&local, &internal::render(&shown), detail));
     }
 }
 

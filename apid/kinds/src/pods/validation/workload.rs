@@ -48,7 +48,7 @@ fn label_selector(selector: &Field<'_, '_>, terms: WorkloadTerms, errors: &mut F
         errors.push(selector.invalid(&format!("empty selector is invalid for {}", terms.selector)));
     }
     if !is_valid {
-        errors.push(selector.invalid("invalid label selector"));
+        errors.push(labels::invalid_selector(selector, "invalid label selector"));
     }
     is_valid
 }
@@ -106,7 +106,7 @@ pub(crate) fn workload_update(
 fn immutable_selector(new: &Field<'_, '_>, old: &Field<'_, '_>, errors: &mut FieldErrors) {
     let selector = new.child("selector");
     if selector.value() != old.child("selector").value() {
-        errors.push(selector.invalid("field is immutable"));
+        errors.push(labels::invalid_selector(&selector, "field is immutable"));
     }
 }
 
