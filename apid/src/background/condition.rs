@@ -21,16 +21,16 @@ impl Condition {
     /// only with the status.
     fn put(&self, conditions: &mut Vec<Value>, now: &str) -> bool {
         let status = if self.status_is_true { "True" } else { "False" };
-        let wanted =
+        let desired =
             [("type", self.kind), ("status", status), ("reason", self.reason), ("message", &self.message)];
-        let fields = wanted.into_iter().chain([(SINCE, now)]);
+        let fields = desired.into_iter().chain([(SINCE, now)]);
         let mut new: Map<String, Value> =
             fields.map(|(field, value)| (field.to_owned(), value.into())).collect();
         let Some(old) = conditions.iter_mut().find(|old| text(old, "type") == self.kind) else {
             conditions.push(Value::Object(new));
             return true;
         };
-        if wanted.into_iter().all(|(field, value)| text(old, field) == value) {
+        if desired.into_iter().all(|(field, value)| text(old, field) == value) {
             return false;
         }
         if text(old, "status") == status && !text(old, SINCE).is_empty() {
@@ -43,10 +43,10 @@ impl Condition {
 
 /// Returns the object with these conditions, or None if it has them already. `now` is a time in object
 /// format.
-pub(super) fn with_conditions(object: &Object, wanted: &[Condition], now: &str) -> Option<Object> {
+pub(super) fn with_conditions(object: &Object, desired: &[Condition], now: &str) -> Option<Object> {
     let have = object.at(&["status", "conditions"]).and_then(Value::as_array);
     let mut conditions = have.cloned().unwrap_or_default();
-    let changes = wanted.iter().filter(|condition| condition.put(&mut conditions, now)).count();
+    let changes = desired.iter().filter(|condition| condition.put(&mut conditions, now)).count();
     if changes == 0 {
         return None;
     }

@@ -79,10 +79,10 @@ fn check(call: &Call<'_>, body: &Object, object: &Object) -> Result<(), Status> 
     if !body.uid().is_empty() && body.uid() != object.uid() {
         return Err(uid_conflict(call, body.uid(), object.uid()));
     }
-    let (wanted, found) = (body.resource_version(), object.resource_version());
-    if !wanted.is_empty() && wanted != found {
+    let (expected, found) = (body.resource_version(), object.resource_version());
+    if !expected.is_empty() && expected != found {
         let why = format!(
-            "Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {found}"
+            "Precondition failed: ResourceVersion in precondition: {expected}, ResourceVersion in object meta: {found}"
         );
         return Err(Status::conflict(&call.collection.resource.group_resource, call.name, &why));
     }

@@ -95,17 +95,17 @@ pub(super) fn decode(
     let group_version =
         GroupVersion { group: resource.group_resource.group.clone(), version: version.to_owned() };
     let custom = resource.is_custom().then_some(resource);
-    let wanted = Type { kind: resource.kind.kind(), version, api_version: group_version.to_string(), custom };
+    let expected = Type { kind: resource.kind.kind(), version, api_version: group_version.to_string(), custom };
     let (mut object, duplicates) =
-        read(payload, &wanted, resource.kind.type_name(), server_state.body_limits)?;
+        read(payload, &expected, resource.kind.type_name(), server_state.body_limits)?;
     let conformed = match has_stored_names {
         true => resource.conform(&mut object),
         false => resource.conform_body(&mut object, &server_state.names),
     };
-    let conformed = conformed.map_err(|error| wanted.mismatch(wanted.kind, &error.to_string()))?;
-    let refuse = |why: String| wanted.mismatch(wanted.kind, &why);
+    let conformed = conformed.map_err(|error| expected.mismatch(expected.kind, &error.to_string()))?;
+    let refuse = |why: String| expected.mismatch(expected.kind, &why);
     let warnings = validation.report(&duplicates, &conformed.unknown, ordered_json, refuse)?;
-    object.set_type(&wanted.api_version, wanted.kind);
+    object.set_type(&expected.api_version, expected.kind);
     Ok((object, warnings))
 }
 
@@ -124,14 +124,14 @@ impl Type<'_> {
 /// Decodes the tree of a payload and checks its type.
 fn read(
     payload: Payload<'_>,
-    wanted: &Type<'_>,
+    expected: &Type<'_>,
     type_name: Option<&str>,
     limits: Limits,
 ) -> Result<(Object, Vec<String>), Status> {
     let unrecognized = |why: &str| {
         Status::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): {why}",
-            wanted.kind
+            expected.kind
         ))
     };
     let decoded =
@@ -149,20 +149,20 @@ fn read(
         Some(_) => Err(unrecognized(&format!("{field} is not a string"))),
     };
     let (kind, api_version) = (text("kind")?, text("apiVersion")?);
-    if !kind.is_empty() && kind != wanted.kind && wanted.custom.is_none() {
+    if !kind.is_empty() && kind != expected.kind && expected.custom.is_none() {
         let version =
-            GroupVersion::parse(api_version).map_or_else(|| wanted.version.to_owned(), |gv| gv.version);
-        return Err(Type { version: &version, api_version: String::new(), ..*wanted }
+            GroupVersion::parse(api_version).map_or_else(|| expected.version.to_owned(), |gv| gv.version);
+        return Err(Type { version: &version, api_version: String::new(), ..*expected }
             .mismatch(kind, "the kind does not match"));
     }
-    if !api_version.is_empty() && api_version != wanted.api_version {
+    if !api_version.is_empty() && api_version != expected.api_version {
         return Err(Status::bad_request(format!(
             "the API version in the data ({}) does not match the expected API version ({})",
             shorten(api_version),
-            wanted.api_version
+            expected.api_version
         )));
     }
-    if let Some(resource) = wanted.custom.filter(|_| !kind.is_empty() && kind != wanted.kind) {
+    if let Some(resource) = expected.custom.filter(|_| !kind.is_empty() && kind != expected.kind) {
         return Err(resource.invalid_kind(object.name(), kind));
     }
     Ok((object, decoded.duplicates))
@@ -176,8 +176,8 @@ mod tests {
         Type { kind: "ConfigMap", version: "v1", api_version: String::new(), custom: None };
 
     fn read_json(text: &str) -> Result<Object, u16> {
-        let wanted = Type { api_version: "v1".to_owned(), ..CONFIG_MAP };
-        read(Payload::Json(text.as_bytes()), &wanted, Some("core/v1.ConfigMap"), Limits::BODY)
+        let expected = Type { api_version: "v1".to_owned(), ..CONFIG_MAP };
+        read(Payload::Json(text.as_bytes()), &expected, Some("core/v1.ConfigMap"), Limits::BODY)
             .map(|(object, _)| object)
             .map_err(|status| status.code)
     }
@@ -211,10 +211,10 @@ mod tests {
 
     #[test]
     fn body_over_decode_limits_returns_413_with_limit_and_flag() {
-        let wanted = Type { api_version: "v1".to_owned(), ..CONFIG_MAP };
+        let expected = Type { api_version: "v1".to_owned(), ..CONFIG_MAP };
         let limits = Limits { elements: 3, ..Limits::BODY };
         let refuse = |payload: Payload<'_>, limits: Limits| {
-            let status = read(payload, &wanted, Some("core/v1.ConfigMap"), limits).unwrap_err();
+            let status = read(payload, &expected, Some("core/v1.ConfigMap"), limits).unwrap_err();
             assert_eq!((status.code, status.reason.as_str()), (413, "RequestEntityTooLarge"));
             status.message
         };

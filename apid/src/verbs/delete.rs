@@ -213,18 +213,18 @@ fn done(call: &Call<'_>, uid: &str) -> DeleteResult {
 fn check(call: &Call<'_>, preconditions: &Preconditions, object: &Object) -> Result<(), Status> {
     let resource = &call.collection.served;
     let in_phases = resource.kind.strategy().has_pending_finalizers(object);
-    let conflict = |field: &str, wanted: &str, found: &str, aside: &str| {
+    let conflict = |field: &str, expected: &str, found: &str, aside: &str| {
         if in_phases {
             let field = field.trim_start_matches("the ");
             let why = format!(
-                "Precondition failed: {field} in precondition: {wanted}, {field} in object meta: {found}"
+                "Precondition failed: {field} in precondition: {expected}, {field} in object meta: {found}"
             );
             return Status::conflict(&resource.group_resource, call.name, &why);
         }
         let kind = &resource.group_kind;
         let what = GroupResource { group: kind.group.clone(), resource: kind.kind.clone() };
         let why = format!(
-            "{field} in the precondition ({wanted}) does not match {field} in record ({found}). \
+            "{field} in the precondition ({expected}) does not match {field} in record ({found}). \
              The object might have been {aside}"
         );
         Status::conflict(&what, call.name, &why)

@@ -112,9 +112,9 @@ fn delete_options(body: &Object) -> RawDeleteOptions {
 }
 
 /// Whether the preconditions exclude the current pod.
-fn fails_precondition(wanted: &Preconditions, found: &Preconditions) -> bool {
-    let differs = |wanted: &Option<String>, found: &Option<String>| wanted.is_some() && wanted != found;
-    differs(&wanted.uid, &found.uid) || differs(&wanted.resource_version, &found.resource_version)
+fn fails_precondition(expected: &Preconditions, found: &Preconditions) -> bool {
+    let differs = |expected: &Option<String>, found: &Option<String>| expected.is_some() && expected != found;
+    differs(&expected.uid, &found.uid) || differs(&expected.resource_version, &found.resource_version)
 }
 
 /// Evaluates and charges the budget of a pod; a pod without a budget counts as charged. None when the budget

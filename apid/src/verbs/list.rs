@@ -101,11 +101,11 @@ async fn list_selected(
     options: &ListOptions,
     selection: &Selection,
 ) -> Result<ListResult, Status> {
-    let wanted_match = options.validate_list(&call.server_state.names)?;
-    let wanted = parse(&options.resource_version)
+    let version_match = options.validate_list(&call.server_state.names)?;
+    let requested = parse(&options.resource_version)
         .map_err(|why| Status::bad_request(format!("resourceVersion: {why}")))?;
     if !options.continue_token.is_empty() {
-        if matches!(wanted, RequestedVersion::At(_)) {
+        if matches!(requested, RequestedVersion::At(_)) {
             return Err(Status::bad_request(
                 "specifying resource version is not allowed when using continue",
             ));
@@ -123,7 +123,7 @@ async fn list_selected(
         };
     }
     let begin = ChunkStart::default();
-    match (wanted, wanted_match) {
+    match (requested, version_match) {
         (RequestedVersion::MostRecent, _) => {
             let listed = list_newest(call, options, selection, options.limit, &begin).await?;
             call.server_state.read_metrics.consistent(&call.collection.resource);

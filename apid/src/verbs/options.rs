@@ -76,10 +76,10 @@ fn in_document_order(json: &[u8], duplicates: &[String], unknown: &[String]) -> 
     };
     let duplicates: Vec<&String> =
         duplicates.iter().filter(|path| !unknown.iter().any(|field| is_within(path, field))).collect();
-    let wanted = duplicates.iter().copied().chain(unknown).map(String::as_str).collect();
+    let paths = duplicates.iter().copied().chain(unknown).map(String::as_str).collect();
     let mut seen = HashSet::new();
     let mut texts = Vec::new();
-    for path in key_order::occurrences(json, &wanted) {
+    for path in key_order::occurrences(json, &paths) {
         let is_first = seen.insert(path.clone());
         let text = if unknown.contains(&path) { unknown_text(&path) } else { duplicate_text(&path) };
         if is_first == unknown.contains(&path) && !texts.contains(&text) {
@@ -300,7 +300,7 @@ impl ListOptions {
     pub fn validate_list(&self, names: &Names) -> Result<Option<VersionMatch>, Status> {
         let path = FieldPath::new("resourceVersionMatch");
         let mut errors = Vec::new();
-        let wanted = self.version_match();
+        let version_match = self.version_match();
         if !self.resource_version_match.is_empty() {
             if self.resource_version.is_empty() {
                 errors.push(FieldError::forbidden(
@@ -314,11 +314,11 @@ impl ListOptions {
                     "resourceVersionMatch is forbidden when continue is provided",
                 ));
             }
-            if wanted.is_none() {
+            if version_match.is_none() {
                 let value = self.resource_version_match.as_str();
                 errors.push(FieldError::not_supported(&path, value, &["Exact", "NotOlderThan", ""]));
             }
-            if wanted == Some(VersionMatch::Exact) && self.resource_version == "0" {
+            if version_match == Some(VersionMatch::Exact) && self.resource_version == "0" {
                 let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
                 errors.push(FieldError::forbidden(&path, why));
             }
@@ -330,7 +330,7 @@ impl ListOptions {
             ));
         }
         reject_if_any("ListOptions", names, &errors)?;
-        Ok(wanted)
+        Ok(version_match)
     }
 
     /// Validates the options of a watch. `watch_list` says whether the feature gate WatchList is enabled.

@@ -70,26 +70,26 @@ pub(super) async fn patch(
     patch: &Patch,
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
-    let wanted = |old: &Object| {
+    let propose = |old: &Object| {
         let (mut new, warnings) = patch.change(call, body, scale_of(call, old), options.field_validation)?;
         resolve_namespace(call, &mut new)?;
         check_name(call, &new)?;
         Ok((new, warnings, None))
     };
-    write(call, body, options, wanted).await
+    write(call, body, options, propose).await
 }
 
-/// Sets the replicas from the Scale that `wanted` returns for the current object.
+/// Sets the replicas from the Scale that `propose` returns for the current object.
 ///
-/// `wanted` also returns warnings and, for an apply, the managed fields of the object.
+/// `propose` also returns warnings and, for an apply, the managed fields of the object.
 pub(super) async fn write(
     call: &Call<'_>,
     body: &Resource,
     options: &WriteOptions,
-    wanted: impl Fn(&Object) -> Result<(Object, Vec<String>, Option<ManagedFields>), Status>,
+    propose: impl Fn(&Object) -> Result<(Object, Vec<String>, Option<ManagedFields>), Status>,
 ) -> Result<WriteResult, Status> {
     let scaled = |old: &Object| {
-        let (scale, warnings, owners) = wanted(old)?;
+        let (scale, warnings, owners) = propose(old)?;
         let errors = scale::validate(&scale);
         if !errors.is_empty() {
             return Err(Status::invalid(&body.group_kind, call.name, &errors));

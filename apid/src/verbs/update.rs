@@ -32,13 +32,13 @@ pub async fn update(
     check_name(call, &object)?;
 
     let body = || ProposedObject { object: object.clone(), warnings: warnings.clone(), applied: false };
-    let wanted = |old: &Object| match object.uid() {
+    let propose = |old: &Object| match object.uid() {
         uid if uid.is_empty() || uid == old.uid() => Ok(body()),
         uid => Err(uid_conflict(call, uid, old.uid())),
     };
     // Retry once if another request creates the object between the two steps.
     for _ in 0..2 {
-        match call.modify(options, &wanted).await? {
+        match call.modify(options, &propose).await? {
             ModifyResult::Done(written) => return Ok(written),
             ModifyResult::Missing => {}
         }
@@ -73,7 +73,7 @@ pub(super) fn check_name(call: &Call<'_>, object: &Object) -> Result<(), Status>
 }
 
 /// 409: the uid is a precondition (requirement D-META-14).
-pub(super) fn uid_conflict(call: &Call<'_>, wanted: &str, found: &str) -> Status {
-    let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
+pub(super) fn uid_conflict(call: &Call<'_>, expected: &str, found: &str) -> Status {
+    let why = format!("Precondition failed: UID in precondition: {expected}, UID in object meta: {found}");
     Status::conflict(&call.collection.resource.group_resource, call.name, &why)
 }

@@ -116,11 +116,11 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<WatchStart,
     options
         .validate_watch(&server_state.names, server_state.gates.enabled(serving::gates::Gate::WatchList))?;
     let selection = Selection::new(call, options)?;
-    let wanted = parse_or_500(&options.resource_version)?;
+    let requested = parse_or_500(&options.resource_version)?;
     let items = &call.collection.items;
     let initial_events = options.send_initial_events;
     let now = Instant::now();
-    let (initial, watcher) = match wanted {
+    let (initial, watcher) = match requested {
         RequestedVersion::At(version) if initial_events != Some(true) => {
             match items.watch(&selection.keys, version).await {
                 Ok(watcher) => (None, watcher),
@@ -131,8 +131,8 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<WatchStart,
                 Err(WatchError::Store(error)) => return Err(call.failure(error)),
             }
         }
-        wanted => {
-            if let RequestedVersion::At(version) = wanted {
+        requested => {
+            if let RequestedVersion::At(version) = requested {
                 call.wait_for_version(version).await?;
             }
             let (pin, watcher) =
@@ -140,8 +140,8 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<WatchStart,
             let mark = initial_events == Some(true) && options.allow_watch_bookmarks;
             // A watch without a version begins with the existing objects, unless the client disables initial
             // events.
-            let wanted = initial_events != Some(false);
-            (wanted.then(|| InitialEvents { pin, start: String::new(), mark, began: now }), watcher)
+            let has_initial_events = initial_events != Some(false);
+            (has_initial_events.then(|| InitialEvents { pin, start: String::new(), mark, began: now }), watcher)
         }
     };
     let guard = Arc::new(server_state.auth.guard(call.by));

@@ -49,10 +49,10 @@ pub(super) fn all(registry: &Registry, names: &Names) -> Vec<StartObject> {
     let kinds = registry.resources().iter().map(|resource| &resource.kind);
     let served = kinds.flat_map(|kind| kind.versions().map(|version| (kind.group(), version)));
     let served: BTreeSet<(&str, &str)> = served.collect();
-    served.into_iter().filter_map(|(stem, version)| wanted(stem, version, names)).collect()
+    served.into_iter().filter_map(|(stem, version)| start_object(stem, version, names)).collect()
 }
 
-fn wanted(stem: &str, version: &str, names: &Names) -> Option<StartObject> {
+fn start_object(stem: &str, version: &str, names: &Names) -> Option<StartObject> {
     let (_, group_priority, elsewhere) = PRIORITIES.iter().find(|(group, ..)| *group == stem)?;
     let version_priority = elsewhere
         .iter()
@@ -72,8 +72,8 @@ fn wanted(stem: &str, version: &str, names: &Names) -> Option<StartObject> {
         },
         "spec": spec,
     });
-    let wanted = StartObject::new("apiregistration", "APIService", object);
-    Some(wanted.restored_by(same_spec).with_condition(definitions::available()))
+    let desired = StartObject::new("apiregistration", "APIService", object);
+    Some(desired.restored_by(same_spec).with_condition(definitions::available()))
 }
 
 /// Returns the name of a group version's APIService: `v1.apps`, and `v1.` for the core group.
@@ -95,7 +95,7 @@ mod tests {
             let (versions, _) = EnabledVersions::parse(["api/all=true"], &names).unwrap();
             let registry = Registry::with_versions(&names, &versions);
             let all = all(&registry, &names);
-            let have: BTreeSet<String> = all.iter().map(|wanted| wanted.object.name().to_owned()).collect();
+            let have: BTreeSet<String> = all.iter().map(|desired| desired.object.name().to_owned()).collect();
             for resource in registry.resources() {
                 for version in resource.kind.versions() {
                     let name = format!("{version}.{}", resource.group_resource.group);

@@ -39,9 +39,9 @@ async fn reconcile(actor: &Actor) -> Result<(), Status> {
     let key = automanaged(&server_state.names);
     let definitions = objects(&*collection(server_state, DEFINITION)?).await?;
     let served: BTreeSet<(String, String)> = definitions.iter().flat_map(served).collect();
-    let wanted: Vec<StartObject> =
-        served.iter().map(|(group, version)| wanted(group, version, &key)).collect();
-    for service in &wanted {
+    let desired: Vec<StartObject> =
+        served.iter().map(|(group, version)| start_object(group, version, &key)).collect();
+    for service in &desired {
         ensure(actor, service).await?;
     }
     let services = collection(server_state, SERVICE)?;
@@ -49,7 +49,7 @@ async fn reconcile(actor: &Actor) -> Result<(), Status> {
     let now = apimachinery::time::time(server_state.clock.now());
     for service in objects(&services).await? {
         let target = Target { collection: &services, namespace: "", name: service.name(), subresource: "" };
-        let is_wanted = wanted.iter().any(|wanted| wanted.object.name() == service.name());
+        let is_wanted = desired.iter().any(|desired| desired.object.name() == service.name());
         let done = if service.label(&key) == Some("true") && !is_wanted {
             actor.delete(target, &Default::default()).await.map(drop)
         } else if service.at(&["spec", "service"]).is_none_or(Value::is_null)
@@ -89,7 +89,7 @@ fn served(definition: &Object) -> Vec<(String, String)> {
         .collect()
 }
 
-fn wanted(group: &str, version: &str, key: &str) -> StartObject {
+fn start_object(group: &str, version: &str, key: &str) -> StartObject {
     let (group_priority, version_priority) = PRIORITIES;
     let object = json!({
         "metadata": {"name": api_services::name(group, version), "labels": {key: "true"}},
@@ -98,9 +98,9 @@ fn wanted(group: &str, version: &str, key: &str) -> StartObject {
             "groupPriorityMinimum": group_priority, "versionPriority": version_priority,
         },
     });
-    let restore = |current: &Object, wanted: &Object| {
-        let (key, own_value) = wanted.labels().next()?;
-        if current.label(key) == Some(own_value) { same_spec(current, wanted) } else { None }
+    let restore = |current: &Object, desired: &Object| {
+        let (key, own_value) = desired.labels().next()?;
+        if current.label(key) == Some(own_value) { same_spec(current, desired) } else { None }
     };
     StartObject {
         condition: Some(available()),
@@ -119,7 +119,7 @@ mod tests {
         ]}});
         let served = served(&Object::from_value(definition).unwrap());
         assert_eq!(served.iter().map(|(_, version)| version.as_str()).collect::<Vec<_>>(), ["v1", "v2"]);
-        let service = wanted("g.example.com", "v1", "managed");
+        let service = start_object("g.example.com", "v1", "managed");
         assert_eq!(service.object.name(), "v1.g.example.com");
         for (label, restored) in [("true", true), ("false", false), ("onstart", false)] {
             let current = json!({"metadata": {"labels": {"managed": label}}, "spec": {"group": "other"}});

@@ -32,7 +32,7 @@ enum Origin {
 }
 use Origin::{Mandatory, Suggested};
 
-fn wanted(kind: &'static str, name: &str, origin: Origin, spec: Value, names: &Names) -> StartObject {
+fn start_object(kind: &'static str, name: &str, origin: Origin, spec: Value, names: &Names) -> StartObject {
     let annotation = names.label_sub_key(AUTO_UPDATE.0, AUTO_UPDATE.1);
     let object = json!({"metadata": {"name": name, "annotations": {annotation: "true"}}, "spec": spec});
     StartObject::new(GROUP, kind, object).restored_by(match origin {
@@ -42,15 +42,15 @@ fn wanted(kind: &'static str, name: &str, origin: Origin, spec: Value, names: &N
 }
 
 /// Returns the state to which a suggested object is restored: see the module documentation.
-fn restore_suggested(current: &Object, wanted: &Object) -> Option<Object> {
-    // The wanted object has only this annotation.
-    let (key, _) = wanted.annotations().next()?;
+fn restore_suggested(current: &Object, desired: &Object) -> Option<Object> {
+    // The desired object has only this annotation.
+    let (key, _) = desired.annotations().next()?;
     let is_owned = match current.annotation(key) {
         Some("true") => true,
         Some("false") => false,
         _ => current.generation() == 1,
     };
-    let mut next = if is_owned { same_spec(current, wanted) } else { None };
+    let mut next = if is_owned { same_spec(current, desired) } else { None };
     let annotation_value = if is_owned { "true" } else { "false" };
     if current.annotation(key) != Some(annotation_value) {
         let object = next.get_or_insert_with(|| current.clone());
@@ -64,7 +64,7 @@ fn restore_suggested(current: &Object, wanted: &Object) -> Option<Object> {
 
 fn levels(names: &Names) -> Vec<StartObject> {
     let level = |name: &str, origin: Origin, spec: Value| {
-        wanted("PriorityLevelConfiguration", name, origin, spec, names)
+        start_object("PriorityLevelConfiguration", name, origin, spec, names)
     };
     let limited = |shares: u32, lendable: u32, response: Value| {
         json!({"type": "Limited", "limited": {
@@ -103,7 +103,7 @@ struct Schema<'a> {
 }
 
 impl Schema<'_> {
-    fn wanted(self, origin: Origin, names: &Names) -> StartObject {
+    fn start_object(self, origin: Origin, names: &Names) -> StartObject {
         let some = |list: Vec<Value>| Some(list).filter(|list| !list.is_empty()).into();
         let rule = filled([
             ("subjects", self.subjects.into()),
@@ -117,7 +117,7 @@ impl Schema<'_> {
             ("distinguisherMethod", distinguisher.map(|kind| json!({ "type": kind })).into()),
             ("rules", json!([rule])),
         ]);
-        wanted("FlowSchema", self.name, origin, spec, names)
+        start_object("FlowSchema", self.name, origin, spec, names)
     }
 }
 
@@ -210,8 +210,8 @@ fn schemas(names: &Names) -> Vec<StartObject> {
         everything("service-accounts", "workload-low", 9_000, BY_USER, vec![group("system:serviceaccounts")]),
         everything("global-default", "global-default", 9_900, BY_USER, everybody()),
     ];
-    let mandatory = mandatory.into_iter().map(|schema| schema.wanted(Mandatory, names));
-    mandatory.chain(suggested.into_iter().map(|schema| schema.wanted(Suggested, names))).collect()
+    let mandatory = mandatory.into_iter().map(|schema| schema.start_object(Mandatory, names));
+    mandatory.chain(suggested.into_iter().map(|schema| schema.start_object(Suggested, names))).collect()
 }
 
 fn group(name: &str) -> Value {
@@ -255,7 +255,7 @@ mod tests {
             }
             Object::from_value(object).unwrap()
         };
-        let wanted = of(Some("true"), 0, "new");
+        let desired = of(Some("true"), 0, "new");
         for (annotation, generation, level, annotation_value, has) in [
             (Some("true"), 1, "new", "true", "new"),
             (Some("true"), 5, "old", "true", "new"),
@@ -266,7 +266,7 @@ mod tests {
             (Some("odd"), 2, "old", "false", "old"),
         ] {
             let current = of(annotation, generation, level);
-            let next = restore_suggested(&current, &wanted);
+            let next = restore_suggested(&current, &desired);
             assert_eq!(
                 next.is_none(),
                 annotation == Some(annotation_value) && level == has,

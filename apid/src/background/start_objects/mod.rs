@@ -51,7 +51,7 @@ pub const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Returns the state to which an existing object is restored, or None if it stays as it is.
-type RestoreFn = fn(current: &Object, wanted: &Object) -> Option<Object>;
+type RestoreFn = fn(current: &Object, desired: &Object) -> Option<Object>;
 
 /// An object that must exist.
 struct StartObject {
@@ -143,32 +143,32 @@ async fn reconcile_on_changes<F: Future<Output = Result<(), Status>> + Send>(
 /// Ensures each object; returns those that failed.
 async fn ensure_all<'a>(
     actor: &Actor,
-    wanted: impl IntoIterator<Item = &'a StartObject>,
+    desired: impl IntoIterator<Item = &'a StartObject>,
 ) -> Vec<&'a StartObject> {
-    let each = wanted.into_iter().map(async |wanted| (wanted, ensure(actor, wanted).await));
+    let each = desired.into_iter().map(async |desired| (desired, ensure(actor, desired).await));
     let mut failed = Vec::new();
-    for (wanted, result) in join_all(each).await {
+    for (desired, result) in join_all(each).await {
         if let Err(status) = result {
-            let (kind, name) = (wanted.kind.1, wanted.object.name());
+            let (kind, name) = (desired.kind.1, desired.object.name());
             tracing::warn!(kind, name, reason = %status, "creating a start object failed; retrying");
-            failed.push(wanted);
+            failed.push(desired);
         }
     }
     failed
 }
 
-async fn ensure(actor: &Actor, wanted: &StartObject) -> Result<(), Status> {
+async fn ensure(actor: &Actor, desired: &StartObject) -> Result<(), Status> {
     let server_state = actor.server_state();
-    let collection = collection(server_state, wanted.kind)?;
-    let (namespace, name) = (wanted.object.namespace(), wanted.object.name());
+    let collection = collection(server_state, desired.kind)?;
+    let (namespace, name) = (desired.object.namespace(), desired.object.name());
     let target = Target { collection: &collection, namespace, name, subresource: "" };
     let current = match current(&collection, namespace, name).await? {
         Some(current) if current.is_terminating() => return Ok(()),
-        Some(current) => match (wanted.restore)(&current, &wanted.object) {
+        Some(current) => match (desired.restore)(&current, &desired.object) {
             Some(next) => actor.update(target, next).await?.object.object()?,
             None => current,
         },
-        None => match actor.create(Target { name: "", ..target }, wanted.object.clone()).await {
+        None => match actor.create(Target { name: "", ..target }, desired.object.clone()).await {
             Ok(written) => written.object.object()?,
             // Another client created the object meanwhile; the next check handles it.
             Err(status) if status.reason == Reason::AlreadyExists => return Ok(()),
@@ -176,7 +176,7 @@ async fn ensure(actor: &Actor, wanted: &StartObject) -> Result<(), Status> {
         },
     };
     let now = apimachinery::time::time(server_state.clock.now());
-    if let Some(next) = with_conditions(&current, wanted.condition.as_slice(), &now) {
+    if let Some(next) = with_conditions(&current, desired.condition.as_slice(), &now) {
         actor.update(Target { subresource: "status", ..target }, next).await?;
     }
     Ok(())
@@ -200,19 +200,19 @@ async fn current(collection: &Collection, namespace: &str, name: &str) -> Result
     entry.object(item.revision()).map(Some).map_err(Status::internal)
 }
 
-/// Returns the current object with the wanted spec, or None if it has it already.
-fn same_spec(current: &Object, wanted: &Object) -> Option<Object> {
-    same_fields(current, wanted, &["spec"])
+/// Returns the current object with the desired spec, or None if it has it already.
+fn same_spec(current: &Object, desired: &Object) -> Option<Object> {
+    same_fields(current, desired, &["spec"])
 }
 
-/// Returns the current object with these fields of the wanted one, or None if it has them already.
-fn same_fields(current: &Object, wanted: &Object, fields: &[&str]) -> Option<Object> {
-    if fields.iter().all(|field| current.get(field) == wanted.get(field)) {
+/// Returns the current object with these fields of the desired one, or None if it has them already.
+fn same_fields(current: &Object, desired: &Object, fields: &[&str]) -> Option<Object> {
+    if fields.iter().all(|field| current.get(field) == desired.get(field)) {
         return None;
     }
     let mut next = current.clone();
     for field in fields {
-        match wanted.get(field) {
+        match desired.get(field) {
             Some(value) => next.set(field, value.clone()),
             None => drop(next.remove(field)),
         }

@@ -73,11 +73,11 @@ pub(super) fn objects(published: &AdvertisedServer, names: &Names) -> Vec<StartO
         });
         objects.push(
             StartObject::new("", "Endpoints", endpoints)
-                .restored_by(|current, wanted| same_fields(current, wanted, &["subsets"])),
+                .restored_by(|current, desired| same_fields(current, desired, &["subsets"])),
         );
         objects.push(
             StartObject::new("discovery", "EndpointSlice", slice)
-                .restored_by(|current, wanted| same_fields(current, wanted, &["endpoints", "ports"])),
+                .restored_by(|current, desired| same_fields(current, desired, &["endpoints", "ports"])),
         );
     }
     objects

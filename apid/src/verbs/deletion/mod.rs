@@ -147,9 +147,9 @@ fn finalizers(old: &Object, options: &DeleteOptions, default: DefaultPropagation
         (DefaultPropagation::Orphan, None, None) => Some(orphan),
         (DefaultPropagation::Background, None, None) => None,
     };
-    let mut wanted: Vec<String> =
+    let mut finalizers: Vec<String> =
         old.finalizers().filter(|f| ![orphan, foreground].contains(f)).map(str::to_owned).collect();
-    wanted.extend(propagation_finalizer.map(str::to_owned));
-    let same = wanted.len() == old.finalizers().count() && wanted.iter().all(|f| has(f));
-    if same { old.finalizers().map(str::to_owned).collect() } else { wanted }
+    finalizers.extend(propagation_finalizer.map(str::to_owned));
+    let same = finalizers.len() == old.finalizers().count() && finalizers.iter().all(|f| has(f));
+    if same { old.finalizers().map(str::to_owned).collect() } else { finalizers }
 }

@@ -297,7 +297,7 @@ pub async fn patch(call: &Call<'_>, patch: &Patch, options: &WriteOptions) -> Re
     }
     let resource = &call.collection.resource;
     let (served, names) = (&call.collection.served, &call.server_state.names);
-    let wanted = |old: &Object| {
+    let propose = |old: &Object| {
         let mut shown = old.clone();
         served.represent(&mut shown, names).map_err(Status::internal)?;
         let (mut new, warnings) = patch.change(call, served, shown, options.field_validation)?;
@@ -305,7 +305,7 @@ pub async fn patch(call: &Call<'_>, patch: &Patch, options: &WriteOptions) -> Re
         check_name(call, &new)?;
         Ok(ProposedObject { object: new, warnings, applied: false })
     };
-    match call.modify(options, wanted).await? {
+    match call.modify(options, propose).await? {
         ModifyResult::Done(written) => Ok(written),
         ModifyResult::Missing => Err(Status::not_found(&resource.group_resource, call.name)),
     }
