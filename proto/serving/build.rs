@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! A release build has the commit of the work tree, and the date of `SOURCE_DATE_EPOCH` or of the build. Other
-//! builds have neither, so that a commit recompiles nothing. Sources within the repository of another project have no
+//! builds have neither, so that a commit recompiles nothing. Sources within the repository of a different project have no
 //! commit.
 //!
 //! The mark of uncommitted changes is a hint: it is that of the last commit, checkout or staging before the build,

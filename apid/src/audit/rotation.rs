@@ -92,7 +92,7 @@ impl LogFile {
     }
 
     /// Renames the full file and opens a new one. A file that is renamed or removed already is only replaced: a
-    /// previous rotation could not open the new file, or another program rotates.
+    /// previous rotation could not open the new file, or a different program rotates.
     fn rotate(&mut self) -> io::Result<()> {
         match fs::rename(&self.path, self.unused_backup_path()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -12,7 +12,7 @@
 //!
 //! # Errors
 //!
-//! 429 while another backup runs. A backup breaks off when the store cannot be read, when the client accepts no data
+//! 429 while a backup runs already. A backup breaks off when the store cannot be read, when the client accepts no data
 //! for [`TimeLimits::part`], and after [`TimeLimits::total`].
 //!
 //! # Invariants
@@ -91,11 +91,11 @@ enum BackupError {
 ///
 /// # Errors
 ///
-/// 429: another backup runs.
+/// 429: a backup runs already.
 pub(super) async fn handle(context: &RequestContext) -> Result<ApiResponse, Status> {
     let state = &context.server_state;
     let permit = Arc::clone(&state.backups).try_acquire_owned();
-    let permit = permit.map_err(|_| too_many_requests("another backup is running"))?;
+    let permit = permit.map_err(|_| too_many_requests("a backup is running already"))?;
     let revision = state.store.revision();
     let identity = Identity {
         preset: state.names.preset().to_string(),

@@ -126,7 +126,7 @@ impl<D: Decode> Resource<D> {
         self.if_loaded(|loaded, _| loaded.items.len())
     }
 
-    /// The figures of the resource, without waiting; None while the resource is not loaded.
+    /// The statistics of the resource, without waiting; None while the resource is not loaded.
     pub fn stats(&self) -> Option<ResourceStats> {
         let (objects, revision) = self.if_loaded(|loaded, revision| (loaded.items.len(), revision))?;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
