@@ -139,9 +139,18 @@ impl ObjectReference {
 }
 
 impl PluginOutput {
-    /// Adds a warning for the client.
+    /// Adds a warning for the client. Empty and repeated texts are ignored.
     pub fn warn(&self, text: impl Into<String>) {
-        self.warnings.lock().push(text.into());
+        let text = text.into();
+        let mut warnings = self.warnings.lock();
+        if !text.is_empty() && !warnings.contains(&text) {
+            warnings.push(text);
+        }
+    }
+
+    /// Adds warnings for the client; see [`PluginOutput::warn`].
+    pub fn warn_all(&self, texts: impl IntoIterator<Item = String>) {
+        texts.into_iter().for_each(|text| self.warn(text));
     }
 
     /// Adds an annotation to the audit event.
@@ -174,9 +183,9 @@ impl PluginOutput {
         self.reinvocation.lock().is_requested()
     }
 
-    /// Removes the output of an earlier attempt of the same write.
+    /// Removes the output of an earlier attempt of the same write, except its warnings: the client gets the warnings
+    /// of all attempts, as in the reference.
     pub fn reset(&self) {
-        self.warnings.lock().clear();
         self.annotations.lock().clear();
         *self.reinvocation.lock() = Reinvocation::default();
         let kept = std::mem::take(&mut *self.kept.lock());

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (quick past): kind, subresource and operation determine the interested plugins without a plugin
+//! INVARIANT (fast path): kind, subresource and operation determine the interested plugins without a plugin
 //! call. The lookup is in a table that the constructor builds.
 
 use std::collections::HashMap;

@@ -4,7 +4,7 @@
 //!
 //! INVARIANT (fresh): a write is judged by the objects that were acknowledged before its arrival. The number of
 //! the last change is read before the objects, so that a concurrent change leads to another build.
-//! INVARIANT (quick past): without a change a call costs one comparison and takes no task switch.
+//! INVARIANT (fast path): without a change a call costs one comparison and takes no task switch.
 
 use std::sync::Arc;
 

@@ -14,10 +14,12 @@
 //! write without interested plugins causes no allocation and no task switch.
 //! INVARIANT (no storage): plugins read other objects only through [`Reader`], which the process provides.
 
+mod admission_request;
 mod always_admit;
 mod always_deny;
 mod always_pull_images;
 mod attributes;
+mod authorization;
 mod certificate_request;
 mod certificate_subject_restriction;
 mod chain;
@@ -27,6 +29,7 @@ mod default_class;
 mod default_toleration_seconds;
 mod deny_service_external_ips;
 mod event_rate_limit;
+mod expression_inputs;
 mod extended_resource_toleration;
 mod limit_pod_hard_anti_affinity_topology;
 mod limit_ranger;

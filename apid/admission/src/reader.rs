@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use apimachinery::attributes::Attributes as Question;
 use apimachinery::decision::Decision;
-use apimachinery::object::Object;
+use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
-use kinds::{KindRef, Resource};
+use kinds::{KindRef, Resource, labels};
 
 use crate::MaybeFuture;
 
@@ -93,6 +93,21 @@ pub trait Reader: Send + Sync + 'static {
             Some(kind) => self.list(kind, namespace),
             None => MaybeFuture::Ready(Err(unknown(resource))),
         }
+    }
+
+    /// Lists the objects of a served resource that a label selector selects; see [`Reader::list_of`].
+    fn select_of<'a>(
+        &'a self,
+        resource: &'a Resource,
+        namespace: &'a str,
+        selector: &'a Value,
+    ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
+        let labels = |object: &Object| object.at(&["metadata", "labels"]).cloned().unwrap_or(Value::Null);
+        self.list_of(resource, namespace).map(move |objects| {
+            let mut objects = objects?;
+            objects.retain(|object| labels::matches(selector, &labels(object)));
+            Ok(objects)
+        })
     }
 
     /// Number that changes with each change of an object of a kind; None before the first read of the kind.

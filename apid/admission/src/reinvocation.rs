@@ -51,9 +51,11 @@ impl Reinvocation {
         self.pending.contains(webhook)
     }
 
-    /// Ends a round with the object after the last webhook.
-    pub(crate) fn end_round(&mut self, object: Option<&Object>) {
-        self.last_output = object.cloned();
+    /// Ends the first round with the object after the last webhook. Only a second round reads the object.
+    pub(crate) fn end_first_round(&mut self, object: Option<&Object>) {
+        if self.is_requested {
+            self.last_output = object.cloned();
+        }
     }
 
     fn require_called(&mut self) {

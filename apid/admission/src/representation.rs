@@ -3,24 +3,37 @@
 //! # Contract
 //!
 //! Plugins work on objects in the storage version. Webhooks and policies see the version that a rule matched,
-//! with the names of the preset. A subresource with a body of another kind, such as `scale`, shows that kind.
+//! with the names of the preset. A subresource with a body of another kind, such as `scale`, has objects of that kind.
+
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use apimachinery::names::Names;
-use apimachinery::object::Object;
+use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
-use kinds::{Context, Registry, Resource, scale};
+use kinds::{Context, Registry, Resource, Storage, Subresource, scale};
+use serde_json::json;
 
 use crate::matching::MatchedResource;
-use crate::{Attributes, Environment, Operation};
+use crate::{Attributes, Environment};
 
-/// Version and kind in which the objects of a write are shown.
+/// Version and kind of the objects of a write for one webhook or policy.
 pub(crate) struct Representation<'a> {
     /// The matched resource.
     pub(crate) resource: &'a Resource,
     /// The matched version.
     pub(crate) version: &'a str,
-    /// Body kind of the subresource, if it differs from the kind of the resource.
-    body: Option<std::sync::Arc<Resource>>,
+    /// Body of the subresource, if its kind differs from the kind of the resource.
+    body: Option<Body>,
+}
+
+/// Body of a subresource.
+struct Body {
+    kind: GroupVersionKind,
+    /// The resource of the kind, if it is served.
+    resource: Option<Arc<Resource>>,
+    /// Whether the bodies are Scales of the stored objects.
+    is_scale: bool,
 }
 
 /// Full names of a kind in a version.
@@ -29,6 +42,17 @@ pub(crate) struct GroupVersionKind {
     pub(crate) group: String,
     pub(crate) version: String,
     pub(crate) kind: String,
+}
+
+impl GroupVersionKind {
+    /// The kind as an object with three fields.
+    pub(crate) fn to_value(&self) -> Value {
+        json!({"group": self.group, "version": self.version, "kind": self.kind})
+    }
+
+    fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
 }
 
 impl<'a> Representation<'a> {
@@ -41,27 +65,21 @@ impl<'a> Representation<'a> {
     ) -> Self {
         let (resource, version) = matched.of(attributes);
         let subresource = resource.kind.subresource(attributes.subresource);
-        let body = subresource.and_then(|subresource| registry.body(resource, subresource, names));
-        let body = body.filter(|body| body.group_kind != resource.group_kind).cloned();
+        let body =
+            subresource.and_then(|subresource| Body::new((resource, version), subresource, registry, names));
         Representation { resource, version, body }
     }
 
-    /// The shown kind.
+    /// The kind of the objects.
     pub(crate) fn kind(&self) -> GroupVersionKind {
-        let (resource, version) = match &self.body {
-            Some(body) => (&**body, body.kind.version()),
-            None => (self.resource, self.version),
-        };
-        GroupVersionKind {
-            group: resource.group_kind.group.clone(),
-            version: version.to_owned(),
-            kind: resource.group_kind.kind.clone(),
+        match &self.body {
+            Some(body) => body.kind.clone(),
+            None => GroupVersionKind {
+                group: self.resource.group_kind.group.clone(),
+                version: self.version.to_owned(),
+                kind: self.resource.group_kind.kind.clone(),
+            },
         }
-    }
-
-    /// Whether the objects are Scales of the stored objects.
-    fn is_scale(&self, attributes: &Attributes<'_>) -> bool {
-        self.body.is_some() && attributes.operation == Operation::Update
     }
 
     /// Converts an object of the write to the representation.
@@ -69,18 +87,27 @@ impl<'a> Representation<'a> {
     /// # Errors
     ///
     /// 500: the version cannot represent the object.
-    pub(crate) fn show(
+    pub(crate) fn convert<'o>(
         &self,
-        object: &Object,
-        attributes: &Attributes<'_>,
+        object: Cow<'o, Object>,
         names: &Names,
-    ) -> Result<Object, Status> {
-        let mut shown = object.clone();
-        if self.body.is_some() && !self.is_scale(attributes) {
-            return Ok(shown);
+    ) -> Result<Cow<'o, Object>, Status> {
+        let is_scale = match &self.body {
+            Some(body) if !body.is_scale => return Ok(object),
+            body => body.is_some(),
+        };
+        let (_, current) = object.api_version().rsplit_once('/').unwrap_or(("", object.api_version()));
+        if !is_scale && current == self.version && self.resource.is_sent_as_stored(names) {
+            return Ok(object);
         }
-        self.resource.represent(&mut shown, names).map_err(Status::internal)?;
-        Ok(if self.is_scale(attributes) { scale::of(&self.resource.kind, &shown) } else { shown })
+        let mut object = object.into_owned();
+        self.resource.represent(&mut object, names).map_err(Status::internal)?;
+        if is_scale {
+            return Ok(Cow::Owned(scale::of(&self.resource.kind, &object)));
+        }
+        let kind = self.kind();
+        object.set_type(&kind.api_version(), &kind.kind);
+        Ok(Cow::Owned(object))
     }
 
     /// Converts a changed object back, with defaults. `before` is the object of the write before the change.
@@ -96,15 +123,18 @@ impl<'a> Representation<'a> {
         environment: &Environment,
     ) -> Result<Object, Status> {
         let names = &environment.names;
-        if self.is_scale(attributes) {
-            let mut target = before.clone();
-            self.resource.convert_from_storage(&mut target, names).map_err(Status::internal)?;
-            scale::apply(&self.resource.kind, &mut target, &changed);
-            changed = target;
-        } else {
-            let shown = self.body.as_deref().unwrap_or(self.resource);
-            shown.conform_body(&mut changed, names).map_err(Status::internal)?;
-            if self.body.is_some() {
+        match &self.body {
+            None => drop(self.resource.conform_body(&mut changed, names).map_err(Status::internal)?),
+            Some(body) if body.is_scale => {
+                let mut target = before.clone();
+                self.resource.convert_from_storage(&mut target, names).map_err(Status::internal)?;
+                scale::apply(&self.resource.kind, &mut target, &changed);
+                changed = target;
+            }
+            Some(body) => {
+                if let Some(resource) = &body.resource {
+                    resource.conform_body(&mut changed, names).map_err(Status::internal)?;
+                }
                 return Ok(changed);
             }
         }
@@ -117,5 +147,27 @@ impl<'a> Representation<'a> {
         };
         self.resource.stored().default(&mut changed, &context);
         Ok(changed)
+    }
+}
+
+impl Body {
+    fn new(
+        (resource, version): (&Resource, &str),
+        subresource: &Subresource,
+        registry: &Registry,
+        names: &Names,
+    ) -> Option<Self> {
+        let kind = resource.kind.body_kind(subresource);
+        if kind == resource.kind.kind() && subresource.group_version.is_none() {
+            return None;
+        }
+        let (group, version) = match subresource.group_version {
+            Some((stem, version)) => (names.group(stem), version),
+            None => (resource.group_kind.group.clone(), version),
+        };
+        let body = registry.body(resource, subresource, names).cloned();
+        let is_scale = body.as_ref().is_some_and(|body| body.kind.storage() == Storage::VirtualSubresource);
+        let kind = GroupVersionKind { group, version: version.to_owned(), kind: kind.to_owned() };
+        Some(Body { kind, resource: body, is_scale })
     }
 }

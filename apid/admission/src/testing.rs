@@ -36,7 +36,7 @@ type Key = (&'static str, &'static str, String, String);
 #[derive(Default)]
 pub(crate) struct World {
     objects: Mutex<BTreeMap<Key, Arc<Object>>>,
-    /// Permissions of users: `user verb resource name`; `*` matches any word.
+    /// Permissions of users and groups: `subject verb resource name`; `*` matches any word.
     rights: Mutex<Vec<String>>,
     /// Number of changes of objects.
     changes: AtomicU64,
@@ -107,7 +107,7 @@ impl Fake {
         self
     }
 
-    /// Adds a permission: `user verb resource name`, with `*` for any word.
+    /// Adds a permission: `subject verb resource name`, with `*` for any word.
     pub(crate) fn with_right(self, right: &str) -> Self {
         self.world.rights.lock().push(right.to_owned());
         self
@@ -261,10 +261,12 @@ impl Authorizer for World {
             "" => question.resource.clone(),
             subresource => format!("{}/{subresource}", question.resource),
         };
-        let requested = [user.name.as_str(), &question.verb, &resource, &question.name];
+        let requested = [&question.verb, &resource, &question.name];
         let allowed = self.rights.lock().iter().any(|right| {
             let words: Vec<&str> = right.split(' ').collect();
-            words.len() == 4
+            let [subject, words @ ..] = words.as_slice() else { return false };
+            (*subject == "*" || *subject == user.name || user.in_group(subject))
+                && words.len() == requested.len()
                 && words.iter().zip(requested).all(|(word, requested)| *word == "*" || *word == requested)
         });
         let verdict = if allowed { Verdict::Allow } else { Verdict::NoOpinion };

@@ -160,6 +160,37 @@ impl ManagedFields {
         Some(managed)
     }
 
+    /// Checks that each entry of `metadata.managedFields` can be decoded.
+    ///
+    /// # Errors
+    ///
+    /// The defect of the first malformed entry, with the text of the reference.
+    pub fn check(list: Option<&Value>) -> Result<(), String> {
+        let entries = match list {
+            None | Some(Value::Null) => return Ok(()),
+            Some(Value::Array(entries)) => entries,
+            Some(_) => return Err("managedFields must be a list".to_owned()),
+        };
+        for (index, entry) in entries.iter().enumerate() {
+            let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
+            if !matches!(text("operation"), "Apply" | "Update") {
+                return Err("operation must be `Apply` or `Update`".to_owned());
+            }
+            if text("apiVersion").is_empty() {
+                return Err("apiVersion must not be empty".to_owned());
+            }
+            match text("fieldsType") {
+                "FieldsV1" => {}
+                "" => return Err(format!("missing fieldsType in managed fields entry {index}")),
+                other => return Err(format!("invalid fieldsType {other:?} in managed fields entry {index}")),
+            }
+            if Entry::from_value(entry).is_none() {
+                return Err(format!("error decoding versioned set of managed fields entry {index}"));
+            }
+        }
+        Ok(())
+    }
+
     /// The managed fields of an object; empty when they are malformed.
     pub fn of(object: &Object) -> Self {
         Self::decode(object.at(&["metadata", "managedFields"])).unwrap_or_default()

@@ -9,6 +9,8 @@ use kinds::admission_expressions::{
     AUTHORIZER, Compiler, NAMESPACE_OBJECT, ObjectTypes, Purpose, REQUEST, REQUEST_RESOURCE, VARIABLES,
 };
 
+use crate::match_conditions::{Expression, MatchConditions};
+
 /// Number of variables that may read each other in a chain during one evaluation. Longer chains are computed from
 /// their beginning, so that the recursion is bounded.
 const CHAIN_MAX: usize = 32;
@@ -17,7 +19,7 @@ const CHAIN_MAX: usize = 32;
 #[derive(Default)]
 pub(super) struct CompiledPolicy {
     /// Match conditions.
-    pub(super) conditions: Vec<Expression>,
+    pub(super) conditions: MatchConditions,
     /// Variables, in order.
     pub(super) variables: Vec<Variable>,
     /// Positions of the variables by name.
@@ -32,14 +34,6 @@ pub(super) struct CompiledPolicy {
     pub(super) uses_namespace: bool,
     /// Whether an expression calls the authorizer.
     pub(super) uses_authorizer: bool,
-}
-
-/// An expression and its program.
-pub(super) struct Expression {
-    /// The text.
-    pub(super) source: String,
-    /// The program, or the detail of the compile error.
-    pub(super) program: Result<Program, String>,
 }
 
 /// A variable of a policy.
@@ -73,11 +67,7 @@ impl CompiledPolicy {
         let variables = list("variables");
         let mut compiler = Compiler::of_stored(ObjectTypes::dynamic(has_params), !variables.is_empty());
         let mut compiled = CompiledPolicy::default();
-        for condition in list("matchConditions") {
-            let expression =
-                Expression::new(&compiler, text(condition, "expression"), Purpose::MatchCondition);
-            compiled.conditions.push(expression);
-        }
+        compiled.conditions = MatchConditions::compile(&compiler, list("matchConditions"));
         for variable in variables {
             compiled.add_variable(&mut compiler, text(variable, "name"), text(variable, "expression"));
         }
@@ -129,15 +119,14 @@ impl CompiledPolicy {
     }
 
     fn programs(&self) -> impl Iterator<Item = &Program> {
-        let conditions = self.conditions.iter().map(|expression| &expression.program);
         let validations = self.validations.iter().map(|validation| &validation.expression.program);
         let messages =
             self.validations.iter().filter_map(|validation| validation.message_expression.as_ref());
         let annotations = self.annotations.iter().map(|(_, expression)| &expression.program);
         let variables = self.variables.iter().map(|variable| &variable.program);
         let messages = messages.map(|expression| &expression.program);
-        let all = conditions.chain(validations).chain(messages).chain(annotations).chain(variables);
-        all.filter_map(|program| program.as_ref().ok())
+        let all = validations.chain(messages).chain(annotations).chain(variables);
+        self.conditions.programs().chain(all.filter_map(|program| program.as_ref().ok()))
     }
 
     /// Variables that a variable reads directly or through others, in order; empty for a short list of variables.
@@ -149,12 +138,6 @@ impl CompiledPolicy {
             open.extend(new.copied());
         }
         below
-    }
-}
-
-impl Expression {
-    fn new(compiler: &Compiler<'_>, source: &str, purpose: Purpose) -> Self {
-        Expression { source: source.to_owned(), program: compiler.compile(source, purpose) }
     }
 }
 

@@ -10,17 +10,15 @@
 //! Each of the three groups computes the variables anew, as in kube-apiserver, so that the costs are the same.
 
 use apimachinery::status::Reason;
-use expressions::{Cost, EvalError, Value, limits};
+use expressions::{Cost, Value, limits};
 use kinds::admission_expressions::VARIABLES;
 
-use super::compiled::{CompiledPolicy, Expression, Validation};
+use super::compiled::{CompiledPolicy, Validation};
 use super::variables::Variables;
+use crate::match_conditions::{BUDGET, Expression};
 
 /// Maximum size of an evaluated message in bytes.
 const MESSAGE_MAX: usize = 5 * 1024;
-
-const BUDGET: &str =
-    "validation failed due to running out of cost budget, no further validation rules will be run";
 
 /// Failure policy of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +70,7 @@ pub(super) fn evaluate<'a>(
     conditions: &[(&'static str, Value<'a>)],
     inputs: &[(&'static str, Value<'a>)],
 ) -> Outcome {
-    match matches(policy, conditions) {
+    match policy.conditions.evaluate(conditions) {
         Ok(true) => {}
         Ok(false) => return Outcome::default(),
         Err(message) => return Outcome::of_error(failure_policy, message),
@@ -104,30 +102,6 @@ pub(super) fn evaluate<'a>(
     outcome.failures.sort_by_key(|failure| failure.index);
     annotate(policy, failure_policy, inputs, &mut outcome);
     outcome
-}
-
-/// Whether all match conditions are true.
-///
-/// # Errors
-///
-/// The errors of conditions, if no condition is false.
-fn matches<'a>(policy: &'a CompiledPolicy, inputs: &[(&'static str, Value<'a>)]) -> Result<bool, String> {
-    let mut group = Group::new(policy, inputs, limits::MATCH_CONDITIONS);
-    let mut errors: Vec<String> = Vec::new();
-    for condition in &policy.conditions {
-        match group.evaluate(condition) {
-            Err(Exhausted) => return Err(BUDGET.to_owned()),
-            Ok(Ok(Value::Bool(true))) => {}
-            Ok(Ok(_)) => return Ok(false),
-            Ok(Err(message)) if errors.contains(&message) => {}
-            Ok(Err(message)) => errors.push(message),
-        }
-    }
-    match errors.as_slice() {
-        [] => Ok(true),
-        [only] => Err(only.clone()),
-        several => Err(format!("[{}]", several.join(", "))),
-    }
 }
 
 /// The failures of validations with their messages.
@@ -198,16 +172,14 @@ impl<'a, 'i> Group<'a, 'i> {
 
     /// Evaluates an expression. The inner error is its message.
     fn evaluate(&mut self, expression: &'a Expression) -> Result<Result<Value<'a>, String>, Exhausted> {
-        let program = match &expression.program {
+        let program = match expression.program() {
             Ok(program) => program,
-            Err(detail) => return Ok(Err(format!("compilation error: {detail}"))),
+            Err(message) => return Ok(Err(message)),
         };
         let mut cost = Cost::limit(limits::CALL);
         let outcome = program.evaluate_with_lazy(self.inputs, (VARIABLES, &self.variables), &mut cost);
         let used = self.variables.take_cost().saturating_add(cost.used());
         self.left = self.left.checked_sub(used).ok_or(Exhausted)?;
-        Ok(outcome.map_err(|error: EvalError| {
-            format!("expression '{}' resulted in error: {error}", expression.source)
-        }))
+        Ok(outcome.map_err(|error| expression.failure(&error)))
     }
 }

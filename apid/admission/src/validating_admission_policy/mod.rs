@@ -2,46 +2,43 @@
 //!
 //! # Contract
 //!
-//! A policy judges a write if its constraints, those of one of its bindings, and its match conditions match. Each parameter
-//! of the binding leads to one evaluation. A failed validation denies the write, adds a warning or an audit annotation,
+//! A policy judges a write if its constraints, those of a binding, and its match conditions match. Each parameter of
+//! the binding leads to one evaluation. A failed validation denies the write, adds a warning or an audit annotation,
 //! as the binding says. The first denial is the response. Policies are in the order of their names.
 //!
 //! # Invariants
 //!
 //! INVARIANT (fresh policy objects): a write is judged by the policies, bindings and parameters that were acknowledged
 //! before its arrival.
-//! INVARIANT (quick past): a write whose resource no policy names costs one lookup, without a task switch.
+//! INVARIANT (fast path): a write whose resource no policy names costs one lookup, without a task switch.
 //! INVARIANT (no lock-out): policies do not judge writes of policies, bindings and webhook configurations, nor reviews.
 
-mod authorization;
 mod compiled;
 mod evaluate;
 mod parameters;
 mod policies;
-mod reviewed;
 mod variables;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use apimachinery::object::{Object, Value};
+use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::{Cause, Reason, Status};
-use expressions::{Type, Value as CelValue};
-use kinds::admission_expressions::{
-    AUTHORIZER, NAMESPACE_OBJECT, NAMESPACE_TYPE, OBJECT, OLD_OBJECT, PARAMS, REQUEST, REQUEST_RESOURCE,
-    REQUEST_TYPE,
-};
+use kinds::admission_expressions::REQUEST;
 use kinds::{Registry, Resource};
 use serde_json::json;
 
-use self::authorization::Answers;
 use self::compiled::CompiledPolicy;
 use self::evaluate::{Failure, FailurePolicy, Outcome, evaluate};
 use self::policies::{Binding, Bindings, Policies, Policy};
-use self::reviewed::ReviewedObjects;
+use crate::admission_request::{condition_request, request_fields};
+use crate::authorization::AuthorizationAnswers;
 use crate::compiled_objects::CompiledObjects;
+use crate::expression_inputs::{ExpressionInputs, authorizer_variables};
 use crate::matching::{MatchedResource, Matcher};
+use crate::representation::Representation;
 use crate::{Attributes, Environment, MaybeFuture, ObjectKind, Operation, Plugin};
 
 const POLICY: ObjectKind = ObjectKind::new("admissionregistration", "ValidatingAdmissionPolicy");
@@ -50,7 +47,8 @@ const BINDING: ObjectKind = ObjectKind::new("admissionregistration", "Validating
 /// Maximum size of the value of an audit annotation in bytes.
 const ANNOTATION_MAX: usize = 10 * 1024;
 
-static DYN: Type = Type::Dyn;
+/// Duration of an evaluation after which other tasks of the thread run first.
+const LONG_EVALUATION: Duration = Duration::from_millis(1);
 
 /// The plugin.
 pub(crate) struct ValidatingAdmissionPolicy {
@@ -124,13 +122,24 @@ fn is_exempt(resource: &Resource) -> bool {
         && matches!(resource.kind.group(), "admissionregistration" | "authentication" | "authorization")
 }
 
+/// Name of the namespace of a write; `""` for cluster-scoped objects and for Namespaces.
+fn namespace_of<'a>(attributes: &Attributes<'a>) -> &'a str {
+    if attributes.is_of(ObjectKind::NAMESPACE) { "" } else { attributes.namespace }
+}
+
+/// The objects of a write in one version.
+struct ReviewedObjects<'a> {
+    new: Option<Cow<'a, Object>>,
+    old: Option<Cow<'a, Object>>,
+}
+
 /// A write while policies judge it.
 struct Write<'w> {
     plugin: &'w ValidatingAdmissionPolicy,
     attributes: &'w Attributes<'w>,
     object: Option<&'w Object>,
     registry: Arc<Registry>,
-    answers: Arc<Answers>,
+    answers: Arc<AuthorizationAnswers>,
     /// The first denial.
     denial: Option<Denial>,
     /// Whether an audit annotation shows a failed validation. The first one stays.
@@ -205,7 +214,7 @@ impl<'w> Write<'w> {
                 }
             };
             if objects.is_none() && !params.is_empty() {
-                match reviewed::objects(attributes, self.object, &matched, &registry, &environment.names) {
+                match self.objects(&matched) {
                     Ok(reviewed) => objects = Some(reviewed),
                     Err(status) => {
                         let reason = format!("failed to convert object version: {}", status.message);
@@ -226,6 +235,27 @@ impl<'w> Write<'w> {
         Ok(())
     }
 
+    /// The objects of the write in a matched version.
+    fn objects(&self, matched: &MatchedResource) -> Result<ReviewedObjects<'w>, Status> {
+        let (attributes, names) = (self.attributes, &self.plugin.environment.names);
+        let representation = Representation::matched(matched, attributes, &self.registry, names);
+        let convert = |object: &'w Object| representation.convert(Cow::Borrowed(object), names);
+        Ok(ReviewedObjects {
+            new: self.object.map(convert).transpose()?,
+            old: attributes.old.map(convert).transpose()?,
+        })
+    }
+
+    /// The value of the variable `request`.
+    fn request(&self, matched: &MatchedResource) -> Map<String, Value> {
+        let (attributes, names) = (self.attributes, &self.plugin.environment.names);
+        let registry = &self.registry;
+        let requested = MatchedResource::Requested;
+        let requested = Representation::matched(&requested, attributes, registry, names);
+        let matched = Representation::matched(matched, attributes, registry, names);
+        request_fields(attributes, &matched, &requested, attributes.name)
+    }
+
     /// Evaluates a policy with one parameter, until all authorization checks have answers.
     async fn evaluate(
         &self,
@@ -237,10 +267,16 @@ impl<'w> Write<'w> {
         let (attributes, environment) = (self.attributes, &self.plugin.environment);
         let compiled = policy.compiled();
         let request = match compiled.uses_request {
-            true => reviewed::request(attributes, matched, &self.registry, &environment.names),
+            true => Value::Object(self.request(matched)),
             false => Value::Null,
         };
-        let namespace = match reviewed::namespace(attributes) {
+        let condition_request = match &request {
+            Value::Object(fields) if compiled.conditions.uses(REQUEST) => {
+                Value::Object(condition_request(fields.clone()))
+            }
+            _ => Value::Null,
+        };
+        let namespace = match namespace_of(attributes) {
             name if compiled.uses_namespace && !name.is_empty() => {
                 let namespace = environment.reader.namespace(name).get().await?;
                 Some(self.represent_namespace(namespace)?)
@@ -248,10 +284,20 @@ impl<'w> Write<'w> {
             _ => None,
         };
         loop {
+            let started = environment.clock.monotonic();
             let outcome = {
-                let inputs = Inputs { objects, param, request: &request, namespace: namespace.as_deref() };
-                self.evaluate_once(compiled, policy.failure_policy, &inputs, matched)
+                let inputs = ExpressionInputs {
+                    object: objects.new.as_deref(),
+                    old: objects.old.as_deref(),
+                    param,
+                    request: &request,
+                    namespace: namespace.as_deref(),
+                };
+                self.evaluate_once(compiled, policy.failure_policy, &inputs, &condition_request)
             };
+            if environment.clock.monotonic().saturating_sub(started) > LONG_EVALUATION {
+                tokio::task::yield_now().await;
+            }
             let Some(check) = self.answers.take_missing() else { return Ok(outcome) };
             self.answers.decide(check, attributes.user, &*environment.authorizer).await;
         }
@@ -261,25 +307,21 @@ impl<'w> Write<'w> {
         &self,
         compiled: &CompiledPolicy,
         failure_policy: FailurePolicy,
-        inputs: &Inputs<'_>,
-        matched: &MatchedResource,
+        inputs: &ExpressionInputs<'_>,
+        condition_request: &Value,
     ) -> Outcome {
+        let authorizer = || match compiled.uses_authorizer {
+            true => Some(authorizer_variables(&self.answers, self.attributes)),
+            false => None,
+        };
         let mut variables = inputs.variables();
-        if compiled.uses_authorizer {
-            let answers = || Arc::clone(&self.answers) as Arc<dyn expressions::Authorizer>;
-            let check = reviewed::resource_check(self.attributes, matched);
-            variables.push((AUTHORIZER, expressions::authorizer(answers())));
-            variables.push((REQUEST_RESOURCE, expressions::request_resource(answers(), check)));
+        variables.extend(authorizer().into_iter().flatten());
+        if compiled.conditions.is_empty() {
+            return evaluate(compiled, failure_policy, &[], &variables);
         }
-        // Match conditions run without the namespace.
-        let mut conditions = Cow::Borrowed(variables.as_slice());
-        if inputs.namespace.is_some() && !compiled.conditions.is_empty() {
-            for (name, value) in conditions.to_mut() {
-                if *name == NAMESPACE_OBJECT {
-                    *value = CelValue::Null;
-                }
-            }
-        }
+        let of_conditions = ExpressionInputs { namespace: None, request: condition_request, ..*inputs };
+        let mut conditions = of_conditions.variables();
+        conditions.extend(authorizer().into_iter().flatten());
         evaluate(compiled, failure_policy, &conditions, &variables)
     }
 
@@ -376,38 +418,6 @@ impl<'w> Write<'w> {
             details.causes.push(Cause { message, ..Cause::default() });
         }
         Err(status)
-    }
-}
-
-/// The data of one evaluation.
-struct Inputs<'i> {
-    objects: &'i ReviewedObjects<'i>,
-    param: Option<&'i Object>,
-    request: &'i Value,
-    namespace: Option<&'i Object>,
-}
-
-impl<'i> Inputs<'i> {
-    fn variables(&self) -> Vec<(&'static str, CelValue<'i>)> {
-        let dynamic = |object: Option<&'i Object>| match object {
-            Some(object) => CelValue::object(&object.0, &DYN),
-            None => CelValue::Null,
-        };
-        let request = match self.request {
-            Value::Object(fields) => CelValue::object(fields, &REQUEST_TYPE),
-            _ => CelValue::Null,
-        };
-        let namespace = match self.namespace {
-            Some(namespace) => CelValue::object(&namespace.0, &NAMESPACE_TYPE),
-            None => CelValue::Null,
-        };
-        vec![
-            (OBJECT, dynamic(self.objects.new.as_deref())),
-            (OLD_OBJECT, dynamic(self.objects.old.as_deref())),
-            (PARAMS, dynamic(self.param)),
-            (REQUEST, request),
-            (NAMESPACE_OBJECT, namespace),
-        ]
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use apimachinery::object::{Object, Value};
+use apimachinery::object::Object;
 use apimachinery::status::Status;
-use kinds::{Registry, Resource, labels};
+use kinds::{Registry, Resource};
 
 use super::policies::{ParamKind, ParamRef};
 use crate::Environment;
@@ -68,10 +68,7 @@ async fn select(
         let found = reader.get_of(resource, namespace, &reference.name).get().await?;
         return Ok(found.into_iter().collect());
     };
-    let mut objects = reader.list_of(resource, namespace).get().await?;
-    let labels = |object: &Object| object.at(&["metadata", "labels"]).cloned().unwrap_or(Value::Null);
-    objects.retain(|object| labels::matches(selector, &labels(object)));
-    Ok(objects)
+    reader.select_of(resource, namespace, selector).get().await
 }
 
 /// The parameter in the version of the parameter kind.

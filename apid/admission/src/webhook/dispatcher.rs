@@ -1,17 +1,23 @@
 //! Common part of both plugins: which webhooks match, and one call.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
 use bytes::Bytes;
+use kinds::admission_expressions::REQUEST;
 use webhooks::{WebhookCall, WebhookUsers};
 
 use super::annotations;
 use super::hook::{Hook, Hooks};
 use super::metrics::ErrorType;
 use super::review::{self, ResponseError, ReviewResponse};
-use crate::match_conditions::{ConditionInput, ConditionResult};
+use super::review_objects::ReviewObjects;
+use crate::admission_request::{condition_request, request_fields};
+use crate::authorization::AuthorizationAnswers;
+use crate::expression_inputs::{ExpressionInputs, authorizer_variables};
+use crate::match_conditions::MatchConditions;
 use crate::matching::{MatchedResource, Matcher};
 use crate::representation::Representation;
 use crate::{
@@ -72,14 +78,13 @@ pub(super) struct Dispatcher {
     users: Option<WebhookUsers>,
 }
 
-/// The objects of a write in the matched version.
-pub(super) struct Invocation {
+/// A webhook that is called for a write.
+pub(super) struct Invocation<'a> {
     pub(super) hook: Arc<Hook>,
     /// Position among all webhooks.
     pub(super) index: usize,
     pub(super) matched: MatchedResource,
-    pub(super) object: Option<Object>,
-    old: Option<Object>,
+    pub(super) objects: Arc<ReviewObjects<'a>>,
     uid: String,
     request: Map<String, Value>,
 }
@@ -111,7 +116,10 @@ impl Dispatcher {
         Ok(Dispatcher {
             matcher: Matcher::new(environment),
             hooks: CompiledObjects::new(reader, phase.configuration_kind(), Hooks::compile),
-            users: configuration.map(|given| users(given, environment)).transpose()?.flatten(),
+            users: configuration
+                .map(|configuration| users(configuration, environment))
+                .transpose()?
+                .flatten(),
             environment: environment.clone(),
             phase,
         })
@@ -136,34 +144,111 @@ impl Dispatcher {
         }
     }
 
-    /// Decides whether a webhook is called for a write.
+    /// Compares the constraints of a webhook with a write.
     ///
     /// # Errors
     ///
-    /// The namespace is missing or unreadable; failed match conditions of a webhook that fails closed.
-    pub(super) async fn invocation(
+    /// The namespace is missing or unreadable.
+    pub(super) async fn matches(
         &self,
-        (index, hook): (usize, &Arc<Hook>),
+        hook: &Hook,
         attributes: &Attributes<'_>,
         object: Option<&Object>,
-    ) -> Result<Option<Invocation>, Status> {
-        let matched = self.matcher.matches(&hook.constraints, attributes, object).await?;
-        let Some(matched) = matched else { return Ok(None) };
-        let invocation = self.represent((index, hook), matched, attributes, object)?;
-        let Some(conditions) = hook.conditions() else { return Ok(Some(invocation)) };
-        let input = ConditionInput {
-            object: invocation.object.as_ref(),
-            old: invocation.old.as_ref(),
-            request: &invocation.request,
+    ) -> Result<Option<MatchedResource>, Status> {
+        self.matcher.matches(&hook.constraints, attributes, object).await
+    }
+
+    /// The objects of a write in a matched version.
+    ///
+    /// # Errors
+    ///
+    /// 500: the version cannot represent an object.
+    pub(super) fn objects<'a>(
+        &self,
+        matched: &MatchedResource,
+        attributes: &Attributes<'a>,
+        object: Option<Cow<'a, Object>>,
+    ) -> Result<ReviewObjects<'a>, Status> {
+        let names = &self.environment.names;
+        let registry = self.environment.registry.get();
+        let representation = Representation::matched(matched, attributes, &registry, names);
+        let mut new = object.map(|object| representation.convert(object, names)).transpose()?;
+        if let Some(new) = &mut new
+            && self.phase == Phase::Mutating
+            && attributes.subresource.is_empty()
+        {
+            hide_generated_fields(new, attributes);
+        }
+        let old = attributes.old.map(|old| representation.convert(Cow::Borrowed(old), names)).transpose()?;
+        Ok(ReviewObjects::new(new, old))
+    }
+
+    /// Decides by the match conditions whether a matched webhook is called.
+    ///
+    /// # Errors
+    ///
+    /// 403: failed match conditions of a webhook that fails closed.
+    pub(super) async fn invocation<'a>(
+        &self,
+        (index, hook): (usize, &Arc<Hook>),
+        matched: MatchedResource,
+        attributes: &Attributes<'_>,
+        objects: Arc<ReviewObjects<'a>>,
+    ) -> Result<Option<Invocation<'a>>, Status> {
+        let request = {
+            let names = &self.environment.names;
+            let registry = self.environment.registry.get();
+            let requested =
+                Representation::matched(&MatchedResource::Requested, attributes, &registry, names);
+            let representation = Representation::matched(&matched, attributes, &registry, names);
+            request_fields(attributes, &representation, &requested, self.name(attributes))
         };
-        match conditions.evaluate(&input, attributes, &*self.environment.authorizer).await {
-            ConditionResult::Matches => Ok(Some(invocation)),
-            ConditionResult::Excluded => Ok(None),
-            ConditionResult::Failed(_) if hook.ignores_failures => Ok(None),
-            ConditionResult::Failed(reason) => {
+        let result = match hook.conditions() {
+            Some(conditions) => self.evaluate(conditions, &objects, &request, attributes).await,
+            None => Ok(true),
+        };
+        match result {
+            Ok(true) => {
+                let (hook, uid) = (Arc::clone(hook), self.environment.rng.uuid());
+                Ok(Some(Invocation { hook, index, matched, objects, uid, request }))
+            }
+            Ok(false) => Ok(None),
+            Err(_) if hook.ignores_failures => Ok(None),
+            Err(reason) => {
                 let name = self.name(attributes);
                 Err(Status::forbidden(&attributes.served.group_resource, name, &reason))
             }
+        }
+    }
+
+    /// Evaluates match conditions until all authorization checks have answers.
+    async fn evaluate(
+        &self,
+        conditions: &MatchConditions,
+        objects: &ReviewObjects<'_>,
+        request: &Map<String, Value>,
+        attributes: &Attributes<'_>,
+    ) -> Result<bool, String> {
+        let answers = Arc::<AuthorizationAnswers>::default();
+        let request = match conditions.uses(REQUEST) {
+            true => Value::Object(condition_request(request.clone())),
+            false => Value::Null,
+        };
+        loop {
+            let result = {
+                let inputs = ExpressionInputs {
+                    object: objects.object.as_deref(),
+                    old: objects.old.as_deref(),
+                    param: None,
+                    request: &request,
+                    namespace: None,
+                };
+                let mut variables = inputs.variables();
+                variables.extend(authorizer_variables(&answers, attributes));
+                conditions.evaluate(&variables)
+            };
+            let Some(check) = answers.take_missing() else { return result };
+            answers.decide(check, attributes.user, &*self.environment.authorizer).await;
         }
     }
 
@@ -173,35 +258,10 @@ impl Dispatcher {
         if is_unknown { "" } else { attributes.name }
     }
 
-    fn represent(
-        &self,
-        (index, hook): (usize, &Arc<Hook>),
-        matched: MatchedResource,
-        attributes: &Attributes<'_>,
-        object: Option<&Object>,
-    ) -> Result<Invocation, Status> {
-        let names = &self.environment.names;
-        let registry = self.environment.registry.get();
-        let requested = Representation::matched(&MatchedResource::Requested, attributes, &registry, names);
-        let shown = Representation::matched(&matched, attributes, &registry, names);
-        let mut new = object.map(|object| shown.show(object, attributes, names)).transpose()?;
-        if let Some(new) = &mut new
-            && self.phase == Phase::Mutating
-            && attributes.operation == Operation::Create
-            && attributes.subresource.is_empty()
-        {
-            hide_generated_fields(new, attributes);
-        }
-        let old = attributes.old.map(|old| shown.show(old, attributes, names)).transpose()?;
-        let uid = self.environment.rng.uuid();
-        let request = review::request_fields(&uid, attributes, &shown, &requested, self.name(attributes));
-        Ok(Invocation { hook: Arc::clone(hook), index, object: new, old, uid, request, matched })
-    }
-
     /// Calls a webhook. A denial is a failure. Warnings and audit annotations are recorded.
     pub(super) async fn call(
         &self,
-        invocation: &Invocation,
+        invocation: &Invocation<'_>,
         attributes: &Attributes<'_>,
     ) -> Result<ReviewResponse, HookFailure> {
         let hook = &invocation.hook;
@@ -216,10 +276,10 @@ impl Dispatcher {
         let client = hook.client.as_ref();
         let client = client
             .map_err(|error| HookFailure::calling(format!("could not get REST client: {error}"), 400))?;
-        let Invocation { object, old, request, uid, .. } = invocation;
+        let Invocation { objects, request, uid, .. } = invocation;
         let names = &self.environment.names;
         let call = WebhookCall {
-            body: Bytes::from(review::body(names, version, request.clone(), object.as_ref(), old.as_ref())),
+            body: Bytes::from(review::body(names, version, uid, request, objects.texts())),
             timeout: hook.timeout,
             response_bytes: MAX_RESPONSE_BYTES,
             sends_timeout: true,
@@ -258,7 +318,7 @@ impl Dispatcher {
     /// Counts a call and applies the failure policy. Returns the Status that ends the write.
     pub(super) fn conclude(
         &self,
-        invocation: &Invocation,
+        invocation: &Invocation<'_>,
         attributes: &Attributes<'_>,
         failure: Option<HookFailure>,
         started: std::time::Duration,
@@ -302,14 +362,25 @@ impl Dispatcher {
     }
 }
 
-/// Removes the fields that the server sets after the mutating phase.
-fn hide_generated_fields(object: &mut Object, attributes: &Attributes<'_>) {
-    for field in GENERATED_FIELDS {
-        object.remove_meta(field);
-    }
-    object.set_meta("creationTimestamp", Value::Null);
-    if attributes.has_generated_name {
-        object.remove_meta("name");
+/// Hides the fields that the server sets after the mutating phase: those of a creation, and the next generation.
+fn hide_generated_fields(object: &mut Cow<'_, Object>, attributes: &Attributes<'_>) {
+    match (attributes.operation, attributes.old) {
+        (Operation::Create, _) => {
+            let object = object.to_mut();
+            for field in GENERATED_FIELDS {
+                object.remove_meta(field);
+            }
+            object.set_meta("creationTimestamp", Value::Null);
+            if attributes.has_generated_name {
+                object.remove_meta("name");
+            }
+        }
+        (Operation::Update, Some(old)) => match old.meta().and_then(|meta| meta.get("generation")) {
+            generation if object.meta().and_then(|meta| meta.get("generation")) == generation => {}
+            Some(generation) => object.to_mut().set_meta("generation", generation.clone()),
+            None => drop(object.to_mut().remove_meta("generation")),
+        },
+        _ => {}
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use apimachinery::object::Object;
+use kinds::admission_expressions::{Compiler, ObjectTypes};
 use serde_json::Value;
 use webhooks::ClientConfiguration;
 
@@ -36,15 +37,16 @@ pub(super) struct Hook {
     pub(super) supports_dry_run: bool,
     /// Whether the webhook is called again after changes by others.
     pub(super) is_reinvocable: bool,
-    conditions: Option<(Value, OnceLock<MatchConditions>)>,
+    conditions: Option<(Vec<Value>, OnceLock<MatchConditions>)>,
 }
 
 impl Hook {
     fn compile(configuration: &str, webhook: &Value, id: String) -> Self {
         let text = |field: &str| webhook.get(field).and_then(Value::as_str).unwrap_or_default();
         let accepted = webhook.get("admissionReviewVersions").and_then(Value::as_array);
-        let known = |version: &Value| REVIEW_VERSIONS.into_iter().find(|known| version == known);
-        let conditions = webhook.get("matchConditions").filter(|conditions| conditions.is_array());
+        let supported = |version: &Value| REVIEW_VERSIONS.into_iter().find(|supported| version == supported);
+        let conditions = webhook.get("matchConditions").and_then(Value::as_array);
+        let conditions = conditions.filter(|conditions| !conditions.is_empty());
         let seconds =
             webhook.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(DEFAULT_TIMEOUT_SECONDS);
         let client = webhook.get("clientConfig").unwrap_or(&Value::Null);
@@ -57,7 +59,7 @@ impl Hook {
                 ..Constraints::read(webhook)
             },
             client: ClientConfiguration::read(client).map_err(|error| error.to_string()),
-            review_version: accepted.into_iter().flatten().find_map(known),
+            review_version: accepted.into_iter().flatten().find_map(supported),
             ignores_failures: text("failurePolicy") == "Ignore",
             timeout: Duration::from_secs(seconds.max(1)),
             supports_dry_run: matches!(text("sideEffects"), "None" | "NoneOnDryRun"),
@@ -69,7 +71,10 @@ impl Hook {
     /// The match conditions, compiled on first use; None without conditions.
     pub(super) fn conditions(&self) -> Option<&MatchConditions> {
         let (source, compiled) = self.conditions.as_ref()?;
-        Some(compiled.get_or_init(|| MatchConditions::compile(Some(source))))
+        Some(compiled.get_or_init(|| {
+            let compiler = Compiler::of_stored(ObjectTypes::dynamic(false), false);
+            MatchConditions::compile(&compiler, source)
+        }))
     }
 }
 
@@ -88,8 +93,8 @@ impl Hooks {
         let mut compiled = HashMap::new();
         for configuration in configurations {
             let key = (configuration.uid().to_owned(), configuration.resource_version().to_owned());
-            let known = previous.and_then(|previous| previous.configurations.get(&key).cloned());
-            let hooks = known.unwrap_or_else(|| hooks_of(configuration));
+            let unchanged = previous.and_then(|previous| previous.configurations.get(&key).cloned());
+            let hooks = unchanged.unwrap_or_else(|| hooks_of(configuration));
             all.extend(hooks.iter().cloned());
             compiled.insert(key, hooks);
         }

@@ -14,7 +14,7 @@
 //!
 //! INVARIANT (fresh): see [`CompiledObjects`](crate::CompiledObjects).
 //! INVARIANT (no side effects in a dry run): a dry run calls only webhooks that declare no side effects for it.
-//! INVARIANT (quick past): a write whose resource no rule names costs one comparison and one lookup.
+//! INVARIANT (fast path): a write whose resource no rule names costs one comparison and one lookup.
 
 mod annotations;
 mod dispatcher;
@@ -22,6 +22,7 @@ mod hook;
 mod metrics;
 mod mutating;
 mod review;
+mod review_objects;
 mod services;
 mod validating;
 

@@ -1,5 +1,6 @@
 //! MutatingAdmissionWebhook: calls one after the other, of which each may change the object.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use apimachinery::codec::{Limits, json};
@@ -41,7 +42,12 @@ impl MutatingWebhooks {
             notes.reinvocation().begin_second_round(object.as_deref());
         }
         for candidate in hooks.candidates(&attributes.served.group_resource.resource) {
-            let invocation = self.0.invocation(candidate, attributes, object.as_deref()).await?;
+            let matched = self.0.matches(candidate.1, attributes, object.as_deref()).await?;
+            let Some(matched) = matched else { continue };
+            // The webhook changes the object, so the review has a copy.
+            let copy = object.as_deref().map(|object| Cow::Owned(object.clone()));
+            let objects = Arc::new(self.0.objects(&matched, attributes, copy)?);
+            let invocation = self.0.invocation(candidate, matched, attributes, objects).await?;
             let Some(invocation) = invocation else { continue };
             let hook = &invocation.hook;
             if attributes.reinvoked && !notes.reinvocation().is_pending(&hook.id) {
@@ -62,14 +68,16 @@ impl MutatingWebhooks {
                 return Err(status);
             }
         }
-        notes.reinvocation().end_round(object.as_deref());
+        if !attributes.reinvoked {
+            notes.reinvocation().end_first_round(object.as_deref());
+        }
         Ok(())
     }
 
     /// Calls a webhook and applies its patch. Returns whether the object changed.
     async fn call(
         &self,
-        invocation: &Invocation,
+        invocation: &Invocation<'_>,
         attributes: &Attributes<'_>,
         object: Option<&mut Object>,
     ) -> Result<bool, HookFailure> {
@@ -79,14 +87,14 @@ impl MutatingWebhooks {
         if operations.is_empty() {
             return Ok(false);
         }
-        let (Some(object), Some(shown)) = (object, &invocation.object) else {
+        let (Some(object), Some(reviewed)) = (object, &invocation.objects.object) else {
             return Err(internal(format!(
                 "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
                 invocation.hook.name
             )));
         };
         check_patch_type(&response)?;
-        let document = Value::Object(shown.0.clone());
+        let document = Value::Object(reviewed.0.clone());
         let patched = json_patch::apply(&operations, document, false, Limits::BODY).map_err(internal)?;
         let patched =
             Object::from_value(patched).map_err(|_| internal("the patched object is not an object"))?;
@@ -102,17 +110,22 @@ impl MutatingWebhooks {
     fn restore(
         &self,
         patched: Object,
-        invocation: &Invocation,
+        invocation: &Invocation<'_>,
         attributes: &Attributes<'_>,
         before: &Object,
     ) -> Result<Object, Status> {
         let environment = &self.0.environment;
         let registry = environment.registry.get();
-        let shown = Representation::matched(&invocation.matched, attributes, &registry, &environment.names);
-        let mut changed = shown.restore(patched, before, attributes, environment)?;
-        if attributes.operation == Operation::Create && attributes.subresource.is_empty() {
-            for field in GENERATED_FIELDS {
-                match before.meta().and_then(|meta| meta.get(field)) {
+        let representation =
+            Representation::matched(&invocation.matched, attributes, &registry, &environment.names);
+        let mut changed = representation.restore(patched, before, attributes, environment)?;
+        if attributes.subresource.is_empty() {
+            let hidden: &[&str] = match attributes.operation {
+                Operation::Create => &GENERATED_FIELDS,
+                _ => &["generation"],
+            };
+            for field in hidden {
+                match before.meta().and_then(|meta| meta.get(*field)) {
                     Some(value) => changed.set_meta(field, value.clone()),
                     None => drop(changed.remove_meta(field)),
                 }
@@ -123,8 +136,8 @@ impl MutatingWebhooks {
         }
         let managed = |object: &Object| object.meta().and_then(|meta| meta.get("managedFields")).cloned();
         let after = managed(&changed);
-        if after.is_some() && ManagedFields::decode(after.as_ref()).is_none() {
-            attributes.notes.warn(INVALID_MANAGED_FIELDS);
+        if let Err(defect) = ManagedFields::check(after.as_ref()) {
+            attributes.notes.warn(format!("{INVALID_MANAGED_FIELDS}: {defect}"));
             match managed(before) {
                 Some(fields) => changed.set_meta("managedFields", fields),
                 None => drop(changed.remove_meta("managedFields")),

@@ -2,14 +2,10 @@
 
 use apimachinery::codec::{Limits, json};
 use apimachinery::names::Names;
-use apimachinery::object::{Map, Object, Value};
+use apimachinery::object::{Map, Value};
 use apimachinery::status::{Cause, Details, Reason, Status};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::json;
-
-use crate::Attributes;
-use crate::representation::{GroupVersionKind, Representation};
 
 /// Kind of the body of a call and of its response.
 const KIND: &str = "AdmissionReview";
@@ -45,78 +41,22 @@ pub(super) fn api_version(names: &Names, version: &str) -> String {
     format!("{}/{version}", names.group("admission"))
 }
 
-/// The fields of the request, without the objects.
-pub(super) fn request_fields(
-    uid: &str,
-    attributes: &Attributes<'_>,
-    matched: &Representation<'_>,
-    requested: &Representation<'_>,
-    name: &str,
-) -> Map<String, Value> {
-    let kind =
-        |kind: GroupVersionKind| json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
-    let resource = |shown: &Representation<'_>| {
-        let resource = &shown.resource.group_resource;
-        json!({"group": resource.group, "version": shown.version, "resource": resource.resource})
-    };
-    let mut fields = Map::new();
-    let mut add = |field: &str, value: Value| drop(fields.insert(field.to_owned(), value));
-    add("uid", uid.into());
-    add("kind", kind(matched.kind()));
-    add("resource", resource(matched));
-    add("requestKind", kind(requested.kind()));
-    add("requestResource", resource(requested));
-    let texts = [
-        ("subResource", attributes.subresource),
-        ("requestSubResource", attributes.subresource),
-        ("name", name),
-        ("namespace", attributes.request_namespace()),
-    ];
-    for (field, text) in texts {
-        if !text.is_empty() {
-            add(field, text.into());
-        }
-    }
-    add("operation", attributes.operation.as_str().into());
-    add("userInfo", user_info(attributes));
-    add("dryRun", attributes.dry_run.into());
-    add("options", attributes.options.clone());
-    fields
-}
-
-fn user_info(attributes: &Attributes<'_>) -> Value {
-    let user = attributes.user;
-    let mut info = Map::new();
-    info.insert("username".to_owned(), user.name.clone().into());
-    if !user.uid.is_empty() {
-        info.insert("uid".to_owned(), user.uid.clone().into());
-    }
-    if !user.groups.is_empty() {
-        info.insert("groups".to_owned(), user.groups.clone().into());
-    }
-    if !user.extra.is_empty() {
-        info.insert("extra".to_owned(), json!(user.extra));
-    }
-    Value::Object(info)
-}
-
-/// The body of a call.
+/// The body of a call: the request with its uid and objects. `object` and `old` are JSON.
 pub(super) fn body(
     names: &Names,
     version: &str,
-    mut request: Map<String, Value>,
-    object: Option<&Object>,
-    old: Option<&Object>,
-) -> Vec<u8> {
-    let value =
-        |object: Option<&Object>| object.map_or(Value::Null, |object| Value::Object(object.0.clone()));
-    request.insert("object".to_owned(), value(object));
-    request.insert("oldObject".to_owned(), value(old));
-    let mut review = Map::new();
-    review.insert("kind".to_owned(), KIND.into());
-    review.insert("apiVersion".to_owned(), api_version(names, version).into());
-    review.insert("request".to_owned(), Value::Object(request));
-    Value::Object(review).to_string().into_bytes()
+    uid: &str,
+    request: &Map<String, Value>,
+    (object, old): (&str, &str),
+) -> String {
+    let mut fields = serde_json::to_string(request).unwrap_or_default();
+    // The uid and the objects follow the last field of the request.
+    fields.pop();
+    let api_version = api_version(names, version);
+    format!(
+        "{{\"kind\":\"{KIND}\",\"apiVersion\":\"{api_version}\",\"request\":{fields},\"uid\":\"{uid}\",\
+         \"object\":{object},\"oldObject\":{old}}}}}"
+    )
 }
 
 /// Decodes a response and checks that it answers the request.
@@ -237,9 +177,9 @@ fn take_warnings(response: &mut Map<String, Value>) -> Result<Vec<String>, Respo
 }
 
 /// The Status of a denial: that of the response, with a message that names the webhook.
-pub(super) fn denial(webhook: &str, given: Option<&Value>) -> Status {
+pub(super) fn denial(webhook: &str, status_of_response: Option<&Value>) -> Status {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-    let field = |name: &str| given.and_then(|given| given.get(name));
+    let field = |name: &str| status_of_response.and_then(|status| status.get(name));
     let (message, reason) = (text(field("message")), text(field("reason")));
     let denied = format!("admission webhook {webhook:?} denied the request");
     let message = match (message.as_str(), reason.as_str()) {

@@ -8,9 +8,11 @@ use serde_json::json;
 
 use super::ValidatingWebhooks;
 use super::mutating::apply_patch;
-use super::review::{ResponseError, ReviewResponse, denial, read_response};
+use super::review::{ResponseError, ReviewResponse, body, denial, read_response};
+use crate::PluginOutput;
 use crate::reinvocation::Reinvocation;
 use crate::testing::{Fake, Write};
+use crate::validating_admission_policy::ValidatingAdmissionPolicy;
 
 fn names() -> Names {
     Names::new(Preset::Kubernetes, "").unwrap()
@@ -113,13 +115,13 @@ fn review_of_other_version_or_kind_is_rejected_by_v1_only() {
 
 #[test]
 fn denial_passes_on_code_reason_message_and_details() {
-    for (given, code, reason, message) in [
+    for (status, code, reason, message) in [
         (Value::Null, 400, "", " without explanation"),
         (json!({"code": 200, "status": "Success"}), 400, "", " without explanation"),
         (json!({"code": 409, "reason": "Conflict"}), 409, "Conflict", ": Conflict"),
         (json!({"code": 418, "reason": "Mine", "message": "no"}), 418, "Mine", ": no"),
     ] {
-        let status = denial("w.test", Some(&given)).to_value();
+        let status = denial("w.test", Some(&status)).to_value();
         assert_eq!(status["message"], format!("admission webhook \"w.test\" denied the request{message}"));
         assert_eq!(status["code"], code);
         assert_eq!(status.get("reason").and_then(Value::as_str).unwrap_or(""), reason);
@@ -147,7 +149,7 @@ fn second_round_calls_webhooks_that_were_called_before_a_change() {
     state.record_call("first");
     state.record_change();
     state.record_call("second");
-    state.end_round(Some(&object("a")));
+    state.end_first_round(Some(&object("a")));
     assert!(state.is_requested());
     state.begin_second_round(Some(&object("a")));
     assert_eq!(["first", "second"].map(|webhook| state.is_pending(webhook)), [true, false]);
@@ -237,6 +239,93 @@ async fn match_conditions_decide_on_the_call_and_fail_by_policy() {
     }
 }
 
+/// Webhooks and policies decide equally on the same conditions.
+#[tokio::test]
+async fn webhook_and_policy_agree_on_match_conditions() {
+    let account = "authorizer.serviceAccount('team', 'robot').group('').resource('pods')";
+    let by_field =
+        "authorizer.group('').resource('pods').fieldSelector('spec.nodeName=n').check('list').allowed()";
+    let error = |text: &str| format!("expression '{text}' resulted in error: no such key: spec");
+    let (absent, other) = ("object.spec.x == 1", "object.spec.y == 1");
+    for (conditions, is_applied, reason) in [
+        (vec!["namespaceObject == null".to_owned()], true, String::new()),
+        (vec![format!("{account}.check('get').allowed()")], true, String::new()),
+        (vec![format!("{account}.check('watch').allowed()")], false, String::new()),
+        (vec![by_field.to_owned()], true, String::new()),
+        (vec!["request.resource == request.requestResource".to_owned()], true, String::new()),
+        (vec!["request.uid == 'x'".to_owned()], false, "undefined field 'uid'".to_owned()),
+        (vec![absent.to_owned(), absent.to_owned()], false, error(absent)),
+        (vec![absent.to_owned(), other.to_owned()], false, format!("[{}, {}]", error(absent), error(other))),
+        (vec![absent.to_owned(), "false".to_owned()], false, String::new()),
+    ] {
+        let conditions: Vec<Value> =
+            conditions.iter().map(|expression| json!({"name": "c", "expression": expression})).collect();
+        let fake = || {
+            Fake::new(Preset::Kubernetes)
+                .with("", "Namespace", &[json!({"metadata": {"name": "team"}})])
+                .with_right("system:serviceaccount:team:robot get pods *")
+                .with_right("alice list pods *")
+                .with_right("system:authenticated watch pods *")
+        };
+        let (message, _) = write_with(json!({"matchConditions": conditions}), false, fake()).await;
+        let expected = match (is_applied, reason.as_str()) {
+            (true, _) => UNREACHABLE,
+            (false, reason) => reason,
+        };
+        assert!(
+            message.contains(expected) && message.is_empty() == expected.is_empty(),
+            "{conditions:?}: {message}"
+        );
+
+        let policy = json!({"metadata": {"name": "p"}, "spec": {
+            "failurePolicy": "Fail", "matchConditions": conditions,
+            "matchConstraints": {"resourceRules": webhook(json!({}))["rules"]},
+            "validations": [{"expression": "false", "message": "applied"}],
+        }});
+        let binding =
+            json!({"metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": ["Deny"]}});
+        let fake = fake().with("admissionregistration", "ValidatingAdmissionPolicy", &[policy]).with(
+            "admissionregistration",
+            "ValidatingAdmissionPolicyBinding",
+            &[binding],
+        );
+        let plugin = ValidatingAdmissionPolicy::new(&fake.environment());
+        let write = Write { kind: ("", "ConfigMap"), ..Write::default() };
+        let result = fake.ask(&plugin, write, json!({"metadata": {"name": "m"}})).await;
+        let expected = if is_applied { "denied request: applied" } else { reason.as_str() };
+        let message = result.message();
+        assert!(
+            message.contains(expected) && message.is_empty() == expected.is_empty(),
+            "{conditions:?}: {message}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn repeated_warnings_reach_the_client_once() {
+    let output = PluginOutput::default();
+    for text in ["one", "", "two", "one"] {
+        output.warn(text);
+    }
+    output.reset();
+    assert_eq!(output.take_warnings(), ["one", "two"]);
+}
+
+#[test]
+fn review_body_has_request_uid_and_objects() {
+    let request = json!({"name": "m", "dryRun": true});
+    for (preset, group) in [(Preset::Kubernetes, "admission.k8s.io"), (Preset::Svc, "admission.example.test")]
+    {
+        let names = Names::new(preset, "example.test").unwrap();
+        let body = body(&names, "v1", "u1", request.as_object().unwrap(), ("{\"a\":\"}\"}", "null"));
+        let expected = json!({
+            "kind": "AdmissionReview", "apiVersion": format!("{group}/v1"),
+            "request": {"name": "m", "dryRun": true, "uid": "u1", "object": {"a": "}"}, "oldObject": null},
+        });
+        assert_eq!(serde_json::from_str::<Value>(&body).unwrap(), expected);
+    }
+}
+
 #[tokio::test]
 async fn configurations_and_policies_are_never_sent_to_webhooks() {
     let configuration = json!({"metadata": {"name": "c", "uid": "1"}, "webhooks": [webhook(json!({}))]});
@@ -246,13 +335,15 @@ async fn configurations_and_policies_are_never_sent_to_webhooks() {
         &[configuration],
     );
     let plugin = ValidatingWebhooks::new(&fake.environment(), None).unwrap();
-    for (kind, is_exempt) in [
-        ("MutatingWebhookConfiguration", true),
-        ("ValidatingWebhookConfiguration", true),
-        ("ValidatingAdmissionPolicy", true),
-        ("ValidatingAdmissionPolicyBinding", true),
+    for (group, kind, is_exempt) in [
+        ("admissionregistration", "MutatingWebhookConfiguration", true),
+        ("admissionregistration", "ValidatingWebhookConfiguration", true),
+        ("admissionregistration", "ValidatingAdmissionPolicy", true),
+        ("admissionregistration", "ValidatingAdmissionPolicyBinding", true),
+        ("", "Secret", false),
+        ("apps", "Deployment", false),
     ] {
-        let write = Write { kind: ("admissionregistration", kind), ..Write::default() };
+        let write = Write { kind: (group, kind), ..Write::default() };
         let result = fake.ask(&plugin, write, json!({"metadata": {"name": "m"}})).await;
         assert_eq!(result.message().is_empty(), is_exempt, "{kind}");
     }

@@ -1,14 +1,20 @@
 //! ValidatingAdmissionWebhook: parallel calls, of which each may reject the write.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use futures_util::future::join_all;
+use tokio::sync::Semaphore;
 
 use super::dispatcher::{Dispatcher, Phase};
 use super::hook::Hooks;
+use super::review_objects::ReviewObjectsCache;
 use crate::{Attributes, Environment, MaybeFuture, Operation, Plugin, PluginConfiguration};
+
+/// Limit of the bytes in the bodies of parallel calls for one write.
+const MAX_BODY_BYTES: usize = 16 << 20;
 
 /// The plugin ValidatingAdmissionWebhook.
 pub(crate) struct ValidatingWebhooks(Dispatcher);
@@ -27,11 +33,20 @@ impl ValidatingWebhooks {
         attributes: &Attributes<'_>,
         object: Option<&Object>,
     ) -> Result<(), Status> {
+        // Calls with small bodies are parallel; the permits bound the memory of large bodies.
+        let bodies = Semaphore::new(MAX_BODY_BYTES);
         let mut invocations = Vec::new();
+        let mut cache = ReviewObjectsCache::default();
         for candidate in hooks.candidates(&attributes.served.group_resource.resource) {
-            invocations.extend(self.0.invocation(candidate, attributes, object).await?);
+            let Some(matched) = self.0.matches(candidate.1, attributes, object).await? else { continue };
+            let build = || self.0.objects(&matched, attributes, object.map(Cow::Borrowed));
+            let objects = cache.get_or_build(&matched, attributes, build)?;
+            invocations.extend(self.0.invocation(candidate, matched, attributes, objects).await?);
         }
         let calls = invocations.iter().map(async |invocation| {
+            let bytes = invocation.objects.text_bytes();
+            let permits = u32::try_from(bytes.min(MAX_BODY_BYTES)).unwrap_or(u32::MAX);
+            let _permit = bodies.acquire_many(permits).await.map_err(Status::internal);
             let started = self.0.environment.clock.monotonic();
             let failure = self.0.call(invocation, attributes).await.err();
             self.0.conclude(invocation, attributes, failure, started)

@@ -19,15 +19,15 @@ use parking_lot::Mutex;
 
 use crate::Authorizer;
 
-/// Answers to the authorization checks of one request.
+/// AuthorizationAnswers to the authorization checks of one request.
 #[derive(Default)]
-pub(super) struct Answers {
+pub(crate) struct AuthorizationAnswers {
     known: Mutex<Vec<(AuthorizationCheck, AuthorizationResult)>>,
     /// The first check without an answer.
     missing: Mutex<Option<AuthorizationCheck>>,
 }
 
-impl expressions::Authorizer for Answers {
+impl expressions::Authorizer for AuthorizationAnswers {
     fn check(&self, question: &AuthorizationCheck) -> AuthorizationResult {
         let known = self.known.lock();
         if let Some((_, answer)) = known.iter().find(|(known, _)| known == question) {
@@ -38,14 +38,14 @@ impl expressions::Authorizer for Answers {
     }
 }
 
-impl Answers {
+impl AuthorizationAnswers {
     /// Takes the first check without an answer since the last call. Its evaluation must be repeated.
-    pub(super) fn take_missing(&self) -> Option<AuthorizationCheck> {
+    pub(crate) fn take_missing(&self) -> Option<AuthorizationCheck> {
         self.missing.lock().take()
     }
 
     /// Decides a check and keeps the answer.
-    pub(super) async fn decide(
+    pub(crate) async fn decide(
         &self,
         check: AuthorizationCheck,
         user: &Arc<UserInfo>,

@@ -1,0 +1,67 @@
+//! The attributes of a write as webhooks and policies see them: the fields of an AdmissionRequest.
+
+use apimachinery::object::{Map, Value};
+use serde_json::json;
+
+use crate::Attributes;
+use crate::representation::Representation;
+
+/// The fields of the request in the matched version, without uid and objects.
+pub(crate) fn request_fields(
+    attributes: &Attributes<'_>,
+    matched: &Representation<'_>,
+    requested: &Representation<'_>,
+    name: &str,
+) -> Map<String, Value> {
+    let mut fields = Map::new();
+    let mut add = |field: &str, value: Value| drop(fields.insert(field.to_owned(), value));
+    add("kind", matched.kind().to_value());
+    add("resource", resource(matched));
+    add("requestKind", requested.kind().to_value());
+    add("requestResource", resource(requested));
+    let texts = [
+        ("subResource", attributes.subresource),
+        ("requestSubResource", attributes.subresource),
+        ("name", name),
+        ("namespace", attributes.request_namespace()),
+    ];
+    for (field, text) in texts {
+        if !text.is_empty() {
+            add(field, text.into());
+        }
+    }
+    add("operation", attributes.operation.as_str().into());
+    add("userInfo", user_info(attributes));
+    add("dryRun", attributes.dry_run.into());
+    add("options", attributes.options.clone());
+    fields
+}
+
+/// The request that match conditions see: `resource` is that of the URL path, as in the reference.
+pub(crate) fn condition_request(mut fields: Map<String, Value>) -> Map<String, Value> {
+    if let Some(requested) = fields.get("requestResource").cloned() {
+        fields.insert("resource".to_owned(), requested);
+    }
+    fields
+}
+
+fn resource(representation: &Representation<'_>) -> Value {
+    let name = &representation.resource.group_resource;
+    json!({"group": name.group, "version": representation.version, "resource": name.resource})
+}
+
+fn user_info(attributes: &Attributes<'_>) -> Value {
+    let user = attributes.user;
+    let mut info = Map::new();
+    info.insert("username".to_owned(), user.name.as_str().into());
+    if !user.uid.is_empty() {
+        info.insert("uid".to_owned(), user.uid.as_str().into());
+    }
+    if !user.groups.is_empty() {
+        info.insert("groups".to_owned(), user.groups.as_slice().into());
+    }
+    if !user.extra.is_empty() {
+        info.insert("extra".to_owned(), json!(user.extra));
+    }
+    Value::Object(info)
+}

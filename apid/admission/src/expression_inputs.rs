@@ -1,0 +1,78 @@
+//! Values of the variables that expressions of webhooks and policies read.
+
+use std::sync::Arc;
+
+use apimachinery::object::{Object, Value};
+use expressions::{AuthorizationCheck, Type, Value as CelValue};
+use kinds::admission_expressions::{
+    AUTHORIZER, NAMESPACE_OBJECT, NAMESPACE_TYPE, OBJECT, OLD_OBJECT, PARAMS, REQUEST, REQUEST_RESOURCE,
+    REQUEST_TYPE,
+};
+
+use crate::Attributes;
+use crate::authorization::AuthorizationAnswers;
+
+static DYN: Type = Type::Dyn;
+
+/// The data of one evaluation. Match conditions have no namespace.
+pub(crate) struct ExpressionInputs<'i> {
+    /// The new object in the matched version.
+    pub(crate) object: Option<&'i Object>,
+    /// The old object in the matched version.
+    pub(crate) old: Option<&'i Object>,
+    /// The parameter of a policy.
+    pub(crate) param: Option<&'i Object>,
+    /// The attributes of the request; null if no expression reads them.
+    pub(crate) request: &'i Value,
+    /// The namespace of the write.
+    pub(crate) namespace: Option<&'i Object>,
+}
+
+impl<'i> ExpressionInputs<'i> {
+    /// The values by name, without the authorizer.
+    pub(crate) fn variables(&self) -> Vec<(&'static str, CelValue<'i>)> {
+        let dynamic = |object: Option<&'i Object>| match object {
+            Some(object) => CelValue::object(&object.0, &DYN),
+            None => CelValue::Null,
+        };
+        let request = match self.request {
+            Value::Object(fields) => CelValue::object(fields, &REQUEST_TYPE),
+            _ => CelValue::Null,
+        };
+        let namespace = match self.namespace {
+            Some(namespace) => CelValue::object(&namespace.0, &NAMESPACE_TYPE),
+            None => CelValue::Null,
+        };
+        vec![
+            (OBJECT, dynamic(self.object)),
+            (OLD_OBJECT, dynamic(self.old)),
+            (PARAMS, dynamic(self.param)),
+            (REQUEST, request),
+            (NAMESPACE_OBJECT, namespace),
+        ]
+    }
+}
+
+/// The values of the variables of the authorizer.
+pub(crate) fn authorizer_variables<'v>(
+    answers: &Arc<AuthorizationAnswers>,
+    attributes: &Attributes<'_>,
+) -> [(&'static str, CelValue<'v>); 2] {
+    let authorizer = || Arc::clone(answers) as Arc<dyn expressions::Authorizer>;
+    [
+        (AUTHORIZER, expressions::authorizer(authorizer())),
+        (REQUEST_RESOURCE, expressions::request_resource(authorizer(), resource_check(attributes))),
+    ]
+}
+
+/// The authorization check of the resource of a request, without its verb.
+fn resource_check(attributes: &Attributes<'_>) -> AuthorizationCheck {
+    AuthorizationCheck {
+        group: attributes.served.group_resource.group.clone(),
+        resource: attributes.served.group_resource.resource.clone(),
+        subresource: attributes.subresource.to_owned(),
+        namespace: attributes.request_namespace().to_owned(),
+        name: attributes.name.to_owned(),
+        ..AuthorizationCheck::default()
+    }
+}
