@@ -270,6 +270,35 @@ fn manifest_that_cannot_convert_returns_error_and_custom_kind_stays() {
 }
 
 #[test]
+fn daemon_set_keeps_template_generation_and_stateful_set_its_claims() {
+    let object = |annotations: Value| {
+        json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "x", "annotations": annotations},
+            "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},
+                     "spec": {"containers": [{"name": "c", "image": "i"}]}}},
+        })
+    };
+    let key = "deprecated.daemonset.template.generation";
+    let (old, _) = convert(&object(json!({key: "3"})), "extensions/v1beta1");
+    assert_eq!((&old["spec"]["templateGeneration"], old["metadata"].get("annotations")), (&json!(3), None));
+    let (old, _) = convert(&object(json!({})), "extensions/v1beta1");
+    assert_eq!(old["spec"].get("templateGeneration"), None);
+    let (old, _) = convert(&object(json!({})), "apps/v1beta2");
+    assert_eq!(old["metadata"]["annotations"], json!({key: "0"}));
+    let mut set = object(json!({}));
+    set["kind"] = "StatefulSet".into();
+    set["apiVersion"] = "apps/v1beta1".into();
+    set["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": "d"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}}]);
+    let (set, _) = convert(&set, "apps/v1");
+    let claim = &set["spec"]["volumeClaimTemplates"][0];
+    assert_eq!(
+        (&claim["kind"], &claim["spec"]["volumeMode"]),
+        (&json!("PersistentVolumeClaim"), &json!("Filesystem"))
+    );
+}
+
+#[test]
 fn deprecated_and_unknown_fields_are_named_in_warnings() {
     let object = json!({
         "apiVersion": "apps/v1beta2", "kind": "Deployment", "metadata": {"name": "x"},
