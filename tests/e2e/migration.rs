@@ -46,7 +46,7 @@ fn path(path: &Path) -> &str {
 
 /// The subjects that `apid deprecations` finds in a source.
 fn subjects(arguments: &[&str]) -> Vec<String> {
-    let output = apid(&[&["deprecations", "-o", "json"], arguments].concat());
+    let output = apid(&[&["deprecations", "-o", "json"][..], arguments].concat());
     let findings: Vec<Value> = serde_json::from_slice(&output.stdout).expect("a list of findings");
     let subjects: Vec<String> =
         findings.iter().map(|finding| finding["subject"].as_str().unwrap_or_default().to_owned()).collect();
@@ -98,7 +98,7 @@ async fn old_manifests_and_requests_are_found_converted_and_applied() {
     let server = ["--token-file", path(&token), "--certificate-authority", path(&authority)];
     let metrics = |plane: &ControlPlane| {
         let url = format!("{}/metrics", plane.url());
-        subjects(&[&["--metrics", url.as_str()], &server[..]].concat())
+        subjects(&[&["--metrics", url.as_str()][..], &server[..]].concat())
     };
     assert_eq!(metrics(&plane), ["v1 Endpoints"]);
 

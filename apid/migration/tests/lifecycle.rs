@@ -232,6 +232,18 @@ fn preferred_and_storage_version_is_the_most_stable_of_its_group() {
 }
 
 #[test]
+fn beta_versions_introduced_before_1_22_are_served_or_removed() {
+    let names = names();
+    let registry = Registry::new(&names);
+    let old = |row: &&Version| row.stage == Stage::Beta && row.introduced < Release(22);
+    for row in lifecycle::versions().iter().filter(old) {
+        let group = names.group(row.group);
+        let is_served = registry.find_kind_version(&group, row.version, row.kind).is_some();
+        assert_eq!(is_served, !row.is_removed(CURRENT), "{row:?}");
+    }
+}
+
+#[test]
 fn removed_versions_convert_to_their_replacement() {
     let names = names();
     let clock = ManualClock::at(time::parse("2026-01-02T03:04:05Z").unwrap());

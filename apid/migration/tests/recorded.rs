@@ -12,6 +12,7 @@ use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use apimachinery::time;
 use migration::Converter;
+use migration::lifecycle::{self, CURRENT};
 
 /// Explained differences: pointer, the reference, this crate, reason.
 const EXPLAINED: &[(&str, &str, &str, &str)] = &[];
@@ -79,4 +80,36 @@ fn conversions_equal_those_of_the_reference() {
         }
     }
     assert!(count > 0 && unexplained.is_empty(), "{count} conversions:\n{}", unexplained.join("\n"));
+}
+
+/// Whether each field of a tree is in another tree. Values can differ.
+fn has_fields(tree: &Value, part: &Value) -> bool {
+    match (tree, part) {
+        (Value::Object(tree), Value::Object(part)) => {
+            part.iter().all(|(key, value)| tree.get(key).is_some_and(|found| has_fields(found, value)))
+        }
+        (Value::Array(tree), Value::Array(part)) => {
+            tree.len() == part.len() && tree.iter().zip(part).all(|(found, value)| has_fields(found, value))
+        }
+        _ => true,
+    }
+}
+
+#[test]
+fn removed_version_whose_fields_change_has_migration_note() {
+    let Some(file) = prerequisites::conversions() else { return };
+    let names = Names::new(Preset::Kubernetes, "").unwrap();
+    let mut count = 0;
+    for line in fs::read_to_string(file).unwrap().lines() {
+        let fact: Value = serde_json::from_str(line).unwrap();
+        let input = &fact["input"];
+        let source = GroupVersion::parse(input["apiVersion"].as_str().unwrap()).unwrap();
+        let stem = names.stem(&source.group).unwrap();
+        let row = lifecycle::of_kind(stem, &source.version, input["kind"].as_str().unwrap()).unwrap();
+        if row.is_removed(CURRENT) && !has_fields(&fact["output"], input) && stem != "events" {
+            assert!(!row.changes.is_empty(), "{row:?}");
+            count += 1;
+        }
+    }
+    assert!(count > 10, "{count} conversions change fields");
 }

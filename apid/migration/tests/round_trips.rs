@@ -29,7 +29,9 @@ fn convert(object: &Value, to: &str) -> (Value, Vec<String>) {
 fn contains(tree: &Value, part: &Value) -> bool {
     match (tree, part) {
         (Value::Object(tree), Value::Object(part)) => {
-            part.iter().all(|(key, value)| tree.get(key).is_some_and(|found| contains(found, value)))
+            // An empty selector has a meaning of its own.
+            part.is_empty() == tree.is_empty()
+                && part.iter().all(|(key, value)| tree.get(key).is_some_and(|found| contains(found, value)))
         }
         (Value::Array(tree), Value::Array(part)) => {
             tree.len() == part.len() && tree.iter().zip(part).all(|(found, value)| contains(found, value))
@@ -61,6 +63,85 @@ fn recorded_objects_survive_round_trip_through_removed_version() {
             continue;
         }
         check_round_trip(object, through["apiVersion"].as_str().unwrap());
+    }
+}
+
+/// Objects of served versions with all combinations of the fields that a removed version names differently.
+fn generated_objects() -> Vec<(Value, &'static [&'static str])> {
+    let mut objects: Vec<(Value, &'static [&'static str])> = Vec::new();
+    let backends = [
+        json!({"service": {"name": "s", "port": {"number": 80}}}),
+        json!({"service": {"name": "s", "port": {"name": "http"}}}),
+        json!({"resource": {"apiGroup": "e.com", "kind": "B", "name": "b"}}),
+    ];
+    for (backend, path_type) in
+        backends.iter().flat_map(|b| ["Exact", "Prefix"].map(|path_type| (b, path_type)))
+    {
+        for default in backends.iter().map(Some).chain([None]) {
+            let mut spec = json!({"rules": [{"host": "h", "http": {"paths": [
+                {"path": "/a", "pathType": path_type, "backend": backend},
+                {"path": "/b", "pathType": "ImplementationSpecific", "backend": backend},
+            ]}}, {"host": "i"}]});
+            if let Some(default) = default {
+                spec["defaultBackend"] = default.clone();
+            }
+            let ingress = json!({
+                "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "x"}, "spec": spec,
+            });
+            objects.push((ingress, &["extensions/v1beta1", "networking.k8s.io/v1beta1"]));
+        }
+    }
+    for selector in [json!({}), json!({"matchLabels": {"a": "b"}}), Value::Null] {
+        let budget = json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "x"},
+            "spec": {"maxUnavailable": "50%", "selector": selector},
+        });
+        objects.push((budget, &["policy/v1beta1"]));
+    }
+    for (node, zone) in [(None, None), (Some("a"), None), (None, Some("z")), (Some("a"), Some("z"))] {
+        for topology in [None, Some(json!({"k": "v"}))] {
+            let mut endpoint = json!({"addresses": ["10.0.0.1"], "conditions": {"ready": true}});
+            let fields = [
+                ("nodeName", node.map(Value::from)),
+                ("zone", zone.map(Value::from)),
+                ("deprecatedTopology", topology),
+            ];
+            for (field, value) in fields {
+                if let Some(value) = value {
+                    endpoint[field] = value;
+                }
+            }
+            let slice = json!({
+                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "x"},
+                "addressType": "IPv4", "endpoints": [endpoint], "ports": [{"name": "p", "port": 80}],
+            });
+            objects.push((slice, &["discovery.k8s.io/v1beta1"]));
+        }
+    }
+    for shares in [1, 30, 100] {
+        let level = json!({
+            "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "PriorityLevelConfiguration",
+            "metadata": {"name": "x"}, "spec": {"type": "Limited", "limited": {
+                "nominalConcurrencyShares": shares, "lendablePercent": 10, "limitResponse": {"type": "Reject"}}},
+        });
+        let versions = &[
+            "flowcontrol.apiserver.k8s.io/v1beta1",
+            "flowcontrol.apiserver.k8s.io/v1beta2",
+            "flowcontrol.apiserver.k8s.io/v1beta3",
+        ];
+        objects.push((level, versions));
+    }
+    objects
+}
+
+#[test]
+fn generated_objects_survive_round_trip_through_removed_versions() {
+    let objects = generated_objects();
+    assert!(objects.len() > 30);
+    for (object, versions) in objects {
+        for version in versions {
+            check_round_trip(&object, version);
+        }
     }
 }
 
@@ -267,6 +348,35 @@ fn manifest_that_cannot_convert_returns_error_and_custom_kind_stays() {
     let (same, warnings) = convert(&custom, "apps/v1");
     assert_eq!(same, custom);
     assert!(warnings[0].contains("not a built-in kind"), "{warnings:?}");
+}
+
+#[test]
+fn daemon_set_keeps_template_generation_and_stateful_set_its_claims() {
+    let object = |annotations: Value| {
+        json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "x", "annotations": annotations},
+            "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},
+                     "spec": {"containers": [{"name": "c", "image": "i"}]}}},
+        })
+    };
+    let key = "deprecated.daemonset.template.generation";
+    let (old, _) = convert(&object(json!({key: "3"})), "extensions/v1beta1");
+    assert_eq!((&old["spec"]["templateGeneration"], old["metadata"].get("annotations")), (&json!(3), None));
+    let (old, _) = convert(&object(json!({})), "extensions/v1beta1");
+    assert_eq!(old["spec"].get("templateGeneration"), None);
+    let (old, _) = convert(&object(json!({})), "apps/v1beta2");
+    assert_eq!(old["metadata"]["annotations"], json!({key: "0"}));
+    let mut set = object(json!({}));
+    set["kind"] = "StatefulSet".into();
+    set["apiVersion"] = "apps/v1beta1".into();
+    set["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": "d"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}}]);
+    let (set, _) = convert(&set, "apps/v1");
+    let claim = &set["spec"]["volumeClaimTemplates"][0];
+    assert_eq!(
+        (&claim["kind"], &claim["spec"]["volumeMode"]),
+        (&json!("PersistentVolumeClaim"), &json!("Filesystem"))
+    );
 }
 
 #[test]

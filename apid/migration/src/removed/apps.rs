@@ -28,7 +28,7 @@ pub(super) const VERSIONS: &[RemovedVersion] = &[
     version("apps", "v1beta1", "ReplicaSet", labelled, without_null_selector),
     RemovedVersion::same("apps", "v1beta1", "ControllerRevision", ("apps", "v1")),
     RemovedVersion::same("apps", "v1beta2", "Deployment", ("apps", "v1")),
-    version("apps", "v1beta2", "DaemonSet", daemon_set_of_v1beta2, super::unchanged),
+    version("apps", "v1beta2", "DaemonSet", daemon_set_of_v1beta2, daemon_set_to_v1beta2),
     RemovedVersion::same("apps", "v1beta2", "ReplicaSet", ("apps", "v1")),
     RemovedVersion::same("apps", "v1beta2", "StatefulSet", ("apps", "v1")),
     RemovedVersion::same("apps", "v1beta2", "ControllerRevision", ("apps", "v1")),
@@ -170,7 +170,12 @@ fn daemon_set_to_extensions(object: &mut Object, names: &Names) {
     without_null_selector(object, names);
 }
 
-fn daemon_set_of_v1beta2(object: &mut Object, _names: &Names, _notes: &mut Notes) {
+fn daemon_set_of_v1beta2(object: &mut Object, names: &Names, _notes: &mut Notes) {
+    daemon_set_to_v1beta2(object, names);
+}
+
+/// Sets the annotation of the template generation, which `v1beta2` always has.
+fn daemon_set_to_v1beta2(object: &mut Object, _names: &Names) {
     if object.annotation(TEMPLATE_GENERATION).is_none() {
         annotate(object, TEMPLATE_GENERATION, "0");
     }

@@ -1,4 +1,4 @@
-//! API versions that are no longer served, with their conversion to and from a served version.
+//! API versions that are not served by default, with their conversion to and from a served version.
 //!
 //! # Contract
 //!
@@ -23,7 +23,7 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 
 /// All removed versions.
-const ALL: [&[RemovedVersion]; 11] = [
+const ALL: [&[RemovedVersion]; 12] = [
     access::VERSIONS,
     admissionregistration::VERSIONS,
     apiextensions::VERSIONS,
@@ -34,10 +34,11 @@ const ALL: [&[RemovedVersion]; 11] = [
     flowcontrol::VERSIONS,
     networking::VERSIONS,
     others::VERSIONS,
+    others::OFF_BY_DEFAULT,
     policy::VERSIONS,
 ];
 
-/// A kind in a version that is no longer served.
+/// A kind in a version that is removed or off by default.
 pub(crate) struct RemovedVersion {
     /// Group stem.
     pub(crate) group: &'static str,

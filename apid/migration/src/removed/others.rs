@@ -6,6 +6,7 @@ use apimachinery::object::{Object, Value};
 use super::fields::Fields;
 use super::{Notes, RemovedVersion};
 
+const ADMISSION: (&str, &str) = ("admissionregistration", "v1");
 const NODE: (&str, &str) = ("node", "v1");
 
 pub(super) const VERSIONS: &[RemovedVersion] = &[
@@ -28,6 +29,18 @@ pub(super) const VERSIONS: &[RemovedVersion] = &[
     RemovedVersion::same("storage", "v1beta1", "CSIStorageCapacity", ("storage", "v1")),
     RemovedVersion::same("storage", "v1beta1", "StorageClass", ("storage", "v1")),
     RemovedVersion::same("storage", "v1beta1", "VolumeAttachment", ("storage", "v1")),
+];
+
+/// Versions that the lifecycle table does not end, and that a server can serve on request.
+pub(super) const OFF_BY_DEFAULT: &[RemovedVersion] = &[
+    RemovedVersion::same("admissionregistration", "v1alpha1", "ValidatingAdmissionPolicy", ADMISSION),
+    RemovedVersion::same("admissionregistration", "v1alpha1", "ValidatingAdmissionPolicyBinding", ADMISSION),
+    RemovedVersion::same("admissionregistration", "v1beta1", "ValidatingAdmissionPolicy", ADMISSION),
+    RemovedVersion::same("admissionregistration", "v1beta1", "ValidatingAdmissionPolicyBinding", ADMISSION),
+    RemovedVersion::same("authentication", "v1alpha1", "SelfSubjectReview", ("authentication", "v1")),
+    RemovedVersion::same("authentication", "v1beta1", "SelfSubjectReview", ("authentication", "v1")),
+    RemovedVersion::same("networking", "v1beta1", "IPAddress", ("networking", "v1")),
+    RemovedVersion::same("networking", "v1beta1", "ServiceCIDR", ("networking", "v1")),
 ];
 
 /// Fields of a RuntimeClass in `spec` of `v1alpha1`, and at the top of `v1`.
