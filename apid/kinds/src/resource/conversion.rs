@@ -92,12 +92,12 @@ fn optional(object: &mut Object, name: &str) {
 }
 
 /// Calls a function for each map in a list below a path of the object.
-fn each(object: &mut Object, path: &[&str], list: &[&str], mut change: impl FnMut(&mut Fields)) {
+fn each(object: &mut Object, path: &[&str], list: &[&str], change: impl FnMut(&mut Fields)) {
     let Some((first, rest)) = path.split_first() else { return };
     let mut value = object.get_mut(first);
     for name in rest.iter().chain(list) {
         value = value.and_then(|value| value.get_mut(*name));
     }
     let items = value.and_then(Value::as_array_mut).into_iter().flatten();
-    items.filter_map(Value::as_object_mut).for_each(|item| change(item));
+    items.filter_map(Value::as_object_mut).for_each(change);
 }

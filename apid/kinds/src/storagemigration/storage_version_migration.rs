@@ -12,7 +12,7 @@ use crate::format;
 use crate::same_fields::Deprecation;
 use crate::table::NAME;
 use crate::table::cell::PathReader;
-use crate::validation::{Field, conditions};
+use crate::validation::{Field, conditions, text};
 use crate::{
     Column, Context, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource, Table,
 };
@@ -47,14 +47,12 @@ impl Strategy for StorageVersionMigration {
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let resource = Field::new(object.find("spec.resource"), "spec.resource");
-        let checks: [(&str, fn(&str) -> Vec<String>); 2] =
-            [("version", format::label_1035), ("resource", format::label_1035)];
         let group = resource.child("group");
         if !group.text().is_empty() {
-            crate::validation::text::check_format(&group, format::subdomain, &mut errors);
+            text::check_format(&group, format::subdomain, &mut errors);
         }
-        for (name, rule) in checks {
-            crate::validation::text::require_format(&resource.child(name), rule, &mut errors);
+        for name in ["version", "resource"] {
+            text::require_format(&resource.child(name), format::label_1035, &mut errors);
         }
         errors
     }
