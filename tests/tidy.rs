@@ -60,6 +60,8 @@ const PRESET_NAMES_ALLOWED: &[(&str, &str, &str)] = &[
 const PRESET_QUERIES: &[(&str, &str)] = &[
     ("proto/processflags/src/shared.rs", "the default of `--names`"),
     ("authd/src/config/mod.rs", "further validation when `--names` is invalid"),
+    ("authd/src/inspect/connection.rs", "the environment of credential plugins is that of Kubernetes"),
+    ("authd/src/inspect/policy.rs", "names of messages that no command prints"),
     ("authd/src/webhook/mock.rs", "a service of the unit tests"),
 ];
 
@@ -156,7 +158,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
             &["authn", "authz", "controllers"],
             &["active_config", "config"],
             &["command_line", "reload", "review"],
-            &["check", "grpc", "monitoring"],
+            &["check", "grpc", "inspect", "monitoring"],
         ],
     ),
 ];
