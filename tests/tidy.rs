@@ -61,6 +61,8 @@ const PRESET_QUERIES: &[(&str, &str)] = &[
     ("proto/processflags/src/both_processes.rs", "the default of `--names`"),
     ("apid/src/migration_commands/mod.rs", "the default of `--names`"),
     ("authd/src/config/mod.rs", "further validation when `--names` is invalid"),
+    ("authd/src/inspect/connection.rs", "the environment of credential plugins is that of Kubernetes"),
+    ("authd/src/inspect/policy.rs", "names of messages that no command prints"),
     ("authd/src/webhook/mock.rs", "a service of the unit tests"),
 ];
 
@@ -159,7 +161,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
             &["authn", "authz", "controllers"],
             &["active_config", "config"],
             &["command_line", "reload", "review"],
-            &["check", "grpc", "monitoring"],
+            &["check", "grpc", "inspect", "monitoring"],
         ],
     ),
 ];
