@@ -59,11 +59,11 @@ impl Strategy for Job {
         fill(spec, "parallelism", 1);
         let by_index = spec.contains_key("backoffLimitPerIndex");
         fill(spec, "backoffLimit", if by_index { i64::from(i32::MAX) } else { 6 });
-        fill_text(spec, "completionMode", "NonIndexed");
+        fill(spec, "completionMode", "NonIndexed");
         fill(spec, "suspend", false);
         fill(spec, "manualSelector", false);
         let replaced = if spec.contains_key("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
-        fill_text(spec, "podReplacementPolicy", replaced);
+        fill(spec, "podReplacementPolicy", replaced);
         if let Some(policy) = spec.get_mut("podFailurePolicy").and_then(Value::as_object_mut) {
             for rule in each(policy, "rules") {
                 each(rule, "onPodConditions").for_each(|condition| fill_text(condition, "status", "True"));

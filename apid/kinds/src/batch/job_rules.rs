@@ -29,6 +29,7 @@ fn pod_labels(names: &Names) -> [(String, bool); 4] {
 }
 
 /// Adds the labels of the job to the pod template, and a selector for them, unless the user chooses the selector.
+/// Labels of the user stay: validation reports those with other values.
 pub(super) fn generate_selector(job: &mut Object, names: &Names) {
     if job.flag("spec.manualSelector") {
         return;
@@ -40,13 +41,13 @@ pub(super) fn generate_selector(job: &mut Object, names: &Names) {
         .and_then(|metadata| map_or_insert(metadata, "labels"));
     if let Some(labels) = labels {
         for (key, is_uid) in pod_labels(names) {
-            labels.insert(key, json!(if is_uid { &uid } else { &name }));
+            labels.entry(key).or_insert_with(|| json!(if is_uid { &uid } else { &name }));
         }
     }
     let selected =
         map_or_insert(spec, "selector").and_then(|selector| map_or_insert(selector, "matchLabels"));
     if let Some(labels) = selected {
-        labels.insert(names.label_sub_key("batch", "controller-uid"), json!(uid));
+        labels.entry(names.label_sub_key("batch", "controller-uid")).or_insert_with(|| json!(uid));
     }
 }
 

@@ -47,9 +47,10 @@ pub(super) fn validate(spec: &Field<'_, '_>, names: &Names, errors: &mut FieldEr
     if is_indexed {
         indexed(spec, errors);
     } else {
+        let is_non_indexed = !mode.is_present() || mode.text() == "NonIndexed";
         for name in ["backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"] {
             let field = spec.child(name);
-            if field.is_present() {
+            if field.is_present() && (is_non_indexed || name == "successPolicy") {
                 let shown = match name {
                     "successPolicy" => shown_success_policy(&field),
                     _ => internal::value(field.value()),

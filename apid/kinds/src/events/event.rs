@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::conversion::rename;
 use crate::core::EVENTS;
 use crate::table::cell::PathReader;
-use crate::{Context, Conversion, Kind, Storage, Strategy};
+use crate::{Context, Conversion, Kind, NameRule, Storage, Strategy, metadata};
 
 pub(super) const KIND: Kind = Kind {
     group: "events",
@@ -75,8 +75,14 @@ const IMMUTABLE: [&str; 13] = [
 struct Event;
 
 impl Strategy for Event {
-    fn validate(&self, event: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        let mut errors = validate_series(event);
+    fn validate(&self, event: &Object, ctx: &Context<'_>) -> FieldErrors {
+        let rules = metadata::Rules {
+            name: NameRule::Subdomain,
+            namespaced: true,
+            standard_finalizers: Some(metadata::standard_finalizers(ctx.names)),
+        };
+        let mut errors = metadata::validate(event, rules);
+        errors.extend(validate_series(event));
         if event.text("eventTime").is_empty() {
             errors.push(FieldError::required(&FieldPath::new("eventTime"), ""));
         }

@@ -134,7 +134,7 @@ pub(super) fn sources(sources: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 fn key_reference(reference: &Field<'_, '_>, errors: &mut FieldErrors) {
-    text::require_format(&reference.child("name"), format::subdomain, errors);
+    text::check_format(&reference.child("name"), format::subdomain, errors);
     text::require_format(&reference.child("key"), format::config_key, errors);
 }
 

@@ -44,8 +44,10 @@ pub(crate) fn update(new: &Object, old: &Object) -> FieldErrors {
         }
         _ => {}
     }
-    let tolerations: HashSet<&Value> = new.items("spec.tolerations").iter().collect();
-    if old.items("spec.tolerations").iter().any(|toleration| !tolerations.contains(toleration)) {
+    let tolerations = |pod: &Object| -> HashSet<Value> {
+        pod.items("spec.tolerations").iter().map(without_seconds).collect()
+    };
+    if !tolerations(old).is_subset(&tolerations(new)) {
         let detail = "existing toleration can not be modified except its tolerationSeconds";
         errors.push(FieldError::forbidden(&path.child("tolerations"), detail));
         return errors;
@@ -95,4 +97,13 @@ fn rest(pod: &Object) -> Value {
         }
     }
     spec
+}
+
+/// Toleration without the duration, which updates may change.
+fn without_seconds(toleration: &Value) -> Value {
+    let mut toleration = toleration.clone();
+    if let Some(fields) = toleration.as_object_mut() {
+        fields.remove("tolerationSeconds");
+    }
+    toleration
 }

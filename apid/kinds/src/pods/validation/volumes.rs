@@ -78,7 +78,12 @@ fn source(volume: &Field<'_, '_>, errors: &mut FieldErrors) {
             errors.push(source.forbidden("may not specify more than 1 volume type"));
         } else {
             has_source = true;
-            rule(&source, SourceOwner::Pod, errors);
+            // The reference reports errors of this source under its name in Go.
+            let reported = match name {
+                "gcePersistentDisk" => volume.child("persistentDisk").with_value(source.value()),
+                _ => source,
+            };
+            rule(&reported, SourceOwner::Pod, errors);
         }
     }
     if !has_source {
@@ -100,8 +105,15 @@ fn persistent_volume_claim(source: &Field<'_, '_>, _owner: SourceOwner, errors: 
 fn csi(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
     sources::csi_driver_name(&source.child("driver"), errors);
     let secret = source.child("nodePublishSecretRef");
-    if secret.is_present() {
-        text::require_format(&secret.child("name"), format::subdomain, errors);
+    if !secret.is_present() {
+        return;
+    }
+    let name = secret.child("name");
+    if name.text().is_empty() {
+        errors.push(name.required(""));
+    } else {
+        // The reference omits the reference from the path of a malformed name.
+        text::check_format(&source.child("name").with_value(name.value()), format::subdomain, errors);
     }
 }
 
