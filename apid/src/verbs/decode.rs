@@ -95,7 +95,8 @@ pub(super) fn decode(
     let group_version =
         GroupVersion { group: resource.group_resource.group.clone(), version: version.to_owned() };
     let custom = resource.is_custom().then_some(resource);
-    let expected = Type { kind: resource.kind.kind(), version, api_version: group_version.to_string(), custom };
+    let expected =
+        Type { kind: resource.kind.kind(), version, api_version: group_version.to_string(), custom };
     let (mut object, duplicates) =
         read(payload, &expected, resource.kind.type_name(), server_state.body_limits)?;
     let conformed = match has_stored_names {

@@ -141,7 +141,10 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<WatchStart,
             // A watch without a version begins with the existing objects, unless the client disables initial
             // events.
             let has_initial_events = initial_events != Some(false);
-            (has_initial_events.then(|| InitialEvents { pin, start: String::new(), mark, began: now }), watcher)
+            (
+                has_initial_events.then(|| InitialEvents { pin, start: String::new(), mark, began: now }),
+                watcher,
+            )
         }
     };
     let guard = Arc::new(server_state.auth.guard(call.by));
