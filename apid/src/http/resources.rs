@@ -8,7 +8,9 @@ use apimachinery::status::Status;
 use http::{Method, header};
 use kinds::{Resource, Storage, Subresource, Verb};
 
-use super::negotiate::{BodyFormat, EncodingSupport, Format, Negotiation, Offer, accept, body_format};
+use super::negotiate::{
+    BodyFormat, EncodingSupport, Format, Negotiation, Offer, accept, body_format, error_format,
+};
 use super::representation::Representation;
 use super::request_context::RequestContext;
 use super::respond::ApiResponse;
@@ -40,17 +42,19 @@ pub(super) async fn handle(
     if !resource.kind.namespaced() && !context.info.namespace.is_empty() {
         return Err(Status::unknown_resource());
     }
-    match (resource.kind.storage(), context.kinds.collection(resource)) {
+    let notes = PluginOutput::default();
+    let result = match (resource.kind.storage(), context.kinds.collection(resource)) {
         (Storage::Stored | Storage::Shared(_), Some(collection)) => {
-            match stored(context, &context.kinds, by, collection, body).await {
+            match stored(context, &context.kinds, by, collection, body, &notes).await {
                 Err(status) if collection.items.is_retired() && is_read(context) => {
-                    read_replaced(context, by, status).await
+                    read_replaced(context, by, status, &notes).await
                 }
                 result => result,
             }
         }
-        _ => review(context, by, resource, body).await,
-    }
+        _ => review(context, by, resource, body, &notes).await,
+    };
+    with_notes(result, &notes, context)
 }
 
 /// Maximum number of repeated reads of a kind whose definition changes.
@@ -68,6 +72,7 @@ async fn read_replaced(
     context: &RequestContext,
     by: &Authorized,
     failure: Status,
+    notes: &PluginOutput,
 ) -> Result<ApiResponse, Status> {
     let a = by.attributes();
     let mut failure = failure;
@@ -77,7 +82,7 @@ async fn read_replaced(
             return Err(Status::unknown_resource());
         };
         let Some(collection) = kinds.collection(resource) else { return Err(failure) };
-        match stored(context, &kinds, by, collection, &[]).await {
+        match stored(context, &kinds, by, collection, &[], notes).await {
             Err(status) if collection.items.is_retired() => failure = status,
             result => return result,
         }
@@ -93,6 +98,7 @@ async fn stored(
     by: &Authorized,
     collection: &Collection,
     body: &[u8],
+    notes: &PluginOutput,
 ) -> Result<ApiResponse, Status> {
     let a = by.attributes();
     let kind = &collection.served.kind;
@@ -136,7 +142,13 @@ async fn stored(
     };
     let served = subresource.map_or(kind.verbs(), |subresource| subresource.verbs);
     let verb = verb.filter(|verb| served.contains(verb)).ok_or_else(Status::method_not_allowed)?;
-    let notes = PluginOutput::default();
+    let deprecation = kind.strategy().deprecation(&context.server_state.names);
+    if let Some(text) = deprecation {
+        notes.warn(text);
+        context.server_state.request_metrics.deprecated(&collection.resource, &a.version, &a.subresource);
+        let key = context.server_state.names.group_key("deprecated");
+        context.audit.update(|event| event.annotations.push((key, "true".to_owned())));
+    }
     let call = Call {
         server_state: &context.server_state,
         kinds,
@@ -146,11 +158,11 @@ async fn stored(
         namespace,
         name,
         subresource: &a.subresource,
-        notes: &notes,
+        notes,
         request_id: &context.id,
     };
     let other = subresource.filter(|s| !kind.is_part(s)).filter(|_| call.view().is_none());
-    let result = match verb {
+    match verb {
         _ if other.is_some() => handle_other_subresource(context, &call, other, body).await,
         Verb::Get => get(context, &call).await,
         Verb::List => list(context, &call).await,
@@ -160,29 +172,25 @@ async fn stored(
         Verb::Patch => patch(context, &call, body).await,
         Verb::Delete => delete(context, &call, body).await,
         Verb::DeleteCollection => delete_collection(context, &call, body).await,
-    };
-    let deprecation = kind.strategy().deprecation(&context.server_state.names);
-    if deprecation.is_some() {
-        context.server_state.request_metrics.deprecated(&collection.resource, &a.version, &a.subresource);
-        let key = context.server_state.names.group_key("deprecated");
-        context.audit.update(|event| event.annotations.push((key, "true".to_owned())));
     }
-    with_notes(
-        result.map(|response| response.with_warnings(deprecation.into_iter().collect())),
-        &notes,
-        context,
-    )
 }
 
-/// Adds the notes of admission plugins: warnings for the client, annotations for the audit log also on
-/// failure.
+/// Adds the notes of verbs and admission plugins, also to a failure: warnings for the client, annotations for the
+/// audit log.
 fn with_notes(
     result: Result<ApiResponse, Status>,
     notes: &PluginOutput,
     context: &RequestContext,
 ) -> Result<ApiResponse, Status> {
     context.audit.update(|event| event.take_notes(notes));
-    Ok(result?.with_warnings(notes.take_warnings()))
+    let warnings = notes.take_warnings();
+    match result {
+        Err(status) if !warnings.is_empty() => {
+            let format = error_format(&context.head.headers, context.encoding_support());
+            Ok(ApiResponse::status(status, format).with_warnings(warnings))
+        }
+        result => Ok(result?.with_warnings(warnings)),
+    }
 }
 
 async fn get(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse, Status> {
@@ -353,6 +361,7 @@ async fn review(
     by: &Authorized,
     resource: &Resource,
     body: &[u8],
+    notes: &PluginOutput,
 ) -> Result<ApiResponse, Status> {
     let a = by.attributes();
     let scoped = resource.kind.namespaced() != context.info.namespace.is_empty();
@@ -369,7 +378,6 @@ async fn review(
         let Some((collection, part)) = about else {
             return Err(Status::not_implemented(&resource.group_resource, ""));
         };
-        let notes = PluginOutput::default();
         let call = Call {
             server_state: &context.server_state,
             kinds: &context.kinds,
@@ -379,11 +387,10 @@ async fn review(
             namespace: &context.info.namespace,
             name: "",
             subresource: part.name,
-            notes: &notes,
+            notes,
             request_id: &context.id,
         };
-        let result = handle_binding_like(context, &call, resource, body).await;
-        return with_notes(result, &notes, context);
+        return handle_binding_like(context, &call, resource, body).await;
     }
     let CreateRequest { negotiated, format, options } = context.create_request()?;
     let (object, warnings) =
@@ -458,7 +465,7 @@ fn write_response(
 ) -> Result<ApiResponse, Status> {
     let code = if written.created { 201 } else { 200 };
     let encoded = representation.object(&written.object)?;
-    Ok(ApiResponse::object(code, encoded, negotiated.format).with_warnings(written.warnings))
+    Ok(ApiResponse::object(code, encoded, negotiated.format))
 }
 
 /// Options of a request that creates an object of another kind than its path names.

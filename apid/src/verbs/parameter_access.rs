@@ -59,7 +59,8 @@ impl Call<'_> {
         if old.is_some_and(|old| self::param_kind(old) == Some(param_kind)) {
             return Ok(());
         }
-        let check = Attributes { namespace: ALL.to_owned(), name: ALL.to_owned(), ..self.read_of(param_kind) };
+        let check =
+            Attributes { namespace: ALL.to_owned(), name: ALL.to_owned(), ..self.read_of(param_kind) };
         if self.server_state.auth.decision(self.by.user(), check).await?.allowed() {
             return Ok(());
         }
@@ -87,7 +88,8 @@ impl Call<'_> {
             return Ok(());
         }
         let user = describe(self.by.user());
-        let detail = format!("user {user} does not have \"get\" permission on the object referenced by paramRef");
+        let detail =
+            format!("user {user} does not have \"get\" permission on the object referenced by paramRef");
         Err(self.unreadable("paramRef", new, &detail))
     }
 

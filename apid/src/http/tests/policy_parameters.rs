@@ -19,7 +19,8 @@ async fn server_with_reads(reads: &[&str]) -> (Server, Arc<Mutex<Vec<String>>>) 
     let denied = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&denied);
     let is_allowed = move |request: &AuthorizeRequest| {
-        let Some(attributes) = request.attributes.as_ref().filter(|attributes| attributes.verb == "get") else {
+        let Some(attributes) = request.attributes.as_ref().filter(|attributes| attributes.verb == "get")
+        else {
             return true;
         };
         let read = [
@@ -36,8 +37,7 @@ async fn server_with_reads(reads: &[&str]) -> (Server, Arc<Mutex<Vec<String>>>) 
         }
         is_allowed
     };
-    let server =
-        Server::start_with_audit(|clock| Auth::allow_if(clock, is_allowed), AuditLog::off()).await;
+    let server = Server::start_with_audit(|clock| Auth::allow_if(clock, is_allowed), AuditLog::off()).await;
     (server, denied)
 }
 
