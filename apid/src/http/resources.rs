@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admission::PluginOutput;
+use apimachinery::attributes::Attributes;
 use apimachinery::status::Status;
 use http::{Method, header};
 use kinds::{Resource, Storage, Subresource, Verb};
 use migration::lifecycle;
 
-use super::negotiate::{BodyFormat, EncodingSupport, Format, Negotiation, Offer, accept, body_format};
+use super::negotiate::{
+    BodyFormat, EncodingSupport, Format, Negotiation, Offer, accept, body_format, error_format,
+};
 use super::representation::Representation;
 use super::request_context::RequestContext;
 use super::respond::ApiResponse;
@@ -41,17 +44,19 @@ pub(super) async fn handle(
     if !resource.kind.namespaced() && !context.info.namespace.is_empty() {
         return Err(Status::unknown_resource());
     }
-    match (resource.kind.storage(), context.kinds.collection(resource)) {
+    let notes = PluginOutput::default();
+    let result = match (resource.kind.storage(), context.kinds.collection(resource)) {
         (Storage::Stored | Storage::Shared(_), Some(collection)) => {
-            match stored(context, &context.kinds, by, collection, body).await {
+            match stored(context, &context.kinds, by, collection, body, &notes).await {
                 Err(status) if collection.items.is_retired() && is_read(context) => {
-                    read_replaced(context, by, status).await
+                    read_replaced(context, by, status, &notes).await
                 }
                 result => result,
             }
         }
-        _ => review(context, by, resource, body).await,
-    }
+        _ => review(context, by, resource, body, &notes).await,
+    };
+    with_notes(result, &notes, context)
 }
 
 /// Maximum number of repeated reads of a kind whose definition changes.
@@ -69,6 +74,7 @@ async fn read_replaced(
     context: &RequestContext,
     by: &Authorized,
     failure: Status,
+    notes: &PluginOutput,
 ) -> Result<ApiResponse, Status> {
     let a = by.attributes();
     let mut failure = failure;
@@ -78,7 +84,7 @@ async fn read_replaced(
             return Err(Status::unknown_resource());
         };
         let Some(collection) = kinds.collection(resource) else { return Err(failure) };
-        match stored(context, &kinds, by, collection, &[]).await {
+        match stored(context, &kinds, by, collection, &[], notes).await {
             Err(status) if collection.items.is_retired() => failure = status,
             result => return result,
         }
@@ -94,6 +100,7 @@ async fn stored(
     by: &Authorized,
     collection: &Collection,
     body: &[u8],
+    notes: &PluginOutput,
 ) -> Result<ApiResponse, Status> {
     let a = by.attributes();
     let kind = &collection.served.kind;
@@ -137,7 +144,10 @@ async fn stored(
     };
     let served = subresource.map_or(kind.verbs(), |subresource| subresource.verbs);
     let verb = verb.filter(|verb| served.contains(verb)).ok_or_else(Status::method_not_allowed)?;
-    let notes = PluginOutput::default();
+    if let Some(deprecation) = deprecation(context, &collection.resource, &a.version) {
+        report_deprecation(context, a, &collection.resource, &deprecation);
+        notes.warn(deprecation.warning);
+    }
     let call = Call {
         server_state: &context.server_state,
         kinds,
@@ -147,11 +157,11 @@ async fn stored(
         namespace,
         name,
         subresource: &a.subresource,
-        notes: &notes,
+        notes,
         request_id: &context.id,
     };
     let other = subresource.filter(|s| !kind.is_part(s)).filter(|_| call.view().is_none());
-    let result = match verb {
+    match verb {
         _ if other.is_some() => handle_other_subresource(context, &call, other, body).await,
         Verb::Get => get(context, &call).await,
         Verb::List => list(context, &call).await,
@@ -161,29 +171,7 @@ async fn stored(
         Verb::Patch => patch(context, &call, body).await,
         Verb::Delete => delete(context, &call, body).await,
         Verb::DeleteCollection => delete_collection(context, &call, body).await,
-    };
-    let deprecation = deprecation(context, &collection.resource, &a.version);
-    if let Some(deprecation) = &deprecation {
-        let removed = deprecation.removed_release.as_deref().unwrap_or_default();
-        context.server_state.request_metrics.deprecated(
-            &collection.resource,
-            &a.version,
-            &a.subresource,
-            removed,
-        );
-        let names = &context.server_state.names;
-        context.audit.update(|event| {
-            event.annotations.push((names.group_key("deprecated"), "true".to_owned()));
-            if !removed.is_empty() {
-                event.annotations.push((names.group_key("removed-release"), removed.to_owned()));
-            }
-        });
     }
-    with_notes(
-        result.map(|response| response.with_warnings(deprecation.into_iter().map(|d| d.warning).collect())),
-        &notes,
-        context,
-    )
 }
 
 /// A deprecated version of a kind.
@@ -192,6 +180,25 @@ struct Deprecation {
     warning: String,
     /// The release that removes the version, if it is known.
     removed_release: Option<String>,
+}
+
+/// Counts a request for a deprecated version, and adds the annotations of the audit log.
+fn report_deprecation(
+    context: &RequestContext,
+    attributes: &Attributes,
+    resource: &Resource,
+    deprecation: &Deprecation,
+) {
+    let (names, removed) =
+        (&context.server_state.names, deprecation.removed_release.as_deref().unwrap_or_default());
+    let metrics = &context.server_state.request_metrics;
+    metrics.deprecated(resource, &attributes.version, &attributes.subresource, removed);
+    context.audit.update(|event| {
+        event.annotations.push((names.group_key("deprecated"), "true".to_owned()));
+        if !removed.is_empty() {
+            event.annotations.push((names.group_key("removed-release"), removed.to_owned()));
+        }
+    });
 }
 
 /// The deprecation of a requested version: from the table of [`lifecycle`] for built-in kinds, from the definition for
@@ -210,15 +217,22 @@ fn deprecation(context: &RequestContext, resource: &Resource, version: &str) -> 
     })
 }
 
-/// Adds the notes of admission plugins: warnings for the client, annotations for the audit log also on
-/// failure.
+/// Adds the notes of verbs and admission plugins, also to a failure: warnings for the client, annotations for the
+/// audit log.
 fn with_notes(
     result: Result<ApiResponse, Status>,
     notes: &PluginOutput,
     context: &RequestContext,
 ) -> Result<ApiResponse, Status> {
     context.audit.update(|event| event.take_notes(notes));
-    Ok(result?.with_warnings(notes.take_warnings()))
+    let warnings = notes.take_warnings();
+    match result {
+        Err(status) if !warnings.is_empty() => {
+            let format = error_format(&context.head.headers, context.encoding_support());
+            Ok(ApiResponse::status(status, format).with_warnings(warnings))
+        }
+        result => Ok(result?.with_warnings(warnings)),
+    }
 }
 
 async fn get(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse, Status> {
@@ -389,6 +403,7 @@ async fn review(
     by: &Authorized,
     resource: &Resource,
     body: &[u8],
+    notes: &PluginOutput,
 ) -> Result<ApiResponse, Status> {
     let a = by.attributes();
     let scoped = resource.kind.namespaced() != context.info.namespace.is_empty();
@@ -405,7 +420,6 @@ async fn review(
         let Some((collection, part)) = about else {
             return Err(Status::not_implemented(&resource.group_resource, ""));
         };
-        let notes = PluginOutput::default();
         let call = Call {
             server_state: &context.server_state,
             kinds: &context.kinds,
@@ -415,11 +429,10 @@ async fn review(
             namespace: &context.info.namespace,
             name: "",
             subresource: part.name,
-            notes: &notes,
+            notes,
             request_id: &context.id,
         };
-        let result = handle_binding_like(context, &call, resource, body).await;
-        return with_notes(result, &notes, context);
+        return handle_binding_like(context, &call, resource, body).await;
     }
     let CreateRequest { negotiated, format, options } = context.create_request()?;
     let (object, warnings) =
@@ -491,7 +504,7 @@ fn write_response(
 ) -> Result<ApiResponse, Status> {
     let code = if written.created { 201 } else { 200 };
     let encoded = representation.object(&written.object)?;
-    Ok(ApiResponse::object(code, encoded, negotiated.format).with_warnings(written.warnings))
+    Ok(ApiResponse::object(code, encoded, negotiated.format))
 }
 
 /// Options of a request that creates an object of another kind than its path names.

@@ -7,6 +7,7 @@ use storage::{Error, Op};
 
 use super::options::WriteOptions;
 use super::ownership::{Ownership, ProposedObject};
+use super::update::check_name;
 use super::{Call, Payload, ResponseObject, WriteResult};
 
 /// Attempts to find a free name for one `generateName` (requirement D-META-8).
@@ -47,7 +48,8 @@ pub(super) async fn insert(
     proposed: ProposedObject,
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
-    let ProposedObject { mut object, mut warnings, applied } = proposed;
+    let ProposedObject { mut object, warnings, applied } = proposed;
+    call.notes.warn_all(warnings);
     let resource = &call.collection.resource;
     let ctx = call.context();
     let sent_version = version_of_new_object(call, &object);
@@ -59,26 +61,28 @@ pub(super) async fn insert(
     if !applied && let Some(ownership) = Ownership::of(call, options) {
         ownership.record_changes(None, &mut object).await?;
     }
-    let generated = object.name().is_empty();
+    let has_no_name = object.name().is_empty();
+    let options_value = options.to_value("CreateOptions", &call.server_state.names);
     let mut attempt = 0;
     loop {
         attempt += 1;
         // Only a generated name leads to another iteration.
-        let mut new = if generated { object.clone() } else { std::mem::take(&mut object) };
+        let mut new = if has_no_name { object.clone() } else { std::mem::take(&mut object) };
         resource.prepare_create(&mut new, call.namespace, &ctx);
         resource.kind.strategy().record_creator(&mut new, call.by.user());
-        let name = new.name().to_owned();
-        let call = call.on(call.namespace, &name);
-        let admission = call.admission(
-            Operation::Create,
-            options.dry_run,
-            options.to_value("CreateOptions", &call.server_state.names),
-        );
-        let admission = admission.with_generated_name(generated);
+        let first_name = new.name().to_owned();
+        let before = call.on(call.namespace, &first_name);
+        let admission = before.admission(Operation::Create, options.dry_run, options_value.clone());
+        let admission = admission.with_generated_name(has_no_name);
         admission.mutate(Some(&mut new), None).await?;
         if admission.has_remote_change() {
-            prepare_again(&call, &mut new, &ctx)?;
+            prepare_again(call, &mut new, &ctx)?;
         }
+        // A webhook may set the name.
+        let name = new.name().to_owned();
+        let generated = has_no_name && name == first_name;
+        let call = call.on(call.namespace, &name);
+        let admission = call.admission(Operation::Create, options.dry_run, options_value.clone());
         call.check_escalation(&new, None).await?;
         resource.canonicalize(&mut new, &ctx);
         let reservation = call.allocate(&mut new, None, options.dry_run)?;
@@ -87,6 +91,7 @@ pub(super) async fn insert(
             return Err(Status::invalid(&resource.group_kind, &name, &errors));
         }
         call.check_parameter_access(&new, None).await?;
+        call.notes.warn_all(resource.warnings(&new, None, &ctx));
         admission.validate(Some(&new), None).await?;
 
         if sent_version.is_some() && !options.dry_run {
@@ -109,16 +114,14 @@ pub(super) async fn insert(
             if let Some(version) = sent_version {
                 new.set_meta("resourceVersion", version);
             }
-            warnings.extend(resource.warnings(&new, None, &ctx));
-            return Ok(WriteResult { created: true, object: ResponseObject::tree(new), warnings });
+            return Ok(WriteResult { created: true, object: ResponseObject::tree(new) });
         }
         let encoded = call.encode(&new).await?;
         match call.commit(&key, Op::Create(encoded), reservation).await {
             Ok(committed) => {
-                warnings.extend(resource.warnings(&new, None, &ctx));
                 call.notes.set_reference(&new);
                 let object = ResponseObject::committed(call.collection, &key, new, committed.revision).await;
-                return Ok(WriteResult { created: true, object, warnings });
+                return Ok(WriteResult { created: true, object });
             }
             Err(Error::Exists(_)) if generated && attempt < ATTEMPTS => {}
             Err(Error::Exists(row)) => return Err(already_exists(&call, &row.value)),
@@ -141,9 +144,8 @@ fn version_of_new_object(call: &Call<'_>, object: &Object) -> Option<String> {
 fn prepare_again(call: &Call<'_>, new: &mut Object, ctx: &kinds::Context<'_>) -> Result<(), Status> {
     let resource = &call.collection.resource;
     resolve_namespace(call, new)?;
-    if new.name() != call.name {
-        let text = "an admission webhook must not change the name of the object";
-        return Err(Status::bad_request(text));
+    if !call.name.is_empty() {
+        check_name(call, new)?;
     }
     resource.prepare_create(new, call.namespace, ctx);
     resource.kind.strategy().record_creator(new, call.by.user());

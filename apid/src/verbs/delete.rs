@@ -10,7 +10,7 @@ use apimachinery::status::{Details, Status};
 use storage::{Error, Op, Revision};
 
 use super::deletion::options::{DeleteOptions, Preconditions};
-use super::deletion::{DeletionStep, step, unreadable};
+use super::deletion::{DeletionStep, is_waiting, step, unreadable};
 use super::response_object::tree;
 use super::{Call, ResponseObject};
 use crate::server_state::Item;
@@ -100,7 +100,8 @@ pub(super) struct PlannedDeletion {
     step: DeletionStep,
 }
 
-/// Checks the preconditions, runs admission and decides the next step of the deletion of an item.
+/// Checks the preconditions, runs admission and decides the next step of the deletion of an item. A deletion that
+/// waits for its grace period passes no admission, as in the reference.
 pub(super) async fn plan_deletion(
     call: &Call<'_>,
     item: &Arc<Item>,
@@ -109,6 +110,9 @@ pub(super) async fn plan_deletion(
     let kind = &call.collection.resource.kind;
     let old = tree(item, item.revision()).map_err(|status| DeleteError::Unreadable(Box::new(status)))?;
     check(call, &options.preconditions, &old)?;
+    if is_waiting(&old, options, kind) {
+        return Ok(PlannedDeletion { uid: old.uid().to_owned(), step: DeletionStep::Wait });
+    }
     let admission =
         call.admission(Operation::Delete, options.dry_run, options.to_value(&call.server_state.names));
     admission.mutate(None, Some(&old)).await?;

@@ -108,8 +108,6 @@ pub struct WriteResult {
     pub created: bool,
     /// The object after the write.
     pub object: ResponseObject,
-    /// Warnings for the client.
-    pub warnings: Vec<String>,
 }
 
 impl<'a> Call<'a> {

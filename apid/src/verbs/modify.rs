@@ -90,7 +90,8 @@ impl Call<'_> {
         let mut current = Current::new(item.row(), self.collection).await?;
         loop {
             let old = &current.object;
-            let ProposedObject { object: mut new, mut warnings, applied } = propose(old)?;
+            let ProposedObject { object: mut new, warnings, applied } = propose(old)?;
+            self.notes.warn_all(warnings);
             match sent_revision(&new)? {
                 None if !resource.kind.facts().unconditional_update => return Err(self.version_required()),
                 Some(revision) if revision != current.revision => {
@@ -117,6 +118,8 @@ impl Call<'_> {
                 return Err(Status::invalid(&resource.group_kind, self.name, &errors));
             }
             self.check_parameter_access(&new, Some(old)).await?;
+            self.notes.warn_all(tolerated);
+            self.notes.warn_all(resource.warnings(&new, Some(old), &ctx));
             admission.validate(Some(&new), Some(old)).await?;
             managers::keep_times(old, &mut new);
 
@@ -125,27 +128,22 @@ impl Call<'_> {
             // INVARIANT (no-op writes).
             let same = encoded == current.stored && !removed;
             if options.dry_run || same {
-                warnings.extend(tolerated);
-                warnings.extend(resource.warnings(&new, Some(old), &ctx));
                 return Ok(ModifyResult::Done(WriteResult {
                     created: false,
                     object: ResponseObject::tree(new),
-                    warnings,
                 }));
             }
             let op =
                 if removed { Op::Delete(current.revision) } else { Op::Update(encoded, current.revision) };
             match self.commit(&key, op, reservation).await {
                 Ok(committed) => {
-                    warnings.extend(tolerated);
-                    warnings.extend(resource.warnings(&new, Some(old), &ctx));
                     let object = if removed {
                         new.set_meta("resourceVersion", committed.revision.to_string());
                         ResponseObject::tree(new)
                     } else {
                         ResponseObject::committed(self.collection, &key, new, committed.revision).await
                     };
-                    return Ok(ModifyResult::Done(WriteResult { created: false, object, warnings }));
+                    return Ok(ModifyResult::Done(WriteResult { created: false, object }));
                 }
                 // A resourceVersion from the client fails in the next iteration; an unconditional write is
                 // retried on the new state.

@@ -66,8 +66,8 @@ impl CompiledPolicy {
         let has_params = policy.at(&["spec", "paramKind"]).is_some_and(Value::is_object);
         let variables = list("variables");
         let mut compiler = Compiler::of_stored(ObjectTypes::dynamic(has_params), !variables.is_empty());
-        let mut compiled = CompiledPolicy::default();
-        compiled.conditions = MatchConditions::compile(&compiler, list("matchConditions"));
+        let conditions = MatchConditions::compile(&compiler, list("matchConditions"));
+        let mut compiled = CompiledPolicy { conditions, ..CompiledPolicy::default() };
         for variable in variables {
             compiled.add_variable(&mut compiler, text(variable, "name"), text(variable, "expression"));
         }

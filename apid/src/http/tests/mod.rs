@@ -20,6 +20,7 @@ mod metric_families;
 mod objects;
 mod parameters;
 mod patches;
+mod policies;
 mod policy_parameters;
 mod protobuf;
 mod random_requests;

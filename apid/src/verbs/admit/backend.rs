@@ -13,15 +13,15 @@ use std::sync::{Arc, OnceLock, Weak};
 use admission::{Authorizer, LookupResult, MaybeFuture, ObjectKind, Reader};
 use apimachinery::attributes::Attributes;
 use apimachinery::decision::Decision;
-use apimachinery::object::Object;
+use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use kinds::entry::Decoder;
-use kinds::{KindRef, Registry, Resource};
+use kinds::{KindRef, Registry, Resource, labels};
 
 use super::decoded_objects::DecodedObjects;
 use crate::server_state::{Cache, Item, Items, ServerState};
-use crate::verbs::response_object::tree;
+use crate::verbs::response_object::{entry, tree};
 
 /// Maximum length of a list whose decoded objects are cached.
 ///
@@ -123,15 +123,22 @@ impl Objects {
         Ok(object)
     }
 
+    /// Decodes the objects of a scope; those that a label selector does not select are not decoded.
     fn decode_all(
         &self,
         snapshot: &crate::server_state::Snapshot,
         scope: &str,
+        selector: Option<&Value>,
     ) -> Result<Vec<Arc<Object>>, Status> {
         if snapshot.is_empty() {
             return Ok(Vec::new());
         }
-        let items: Vec<&Arc<Item>> = snapshot.scope(scope, "").collect();
+        let mut items: Vec<&Arc<Item>> = Vec::new();
+        for item in snapshot.scope(scope, "") {
+            if selector.is_none_or(|selector| is_selected(selector, item)) {
+                items.push(item);
+            }
+        }
         let keep = items.len() <= CACHED_LIST_MAX;
         let object = |item: &&Arc<Item>| match keep {
             true => self.decode(item),
@@ -139,6 +146,13 @@ impl Objects {
         };
         items.iter().map(object).collect()
     }
+}
+
+/// Whether a label selector selects an item. An item that cannot be decoded is selected, so that its error is seen.
+fn is_selected(selector: &Value, item: &Item) -> bool {
+    let Ok(entry) = entry(item) else { return true };
+    let labels = entry.labels().map(|(key, value)| (key.to_owned(), Value::from(value))).collect();
+    labels::matches(selector, &Value::Object(labels))
 }
 
 impl Reader for AdmissionBackend {
@@ -173,12 +187,12 @@ impl Reader for AdmissionBackend {
         };
         if let Some(snapshot) = objects.items.snapshot_now() {
             return MaybeFuture::Ready(
-                objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope)),
+                objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope, None)),
             );
         }
         MaybeFuture::later(async move {
             let snapshot = objects.items.snapshot().await.map_err(unavailable)?;
-            objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope))
+            objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope, None))
         })
     }
 
@@ -210,7 +224,27 @@ impl Reader for AdmissionBackend {
         MaybeFuture::later(async move {
             let objects = self.custom_objects(resource)?;
             let snapshot = objects.items.snapshot().await.map_err(unavailable)?;
-            objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope))
+            objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope, None))
+        })
+    }
+
+    fn select_of<'a>(
+        &'a self,
+        resource: &'a Resource,
+        namespace: &'a str,
+        selector: &'a Value,
+    ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
+        MaybeFuture::later(async move {
+            let custom;
+            let objects = match ObjectKind::of(resource) {
+                Some(kind) => self.objects(kind)?,
+                None => {
+                    custom = self.custom_objects(resource)?;
+                    &custom
+                }
+            };
+            let snapshot = objects.items.snapshot().await.map_err(unavailable)?;
+            objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope, Some(selector)))
         })
     }
 

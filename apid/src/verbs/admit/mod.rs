@@ -61,7 +61,7 @@ impl AdmissionRequest<'_> {
     ///
     /// The rejection of the first plugin that rejects the write.
     pub(super) async fn mutate(&self, new: Option<&mut Object>, old: Option<&Object>) -> Result<(), Status> {
-        // Discard the warnings and annotations of an earlier iteration of the compare-and-swap loop.
+        // Discard the annotations of an earlier iteration of the compare-and-swap loop.
         self.call.notes.reset();
         self.call.server_state.admission.mutate(&self.attributes(old), new).await
     }

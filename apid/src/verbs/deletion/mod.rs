@@ -40,6 +40,21 @@ pub(super) enum DeletionStep {
     Remove,
 }
 
+/// Whether a deletion is under way that the request does not change, whatever admission decides.
+pub(super) fn is_waiting(old: &Object, options: &DeleteOptions, kind: &KindRef) -> bool {
+    if !old.is_terminating() {
+        return false;
+    }
+    let left = time_left(old);
+    kind.strategy().has_pending_finalizers(old)
+        || (left > 0 && requested_seconds(options).is_none_or(|seconds| seconds >= left))
+}
+
+/// The grace period of the request; a negative one is one second.
+fn requested_seconds(options: &DeleteOptions) -> Option<i64> {
+    options.grace_period_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds })
+}
+
 /// Returns the effect of a delete on the object `old`.
 pub(super) fn step(old: &Object, options: &DeleteOptions, kind: &KindRef, now: Timestamp) -> DeletionStep {
     let strategy = kind.strategy();
@@ -99,7 +114,7 @@ fn graceful(
     kind: &KindRef,
     now: Timestamp,
 ) -> Result<Option<i64>, GracePeriodRunning> {
-    let requested = options.grace_period_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
+    let requested = requested_seconds(options);
     if !old.is_terminating() {
         let Some(seconds) = kind.strategy().grace_period_seconds(old, requested) else { return Ok(None) };
         set(new, old, after(now, seconds), seconds);
