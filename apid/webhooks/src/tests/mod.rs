@@ -82,7 +82,9 @@ impl Webhook {
                 }
             }
         };
-        let options = ServerOptions::default();
+        // More streams than calls in flight, so that only the permits limit the calls.
+        let streams = u32::try_from(2 * MAX_CALLS_IN_FLIGHT).unwrap();
+        let options = ServerOptions { max_concurrent_streams: streams, ..ServerOptions::default() };
         tokio::spawn(serve(listener, Some(tls), Arc::new(handler), options, std::future::pending::<()>()));
         let ca = STANDARD.encode(std::fs::read(dir.path().join("ca.crt")).unwrap());
         Webhook { _dir: dir, port, ca, received }
