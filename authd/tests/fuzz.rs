@@ -27,7 +27,7 @@ static CONTEXT: LazyLock<Context> = LazyLock::new(|| Context {
 
 /// An accepted configuration has all required fields; an error has a text, and a line of the file.
 fn configuration(data: &[u8]) {
-    let lines = data.split(|byte| *byte == b'\n').count();
+    let lines = data.split(|byte| matches!(*byte, b'\n' | b'\r')).count();
     match authentication::read(data, &CONTEXT) {
         Ok(read) => {
             assert!(read.jwt.len() <= MAX_AUTHENTICATORS);

@@ -96,7 +96,7 @@ fn has_fields(tree: &Value, part: &Value) -> bool {
 }
 
 #[test]
-fn removed_version_whose_fields_change_has_migration_note() {
+fn removed_version_with_changed_fields_has_migration_note() {
     let Some(file) = prerequisites::conversions() else { return };
     let names = Names::new(Preset::Kubernetes, "").unwrap();
     let mut count = 0;

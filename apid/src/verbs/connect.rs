@@ -18,9 +18,6 @@ use apimachinery::status::{Reason, Status};
 use super::Call;
 use super::response_object::tree;
 
-/// The annotation with the name of the container that is meant when a request names none.
-const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
-
 /// Query parameters of requests for logs and of requests to containers.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectOptions {
@@ -51,7 +48,7 @@ pub async fn connect(call: &Call<'_>, options: &ConnectOptions) -> Result<(), St
         ("pods", "exec" | "attach" | "portforward") => {
             let pod = object(call).await?;
             if call.subresource != "portforward" {
-                check_container(&pod, &options.container)?;
+                check_container(call, &pod, &options.container)?;
             }
             let Some(node) = node_name(&pod) else {
                 let text = format!("pod {} does not have a host assigned", call.name);
@@ -75,7 +72,7 @@ async fn log(call: &Call<'_>, options: &ConnectOptions) -> Result<(), Status> {
         return Err(Status::invalid(&kind, call.name, &errors));
     }
     let pod = object(call).await?;
-    check_container(&pod, &options.container)?;
+    check_container(call, &pod, &options.container)?;
     let Some(node) = node_name(&pod) else { return Ok(()) };
     check_node(call, node).await?;
     Err(Status::not_implemented(&call.collection.resource.group_resource, call.subresource))
@@ -100,15 +97,16 @@ fn log_option_errors(options: &ConnectOptions) -> FieldErrors {
 }
 
 /// Rejects a container that the pod does not have, and a missing name if the pod has several containers.
-fn check_container(pod: &Object, container: &str) -> Result<(), Status> {
+fn check_container(call: &Call<'_>, pod: &Object, container: &str) -> Result<(), Status> {
     let names = |list: &str| {
         let items = pod.at(&["spec", list]).and_then(Value::as_array);
         let names = items.into_iter().flatten().filter_map(|item| item.get("name")?.as_str());
         names.map(str::to_owned).collect::<Vec<_>>()
     };
     let (containers, init) = (names("containers"), names("initContainers"));
+    let default_container = call.server_state.names.label_sub_key("kubectl", "default-container");
     let container = match container {
-        "" => pod.annotation(DEFAULT_CONTAINER).unwrap_or_default(),
+        "" => pod.annotation(&default_container).unwrap_or_default(),
         named => named,
     };
     let pod_name = pod.name();

@@ -12,7 +12,7 @@ fn invalid_flags_exit_with_64_before_bind() {
     let bad_tokens = format!("--token-auth-file={}", dir.path().join("bad.csv").display());
     for (flags, expected_texts) in [
         (&["--no-such-flag"][..], vec!["--no-such-flag"]),
-        (&["--authorization-mode=Webhook,Foo", "--names=x"], vec!["`Foo`", "--names"]),
+        (&["--authorization-mode=Webhook,Foo", "--api-domain=x"], vec!["`Foo`", "--api-domain"]),
         (&["--authorization-mode=Webhook"], vec!["--authorization-webhook-config-file"]),
         (&["--authorization-mode=RBAC,RBAC"], vec!["is duplicated"]),
         (

@@ -405,7 +405,7 @@ pub fn shorten_name(name: &str) -> Cow<'_, str> {
 }
 
 /// Truncates a text after a number of characters.
-fn shorten_to(text: &str, max: usize) -> Cow<'_, str> {
+pub fn shorten_to(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max {
         return Cow::Borrowed(text);
     }

@@ -71,7 +71,7 @@ async fn backup_is_audited_with_revision_at_begin_and_end() {
     for (line, stage) in lines().iter().zip(["ResponseStarted", "ResponseComplete"]) {
         assert_eq!((&line["stage"], &line["verb"]), (&stage.into(), &"post".into()), "{line}");
         assert_eq!(line["responseStatus"]["code"], 200, "{line}");
-        let annotation = &line["annotations"]["audit.svc.internal/backup-revision"];
+        let annotation = &line["annotations"]["audit.example.test/backup-revision"];
         assert_eq!(annotation, &revision.to_string(), "{line}");
     }
 }

@@ -43,7 +43,7 @@ async fn version(server: &Server, user: &str) -> super::Reply {
 }
 
 #[tokio::test]
-async fn denial_names_nearest_misses_only_to_callers_who_may_review() {
+async fn denial_names_nearest_misses_only_to_callers_with_review_permission() {
     let (server, explanations) = server(AuditLog::off(), &MISSES).await;
     let ordinary = version(&server, "ordinary").await;
     assert_eq!((ordinary.code, ordinary.headers.get("warning")), (403, None));
@@ -61,7 +61,7 @@ async fn denial_names_nearest_misses_only_to_callers_who_may_review() {
 }
 
 #[tokio::test]
-async fn denial_of_ordinary_caller_is_the_same_whatever_the_explanation() {
+async fn denial_of_ordinary_caller_is_independent_of_explanation() {
     let mut replies = Vec::new();
     for misses in [&MISSES[..], &[], &["another rule"]] {
         let (server, _) = server(AuditLog::off(), misses).await;
