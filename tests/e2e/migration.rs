@@ -127,7 +127,8 @@ async fn old_manifests_and_requests_are_found_converted_and_applied() {
     plane.admin().get("/apis/networking.k8s.io/v1/namespaces/default/ingresses/web").await.expect(200);
     assert_eq!(metrics(&plane), [""; 0]);
     plane.stop().await;
-    assert_eq!(subjects(&["--audit", path(&audit)]), [""; 0]);
+    let events = fs::read_to_string(&audit).expect("the audit log");
+    assert_eq!(subjects(&["--audit", path(&audit)]), [""; 0], "{events}");
 }
 
 #[tokio::test]

@@ -136,9 +136,15 @@ async fn storage_migration_rewrites_all_objects_of_resource() {
         (response.status == 201).then(|| response.json())
     })
     .await;
+    let storage_hash = || async {
+        let list = admin.get("/apis/shop.example.com/v1").await.expect(200);
+        list["resources"][0]["storageVersionHash"].clone()
+    };
+    let hash = storage_hash().await;
     let path = format!("{definitions}/widgets.shop.example.com");
     let change = json!({"spec": two_versions("v2")["spec"]});
     admin.patch(&path, "application/merge-patch+json", &change).await.expect(200);
+    eventually("the storage version", || async { (storage_hash().await != hash).then_some(()) }).await;
 
     let migrations = format!("{}/storageversionmigrations", plane.api("storagemigration", "v1alpha1"));
     let resource = json!({"group": "shop.example.com", "version": "v2", "resource": "widgets"});

@@ -398,7 +398,7 @@ async fn authorization_webhook_decides_and_rbac_decides_no_opinion() {
 /// Requirements A-AZD-5 and A-MODE-12: the first allow or deny in the order of the modes decides.
 #[tokio::test(flavor = "multi_thread")]
 async fn order_of_authorization_modes_decides_between_rbac_and_denying_webhook() {
-    for (modes, status, reviews) in [("RBAC,Webhook", 200, 0), ("Webhook,RBAC", 403, 1)] {
+    for (modes, status, reviews) in [("RBAC,Webhook", 200, 0), ("Webhook,RBAC", 403, 2)] {
         let service = WebhookServer::start(users).await;
         let config = service.config("decide", "certificate-authority: ca.crt");
         let options = Options { mode: modes.to_owned(), ..Options::kubernetes() }

@@ -3,6 +3,9 @@
 use apimachinery::names::Names;
 use serde_json::Value;
 
+/// The user of requests of the server itself, which a migration of clients does not concern.
+const SERVER: &str = "system:apiserver";
+
 /// A line of an audit log is not a JSON object.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {error}; an audit log has one JSON event in each line")]
@@ -23,7 +26,7 @@ pub(super) struct Event {
     pub(super) removed_release: Option<String>,
 }
 
-/// The events about resources. Empty lines are skipped.
+/// The events about resources, without those of the server itself. Empty lines are skipped.
 pub(super) fn events(text: &str, names: &Names) -> Result<Vec<Event>, AuditError> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let mut events = Vec::new();
@@ -39,7 +42,7 @@ fn event(value: &Value, names: &Names) -> Option<Event> {
     let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let annotation = |name: &str| value.get("annotations")?.get(names.group_key(name))?.as_str();
     let resource = text("/objectRef/resource");
-    if resource.is_empty() {
+    if resource.is_empty() || text("/user/username") == SERVER {
         return None;
     }
     Some(Event {
