@@ -397,7 +397,11 @@ mod tests {
         assert_eq!(files.len(), 3, "{files:?}");
         for name in files {
             let bytes = fs::read(folder.path().join(name)).unwrap();
-            assert!(bytes.len() as u64 <= MEGABYTE && bytes.len() % line.len() == 0, "{}", bytes.len());
+            assert!(
+                bytes.len() as u64 <= MEGABYTE && bytes.len().is_multiple_of(line.len()),
+                "{}",
+                bytes.len()
+            );
         }
     }
 

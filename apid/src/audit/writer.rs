@@ -398,7 +398,8 @@ mod tests {
         assert_eq!(log.lost_lines(), 3);
         let log = AuditLog::start(disk(0)).unwrap();
         let long = [vec![b'x'; MAX_PENDING], b"\n".to_vec()].concat();
-        (log.write(long.clone()).await, log.write(long).await);
+        log.write(long.clone()).await;
+        log.write(long).await;
         log.close();
         assert_eq!(log.lost_lines(), 2, "one exceeds the buffer, one waits at the end");
     }

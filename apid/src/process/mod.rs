@@ -75,13 +75,16 @@ pub enum StopCondition {
     EndOfInput,
 }
 
+/// A function that is called with the port when the process is ready. Its error text ends the process.
+pub type OnReady = Box<dyn FnOnce(u16) -> Result<(), String> + Send>;
+
 /// The relation of the process to its caller.
 #[derive(Default)]
 pub struct RunOptions {
     /// The event that ends the process.
     pub stop: StopCondition,
     /// Called with the bound port when all readiness checks pass for the first time. An error ends the process.
-    pub on_ready: Option<Box<dyn FnOnce(u16) -> Result<(), String> + Send>>,
+    pub on_ready: Option<OnReady>,
 }
 
 impl std::fmt::Debug for RunOptions {

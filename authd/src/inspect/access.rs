@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::connection::Connection;
 use super::resource::ResourceArgument;
@@ -45,18 +45,20 @@ pub(super) async fn run(connection: &Connection, flags: AccessFlags) -> Result<O
         (None, false) => connection.namespace.clone(),
     };
     let attributes = resource.attributes(&flags.verb, &namespace, flags.name.as_deref().unwrap_or_default());
-    let mut spec = json!({});
-    if attributes.resource_request {
-        spec["resourceAttributes"] = json!({
+    let mut spec = Map::new();
+    let (name, value) = if attributes.resource_request {
+        let value = json!({
             "verb": attributes.verb, "group": attributes.group, "resource": attributes.resource,
             "subresource": attributes.subresource, "namespace": attributes.namespace, "name": attributes.name,
         });
+        ("resourceAttributes", value)
     } else {
-        spec["nonResourceAttributes"] = json!({"verb": attributes.verb, "path": attributes.path});
-    }
+        ("nonResourceAttributes", json!({"verb": attributes.verb, "path": attributes.path}))
+    };
+    spec.insert(name.to_owned(), value);
     if flags.user != CALLER {
-        spec["user"] = flags.user.as_str().into();
-        spec["groups"] = json!(all_groups(&flags.user, &flags.groups));
+        spec.insert("user".to_owned(), flags.user.as_str().into());
+        spec.insert("groups".to_owned(), json!(all_groups(&flags.user, &flags.groups)));
     }
     let group = connection.group("explain").await?;
     let object =

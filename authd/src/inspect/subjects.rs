@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use apimachinery::user::MASTERS;
 use clap::Args;
-use serde_json::json;
+use serde_json::{Map, json};
 
 use super::connection::Connection;
 use super::resource::ResourceArgument;
@@ -50,12 +50,16 @@ pub(super) fn subject_name(subject: &Subject) -> String {
 
 fn to_json(subjects: &[AllowedSubject]) -> serde_json::Value {
     let row = |allowed: &AllowedSubject| {
-        let mut row = json!({"kind": allowed.subject.kind.as_str(), "name": &*allowed.subject.name, "path": allowed.path});
+        let mut row = Map::from_iter([
+            ("kind".to_owned(), allowed.subject.kind.as_str().into()),
+            ("name".to_owned(), (*allowed.subject.name).into()),
+            ("path".to_owned(), json!(allowed.path)),
+        ]);
         if !allowed.subject.namespace.is_empty() {
-            row["namespace"] = (*allowed.subject.namespace).into();
+            row.insert("namespace".to_owned(), (*allowed.subject.namespace).into());
         }
         if !allowed.names.is_empty() {
-            row["resourceNames"] = json!(allowed.names);
+            row.insert("resourceNames".to_owned(), json!(allowed.names));
         }
         row
     };

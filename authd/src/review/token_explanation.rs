@@ -55,9 +55,13 @@ pub(super) async fn answer(
     let opinion_json = |opinion: &AuthnOpinion| {
         let (outcome, check) = outcome_words(opinion);
         let latency = u64::try_from(opinion.latency.as_micros()).unwrap_or(u64::MAX);
-        let mut json = json!({"name": opinion.name, "outcome": outcome, "latencyMicroseconds": latency});
+        let mut json = Map::from_iter([
+            ("name".to_owned(), json!(opinion.name)),
+            ("outcome".to_owned(), json!(outcome)),
+            ("latencyMicroseconds".to_owned(), latency.into()),
+        ]);
         if !check.is_empty() {
-            json["check"] = check.into();
+            json.insert("check".to_owned(), check.into());
         }
         json
     };

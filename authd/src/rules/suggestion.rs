@@ -87,25 +87,27 @@ impl SuggestedGrant {
     pub fn manifest(&self, names: &Names) -> String {
         let group = names.group("rbac.authorization");
         let kind = self.role_kind().as_str();
-        let object = |kind: &str| {
-            let mut object = json!({
-                "apiVersion": format!("{group}/v1"), "kind": kind, "metadata": {"name": self.name},
-            });
-            if !self.namespace.is_empty() {
-                object["metadata"]["namespace"] = self.namespace.as_str().into();
-            }
-            object
+        let metadata = match self.namespace.as_str() {
+            "" => json!({"name": self.name}),
+            namespace => json!({"name": self.name, "namespace": namespace}),
         };
-        let mut role = object(kind);
-        role["rules"] = json!([rule_json(&self.rule)]);
-        let mut binding = object(&format!("{kind}Binding"));
-        binding["roleRef"] = json!({"apiGroup": group, "kind": kind, "name": self.name});
-        let mut subject = json!({"kind": self.subject.kind.as_str(), "name": &*self.subject.name});
-        match self.subject.kind {
-            SubjectKind::ServiceAccount => subject["namespace"] = (*self.subject.namespace).into(),
-            SubjectKind::User | SubjectKind::Group => subject["apiGroup"] = group.as_str().into(),
-        }
-        binding["subjects"] = json!([subject]);
+        let (subject_kind, subject_name) = (self.subject.kind.as_str(), &*self.subject.name);
+        let subject = match self.subject.kind {
+            SubjectKind::ServiceAccount => {
+                json!({"kind": subject_kind, "name": subject_name, "namespace": &*self.subject.namespace})
+            }
+            SubjectKind::User | SubjectKind::Group => {
+                json!({"kind": subject_kind, "name": subject_name, "apiGroup": group})
+            }
+        };
+        let api_version = format!("{group}/v1");
+        let role = json!({
+            "apiVersion": api_version, "kind": kind, "metadata": metadata, "rules": [rule_json(&self.rule)],
+        });
+        let binding = json!({
+            "apiVersion": api_version, "kind": format!("{kind}Binding"), "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": kind, "name": self.name}, "subjects": [subject],
+        });
         let document = |value: &Value| String::from_utf8_lossy(&yaml::encode(value)).into_owned();
         format!("{}---\n{}", document(&role), document(&binding))
     }

@@ -193,9 +193,14 @@ impl Matrix {
         let row = |row: &Row| {
             let access: serde_json::Map<String, Value> =
                 self.verbs.iter().cloned().zip(row.cells.iter().map(|cell| cell.word().into())).collect();
-            let mut json = json!({"kind": row.subject.kind.as_str(), "name": &*row.subject.name, "resource": row.resource, "access": access});
+            let mut json = serde_json::Map::from_iter([
+                ("kind".to_owned(), row.subject.kind.as_str().into()),
+                ("name".to_owned(), (*row.subject.name).into()),
+                ("resource".to_owned(), row.resource.as_str().into()),
+                ("access".to_owned(), access.into()),
+            ]);
             if !row.subject.namespace.is_empty() {
-                json["namespace"] = (*row.subject.namespace).into();
+                json.insert("namespace".to_owned(), (*row.subject.namespace).into());
             }
             json
         };
