@@ -143,14 +143,14 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
     (
         "apid/src",
         &[
-            &["audit", "auth", "command_line"],
+            &["audit", "auth"],
             &["config", "conversion", "discovery"],
             &["addresses"],
-            &["server_state", "spawn"],
+            &["server_source", "server_state", "spawn"],
             &["verbs", "background"],
             &["http"],
-            &["process", "certs", "store_commands", "reference"],
-            &["env_test", "migration_commands"],
+            &["process", "certs", "store_commands", "migration_commands", "reference"],
+            &["env_test"],
         ],
     ),
     (

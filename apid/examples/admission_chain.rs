@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use admission::{Attributes, Chain, Configuration, Environment, Operation, PluginOutput};
+use admission::{AdmissionMetrics, Attributes, Chain, Configuration, Environment, Operation, PluginOutput};
 use apid::background::AdmissionWrites;
 use apid::server_state::Cache;
 use apid::verbs::AdmissionBackend;
@@ -20,6 +20,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::user::UserInfo;
 use kinds::{CurrentRegistry, Registry};
 use serde_json::json;
+use serving::metrics::Metrics;
 use storage::cache::Limits;
 use storage::engine::memory::MemoryStore;
 use storage::{Op, Store};
@@ -53,7 +54,8 @@ async fn main() {
     let webhooks = admission::webhook_clients(backend.clone(), map, &names, &clock, &rng);
     let environment = Environment {
         webhooks,
-        webhook_metrics: Arc::default(),
+        metrics: Arc::new(AdmissionMetrics::new(&Metrics::default())),
+        gates: serving::gates::FeatureGates::default(),
         registry: Arc::new(CurrentRegistry::new(Registry::new(&names))),
         names,
         clock,

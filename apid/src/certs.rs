@@ -9,7 +9,7 @@ use apimachinery::clock::{Clock, SystemClock};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use serving::certs::{Authority, CertError, ensure_serving_pair};
 
-use crate::command_line::{self, ParsedLine};
+use processflags::command_line::{self, ParsedLine};
 
 /// The validity of client certificates.
 const VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);

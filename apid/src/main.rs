@@ -4,12 +4,17 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use apid::config::{Command, Config, EXIT_USAGE};
+use processflags::command_line::text_arguments;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().peekable();
+    let arguments = match text_arguments(std::env::args_os()) {
+        Ok(arguments) => arguments,
+        Err(mistakes) => return usage(mistakes),
+    };
+    let mut arguments = arguments.into_iter().peekable();
     let program = arguments.next().unwrap_or_default();
     if let Some(role) = apid::env_test::Role::of_program(&program) {
         return role.run(arguments);

@@ -22,6 +22,7 @@ use arc_swap::ArcSwap;
 use kinds::entry::Decoder;
 use kinds::{CurrentRegistry, Registry, Resource};
 use parking_lot::Mutex;
+use serving::compatibility::CompatibilityVersions;
 use serving::gates::{FeatureGates, Gate};
 use serving::health::Checks;
 use storage::Store;
@@ -30,11 +31,11 @@ use tokio::sync::{Semaphore, watch};
 use crate::addresses::ServiceAddresses;
 use crate::audit::AuditLog;
 use crate::auth::Auth;
-use crate::conversion::{ConversionClient, ConversionContext, ObjectConverter};
+use crate::conversion::{ConversionClient, ConversionContext, ConversionMetrics, ObjectConverter};
 use crate::discovery::Discovery;
 use crate::discovery::openapi::OpenApi;
 use crate::http::{MessageCache, RequestMetrics};
-use crate::verbs::{self, ReadMetrics, TokenKey};
+use crate::verbs::{self, DeclarativeValidation, ReadMetrics, TokenKey, Validator};
 
 /// The watch cache of this process.
 pub type Cache = storage::cache::Cache<Decoder>;
@@ -88,10 +89,16 @@ pub struct Parts {
     pub admission: admission::Chain,
     /// The client of conversion webhooks.
     pub conversion_client: Arc<dyn ConversionClient>,
+    /// The metrics of conversion webhooks.
+    pub conversion_metrics: Arc<ConversionMetrics>,
     /// The audit log.
     pub audit: AuditLog,
     /// The feature gates.
     pub gates: FeatureGates,
+    /// The emulated release and the oldest compatible release.
+    pub compatibility_versions: CompatibilityVersions,
+    /// The declarative validation.
+    pub validator: Validator,
     /// The checks of `/livez`, `/readyz` and `/healthz`.
     pub health: Health,
     /// The metrics of the process.
@@ -200,6 +207,8 @@ impl Versions {
             names: Arc::clone(&parts.names),
             rng: Arc::clone(&parts.rng),
             client: Arc::clone(&parts.conversion_client),
+            clock: Arc::clone(&parts.clock),
+            metrics: Arc::clone(&parts.conversion_metrics),
         };
         let collection = |served: &Arc<Resource>| {
             let versions = registry.versions_of(stored);
@@ -236,6 +245,8 @@ pub struct ServerState {
     pub request_metrics: RequestMetrics,
     /// The metrics of lists and watches.
     pub read_metrics: ReadMetrics,
+    /// The declarative validation beside the hand-written one.
+    pub declarative_validation: DeclarativeValidation,
     /// The Protobuf messages of objects.
     pub messages: MessageCache,
     /// The permit of the one backup that may run.
@@ -250,6 +261,8 @@ impl ServerState {
         let kinds = ServedKinds::new(registry, openapi, &parts, None);
         let request_metrics = RequestMetrics::new(&parts.metrics, &parts.clock);
         let read_metrics = ReadMetrics::new(&parts.metrics);
+        let validator = Arc::clone(&parts.validator);
+        let declarative_validation = DeclarativeValidation::new(&parts.gates, validator, &parts.metrics);
         parts.audit.register_metrics(&parts.metrics);
         verbs::observe_admission(&parts.admission, &parts.clock, &parts.metrics);
         ServerState {
@@ -258,6 +271,7 @@ impl ServerState {
             replacing: Mutex::default(),
             replaced: watch::Sender::new(0),
             request_metrics,
+            declarative_validation,
             read_metrics,
             messages: MessageCache::default(),
             backups: Arc::new(Semaphore::new(1)),

@@ -249,6 +249,29 @@ mod tests {
         CheckContext { authentication, policy_file: None }
     }
 
+    /// The files of `tests/golden/RELEASE/config` have each field of each version that the release reads.
+    #[test]
+    fn configuration_files_of_each_release_are_accepted() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden");
+        let mut count = 0;
+        for release in std::fs::read_dir(golden).unwrap() {
+            let folder = release.unwrap().path().join("config");
+            for file in std::fs::read_dir(&folder).into_iter().flatten() {
+                let path = file.unwrap().path();
+                if path.extension().is_some_and(|extension| extension == "kubeconfig") {
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).unwrap();
+                let text = text.replace("FOLDER", folder.to_str().unwrap());
+                let checked = check_file(text.as_bytes(), &context(Preset::Kubernetes));
+                let errors = checked.map_err(|errors| file_errors(&path, errors));
+                assert!(errors.is_ok(), "{errors:?}");
+                count += 1;
+            }
+        }
+        assert!(count >= 6, "{count} files");
+    }
+
     #[test]
     fn abac_policies_are_checked_alone() {
         let check = |text: &str| {

@@ -1,11 +1,12 @@
 //! The begin and the end of a command line: the configuration file, help, version, usage errors and exit codes.
 
-use std::ffi::OsString;
 use std::fmt::Display;
+use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::CommandFactory as _;
 use clap::error::ErrorKind;
+use clap::{CommandFactory as _, FromArgMatches as _};
+use processflags::command_line::{self, ParsedLine};
 use serving::config_file::{self, ServerConfiguration};
 
 use crate::config::Flags;
@@ -30,20 +31,38 @@ pub(crate) fn print_mistakes(mistakes: impl IntoIterator<Item = impl Display>) -
     ExitCode::from(USAGE)
 }
 
-/// Adds the flags of the file of `--config` to a command line with the program name.
+/// Parses the flags of the server, without the program name. Returns the mistakes with the flags that are valid.
+///
+/// # Errors
+///
+/// The exit code, after the output of help, version, or mistakes that leave no flags.
+pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<(Flags, Vec<String>), ExitCode> {
+    let (matches, mistakes) = match command_line::parse(Flags::command(), words) {
+        Ok(ParsedLine::Flags { matches, mistakes }) => (matches, mistakes),
+        Ok(ParsedLine::Text(text)) => {
+            let _ = write!(std::io::stdout(), "{text}");
+            return Err(ExitCode::SUCCESS);
+        }
+        Err(mistakes) => return Err(print_mistakes(mistakes)),
+    };
+    match Flags::from_arg_matches(&matches) {
+        Ok(flags) => Ok((flags, mistakes)),
+        Err(error) => Err(print_parse_result(&error)),
+    }
+}
+
+/// Adds the flags of the file of `--config` to a command line without the program name.
 ///
 /// # Errors
 ///
 /// All mistakes of the file.
 pub(crate) fn with_configuration_file(
-    arguments: Vec<OsString>,
-) -> Result<(Vec<OsString>, Option<ServerConfiguration>), Vec<String>> {
-    let words = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
-    let Some(file) = ServerConfiguration::from_arguments(&words)? else { return Ok((arguments, None)) };
+    words: Vec<String>,
+) -> Result<(Vec<String>, Option<ServerConfiguration>), Vec<String>> {
+    let Some(file) = ServerConfiguration::from_arguments(&words)? else { return Ok((words, None)) };
     let mistakes = file.check_flags(&file.authd, &Flags::command());
     if !mistakes.is_empty() {
         return Err(mistakes);
     }
-    let merged = config_file::merge(&file.authd, words).into_iter().map(OsString::from);
-    Ok((arguments.into_iter().take(1).chain(merged).collect(), Some(file)))
+    Ok((config_file::merge(&file.authd, words), Some(file)))
 }

@@ -47,12 +47,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::clock::{Rng, SystemClock, SystemRng};
-use clap::Parser;
+use apimachinery::names::Names;
+use processflags::command_line::text_arguments;
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
 use active_config::SharedConfig;
-use command_line::{print_mistakes, print_parse_result, with_configuration_file};
+use command_line::{print_mistakes, with_configuration_file};
 use config::{Config, Flags};
 use config_error::ConfigError;
 use metrics::AuthdMetrics;
@@ -76,24 +77,32 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         let _ = write!(std::io::stdout(), "authd {}", serving::build::INFO.text());
         return ExitCode::SUCCESS;
     }
-    let (arguments, file) = match with_configuration_file(arguments) {
+    let words = text_arguments(arguments.into_iter().skip(1));
+    let (words, file) = match words.and_then(with_configuration_file) {
         Ok(read) => read,
         Err(mistakes) => return print_mistakes(mistakes),
     };
-    let flags = match Flags::try_parse_from(arguments) {
-        Ok(flags) => flags,
-        Err(error) => return print_parse_result(&error),
+    let (flags, mut mistakes) = match command_line::parse(words) {
+        Ok(parsed) => parsed,
+        Err(end) => return end,
     };
+    let names = &flags.shared.names;
+    // Invalid names are a mistake of their own.
+    if let (Some(file), Ok(names)) = (file, Names::new(names.names, &names.api_domain)) {
+        mistakes.extend(file.check_version(&names).err());
+    }
     let clock = Arc::new(SystemClock::new());
     if serving::log::init(flags.shared.log.verbosity, flags.shared.log.logging_format, clock).is_err() {
         eprintln!("authd: logging is already initialized");
     }
     let (config, services) = match configure(flags) {
         Ok(configured) => configured,
-        Err(errors) => return print_mistakes(errors),
+        Err(errors) => {
+            return print_mistakes(mistakes.into_iter().chain(errors.iter().map(ToString::to_string)));
+        }
     };
-    if let Some(Err(mistake)) = file.map(|file| file.check_version(&config.names)) {
-        return print_mistakes([mistake]);
+    if !mistakes.is_empty() {
+        return print_mistakes(mistakes);
     }
     let build = serving::build::INFO;
     tracing::info!(

@@ -1,14 +1,16 @@
 //! ValidatingAdmissionPolicy: denials, warnings, audit annotations, parameters, authorization, type checks, freshness.
 //!
-//! `ROUNDS` sets the number of rounds of the freshness test (default 300), `WORKERS` the number of clients (default 4).
+//! `ROUNDS` sets the number of rounds of three trials of the freshness test (default 300), `WORKERS` the number of clients
+//! (default 4), `RESTARTS` the number of restarts (default 1).
 
-use std::fs;
+use std::sync::Arc;
 
 use apimachinery::names::Preset;
 use serde_json::{Value, json};
 
 use super::fresh_policy::env_number;
-use crate::harness::{Client, ControlPlane, Options, eventually};
+use super::mutating_policies::{self, with_mutating_policies};
+use crate::harness::{AuditLog, Client, ControlPlane, Options, Session, eventually};
 
 const MAPS: &str = "/api/v1/namespaces/team/configmaps";
 
@@ -35,22 +37,17 @@ impl<'p> Policies<'p> {
         let rule = json!({
             "apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"],
         });
-        let mut spec = json!({"matchConstraints": {"resourceRules": [rule]}});
-        let mut binding_spec = json!({
+        let spec = merge(json!({"matchConstraints": {"resourceRules": [rule]}}), policy);
+        let binding_spec = json!({
             "policyName": name, "validationActions": ["Deny"],
             "matchResources": {"namespaceSelector": {"matchLabels": {"judged": "yes"}}},
         });
-        for (base, more) in [(&mut spec, policy), (&mut binding_spec, binding)] {
-            for (field, value) in more.as_object().expect("an object") {
-                base[field] = value.clone();
-            }
-        }
         let object = |spec: Value| json!({"metadata": {"name": name}, "spec": spec});
         let policies = self.path("validatingadmissionpolicies");
         let written = self.admin.post(&policies, &object(spec)).await;
         assert_eq!((written.status, written.header("warning")), (201, ""), "{}", written.text());
         let bindings = self.path("validatingadmissionpolicybindings");
-        self.admin.post(&bindings, &object(binding_spec)).await.expect(201);
+        self.admin.post(&bindings, &object(merge(binding_spec, binding))).await.expect(201);
     }
 
     async fn delete(&self, name: &str) {
@@ -71,10 +68,9 @@ fn validation(expression: &str) -> Value {
 #[tokio::test]
 async fn failed_validation_denies_warns_and_audits() {
     for preset in [Preset::Svc, Preset::Kubernetes] {
-        let dir = tempfile::tempdir().expect("a folder");
-        let audit = dir.path().join("audit.log");
+        let audit = AuditLog::new();
         let options = Options { preset, ..Options::default() };
-        let plane = ControlPlane::start(options.flag(&format!("--audit-log-path={}", audit.display()))).await;
+        let plane = ControlPlane::start(options.flag(&audit.flag())).await;
         let policies = Policies::new(&plane).await;
         let admin = plane.admin();
         let policy = json!({
@@ -99,12 +95,8 @@ async fn failed_validation_denies_warns_and_audits() {
         let warning =
             "Validation failed for ValidatingAdmissionPolicy 'warn' with binding 'warn': value is bad";
         assert!(written.header("warning").contains(warning), "{}", written.header("warning"));
-        let log = fs::read_to_string(&audit).expect("an audit log");
-        let event = log
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-            .find(|event| event["annotations"]["warn/name"] == "b")
-            .expect("an event with the annotation");
+        let is_annotated = |event: &Value| event["annotations"]["warn/name"] == "b";
+        let event = audit.event("an event with the annotation", is_annotated).await;
         let key = plane.names().group_sub_key("validation.policy.admission", "validation_failure");
         let failure = event["annotations"][&key].as_str().expect("the failed validation");
         let failure: Value = serde_json::from_str(failure).expect("JSON");
@@ -172,7 +164,7 @@ async fn parameters_of_built_in_and_custom_kinds_are_applied() {
     admin.post(MAPS, &config_map("c", "xy")).await.expect(201);
 }
 
-fn merge(mut base: Value, more: Value) -> Value {
+pub(super) fn merge(mut base: Value, more: Value) -> Value {
     for (field, value) in more.as_object().expect("an object") {
         base[field] = value.clone();
     }
@@ -243,49 +235,23 @@ async fn status_shows_type_errors_of_expressions() {
     assert!(text.starts_with("/v1, Kind=ConfigMap: ") && text.contains("undefined field 'dat'"), "{text}");
 }
 
-/// Changes a policy or its parameter, and writes at once from the same client.
-async fn round(admin: &mut crate::harness::Session, paths: &Paths, is_open: bool) {
-    let value = if is_open { "open" } else { "shut" };
-    let expression = if is_open { "true" } else { "false" };
-    let policy = json!({"spec": {"validations": [{"expression": expression}]}});
-    let param = json!({"data": {"state": value}});
-    for (path, patch, writes) in
-        [(&paths.policy, policy, &paths.by_policy), (&paths.param, param, &paths.by_param)]
-    {
-        let body = patch.to_string();
-        let changed = admin.merge(path, body.as_bytes()).await.expect("a response");
-        assert_eq!(changed.status, 200, "{}", changed.text());
-        let body = config_map("x", "v").to_string();
-        let path = format!("{writes}?dryRun=All");
-        let written = admin.request("POST", &path, body.as_bytes()).await.expect("a response");
-        assert_eq!(
-            written.status,
-            if is_open { 201 } else { 422 },
-            "an old policy judged: {}",
-            written.text()
-        );
-    }
-}
-
-/// Paths of one client of the freshness test.
-struct Paths {
+/// The objects of one client of the freshness test, and the collections that they govern.
+struct Trials {
     policy: String,
     param: String,
+    mutation: String,
     by_policy: String,
     by_param: String,
+    by_mutation: String,
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn write_after_change_is_judged_by_changed_policy_and_parameter() {
-    let plane = ControlPlane::start(Options::kubernetes()).await;
-    let policies = Policies::new(&plane).await;
-    let admin = plane.admin();
-    let workers = env_number("WORKERS", 4);
-    let rounds = env_number("ROUNDS", 300) / workers;
-    let mut tasks = tokio::task::JoinSet::new();
-    for worker in 0..workers {
+impl Trials {
+    /// Creates the objects of a client.
+    async fn new(plane: &ControlPlane, worker: u64) -> Trials {
+        let policies = Policies { plane, admin: plane.admin() };
+        let admin = plane.admin();
         let name = |part: &str| format!("{part}-{worker}");
-        for namespace in [name("policy"), name("param")] {
+        for namespace in [name("policy"), name("param"), name("mutation")] {
             let labels = json!({"case": namespace});
             let object = json!({"metadata": {"name": namespace, "labels": labels}});
             admin.post("/api/v1/namespaces", &object).await.expect(201);
@@ -295,31 +261,112 @@ async fn write_after_change_is_judged_by_changed_policy_and_parameter() {
         let scope =
             |case: String| json!({"matchResources": {"namespaceSelector": {"matchLabels": {"case": case}}}});
         policies.create(&name("policy"), validation("true"), scope(name("policy"))).await;
-        let policy = merge(
-            validation("params.data.state == 'open'"),
-            json!({
-                "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
-            }),
-        );
+        let kind = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}});
+        let policy = merge(validation("params.data.state == 'open'"), kind);
         let reference =
             json!({"name": name("state"), "namespace": "default", "parameterNotFoundAction": "Deny"});
         let binding = merge(scope(name("param")), json!({"paramRef": reference}));
         policies.create(&name("param"), policy, binding).await;
-        let paths = Paths {
+
+        let policy = json!({"mutations": mutations(true)});
+        mutating_policies::create(plane, &name("mutation"), policy, scope(name("mutation"))).await;
+        let group = plane.api("admissionregistration", "v1alpha1");
+        let maps = |namespace: &str| format!("/api/v1/namespaces/{namespace}/configmaps?dryRun=All");
+        Trials {
             policy: format!("{}/{}", policies.path("validatingadmissionpolicies"), name("policy")),
             param: format!("/api/v1/namespaces/default/configmaps/{}", name("state")),
-            by_policy: format!("/api/v1/namespaces/{}/configmaps", name("policy")),
-            by_param: format!("/api/v1/namespaces/{}/configmaps", name("param")),
+            mutation: format!("{group}/mutatingadmissionpolicies/{}", name("mutation")),
+            by_policy: maps(&name("policy")),
+            by_param: maps(&name("param")),
+            by_mutation: maps(&name("mutation")),
+        }
+    }
+
+    /// Changes both policies and the parameter, each with a write at once from the same client.
+    async fn round(&self, session: &mut Session, is_open: bool) {
+        let expression = if is_open { "true" } else { "false" };
+        let policy = json!({"spec": {"validations": [{"expression": expression}]}});
+        let param = json!({"data": {"state": state(is_open)}});
+        let mutation = json!({"spec": {"mutations": mutations(is_open)}});
+        for (path, patch) in [(&self.policy, policy), (&self.param, param), (&self.mutation, mutation)] {
+            let body = patch.to_string();
+            let changed = session.merge(path, body.as_bytes()).await.expect("a response");
+            assert_eq!(changed.status, 200, "{}", changed.text());
+            self.check(session, path, is_open).await;
+        }
+    }
+
+    /// Writes an object that the changed policy or parameter governs.
+    async fn check(&self, session: &mut Session, changed: &str, is_open: bool) {
+        let maps = match changed {
+            path if path == self.policy => &self.by_policy,
+            path if path == self.param => &self.by_param,
+            _ => &self.by_mutation,
         };
-        let mut session = admin.connect().await.expect("a connection");
-        tasks.spawn(async move {
-            for i in 0..rounds {
-                round(&mut session, &paths, i % 2 == 1).await;
-            }
-        });
+        let body = config_map("x", "v").to_string();
+        let written = session.request("POST", maps, body.as_bytes()).await.expect("a response");
+        if *maps == self.by_mutation {
+            let label = &written.json()["metadata"]["labels"]["state"];
+            assert_eq!(*label, state(is_open), "a stale policy changed the object: {}", written.text());
+        } else {
+            let code = if is_open { 201 } else { 422 };
+            assert_eq!(written.status, code, "a stale policy validated the write: {}", written.text());
+        }
     }
-    while let Some(task) = tasks.join_next().await {
-        task.expect("no write is judged by an old policy");
+
+    /// Checks that a restarted server applies the policies stored before the restart.
+    async fn check_all(&self, session: &mut Session, is_open: bool) {
+        for path in [&self.policy, &self.param, &self.mutation] {
+            self.check(session, path, is_open).await;
+        }
     }
-    println!("{} trials, no write judged by an old policy or parameter", rounds * workers * 2);
+}
+
+fn state(is_open: bool) -> &'static str {
+    if is_open { "open" } else { "shut" }
+}
+
+/// The mutations of a policy that labels with the state.
+fn mutations(is_open: bool) -> Value {
+    let expression =
+        format!("Object{{metadata: Object.metadata{{labels: {{'state': '{}'}}}}}}", state(is_open));
+    json!([mutating_policies::apply(&expression)])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn write_after_policy_change_is_evaluated_with_changed_policy() {
+    let mut plane = ControlPlane::start(with_mutating_policies(Options::kubernetes())).await;
+    let workers = env_number("WORKERS", 4);
+    let (rounds, restarts) = (env_number("ROUNDS", 300) / workers, env_number("RESTARTS", 1));
+    let mut trials = Vec::new();
+    for worker in 0..workers {
+        trials.push(Arc::new(Trials::new(&plane, worker).await));
+    }
+    let starts = restarts + 1;
+    let is_open = |round: u64| round % 2 == 1;
+    for start in 0..starts {
+        if start > 0 {
+            plane.stop().await;
+            plane.launch().await;
+        }
+        let (first, end) = (start * rounds / starts, (start + 1) * rounds / starts);
+        let mut tasks = tokio::task::JoinSet::new();
+        for trials in &trials {
+            let (trials, admin) = (Arc::clone(trials), plane.admin());
+            tasks.spawn(async move {
+                let mut session = admin.connect().await.expect("a connection");
+                if let Some(last) = first.checked_sub(1) {
+                    trials.check_all(&mut session, is_open(last)).await;
+                }
+                for round in first..end {
+                    trials.round(&mut session, is_open(round)).await;
+                }
+            });
+        }
+        while let Some(task) = tasks.join_next().await {
+            task.expect("no write is evaluated with a stale policy");
+        }
+    }
+    let count = rounds * workers * 3;
+    println!("{count} trials with {restarts} restarts: 0 writes evaluated with a stale policy or parameter");
 }

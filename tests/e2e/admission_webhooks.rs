@@ -2,8 +2,10 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use apimachinery::names::Preset;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{Request, Response};
@@ -18,25 +20,25 @@ use serving::server::{ConnectionInfo, ServerOptions, serve};
 use serving::tls::{ServingTls, TlsFiles};
 use tempfile::TempDir;
 
-use crate::harness::{Client, ControlPlane, Options};
+use crate::harness::{AuditLog, ControlPlane, Options};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
-const KINDS: &str = "/apis/admissionregistration.k8s.io/v1";
 
 /// An answer: status and body. None: no answer.
 type Answer = Option<(u16, String)>;
 
 /// A webhook with TLS in the test process.
-struct Hook {
+pub(super) struct Hook {
     dir: TempDir,
     port: u16,
     received: Arc<Mutex<Vec<(String, Value)>>>,
 }
 
 impl Hook {
-    /// Starts a webhook that answers with the result of `answer` for path and `request`.
-    async fn start(answer: impl Fn(&str, &Value) -> Answer + Send + Sync + 'static) -> Hook {
+    /// Starts a webhook that answers with the result of `answer` for path and `request`, with the `apiVersion` of the
+    /// review.
+    pub(super) async fn start(answer: impl Fn(&str, &Value) -> Answer + Send + Sync + 'static) -> Hook {
         let dir = tempfile::tempdir().expect("a folder");
         let hosts = ["127.0.0.1".to_owned(), "hook.default.svc".to_owned()];
         let pair = ensure_serving_pair(dir.path(), &hosts, Timestamp::now()).expect("a pair");
@@ -53,7 +55,9 @@ impl Hook {
                 let body = body::read(request.into_body(), 4 << 20, Duration::from_secs(60)).await;
                 let review: Value = serde_json::from_slice(&body.expect("a body")).expect("JSON");
                 log.lock().push((path.clone(), review.clone()));
-                match answer(&path, &review["request"]) {
+                let mut asked = review["request"].clone();
+                asked["apiVersion"] = review["apiVersion"].clone();
+                match answer(&path, &asked) {
                     Some((status, body)) => {
                         Response::builder().status(status).body(Body::from(body)).expect("a response")
                     }
@@ -66,12 +70,12 @@ impl Hook {
         Hook { dir, port, received }
     }
 
-    fn take(&self) -> Vec<(String, Value)> {
+    pub(super) fn take(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut *self.received.lock())
     }
 
     /// A webhook of a configuration at a path, for creations and updates of ConfigMaps.
-    fn webhook(&self, path: &str, changed: Value) -> Value {
+    pub(super) fn webhook(&self, path: &str, changed: Value) -> Value {
         let ca = STANDARD.encode(std::fs::read(self.dir.path().join("ca.crt")).expect("the CA"));
         let mut webhook = json!({
             "name": format!("{path}.hook.test"),
@@ -96,11 +100,11 @@ fn review(request: &Value, more: Value) -> Answer {
         response[field] = value.clone();
     }
     let review =
-        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+        json!({"apiVersion": request["apiVersion"], "kind": "AdmissionReview", "response": response});
     Some((200, review.to_string()))
 }
 
-fn patch(request: &Value, operations: Value) -> Answer {
+pub(super) fn patch(request: &Value, operations: Value) -> Answer {
     review(request, json!({"patchType": "JSONPatch", "patch": STANDARD.encode(operations.to_string())}))
 }
 
@@ -108,8 +112,9 @@ fn denial(request: &Value, message: &str) -> Answer {
     review(request, json!({"allowed": false, "status": {"message": message, "code": 403, "reason": "Mine"}}))
 }
 
-async fn configure(admin: &Client, kind: &str, webhooks: Value) {
-    let path = format!("{KINDS}/{kind}webhookconfigurations");
+pub(super) async fn configure(plane: &ControlPlane, kind: &str, webhooks: Value) {
+    let path = format!("{}/{kind}webhookconfigurations", plane.api("admissionregistration", "v1"));
+    let admin = plane.admin();
     let _ = admin.delete(&format!("{path}/c")).await;
     admin.post(&path, &json!({"metadata": {"name": "c"}, "webhooks": webhooks})).await.expect(201);
 }
@@ -120,10 +125,16 @@ fn map(name: &str) -> Value {
 
 #[tokio::test]
 async fn admission_review_has_every_field() {
+    for preset in [Preset::Kubernetes, Preset::Svc] {
+        check_review(preset).await;
+    }
+}
+
+async fn check_review(preset: Preset) {
     let hook = Hook::start(|_, request| review(request, json!({"warnings": ["careful"]}))).await;
-    let plane = ControlPlane::start(Options::kubernetes()).await;
+    let plane = ControlPlane::start(Options { preset, ..Options::default() }).await;
     let admin = plane.admin();
-    configure(&admin, "validating", json!([hook.webhook("all", json!({
+    configure(&plane, "validating", json!([hook.webhook("all", json!({
         "rules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["configmaps"]}],
     }))]))
     .await;
@@ -136,18 +147,23 @@ async fn admission_review_has_every_field() {
     let kind = json!({"group": "", "version": "v1", "kind": "ConfigMap"});
     let resource = json!({"group": "", "version": "v1", "resource": "configmaps"});
     let user = &sent["request"]["userInfo"];
-    assert!(user["username"].is_string() && user["groups"].is_array(), "{user}");
+    assert_eq!(user["username"], "admin");
+    let groups = user["groups"].as_array().expect("groups");
+    assert!(
+        groups.contains(&json!("system:masters")) && groups.contains(&json!("system:authenticated")),
+        "{user}"
+    );
     let mut object = stored.clone();
     object["metadata"].as_object_mut().expect("metadata").remove("resourceVersion");
     assert_eq!(
         sent,
         json!({
-            "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview", "apiVersion": format!("{}/v1", plane.names().group("admission")),
             "request": {
                 "uid": uid, "kind": kind, "resource": resource, "requestKind": kind,
                 "requestResource": resource, "name": "m", "namespace": "default", "operation": "CREATE",
                 "userInfo": user, "object": object, "oldObject": null, "dryRun": false,
-                "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+                "options": {"kind": "CreateOptions", "apiVersion": format!("{}/v1", plane.names().meta_group())},
             },
         })
     );
@@ -179,7 +195,7 @@ async fn sidecar_of_a_mutating_webhook_is_seen_by_a_validating_webhook() {
     let rules = json!({"rules": [{
         "operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"],
     }]});
-    configure(&admin, "validating", json!([hook.webhook("demand", rules.clone())])).await;
+    configure(&plane, "validating", json!([hook.webhook("demand", rules.clone())])).await;
     let pod = json!({
         "metadata": {"name": "p"},
         "spec": {"automountServiceAccountToken": false, "containers": [{"name": "c", "image": "a:1"}]},
@@ -187,7 +203,7 @@ async fn sidecar_of_a_mutating_webhook_is_seen_by_a_validating_webhook() {
     let denied = admin.post(PODS, &pod).await.expect(403);
     assert_eq!(denied["message"], "admission webhook \"demand.hook.test\" denied the request: no sidecar");
     assert_eq!(denied["reason"], "Mine");
-    configure(&admin, "mutating", json!([hook.webhook("inject", rules)])).await;
+    configure(&plane, "mutating", json!([hook.webhook("inject", rules)])).await;
     let created = admin.post(PODS, &pod).await.expect(201);
     let sidecar = &created["spec"]["containers"][1];
     assert_eq!((&sidecar["name"], &sidecar["imagePullPolicy"]), (&json!("sidecar"), &json!("IfNotPresent")));
@@ -195,6 +211,7 @@ async fn sidecar_of_a_mutating_webhook_is_seen_by_a_validating_webhook() {
 
 #[tokio::test]
 async fn reinvocable_webhook_is_called_again_after_a_later_change() {
+    let audit = AuditLog::new();
     let hook = Hook::start(|path, request| {
         let data = &request["object"]["data"];
         match path {
@@ -206,15 +223,31 @@ async fn reinvocable_webhook_is_called_again_after_a_later_change() {
         }
     })
     .await;
-    let plane = ControlPlane::start(Options::kubernetes()).await;
+    let plane = ControlPlane::start(Options::kubernetes().flag(&audit.flag())).await;
     let admin = plane.admin();
     for (policy, first, calls) in [("IfNeeded", "saw 2", 3), ("Never", "saw none", 2)] {
         let first_webhook = hook.webhook("first", json!({"reinvocationPolicy": policy}));
-        configure(&admin, "mutating", json!([first_webhook, hook.webhook("second", json!({}))])).await;
+        configure(&plane, "mutating", json!([first_webhook, hook.webhook("second", json!({}))])).await;
         hook.take();
         let created = admin.post(MAPS, &map(&policy.to_lowercase())).await.expect(201);
         assert_eq!(created["data"], json!({"a": "b", "first": first, "second": "2"}));
         assert_eq!(hook.take().len(), calls);
+        let is_write = |event: &Value| event["objectRef"]["name"] == policy.to_lowercase();
+        let event = audit.event("the event of the write", is_write).await;
+        let annotations = event["annotations"].as_object().expect("annotations");
+        let mutations = annotations.iter().filter_map(|(key, value)| {
+            let position = key.strip_prefix("mutation.webhook.admission.k8s.io/")?;
+            let value: Value = serde_json::from_str(value.as_str()?).expect("JSON");
+            Some((position.to_owned(), value))
+        });
+        let expected =
+            [("round_0_index_0", "first"), ("round_0_index_1", "second"), ("round_1_index_0", "first")];
+        let expected = expected.iter().take(calls).map(|(position, webhook)| {
+            let webhook = format!("{webhook}.hook.test");
+            ((*position).to_owned(), json!({"configuration": "c", "webhook": webhook, "mutated": true}))
+        });
+        assert_eq!(mutations.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+        assert!(!annotations.keys().any(|key| key.starts_with("patch.webhook.")), "the level is Metadata");
     }
 }
 
@@ -238,11 +271,11 @@ async fn faulty_webhook_fails_the_write_or_is_ignored() {
         ("long", "the response is larger than 3145728 bytes", true),
         ("uid", "received invalid webhook response: expected response.uid=", true),
         ("error", "an error on the server (\"oops\") has prevented the request from succeeding", true),
-        ("break", "data", false),
+        ("break", "cannot unmarshal number into Go struct field ConfigMap.data", false),
         ("inapplicable", "the server rejected our request due to an error in our request", false),
     ] {
         let object = map(path);
-        configure(&admin, "mutating", json!([hook.webhook(path, json!({}))])).await;
+        configure(&plane, "mutating", json!([hook.webhook(path, json!({}))])).await;
         let failed = admin.post(MAPS, &object).await.expect(500);
         let text = failed["message"].as_str().expect("a message");
         assert!(text.starts_with("Internal error occurred: ") && text.contains(message), "{path}: {text}");
@@ -251,17 +284,20 @@ async fn faulty_webhook_fails_the_write_or_is_ignored() {
         }
         admin.get(&format!("{MAPS}/{path}")).await.expect(404);
         let ignoring = hook.webhook(path, json!({"failurePolicy": "Ignore"}));
-        configure(&admin, "mutating", json!([ignoring])).await;
+        configure(&plane, "mutating", json!([ignoring])).await;
         let status = if is_ignorable { 201 } else { 500 };
         admin.post(MAPS, &object).await.expect(status);
     }
     let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("https://{}/x", closed.local_addr().expect("an address"));
     drop(closed);
-    configure(&admin, "mutating", json!([hook.webhook("gone", json!({"clientConfig": {"url": url}}))])).await;
+    configure(&plane, "mutating", json!([hook.webhook("gone", json!({"clientConfig": {"url": url}}))])).await;
     let failed = admin.post(MAPS, &map("gone")).await.expect(500);
     assert!(
-        failed["message"].as_str().is_some_and(|text| text.contains("failed to call webhook")),
+        failed["message"]
+            .as_str()
+            .is_some_and(|text| text.contains("failed to call webhook: Post \"https://127.0.0.1:")
+                && text.contains("cannot connect")),
         "{failed}"
     );
 }
@@ -278,17 +314,17 @@ async fn service_of_a_webhook_is_resolved_by_the_file() {
     let client = webhook["clientConfig"].as_object_mut().expect("an object");
     client.remove("url");
     client.insert("service".to_owned(), json!({"namespace": "default", "name": "hook", "path": "/x"}));
-    configure(&admin, "validating", json!([webhook])).await;
+    configure(&plane, "validating", json!([webhook])).await;
     let denied = admin.post(MAPS, &map("m")).await.expect(403);
     assert!(denied["message"].as_str().is_some_and(|text| text.ends_with("by service")), "{denied}");
 }
 
 #[tokio::test]
-async fn write_after_an_acknowledged_configuration_is_judged_by_it() {
+async fn write_after_acknowledged_configuration_is_evaluated_with_it() {
     let hook = Hook::start(|_, request| denial(request, "closed")).await;
     let plane = ControlPlane::start(Options::kubernetes()).await;
     let admin = plane.admin();
-    let path = format!("{KINDS}/validatingwebhookconfigurations");
+    let path = format!("{}/validatingwebhookconfigurations", plane.api("admissionregistration", "v1"));
     for round in 0..200 {
         let configuration = json!({"metadata": {"name": "c"}, "webhooks": [hook.webhook("deny", json!({}))]});
         admin.post(&path, &configuration).await.expect(201);
@@ -301,4 +337,69 @@ async fn write_after_an_acknowledged_configuration_is_judged_by_it() {
     let rejections = "apiserver_admission_webhook_rejection_count{name=\"deny.hook.test\",type=\"validating\",\
         operation=\"CREATE\",error_type=\"no_error\",rejection_code=\"403\"} 200";
     assert!(metrics.contains(rejections), "{metrics}");
+}
+
+#[tokio::test]
+async fn dry_run_reaches_webhook_without_side_effects_and_may_differ_from_the_write() {
+    let calls = AtomicUsize::new(0);
+    let hook = Hook::start(move |_, request| {
+        let value = format!("v{}", calls.fetch_add(1, Ordering::SeqCst));
+        patch(request, json!([{"op": "add", "path": "/metadata/labels", "value": {"random": value}}]))
+    })
+    .await;
+    let plane = ControlPlane::start(Options::default()).await;
+    let admin = plane.admin();
+    let webhook = hook.webhook("label", json!({"sideEffects": "NoneOnDryRun"}));
+    configure(&plane, "mutating", json!([webhook])).await;
+    let group = plane.api("admissionregistration", "v1");
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]});
+    let policy = json!({"metadata": {"name": "p"}, "spec": {"matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "has(object.metadata.labels) && 'random' in object.metadata.labels"}]}});
+    let binding =
+        json!({"metadata": {"name": "p"}, "spec": {"policyName": "p", "validationActions": ["Deny"]}});
+    admin.post(&format!("{group}/validatingadmissionpolicies"), &policy).await.expect(201);
+    admin.post(&format!("{group}/validatingadmissionpolicybindings"), &binding).await.expect(201);
+    let tried = admin.post(&format!("{MAPS}?dryRun=All"), &map("m")).await.expect(201);
+    let written = admin.post(MAPS, &map("m")).await.expect(201);
+    let label = |object: &Value| object["metadata"]["labels"]["random"].clone();
+    assert_eq!((label(&tried), label(&written)), (json!("v0"), json!("v1")));
+    let dry_runs: Vec<Value> =
+        hook.take().into_iter().map(|(_, review)| review["request"]["dryRun"].clone()).collect();
+    assert_eq!(dry_runs, [json!(true), json!(false)]);
+}
+
+#[tokio::test]
+async fn webhook_that_exceeds_the_request_timeout_gives_504_and_is_called_for_later_writes() {
+    let hook = Hook::start(|_, request| match request["name"].as_str() {
+        Some("slow") => None,
+        _ => denial(request, "called"),
+    })
+    .await;
+    let plane = ControlPlane::start(Options::kubernetes()).await;
+    let admin = plane.admin();
+    let webhook = hook.webhook("slow", json!({"failurePolicy": "Ignore", "timeoutSeconds": 20}));
+    configure(&plane, "mutating", json!([webhook])).await;
+    for _ in 0..6 {
+        let failed = admin.post(&format!("{MAPS}?timeout=300ms&dryRun=All"), &map("slow")).await.expect(504);
+        assert_eq!(failed["reason"], "Timeout");
+    }
+    let denied = admin.post(MAPS, &map("quick")).await.expect(403);
+    assert_eq!(denied["message"], "admission webhook \"slow.hook.test\" denied the request: called");
+}
+
+#[tokio::test]
+async fn webhook_sets_the_name_of_a_generated_object() {
+    let hook = Hook::start(|_, request| {
+        assert!(request["object"]["metadata"].get("name").is_none(), "the name is not generated yet");
+        patch(request, json!([{"op": "add", "path": "/metadata/name", "value": "chosen"}]))
+    })
+    .await;
+    let plane = ControlPlane::start(Options::kubernetes()).await;
+    let admin = plane.admin();
+    configure(&plane, "mutating", json!([hook.webhook("name", json!({}))])).await;
+    let object = json!({"metadata": {"generateName": "some-"}});
+    let created = admin.post(MAPS, &object).await.expect(201);
+    assert_eq!(created["metadata"]["name"], "chosen");
+    admin.get(&format!("{MAPS}/chosen")).await.expect(200);
+    admin.post(MAPS, &object).await.expect(409);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, ControlPlane, Options, eventually};
+use crate::harness::{AuditLog, Client, ControlPlane, Options, eventually};
 
 async fn names_of(client: &Client, path: &str) -> Vec<String> {
     let list = client.get(path).await.expect(200);
@@ -103,9 +103,8 @@ async fn audit_log_names_controller_users() {
         ("", "system:kube-controller-manager"),
         ("--use-service-account-credentials", "system:serviceaccount:svc-system:namespace-controller"),
     ] {
-        let dir = tempfile::tempdir().expect("a folder");
-        let log = dir.path().join("audit.log");
-        let mut options = Options::default().flag(&format!("--audit-log-path={}", log.display()));
+        let audit = AuditLog::new();
+        let mut options = Options::default().flag(&audit.flag());
         if !flag.is_empty() {
             options = options.flag(flag);
         }
@@ -114,16 +113,12 @@ async fn audit_log_names_controller_users() {
         admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await.expect(201);
         admin.delete("/api/v1/namespaces/a").await.expect(200);
         wait_until_deleted(&admin, "/api/v1/namespaces/a").await;
-        eventually("the audit event", || async {
-            let text = std::fs::read_to_string(&log).unwrap_or_default();
-            let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-            let finalized = |event: &Value| {
-                event["objectRef"]["subresource"] == "finalize" && event["objectRef"]["name"] == "a"
-            };
-            let users: Vec<_> =
-                events.filter(finalized).map(|event| event["user"]["username"].clone()).collect();
-            (!users.is_empty()).then(|| assert!(users.iter().all(|user| user == writer), "{users:?}"))
-        })
-        .await;
+        let is_finalization = |event: &Value| {
+            event["objectRef"]["subresource"] == "finalize" && event["objectRef"]["name"] == "a"
+        };
+        audit.event("the finalization of the namespace", is_finalization).await;
+        for event in audit.events().iter().filter(|event| is_finalization(event)) {
+            assert_eq!(event["user"]["username"], writer);
+        }
     }
 }

@@ -17,7 +17,7 @@ fn version(object: &Value) -> u64 {
 }
 
 /// Runs `apid store backup --server` with the token of a user.
-fn backup(plane: &ControlPlane, user: &str, to: &Path) -> Output {
+pub(super) fn backup(plane: &ControlPlane, user: &str, to: &Path) -> Output {
     let token = plane.dir().join(format!("{user}.token"));
     fs::write(&token, format!("{user}-token\n")).expect("the token file");
     Command::new(program("apid"))

@@ -189,6 +189,13 @@ async fn kube_rs_discovers_kinds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn kube_rs_controller_reconciles_derived_kind() {
+    if let Some(program) = kube_rs("custom") {
+        session(program, Options::kubernetes()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn kube_rs_reflector_with_1000_objects_survives_restarts() {
     if let Some(program) = kube_rs("reflected") {
         session(program, Options::kubernetes()).await;
@@ -239,6 +246,13 @@ async fn python_manages_typed_objects() {
 #[tokio::test(flavor = "multi_thread")]
 async fn python_dynamic_client_manages_objects() {
     if let Some(program) = python("dynamic") {
+        session(program, Options::kubernetes()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_operator_handles_custom_objects() {
+    if let Some(program) = python("operator") {
         session(program, Options::kubernetes()).await;
     }
 }

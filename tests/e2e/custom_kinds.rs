@@ -120,11 +120,18 @@ async fn background_tasks_take_up_custom_kinds() {
     admin.post("/api/v1/namespaces/team/configmaps", &map).await.expect(201);
     admin.delete(&format!("{WIDGETS}/owner")).await.expect(200);
     wait_until_deleted(&admin, "/api/v1/namespaces/team/configmaps/owned").await;
-    // Deletion of the namespace.
+    // Deletion of the namespace (requirement D-NAME-10).
     admin.post(WIDGETS, &widget("last")).await.expect(201);
+    let others = ["configmaps", "secrets"].map(|plural| format!("/api/v1/namespaces/team/{plural}"));
+    for url in &others {
+        admin.post(url, &json!({"metadata": {"name": "last"}})).await.expect(201);
+    }
     admin.delete("/api/v1/namespaces/team").await.expect(200);
     wait_until_deleted(&admin, "/api/v1/namespaces/team").await;
     assert_eq!(admin.get("/apis/shop.example.com/v1/widgets").await.expect(200)["items"], json!([]));
+    for url in &others {
+        admin.get(&format!("{url}/last")).await.expect(404);
+    }
 }
 
 /// A definition with the versions v1 and v2, and a conversion webhook that refuses connections.

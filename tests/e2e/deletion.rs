@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, ControlPlane, Options, eventually};
+use crate::harness::{AuditLog, Client, ControlPlane, Options, eventually};
 use crate::kubectl::{Kubectl, installed};
 
 const MAPS: &str = "/api/v1/namespaces/a/configmaps";
@@ -161,24 +161,18 @@ async fn garbage_collector_has_audit_identity_and_disable_flag() {
         ("--v=0", "system:kube-controller-manager"),
         ("--use-service-account-credentials", "system:serviceaccount:svc-system:generic-garbage-collector"),
     ] {
-        let dir = tempfile::tempdir().expect("a folder");
-        let log = dir.path().join("audit.log");
-        let options = Options::default().flag(&format!("--audit-log-path={}", log.display())).flag(flag);
+        let audit = AuditLog::new();
+        let options = Options::default().flag(&audit.flag()).flag(flag);
         let plane = with_namespaces(options).await;
         let admin = plane.admin();
         let boss = make(&admin, MAPS, "boss", json!({})).await;
         make(&admin, MAPS, "child", json!({"ownerReferences": owner("ConfigMap", &boss, false)})).await;
         admin.delete(&format!("{MAPS}/boss")).await.expect(200);
         wait_until_deleted(&admin, &format!("{MAPS}/child")).await;
-        let users = eventually("the audit event", || async {
-            let text = std::fs::read_to_string(&log).unwrap_or_default();
-            let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-            let of_child = |event: &Value| event["verb"] == "delete" && event["objectRef"]["name"] == "child";
-            let users: Vec<_> =
-                events.filter(of_child).map(|event| event["user"]["username"].clone()).collect();
-            (!users.is_empty()).then_some(users)
-        })
-        .await;
+        let is_deletion = |event: &Value| event["verb"] == "delete" && event["objectRef"]["name"] == "child";
+        audit.event("the deletion of the child", is_deletion).await;
+        let deletions = audit.events().into_iter().filter(is_deletion);
+        let users: Vec<_> = deletions.map(|event| event["user"]["username"].clone()).collect();
         assert_eq!(users, [writer]);
     }
 
@@ -197,11 +191,10 @@ async fn garbage_collector_has_audit_identity_and_disable_flag() {
 
 #[tokio::test]
 async fn unsafe_delete_ignoring_read_errors_requires_own_verb() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let log = dir.path().join("audit.log");
+    let audit = AuditLog::new();
     let options = Options::default()
         .flag("--feature-gates=AllowUnsafeMalformedObjectDeletion=true")
-        .flag(&format!("--audit-log-path={}", log.display()));
+        .flag(&audit.flag());
     let plane = with_namespaces(options).await;
     let (admin, alice) = (plane.admin(), plane.user("alice"));
     let rbac = plane.api("rbac.authorization", "v1");
@@ -229,13 +222,10 @@ async fn unsafe_delete_ignoring_read_errors_requires_own_verb() {
     alice.request("DELETE", &path, &headers, body.as_bytes()).await.expect(200);
     admin.get(&path).await.expect(404);
     let key = format!("{}/unsafe-delete-ignore-read-error", plane.names().group("apiserver"));
-    eventually("the audit annotation", || async {
-        let text = std::fs::read_to_string(&log).unwrap_or_default();
-        let mut events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let noted = |event: &Value| event["verb"] == "delete" && event["annotations"][&key] == "";
-        events.any(|event| noted(&event) && event["user"]["username"] == "alice").then_some(())
-    })
-    .await;
+    let is_annotated = |event: &Value| {
+        event["verb"] == "delete" && event["annotations"][&key] == "" && event["user"]["username"] == "alice"
+    };
+    audit.event("the audit annotation", is_annotated).await;
 }
 
 /// Deletes a namespace and recreates it after the deletion.

@@ -117,7 +117,8 @@ fn table_of_flags_names_state_and_reason() {
     for row in [
         "| `--secure-port` | implemented |",
         "| `--kubelet-timeout` | not needed | Timeout of kubelets; apid connects to none |",
-        "| `--emulated-version` | rejected |",
+        "| `--emulated-version` | implemented |",
+        "| `--disable-http2-serving` | rejected |",
     ] {
         assert!(table.contains(row), "{row} in\n{table}");
     }

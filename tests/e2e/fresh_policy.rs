@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::faulty_webhook::{FaultyWebhook, ResponseMode};
 use crate::harness::{Client, ControlPlane, DEADLINE, Options, Session, TestResponse};
 
+/// Number of an environment variable.
 pub(super) fn env_number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
@@ -27,7 +28,8 @@ fn workers() -> usize {
     usize::try_from(env_number("WORKERS", 8)).expect("a number of workers")
 }
 
-fn seed() -> u64 {
+/// Seed of random tests, which `SEED` sets.
+pub(super) fn seed() -> u64 {
     let seed = env_number("SEED", rand::random());
     println!("SEED={seed}");
     seed

@@ -9,6 +9,7 @@
 
 mod access;
 mod changes;
+mod definitions;
 mod generators;
 mod manifest_directory;
 mod quotas;

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::harness::{Client, ControlPlane, Options, program};
+use crate::harness::{AuditLog, Client, ControlPlane, Options, program};
 
 const OLD: &str = "\
 apiVersion: extensions/v1beta1
@@ -70,8 +70,8 @@ async fn apply(client: &Client, manifest: &Value) -> Value {
 #[tokio::test]
 async fn old_manifests_and_requests_are_found_converted_and_applied() {
     let dir = tempfile::tempdir().expect("a folder");
-    let audit = dir.path().join("audit.log");
-    let options = Options::kubernetes().flag(&format!("--audit-log-path={}", audit.display()));
+    let audit = AuditLog::new();
+    let options = Options::kubernetes().flag(&audit.flag());
     let mut plane = ControlPlane::start(options).await;
     let (old, new) = (dir.path().join("old"), dir.path().join("new"));
     for folder in [&old, &new] {
@@ -121,14 +121,13 @@ async fn old_manifests_and_requests_are_found_converted_and_applied() {
 
     // The audit log has the old use, and after the migration metrics and audit log have none.
     plane.stop().await;
-    assert_eq!(subjects(&["--audit", path(&audit)]), ["extensions/v1beta1 Ingress", "v1 Endpoints"]);
-    fs::remove_file(&audit).expect("the audit log");
+    assert_eq!(subjects(&["--audit", path(&audit.path())]), ["extensions/v1beta1 Ingress", "v1 Endpoints"]);
+    fs::remove_file(audit.path()).expect("the audit log");
     plane.launch().await;
     plane.admin().get("/apis/networking.k8s.io/v1/namespaces/default/ingresses/web").await.expect(200);
     assert_eq!(metrics(&plane), [""; 0]);
     plane.stop().await;
-    let events = fs::read_to_string(&audit).expect("the audit log");
-    assert_eq!(subjects(&["--audit", path(&audit)]), [""; 0], "{events}");
+    assert_eq!(subjects(&["--audit", path(&audit.path())]), [""; 0], "{:?}", audit.events());
 }
 
 #[tokio::test]

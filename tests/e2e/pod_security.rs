@@ -8,7 +8,7 @@ use std::fs;
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names};
 use serde_json::{Value, json};
 
-use crate::harness::{Client, ControlPlane, Options, TestResponse, eventually};
+use crate::harness::{AuditLog, Client, ControlPlane, Options, TestResponse, eventually};
 
 /// Creates a namespace with the given metadata and waits for its default service account.
 async fn namespace(admin: &Client, name: &str, metadata: Value) {
@@ -42,7 +42,7 @@ fn warnings(answer: &TestResponse) -> Vec<String> {
 async fn pod_violating_namespace_standard_is_rejected_warned_and_audited() {
     let dir = tempfile::Builder::new().prefix("pod-security-").tempdir().expect("a folder");
     for options in [Options::default(), Options::kubernetes()] {
-        let audit = dir.path().join("audit.log");
+        let audit = AuditLog::new();
         let file = dir.path().join("admission.yaml");
         let names = Names::new(options.preset, DEFAULT_API_DOMAIN).expect("valid names");
         fs::write(
@@ -55,9 +55,8 @@ async fn pod_violating_namespace_standard_is_rejected_warned_and_audited() {
             ),
         )
         .expect("a file");
-        let options = options
-            .flag(&format!("--admission-control-config-file={}", file.display()))
-            .flag(&format!("--audit-log-path={}", audit.display()));
+        let options =
+            options.flag(&format!("--admission-control-config-file={}", file.display())).flag(&audit.flag());
         let mut plane = ControlPlane::start(options).await;
         let admin = plane.admin();
         let label = |mode: &str| names.label_sub_key("pod-security", mode);
@@ -108,8 +107,7 @@ async fn pod_violating_namespace_standard_is_rejected_warned_and_audited() {
         admin.post("/api/v1/namespaces/loose/pods", &pod("p", json!({"hostPID": true}))).await.expect(201);
 
         plane.stop().await;
-        let log = fs::read_to_string(&audit).expect("an audit log");
-        let events: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let events = audit.events();
         let annotation = |name: &str, key: &str| {
             let of = |event: &&Value| event["verb"] == "create" && event["objectRef"]["resource"] == "pods";
             let uri = |event: &&Value| event["requestURI"].as_str().is_some_and(|uri| uri.contains(name));
@@ -119,7 +117,6 @@ async fn pod_violating_namespace_standard_is_rejected_warned_and_audited() {
         };
         assert_eq!(annotation("/team/", "enforce-policy"), "privileged:latest", "policy of the first pod");
         assert_eq!(annotation("/loose/", "exempt"), "namespace");
-        fs::remove_file(&audit).expect("removed");
     }
 }
 

@@ -478,7 +478,6 @@ async fn rbac_objects_are_stored_and_invalid_ones_return_422() {
         (&bindings, bound(&|b| b["roleRef"]["apiGroup"] = "example.com".into()), "roleRef.apiGroup"),
         (&bindings, bound(&|b| b["roleRef"]["name"] = "".into()), "roleRef.name"),
         (&bindings, bound(&|b| b["subjects"][0]["apiGroup"] = "example.com".into()), "subjects[0].apiGroup"),
-        (&bindings, bound(&|b| b["subjects"][0]["namespace"] = "a".into()), "subjects[0].namespace"),
         (&bindings, bound(&|b| b["subjects"][0]["kind"] = "Robot".into()), "subjects[0].kind"),
         (
             &cluster_bindings,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, ControlPlane, Options};
+use crate::harness::{AuditLog, Client, ControlPlane, Options};
 
 struct ReviewFixture {
     plane: ControlPlane,
@@ -240,10 +240,8 @@ async fn self_subject_rules_review_lists_all_rules_of_user() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn system_masters_need_no_role_and_decisions_are_audited() {
-    let dir = tempfile::tempdir().expect("a folder for the log");
-    let log = dir.path().join("audit.log");
-    let options = Options::kubernetes().flag(&format!("--audit-log-path={}", log.display()));
-    let fixture = ReviewFixture::start(options).await;
+    let audit = AuditLog::new();
+    let fixture = ReviewFixture::start(Options::kubernetes().flag(&audit.flag())).await;
     let bindings = format!("{}/clusterrolebindings", fixture.plane.api("rbac.authorization", "v1"));
     let master = fixture.plane.certificate("root", &["system:masters"]);
     let granted = fixture.plane.certificate("op", &["ops"]);
@@ -264,9 +262,8 @@ async fn system_masters_need_no_role_and_decisions_are_audited() {
     fixture.plane.user("alice").get("/api/v1/namespaces/a/configmaps/x").await.expect(404);
     let group = fixture.plane.names().group("authorization");
     let decided = |user: &str, decision: &str| {
-        let text = std::fs::read_to_string(&log).unwrap_or_default();
-        let events: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        events
+        audit
+            .events()
             .iter()
             .filter(|event| {
                 event["user"]["username"] == user

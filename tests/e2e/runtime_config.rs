@@ -1,10 +1,11 @@
-//! `--runtime-config`: versions that are off by default, disabled versions, and invalid keys.
+//! `--runtime-config` and `--emulated-version`: versions that are off by default, disabled versions, versions of later
+//! releases, and invalid values.
 
 use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::harness::{ControlPlane, Options, eventually};
+use crate::harness::{AuditLog, ControlPlane, Options, eventually};
 
 /// The versions of all groups in discovery.
 async fn versions(plane: &ControlPlane) -> Vec<String> {
@@ -62,6 +63,36 @@ async fn versions_off_by_default_are_served_when_enabled() {
             assert_eq!(format!("/apis/{}/selfsubjectreviews", answer["apiVersion"].as_str().unwrap()), path);
             assert_eq!(answer["status"]["userInfo"]["username"], "admin");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn request_to_version_with_removal_release_has_annotation_and_metric() {
+    let audit = AuditLog::new();
+    let options = Options::kubernetes()
+        .flag("--runtime-config=admissionregistration.k8s.io/v1beta1")
+        .flag(&audit.flag());
+    let mut plane = ControlPlane::start(options).await;
+    let path = format!("{}/validatingadmissionpolicies", plane.api("admissionregistration", "v1beta1"));
+    let response = plane.admin().get(&path).await;
+    response.expect(200);
+    assert!(response.header("warning").contains("unavailable in v1.34+"), "{}", response.header("warning"));
+    let metrics = plane.admin().get("/metrics").await.text();
+    let is_deprecated = |line: &&str| {
+        line.starts_with("apiserver_requested_deprecated_apis{")
+            && line.contains(r#"removed_release="1.34""#)
+            && line.contains(r#"resource="validatingadmissionpolicies""#)
+            && line.ends_with(" 1")
+    };
+    assert!(metrics.lines().any(|line| is_deprecated(&line)), "{metrics}");
+    plane.stop().await;
+    let mut of_request = audit.events();
+    of_request.retain(|event| event["requestURI"] == path.as_str() && event["stage"] == "ResponseComplete");
+    assert!(!of_request.is_empty(), "{:?}", audit.events());
+    for event in &of_request {
+        let annotations = &event["annotations"];
+        assert_eq!(annotations["k8s.io/deprecated"], "true", "{event}");
+        assert_eq!(annotations["k8s.io/removed-release"], "1.34", "{event}");
     }
 }
 
@@ -125,7 +156,9 @@ fn two_versions(storage: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn storage_migration_rewrites_all_objects_of_resource() {
-    let plane = ControlPlane::start(Options::kubernetes().flag("--runtime-config=api/alpha")).await;
+    let flags = ["--runtime-config=api/alpha", "--feature-gates=StorageVersionMigrator=true"];
+    let options = flags.iter().fold(Options::kubernetes(), |options, flag| options.flag(flag));
+    let plane = ControlPlane::start(options).await;
     let admin = plane.admin();
     let definitions = format!("{}/customresourcedefinitions", plane.api("apiextensions", "v1"));
     admin.post(&definitions, &two_versions("v1")).await.expect(201);
@@ -177,6 +210,81 @@ async fn storage_migration_rewrites_all_objects_of_resource() {
     let unknown = json!({"version": "v1", "resource": "nosuch"});
     admin.post(&migrations, &migration("unknown", &unknown)).await.expect(201);
     ended("unknown", "Failed").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gated_kinds_are_served_only_with_their_feature_gate() {
+    let mut plane = ControlPlane::start(Options::kubernetes().flag("--runtime-config=api/all=true")).await;
+    let paths = [
+        format!("{}/clustertrustbundles", plane.api("certificates", "v1alpha1")),
+        format!("{}/clustertrustbundles", plane.api("certificates", "v1beta1")),
+        format!("{}/devicetaintrules", plane.api("resource", "v1alpha3")),
+        format!("{}/storageversionmigrations", plane.api("storagemigration", "v1alpha1")),
+    ];
+    for path in &paths {
+        plane.admin().get(path).await.expect(404);
+    }
+    let log = plane.log();
+    assert!(log.contains("the ClusterTrustBundle feature gate is disabled"), "{log}");
+    let candidates = format!("{}/leasecandidates", plane.api("coordination", "v1beta1"));
+    plane.admin().get(&candidates).await.expect(200);
+    let gates = "--feature-gates=ClusterTrustBundle=true,DRADeviceTaints=true,StorageVersionMigrator=true";
+    plane.relaunch_with(&["--runtime-config=api/all=true", gates]).await;
+    for path in &paths {
+        plane.admin().get(path).await.expect(200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn emulated_version_serves_versions_and_gates_of_release() {
+    let mut plane = ControlPlane::start(Options::kubernetes()).await;
+    let ranges = format!("{}/servicecidrs", plane.api("networking", "v1"));
+    let stored = plane.admin().get(&ranges).await.expect(200)["items"].clone();
+
+    plane.relaunch_with(&["--emulated-version=1.32"]).await;
+    let admin = plane.admin();
+    admin.get(&ranges).await.expect(404);
+    let list = admin.get("/apis/networking.k8s.io/v1").await.expect(200);
+    let names: Vec<&str> =
+        list["resources"].as_array().expect("resources").iter().filter_map(|r| r["name"].as_str()).collect();
+    assert!(names.contains(&"ingresses") && !names.contains(&"servicecidrs"), "{names:?}");
+    let version = admin.get("/version").await.expect(200);
+    assert_eq!((&version["minor"], &version["emulationMinor"]), (&"33".into(), &"32".into()));
+    assert_eq!(version["minCompatibilityMinor"], "31");
+    let metrics = admin.get("/metrics").await.text();
+    let line = r#"kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1"#;
+    assert!(metrics.contains(line), "WatchList is on in 1.32 and off in 1.33");
+    assert!(!metrics.contains(r#"name="ListFromCacheSnapshot""#), "a gate of 1.33");
+
+    plane
+        .relaunch_with(&["--emulated-version=1.32", "--runtime-config=networking.k8s.io/v1beta1=true"])
+        .await;
+    let beta = format!("{}/servicecidrs", plane.api("networking", "v1beta1"));
+    let items = plane.admin().get(&beta).await.expect(200)["items"].clone();
+    assert_eq!(items[0]["metadata"]["uid"], stored[0]["metadata"]["uid"], "the object of the later version");
+}
+
+#[test]
+fn invalid_emulated_version_is_reported_with_exit_code_64() {
+    for (flags, part) in [
+        (&["--emulated-version=1.30"][..], "emulation version 1.30 is not between [1.31, 1.33.0]"),
+        (&["--emulated-version=wardle=1.2"], "component not registered: wardle"),
+        (
+            &["--emulated-version=1.32", "--min-compatibility-version=1.33"],
+            "minCompatibilityVersion version 1.33 is not between [1.30, 1.32]",
+        ),
+        (
+            &["--emulated-version=1.32", "--feature-gates=ListFromCacheSnapshot=true"],
+            "feature is PreAlpha at emulated version 1.32",
+        ),
+        (&["--emulation-forward-compatible"], "cannot be set to true if the emulation version is the same"),
+    ] {
+        let plane = ControlPlane::stopped(Options::default());
+        let output = plane.command().args(flags).stdin(Stdio::null()).output().expect("the program runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{text}");
+        assert!(text.contains(part), "{part}:\n{text}");
+    }
 }
 
 #[test]

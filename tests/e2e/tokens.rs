@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-use crate::harness::{Client, ControlPlane, Options, eventually};
+use crate::harness::{AuditLog, Client, ControlPlane, Options, eventually};
 
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const SECRETS: &str = "/api/v1/namespaces/svc-system/secrets";
@@ -428,10 +428,8 @@ async fn cluster_info_is_signed_with_bootstrap_tokens() {
 
 #[tokio::test]
 async fn impersonation_replaces_user_and_is_audited() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let log = dir.path().join("audit.log");
-    let plane =
-        ControlPlane::start(Options::default().flag(&format!("--audit-log-path={}", log.display()))).await;
+    let audit = AuditLog::new();
+    let plane = ControlPlane::start(Options::default().flag(&audit.flag())).await;
     let admin = plane.admin();
     let other = [
         ("impersonate-user", "eve"),
@@ -469,12 +467,8 @@ async fn impersonation_replaces_user_and_is_audited() {
     let half = admin.request("GET", maps, &[("impersonate-group", "team-x")], b"").await;
     assert!(half.status >= 400 && half.json()["kind"] == "Status", "{half:?}");
 
-    let event = eventually("the audit log has the impersonated user", || async {
-        let text = std::fs::read_to_string(&log).unwrap_or_default();
-        let mut events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        events.find(|event| event["impersonatedUser"]["uid"] == "eve-uid")
-    })
-    .await;
+    let is_impersonated = |event: &Value| event["impersonatedUser"]["uid"] == "eve-uid";
+    let event = audit.event("the audit log has the impersonated user", is_impersonated).await;
     assert_eq!(
         (&event["user"]["username"], &event["impersonatedUser"]["username"]),
         (&json!("admin"), &json!("eve"))

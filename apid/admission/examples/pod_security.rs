@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use admission::plugins::PLUGINS;
 use admission::{
-    Attributes, Authorizer, Chain, Configuration, Environment, LookupResult, MaybeFuture, ObjectKind,
-    Operation, PluginOutput, Reader, Writer,
+    AdmissionMetrics, Attributes, Authorizer, Chain, Configuration, Environment, LookupResult, MaybeFuture,
+    ObjectKind, Operation, PluginOutput, Reader, Writer,
 };
 use apimachinery::attributes::Attributes as Question;
 use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
@@ -18,6 +18,7 @@ use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use kinds::{CurrentRegistry, Registry};
 use serde_json::json;
+use serving::metrics::Metrics;
 
 /// Number of timed batches; the fastest one counts, because the machine may run other processes.
 const BATCHES: u32 = 200;
@@ -119,7 +120,8 @@ async fn main() {
         let map = webhooks::ServiceMap::default();
         let environment = Environment {
             webhooks: admission::webhook_clients(world.clone(), map, &names, &dyn_clock, &rng),
-            webhook_metrics: Arc::default(),
+            metrics: Arc::new(AdmissionMetrics::new(&Metrics::default())),
+            gates: serving::gates::FeatureGates::default(),
             names: Arc::clone(&names),
             registry: Arc::new(CurrentRegistry::new(Registry::new(&names))),
             clock: clock.clone(),

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use admission::plugins::PLUGINS;
 use admission::{
-    Attributes, Authorizer, Chain, Configuration, Environment, LookupResult, MaybeFuture, ObjectKind,
-    Operation, PluginOutput, Reader, Writer,
+    AdmissionMetrics, Attributes, Authorizer, Chain, Configuration, Environment, LookupResult, MaybeFuture,
+    ObjectKind, Operation, PluginOutput, Reader, Writer,
 };
 use apimachinery::attributes::Attributes as Question;
 use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
@@ -19,6 +19,7 @@ use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use kinds::{CurrentRegistry, Registry};
 use serde_json::json;
+use serving::metrics::Metrics;
 use webhooks::ServiceMap;
 
 /// Number of timed batches; the fastest one counts, because the machine may run other processes.
@@ -131,7 +132,8 @@ async fn main() {
             &clock_of_clients,
             &rng,
         ),
-        webhook_metrics: Arc::default(),
+        metrics: Arc::new(AdmissionMetrics::new(&Metrics::default())),
+        gates: serving::gates::FeatureGates::default(),
         names: Arc::clone(&names),
         registry: Arc::new(CurrentRegistry::new(Registry::new(&names))),
         clock: clock.clone(),

@@ -3,10 +3,16 @@
 //! # Contract
 //!
 //! Expressions run without waiting, and a decision may wait. The answers of a request are kept: a check without a kept
-//! answer gets a placeholder and is noted. The caller decides the first noted check, keeps its answer, and evaluates
-//! again. Evaluation is deterministic, so that each round adds the answer of a check that the policy really makes.
+//! answer gets a placeholder and is noted. [`AuthorizationAnswers::evaluate`] decides the first noted check, keeps its
+//! answer, and evaluates again. Evaluation is deterministic, so that each round adds the answer of a check that the
+//! policy really makes.
+//!
+//! # Invariants
+//!
+//! INVARIANT (fair): costly expressions do not keep other tasks of the thread waiting between evaluations.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use apimachinery::attributes::{Attributes as Question, ParsedSelector};
 use apimachinery::decision::Decision;
@@ -17,9 +23,12 @@ use apimachinery::user::UserInfo;
 use expressions::{AuthorizationCheck, AuthorizationResult};
 use parking_lot::Mutex;
 
-use crate::Authorizer;
+use crate::Environment;
 
-/// AuthorizationAnswers to the authorization checks of one request.
+/// Duration of an evaluation after which other tasks of the thread run first.
+const LONG_EVALUATION: Duration = Duration::from_millis(1);
+
+/// Answers to the authorization checks of one request.
 #[derive(Default)]
 pub(crate) struct AuthorizationAnswers {
     known: Mutex<Vec<(AuthorizationCheck, AuthorizationResult)>>,
@@ -39,21 +48,35 @@ impl expressions::Authorizer for AuthorizationAnswers {
 }
 
 impl AuthorizationAnswers {
+    /// Evaluates expressions of a request until all authorization checks have answers.
+    pub(crate) async fn evaluate<T>(
+        &self,
+        user: &Arc<UserInfo>,
+        environment: &Environment,
+        mut run: impl FnMut() -> T,
+    ) -> T {
+        loop {
+            let started = environment.clock.monotonic();
+            let result = run();
+            if environment.clock.monotonic().saturating_sub(started) > LONG_EVALUATION {
+                tokio::task::yield_now().await;
+            }
+            let Some(check) = self.take_missing() else { return result };
+            self.decide(check, user, environment).await;
+        }
+    }
+
     /// Takes the first check without an answer since the last call. Its evaluation must be repeated.
-    pub(crate) fn take_missing(&self) -> Option<AuthorizationCheck> {
+    fn take_missing(&self) -> Option<AuthorizationCheck> {
         self.missing.lock().take()
     }
 
     /// Decides a check and keeps the answer.
-    pub(crate) async fn decide(
-        &self,
-        check: AuthorizationCheck,
-        user: &Arc<UserInfo>,
-        authorizer: &dyn Authorizer,
-    ) {
+    async fn decide(&self, check: AuthorizationCheck, user: &Arc<UserInfo>, environment: &Environment) {
         let account =
             check.service_account.as_ref().map(|(namespace, name)| Arc::new(account(namespace, name)));
-        let decision = authorizer.decide(account.as_ref().unwrap_or(user), question(&check)).get().await;
+        let user = account.as_ref().unwrap_or(user);
+        let decision = environment.authorizer.decide(user, question(&check)).get().await;
         self.known.lock().push((check, answer(decision)));
     }
 }

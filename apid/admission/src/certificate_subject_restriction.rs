@@ -20,7 +20,7 @@ impl CertificateSubjectRestriction {
 
     fn check(&self, attributes: &Attributes<'_>, request: &Object) -> Result<(), Status> {
         let encoded = request.str_at(&["spec", "request"]).unwrap_or("");
-        let subject = certificate_request::subject(encoded)
+        let subject = certificate_request::identity(encoded)
             .map_err(|reason| attributes.forbidden(&format!("failed to parse CSR: {reason}")))?;
         if subject.organizations.iter().any(|group| group == MASTERS) {
             let reason = format!("use of {} signer with {MASTERS} group is not allowed", self.signer);

@@ -79,10 +79,14 @@ impl Chain {
             }
             let given = configuration.of(entry.name);
             match entry.state {
-                State::Implemented(_) | State::NotImplemented if given.is_some() => {
+                State::Implemented(_) | State::Gated(..) | State::NotImplemented if given.is_some() => {
                     errors.push(ConfigError::NotConfigurable(entry.name));
                 }
                 State::Implemented(build) => plugins.push((entry.name, build(environment))),
+                State::Gated(gate, build) if environment.gates.enabled(gate) => {
+                    plugins.push((entry.name, build(environment)));
+                }
+                State::Gated(..) => {}
                 State::Configured(build) => match build(environment, given) {
                     Ok(plugin) => plugins.push((entry.name, plugin)),
                     Err(reason) => errors.push(ConfigError::Configuration(entry.name, reason)),

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (fresh): a write is judged by the objects that were acknowledged before its arrival. The number of
+//! INVARIANT (fresh): a write is evaluated with the objects that were acknowledged before its arrival. The number of
 //! the last change is read before the objects, so that a concurrent change leads to another build.
 //! INVARIANT (fast path): without a change a call costs one comparison and takes no task switch.
 

@@ -6,6 +6,9 @@
 //! conditions. Otherwise the errors of the conditions are the result, each message once. The exceeded budget is an
 //! error, also if a condition is false.
 
+use std::time::Duration;
+
+use apimachinery::clock::Clock;
 use apimachinery::object::Value;
 use expressions::{Cost, EvalError, Program, limits};
 use kinds::admission_expressions::{Compiler, Purpose};
@@ -43,6 +46,17 @@ impl Expression {
     }
 }
 
+/// Result of the conditions of one webhook or policy for one write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConditionsOutcome {
+    /// Whether all conditions are true, or the errors of the conditions if no condition is false.
+    pub(crate) result: Result<bool, String>,
+    /// Number of failed conditions before the first false one.
+    pub(crate) errors: u64,
+    /// Duration of the evaluation.
+    pub(crate) took: Duration,
+}
+
 /// Compiled conditions of one webhook or policy.
 #[derive(Default)]
 pub(crate) struct MatchConditions(Vec<Expression>);
@@ -71,14 +85,22 @@ impl MatchConditions {
         self.programs().any(|program| program.uses(variable))
     }
 
-    /// Whether all conditions are true.
-    ///
-    /// # Errors
-    ///
-    /// The errors of the conditions, if no condition is false.
+    /// Evaluates all conditions.
     pub(crate) fn evaluate<'a>(
         &'a self,
         inputs: &[(&'static str, expressions::Value<'a>)],
+        clock: &dyn Clock,
+    ) -> ConditionsOutcome {
+        let started = clock.monotonic();
+        let mut errors = 0;
+        let result = self.decide(inputs, &mut errors);
+        ConditionsOutcome { result, errors, took: clock.monotonic().saturating_sub(started) }
+    }
+
+    fn decide<'a>(
+        &'a self,
+        inputs: &[(&'static str, expressions::Value<'a>)],
+        error_count: &mut u64,
     ) -> Result<bool, String> {
         let mut budget = limits::MATCH_CONDITIONS;
         let mut is_excluded = false;
@@ -93,6 +115,7 @@ impl MatchConditions {
                     result.map_err(|error| expression.failure(&error))
                 }
             };
+            *error_count += u64::from(result.is_err() && !is_excluded);
             match result {
                 Ok(expressions::Value::Bool(true)) => {}
                 Ok(_) => is_excluded = true,

@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use apimachinery::status::Status;
+
 /// A value that is ready, or a future of the value. Only a future allocates.
 pub enum MaybeFuture<'a, T> {
     /// The value is ready.
@@ -33,6 +35,27 @@ impl<'a, T> MaybeFuture<'a, T> {
         match self {
             MaybeFuture::Ready(answer) => MaybeFuture::Ready(f(answer)),
             MaybeFuture::Pending(future) => MaybeFuture::later(async move { f(future.await) }),
+        }
+    }
+}
+
+impl<'a, T: Send + 'a> MaybeFuture<'a, Result<Option<T>, Status>> {
+    /// Continues with the value. Without a value that is ready, the result is ready, too.
+    pub(crate) fn if_some<F>(
+        self,
+        run: impl FnOnce(T) -> F + Send + 'a,
+    ) -> MaybeFuture<'a, Result<(), Status>>
+    where
+        F: Future<Output = Result<(), Status>> + Send + 'a,
+    {
+        match self {
+            MaybeFuture::Ready(Ok(None)) => MaybeFuture::Ready(Ok(())),
+            value => MaybeFuture::later(async move {
+                match value.get().await? {
+                    Some(value) => run(value).await,
+                    None => Ok(()),
+                }
+            }),
         }
     }
 }

@@ -7,11 +7,12 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use kinds::CurrentRegistry;
+use serving::gates::FeatureGates;
 use webhooks::{ClientOptions, ServiceMap, WebhookClients};
 
 use crate::quota::Reservations;
 use crate::{
-    Attributes, Authorizer, MaybeFuture, ObjectKind, Operation, Reader, ReaderServices, WebhookMetrics,
+    AdmissionMetrics, Attributes, Authorizer, MaybeFuture, ObjectKind, Operation, Reader, ReaderServices,
     Writer,
 };
 
@@ -36,8 +37,10 @@ pub struct Environment {
     pub reservations: Arc<Reservations>,
     /// Clients of webhooks.
     pub webhooks: Arc<WebhookClients>,
-    /// Metrics of webhooks.
-    pub webhook_metrics: Arc<WebhookMetrics>,
+    /// Metrics of webhooks and policies.
+    pub metrics: Arc<AdmissionMetrics>,
+    /// Feature gates.
+    pub gates: FeatureGates,
 }
 
 /// Clients of webhooks that read Services through a reader.

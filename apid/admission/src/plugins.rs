@@ -1,5 +1,7 @@
 //! Table of admission plugins in execution order: names, defaults and constructors.
 
+use serving::gates::Gate;
+
 use crate::always_admit::AlwaysAdmit;
 use crate::always_deny::AlwaysDeny;
 use crate::always_pull_images::AlwaysPullImages;
@@ -11,6 +13,7 @@ use crate::event_rate_limit::EventRateLimit;
 use crate::extended_resource_toleration::ExtendedResourceToleration;
 use crate::limit_pod_hard_anti_affinity_topology::LimitPodHardAntiAffinityTopology;
 use crate::limit_ranger::LimitRanger;
+use crate::mutating_admission_policy::MutatingAdmissionPolicy;
 use crate::namespace_existence::{NamespaceAutoProvision, NamespaceExists};
 use crate::namespace_lifecycle::NamespaceLifecycle;
 use crate::node_restriction::NodeRestriction;
@@ -47,6 +50,8 @@ pub type Configure = fn(&Environment, Option<&PluginConfiguration>) -> Result<Bo
 pub enum State {
     /// Implemented, without a configuration.
     Implemented(fn(&Environment) -> Box<dyn Plugin>),
+    /// Implemented, without a configuration, while a feature gate is on.
+    Gated(Gate, fn(&Environment) -> Box<dyn Plugin>),
     /// Implemented, with a configuration. The error names the location and the defect.
     Configured(Configure),
     /// Not implemented; enabling the plugin is an error.
@@ -151,7 +156,12 @@ pub static PLUGINS: &[Entry] = &[
     ),
     off("DenyServiceExternalIPs", State::Implemented(|_| Box::new(DenyServiceExternalIps))),
     on("PodTopologyLabels", State::NotImplemented),
-    on("MutatingAdmissionPolicy", State::NotImplemented),
+    on(
+        "MutatingAdmissionPolicy",
+        State::Gated(Gate::MutatingAdmissionPolicy, |environment| {
+            Box::new(MutatingAdmissionPolicy::new(environment))
+        }),
+    ),
     on(
         "MutatingAdmissionWebhook",
         State::Configured(|environment, given| Ok(Box::new(MutatingWebhooks::new(environment, given)?))),

@@ -2,23 +2,39 @@
 //!
 //! # Reference
 //!
-//! After a webhook changed the object, the chain runs all mutating plugins once more. In this second round a
-//! webhook is called again if its policy permits it, and if the object changed after its first call.
+//! After a webhook or a policy changed the object, the chain runs all mutating plugins once more. In this second round
+//! a webhook or policy is called again if it permits this, and if the object changed after its first call.
 
 use std::collections::HashSet;
 
 use apimachinery::object::Object;
 
-/// Reinvocation state.
+/// A plugin that requests reinvocations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReinvocationPlugin {
+    /// The plugin of mutating webhooks.
+    Webhooks,
+    /// The plugin of mutating policies.
+    Policies,
+}
+
+/// Reinvocation state of a write.
 #[derive(Debug, Default)]
 pub(crate) struct Reinvocation {
     /// Whether the mutating phase must run again.
     is_requested: bool,
-    /// Reinvocable webhooks that were called since the last change.
+    webhooks: Calls,
+    policies: Calls,
+}
+
+/// The calls of one plugin.
+#[derive(Debug, Default)]
+struct Calls {
+    /// Reinvocable webhooks or policies that were called since the last change.
     called: Vec<String>,
-    /// Webhooks to call again.
+    /// Webhooks or policies to call again.
     pending: HashSet<String>,
-    /// Object after the last webhook.
+    /// Object after the last call.
     last_output: Option<Object>,
 }
 
@@ -28,36 +44,47 @@ impl Reinvocation {
         self.is_requested
     }
 
-    /// Records a change by a webhook: the chain runs again, with all webhooks called before.
-    pub(crate) fn record_change(&mut self) {
+    /// Records a change: the chain runs again, with everything that the plugin called before.
+    pub(crate) fn record_change(&mut self, caller: ReinvocationPlugin) {
         self.is_requested = true;
-        self.require_called();
+        self.calls(caller).require_called();
     }
 
-    /// Begins the second round. A change by an in-tree plugin since the last webhook requires all webhooks.
-    pub(crate) fn begin_second_round(&mut self, object: Option<&Object>) {
-        if self.last_output.as_ref() != object {
-            self.require_called();
+    /// Begins the second round. A change by another plugin since the last call requires all reinvocable calls.
+    pub(crate) fn begin_second_round(&mut self, caller: ReinvocationPlugin, object: Option<&Object>) {
+        let calls = self.calls(caller);
+        if calls.last_output.as_ref() != object {
+            calls.require_called();
         }
     }
 
-    /// Records the call of a reinvocable webhook.
-    pub(crate) fn record_call(&mut self, webhook: &str) {
-        self.called.push(webhook.to_owned());
+    /// Records the call of a reinvocable webhook or policy.
+    pub(crate) fn record_call(&mut self, caller: ReinvocationPlugin, id: &str) {
+        self.calls(caller).called.push(id.to_owned());
     }
 
-    /// Whether the second round calls a webhook.
-    pub(crate) fn is_pending(&self, webhook: &str) -> bool {
-        self.pending.contains(webhook)
+    /// Whether the second round calls a webhook or policy.
+    pub(crate) fn is_pending(&mut self, caller: ReinvocationPlugin, id: &str) -> bool {
+        self.calls(caller).pending.contains(id)
     }
 
-    /// Ends the first round with the object after the last webhook. Only a second round reads the object.
-    pub(crate) fn end_first_round(&mut self, object: Option<&Object>) {
-        if self.is_requested {
-            self.last_output = object.cloned();
+    /// Ends the first round with the object after the last call. Only reinvocable calls need the object.
+    pub(crate) fn end_first_round(&mut self, caller: ReinvocationPlugin, object: Option<&Object>) {
+        let calls = self.calls(caller);
+        if !calls.called.is_empty() {
+            calls.last_output = object.cloned();
         }
     }
 
+    fn calls(&mut self, caller: ReinvocationPlugin) -> &mut Calls {
+        match caller {
+            ReinvocationPlugin::Webhooks => &mut self.webhooks,
+            ReinvocationPlugin::Policies => &mut self.policies,
+        }
+    }
+}
+
+impl Calls {
     fn require_called(&mut self) {
         self.pending.extend(self.called.drain(..));
     }

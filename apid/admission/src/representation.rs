@@ -12,6 +12,7 @@ use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use kinds::{Context, Registry, Resource, Storage, Subresource, scale};
+use schema::merge::Merge;
 use serde_json::json;
 
 use crate::matching::MatchedResource;
@@ -25,6 +26,14 @@ pub(crate) struct Representation<'a> {
     pub(crate) version: &'a str,
     /// Body of the subresource, if its kind differs from the kind of the resource.
     body: Option<Body>,
+}
+
+/// A changed object in the stored form.
+pub(crate) struct RestoredObject {
+    /// The object.
+    pub(crate) object: Object,
+    /// Paths of unknown fields, which the object does not have.
+    pub(crate) unknown: Vec<String>,
 }
 
 /// Body of a subresource.
@@ -82,6 +91,15 @@ impl<'a> Representation<'a> {
         }
     }
 
+    /// The merge type of the objects; None without a schema.
+    pub(crate) fn merge(&self) -> Option<Merge> {
+        let resource = match &self.body {
+            None => self.resource,
+            Some(body) => body.resource.as_deref()?,
+        };
+        resource.kind.schema().map(|schema| schema.merge())
+    }
+
     /// Converts an object of the write to the representation.
     ///
     /// # Errors
@@ -121,10 +139,13 @@ impl<'a> Representation<'a> {
         before: &Object,
         attributes: &Attributes<'_>,
         environment: &Environment,
-    ) -> Result<Object, Status> {
+    ) -> Result<RestoredObject, Status> {
         let names = &environment.names;
+        let mut unknown = Vec::new();
         match &self.body {
-            None => drop(self.resource.conform_body(&mut changed, names).map_err(Status::internal)?),
+            None => {
+                unknown = self.resource.conform_body(&mut changed, names).map_err(Status::internal)?.unknown;
+            }
             Some(body) if body.is_scale => {
                 let mut target = before.clone();
                 self.resource.convert_from_storage(&mut target, names).map_err(Status::internal)?;
@@ -133,9 +154,9 @@ impl<'a> Representation<'a> {
             }
             Some(body) => {
                 if let Some(resource) = &body.resource {
-                    resource.conform_body(&mut changed, names).map_err(Status::internal)?;
+                    unknown = resource.conform_body(&mut changed, names).map_err(Status::internal)?.unknown;
                 }
-                return Ok(changed);
+                return Ok(RestoredObject { object: changed, unknown });
             }
         }
         self.resource.to_stored(&mut changed, names).map_err(Status::internal)?;
@@ -146,7 +167,7 @@ impl<'a> Representation<'a> {
             subresource: attributes.subresource,
         };
         self.resource.stored().default(&mut changed, &context);
-        Ok(changed)
+        Ok(RestoredObject { object: changed, unknown })
     }
 }
 

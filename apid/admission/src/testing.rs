@@ -14,11 +14,12 @@ use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use kinds::{CurrentRegistry, Registry};
 use parking_lot::Mutex;
+use serving::metrics::Metrics;
 
 use crate::quota::Reservations;
 use crate::{
-    Attributes, Authorizer, Environment, LookupResult, MaybeFuture, ObjectKind, Operation, Plugin,
-    PluginOutput, Reader, Writer, webhook_clients,
+    AdmissionMetrics, Attributes, Authorizer, Environment, LookupResult, MaybeFuture, ObjectKind, Operation,
+    Plugin, PluginOutput, Reader, Writer, webhook_clients,
 };
 
 /// Fake environment of one plugin call.
@@ -119,7 +120,8 @@ impl Fake {
         let webhooks = webhook_clients(self.world.clone(), map, &self.names, &clock, &rng);
         Environment {
             webhooks,
-            webhook_metrics: Arc::default(),
+            metrics: Arc::new(AdmissionMetrics::new(&Metrics::default())),
+            gates: serving::gates::FeatureGates::default(),
             names: Arc::clone(&self.names),
             clock: self.clock.clone(),
             rng: Arc::new(SeededRng::new(1)),

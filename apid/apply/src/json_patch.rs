@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`parse`] decodes the operations, and [`apply`] applies all of them or none. A malformed patch is
-//! [`Error::Malformed`] (400), an inapplicable one [`Error::Rejected`] (422), one above a limit
-//! [`Error::TooLarge`] (413).
+//! [`Error::Malformed`] (400), an inapplicable one [`Error::Rejected`] or [`Error::TestFailed`] (422), one above a
+//! limit [`Error::TooLarge`] (413).
 //!
 //! # Reference
 //!
@@ -14,6 +14,8 @@
 
 use apimachinery::codec::{Budget, DecodeError, Limits};
 use apimachinery::object::{Map, Value};
+
+use crate::work::{Work, WorkExceeded};
 
 /// Maximum number of operations in one patch (requirements D-ERR-39).
 const OPERATIONS_MAX: usize = 10_000;
@@ -31,34 +33,30 @@ const WORK_MAX: usize = 32_000_000;
 /// Cost of each value that a `move` carries deeper: the depth check visits all of its parts.
 const MOVE_STEPS_PER_VALUE: usize = 32;
 
-/// The remaining part of [`WORK_MAX`].
-struct Work(usize);
-
-impl Work {
-    fn spend(&mut self, steps: usize) -> Result<(), Error> {
-        let left = self.0.checked_sub(steps);
-        self.0 = left.ok_or_else(|| {
-            Error::TooLarge(format!("a JSON patch may move at most {WORK_MAX} items of lists"))
-        })?;
-        Ok(())
-    }
-}
-
 /// The reason why a patch fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The document is not a patch: 400.
     #[error("error decoding patch: {0}")]
     Malformed(String),
-    /// An operation is unknown, lacks a member or does not fit the document, or a test fails: 422.
+    /// An operation is unknown, lacks a member or does not fit the document: 422.
     #[error("the server rejected our request due to an error in our request")]
     Rejected,
+    /// The document has another value than a test requires: 422.
+    #[error("the server rejected our request due to an error in our request")]
+    TestFailed,
     /// The patch exceeds a limit: 413.
     #[error("{0}")]
     TooLarge(String),
     /// The copies exceed the decode limits: 413.
     #[error("{0}")]
     Budget(#[from] DecodeError),
+}
+
+impl From<WorkExceeded> for Error {
+    fn from(_: WorkExceeded) -> Self {
+        Error::TooLarge(format!("a JSON patch may move at most {WORK_MAX} items of lists"))
+    }
 }
 
 /// One operation.
@@ -209,7 +207,7 @@ fn run(
             }
             Operation::Test(path, value) => {
                 if find(&document, &path.0).unwrap_or(&Value::Null) != value {
-                    return Err(Error::Rejected);
+                    return Err(Error::TestFailed);
                 }
             }
         }
@@ -233,7 +231,7 @@ fn depth(value: &Value) -> usize {
 }
 
 /// The number of values in a tree.
-fn value_count(value: &Value) -> usize {
+pub(crate) fn value_count(value: &Value) -> usize {
     match value {
         Value::Object(map) => 1 + map.values().map(value_count).sum::<usize>(),
         Value::Array(items) => 1 + items.iter().map(value_count).sum::<usize>(),
@@ -334,7 +332,7 @@ mod tests {
         let code = |error| match error {
             Error::Malformed(_) => 400,
             Error::TooLarge(_) | Error::Budget(_) => 413,
-            Error::Rejected => 422,
+            Error::Rejected | Error::TestFailed => 422,
         };
         let operations = parse(value(patch)).map_err(code)?;
         apply(&operations, value(document), replace_missing, Limits::BODY).map_err(code)

@@ -25,3 +25,4 @@ pub mod set;
 pub mod strategic;
 pub mod typed;
 pub mod update;
+mod work;

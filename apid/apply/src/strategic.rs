@@ -20,7 +20,15 @@ use apimachinery::field::shorten;
 use apimachinery::object::{Map, Value};
 use schema::merge::{Merge, Patch};
 
+use crate::json_patch::value_count;
+use crate::work::{Work, WorkExceeded};
+
 type Fields = Map<String, Value>;
+
+/// Maximum values of items that a patch merges again, because several of its items have one key.
+///
+/// Merging an item copies its lists. Without this limit a small patch merges a large item thousands of times.
+const WORK_MAX: usize = 1_000_000;
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -41,6 +49,12 @@ pub enum Error {
     Unmergeable(String),
 }
 
+impl From<WorkExceeded> for Error {
+    fn from(_: WorkExceeded) -> Self {
+        Error::Rejected(format!("items with one key may merge at most {WORK_MAX} values again"))
+    }
+}
+
 type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Applies a patch to an object.
@@ -49,7 +63,7 @@ type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// See [`Error`].
 pub fn apply(merge: &Merge, object: Fields, patch: &Fields) -> Result<Fields> {
-    maps(Some(merge), object, patch)
+    maps(Some(merge), object, patch, &mut Work(WORK_MAX))
 }
 
 /// The type and the patch strategy of a field. An undeclared field has no type.
@@ -64,14 +78,10 @@ fn field<'s>(ty: Option<&'s Merge>, name: &str) -> (Option<&'s Merge>, Patch) {
     }
 }
 
-fn maps(ty: Option<&Merge>, mut original: Fields, patch: &Fields) -> Result<Fields> {
+fn maps(ty: Option<&Merge>, mut original: Fields, patch: &Fields, work: &mut Work) -> Result<Fields> {
     match patch.get(DIRECTIVE) {
         None => {}
-        Some(Value::String(what)) if what == "replace" => {
-            let mut fresh = patch.clone();
-            fresh.remove(DIRECTIVE);
-            return maps(ty, Fields::new(), &fresh);
-        }
+        Some(Value::String(what)) if what == "replace" => original.clear(),
         Some(Value::String(what)) if what == "delete" => return Ok(Fields::new()),
         Some(Value::String(what)) if what == "merge" => {}
         Some(other) => return Err(unknown_directive(other)),
@@ -79,7 +89,7 @@ fn maps(ty: Option<&Merge>, mut original: Fields, patch: &Fields) -> Result<Fiel
     retain_keys(&mut original, patch)?;
     for (name, order) in patch {
         if let Some(list) = name.strip_prefix(ORDER_OF) {
-            ordered(ty, &mut original, patch, list, order)?;
+            ordered(ty, &mut original, patch, (list, order), work)?;
         }
     }
     for (name, value) in patch {
@@ -98,23 +108,29 @@ fn maps(ty: Option<&Merge>, mut original: Fields, patch: &Fields) -> Result<Fiel
             continue;
         }
         let (ty, how) = field(ty, name);
-        let merged = values(ty, &how, original.remove(name), value)?;
+        let merged = values(ty, &how, original.remove(name), value, work)?;
         original.insert(name.clone(), merged);
     }
     Ok(original)
 }
 
-fn values(ty: Option<&Merge>, how: &Patch, original: Option<Value>, patch: &Value) -> Result<Value> {
+fn values(
+    ty: Option<&Merge>,
+    how: &Patch,
+    original: Option<Value>,
+    patch: &Value,
+    work: &mut Work,
+) -> Result<Value> {
     match (original, patch) {
         (Some(Value::Object(original)), Value::Object(patch)) if !how.replace => {
-            Ok(Value::Object(maps(ty, original, patch)?))
+            Ok(Value::Object(maps(ty, original, patch, work)?))
         }
-        (_, Value::Object(patch)) => Ok(Value::Object(maps(ty, Fields::new(), patch)?)),
+        (_, Value::Object(patch)) => Ok(Value::Object(maps(ty, Fields::new(), patch, work)?)),
         (Some(Value::Array(original)), Value::Array(patch)) if how.merge => {
-            Ok(Value::Array(lists(item_type(ty), how, original, patch)?))
+            Ok(Value::Array(lists(item_type(ty), how, original, patch, work)?))
         }
         (_, Value::Array(patch)) if how.merge => {
-            Ok(Value::Array(lists(item_type(ty), how, Vec::new(), patch)?))
+            Ok(Value::Array(lists(item_type(ty), how, Vec::new(), patch, work)?))
         }
         (_, Value::Array(patch)) => Ok(Value::Array(patch.iter().map(without_nulls).collect())),
         (_, other) => Ok(other.clone()),
@@ -179,8 +195,8 @@ fn ordered(
     ty: Option<&Merge>,
     original: &mut Fields,
     patch: &Fields,
-    name: &str,
-    order: &Value,
+    (name, order): (&str, &Value),
+    work: &mut Work,
 ) -> Result<()> {
     let Value::Array(order) = order else {
         return Err(Error::Malformed(format!("{ORDER_OF}{name} must be a list")));
@@ -218,7 +234,7 @@ fn ordered(
     let before = stored.clone().unwrap_or_default();
     let merged = match (stored, wanted) {
         (stored, Some(wanted)) if how.merge => {
-            lists(item_type(ty), &how, stored.unwrap_or_default(), wanted)?
+            lists(item_type(ty), &how, stored.unwrap_or_default(), wanted, work)?
         }
         (_, Some(wanted)) => wanted.clone(),
         (stored, None) => stored.unwrap_or_default(),
@@ -240,7 +256,13 @@ fn is_same(key: Option<&str>, a: &Value, b: &Value) -> bool {
     identity(key, a).is_some_and(|value| identity(key, b) == Some(value))
 }
 
-fn lists(ty: Option<&Merge>, how: &Patch, mut original: Vec<Value>, patch: &[Value]) -> Result<Vec<Value>> {
+fn lists(
+    ty: Option<&Merge>,
+    how: &Patch,
+    mut original: Vec<Value>,
+    patch: &[Value],
+    work: &mut Work,
+) -> Result<Vec<Value>> {
     let Some(key) = how.key.as_deref() else {
         if patch.iter().chain(&original).any(Value::is_array) {
             return Err(Error::Rejected("lists of lists are not supported".to_owned()));
@@ -277,14 +299,20 @@ fn lists(ty: Option<&Merge>, how: &Patch, mut original: Vec<Value>, patch: &[Val
             places.entry(value).or_insert(at);
         }
     }
+    let mut seen: HashSet<&Value> = HashSet::with_capacity(wanted.len());
     for item in wanted.iter().copied() {
         let value = item.get(key).ok_or_else(|| no_key(key))?;
         let Value::Object(fields) = item else { continue };
-        match places.get(value).and_then(|at| merged.get_mut(*at)) {
-            Some(Value::Object(stored)) => *stored = maps(ty, std::mem::take(stored), fields)?,
+        let is_repeated = !seen.insert(value);
+        let stored = places.get(value).and_then(|at| merged.get_mut(*at));
+        if is_repeated && let Some(stored) = &stored {
+            work.spend(value_count(stored))?;
+        }
+        match stored {
+            Some(Value::Object(stored)) => *stored = maps(ty, std::mem::take(stored), fields, work)?,
             _ => {
                 places.insert(value, merged.len());
-                merged.push(Value::Object(maps(ty, Fields::new(), fields)?));
+                merged.push(Value::Object(maps(ty, Fields::new(), fields, work)?));
             }
         }
     }

@@ -16,19 +16,22 @@
 //! A key without a value enables. The more specific key wins, independent of the order of keys. The last value of a
 //! repeated key wins.
 //!
+//! A resource that [`EnabledVersions::exclude`] names is disabled despite its keys: the emulated release does not
+//! have the resource, or its feature gate is off.
+//!
 //! # Errors
 //!
 //! [`RuntimeConfigErrors`] has all errors: keys of another form, unknown groups and versions, values that are not
 //! boolean, and `api/all=false` as the only key. A version that earlier releases served, and an unknown resource,
 //! select nothing and cause a warning.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use apimachinery::names::Names;
 
-use crate::Kind;
 use crate::registry::built_in_kinds;
+use crate::{Kind, UnenforcedKind};
 
 const ALL: &str = "api/all";
 const LEGACY: &str = "api/legacy";
@@ -101,7 +104,8 @@ impl fmt::Display for RuntimeConfigErrors {
 
 impl std::error::Error for RuntimeConfigErrors {}
 
-/// The enabled versions of the built-in kinds. The default value enables the stable versions.
+/// The enabled versions of the built-in kinds, and the feature gates that enforce kinds. The default value enables the
+/// stable versions and no gate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnabledVersions {
     all: Option<bool>,
@@ -110,6 +114,10 @@ pub struct EnabledVersions {
     group_versions: BTreeMap<(String, String), bool>,
     /// By group stem, version and plural name.
     resources: BTreeMap<(String, String, String), bool>,
+    /// Group stem, version and plural name of disabled resources.
+    excluded: BTreeSet<(String, String, String)>,
+    /// Feature gates that are on.
+    gates: BTreeSet<&'static str>,
 }
 
 impl EnabledVersions {
@@ -139,17 +147,59 @@ impl EnabledVersions {
         }
     }
 
+    /// Adds feature gates that are on.
+    #[must_use]
+    pub fn with_gates(mut self, gates: impl IntoIterator<Item = &'static str>) -> Self {
+        self.gates.extend(gates);
+        self
+    }
+
+    /// The entry of a kind whose objects have no effect.
+    pub(crate) fn unenforced(&self, kind: &Kind) -> Option<&'static UnenforcedKind> {
+        kind.unenforced.filter(|entry| entry.gate.is_none_or(|gate| !self.gates.contains(gate)))
+    }
+
     /// Whether a kind is enabled.
     pub fn contains(&self, kind: &Kind) -> bool {
         kind.versions.iter().all(|version| self.has(kind, version))
     }
 
+    /// Disables a resource in one version, of a group stem and a plural name.
+    pub fn exclude(&mut self, group: &str, version: &str, resource: &str) {
+        self.excluded.insert((group.to_owned(), version.to_owned(), resource.to_owned()));
+    }
+
+    /// Enables a resource in one version, as the key `GROUP/VERSION/RESOURCE` does.
+    pub fn enable(&mut self, group: &str, version: &str, resource: &str) {
+        self.resources.insert((group.to_owned(), version.to_owned(), resource.to_owned()), true);
+    }
+
+    /// Whether a resource is enabled in one version, of a group stem and a plural name.
+    pub fn is_enabled(&self, group: &str, version: &str, resource: &str) -> bool {
+        let mut kinds = built_in_kinds();
+        kinds.any(|kind| kind.group == group && kind.resource == resource && self.has(kind, version))
+    }
+
+    /// Whether a key of the resource itself enables a resource.
+    pub fn has_resource_key(&self, group: &str, version: &str, resource: &str) -> bool {
+        let key = (group.to_owned(), version.to_owned(), resource.to_owned());
+        self.resources.get(&key) == Some(&true)
+    }
+
+    /// The value of the key of a resource, else of the key of its group version.
+    pub fn key_value(&self, group: &str, version: &str, resource: &str) -> Option<bool> {
+        let (group, version, resource) = (group.to_owned(), version.to_owned(), resource.to_owned());
+        let key = (group, version, resource);
+        let of_resource = self.resources.get(&key).copied();
+        of_resource.or_else(|| self.group_versions.get(&(key.0, key.1)).copied())
+    }
+
     fn has(&self, kind: &Kind, version: &str) -> bool {
-        let (group, stage) = (kind.group.to_owned(), Stage::of(version));
-        let resource = (group.clone(), version.to_owned(), kind.resource.to_owned());
-        let of_resource = self.resources.get(&resource).copied();
-        of_resource
-            .or_else(|| self.group_versions.get(&(group, version.to_owned())).copied())
+        let stage = Stage::of(version);
+        if self.excluded.contains(&(kind.group.to_owned(), version.to_owned(), kind.resource.to_owned())) {
+            return false;
+        }
+        self.key_value(kind.group, version, kind.resource)
             .or_else(|| self.stages.get(&stage).copied())
             .or(self.all)
             .unwrap_or(stage == Stage::Stable)
@@ -301,6 +351,19 @@ mod tests {
     }
 
     #[test]
+    fn excluded_resource_is_disabled_despite_its_keys() {
+        let (mut enabled, _) = parse("networking.k8s.io/v1beta1/servicecidrs,api/beta=true").unwrap();
+        assert_eq!(enabled.key_value("networking", "v1beta1", "servicecidrs"), Some(true));
+        assert_eq!(enabled.key_value("networking", "v1beta1", "ipaddresses"), None);
+        assert!(enabled.is_enabled("networking", "v1beta1", "ipaddresses"));
+        for resource in ["servicecidrs", "ipaddresses"] {
+            enabled.exclude("networking", "v1beta1", resource);
+            assert!(!enabled.is_enabled("networking", "v1beta1", resource));
+        }
+        assert!(enabled.is_enabled("networking", "v1", "servicecidrs"));
+    }
+
+    #[test]
     fn invalid_keys_and_values_are_reported_together() {
         let errors = parse("batch,nosuch.k8s.io/v1,batch/v2alpha1,apps/v1=maybe,a/b/c/d,api/v1").unwrap_err();
         assert_eq!(
@@ -326,6 +389,20 @@ mod tests {
             let registry = Registry::with_versions(&names(), &enabled);
             assert_eq!(registry.resources().len(), Registry::new(&names()).resources().len());
         }
+    }
+
+    #[test]
+    fn kind_of_feature_gate_is_enforced_with_gate_only() {
+        let warns = |enabled: EnabledVersions| {
+            let registry = Registry::with_versions(&names(), &enabled);
+            let mut stored = registry.stored();
+            stored.find(|resource| resource.kind.kind() == "MutatingAdmissionPolicy").unwrap().unenforced()
+        };
+        let (enabled, _) = parse("admissionregistration.k8s.io/v1alpha1=true").unwrap();
+        assert!(
+            warns(enabled.clone()).unwrap().warning.contains("feature gate MutatingAdmissionPolicy is off")
+        );
+        assert!(warns(enabled.with_gates(["MutatingAdmissionPolicy"])).is_none());
     }
 
     #[test]

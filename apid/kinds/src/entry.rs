@@ -3,9 +3,9 @@
 //! # Contract
 //!
 //! The stored bytes of an object are JSON that begins with `{"kind":…,"apiVersion":…,"metadata":{`. They hold
-//! no resourceVersion and their other keys are sorted. [`encode`] produces them. An [`Entry`] serializes an
-//! object without parsing: head, resourceVersion, rest. An entry does not hold its revision: the item or
-//! event of the cache does.
+//! no resourceVersion, and their other keys follow the order of the type; see [`schema::key_order`]. [`encode`]
+//! produces them. An [`Entry`] serializes an object without parsing: the bytes up to the uid, resourceVersion,
+//! and the rest. An entry does not hold its revision: the item or event of the cache does.
 //!
 //! # Invariants
 //!
@@ -16,6 +16,9 @@ use std::sync::Arc;
 
 use apimachinery::object::Object;
 use bytes::Bytes;
+use schema::Schema;
+use schema::key_order::OrderedFields;
+use serde::Serialize;
 use serde_json::{Map, Value};
 use storage::Revision;
 
@@ -27,11 +30,16 @@ use extract::FieldSelection;
 
 const METADATA: &[u8] = b"\"metadata\":{";
 
+/// Fields of the metadata that precede the resourceVersion, in the order of the type.
+const BEFORE_REVISION: [&str; 4] = ["name", "generateName", "namespace", "uid"];
+
 /// A decoded stored object.
 pub struct Entry {
     body: Bytes,
     /// Offset of `"metadata":{` in `body`.
     metadata: u32,
+    /// Offset in `body` of the resourceVersion, which is not stored.
+    revision: u32,
     /// Concatenated texts: name, namespace, uid, selectable fields, label keys and values, owner uids.
     text: Box<str>,
     /// End offset of each text.
@@ -59,18 +67,21 @@ pub fn encode(object: &Object) -> Bytes {
         }
     }
     out.extend_from_slice(METADATA);
-    let fields = object.meta().into_iter().flatten().filter(|(field, _)| *field != "resourceVersion");
+    let metadata = object.meta().zip(Schema::of("meta/v1.ObjectMeta"));
+    let metadata = metadata.map(|(fields, schema)| OrderedFields::of_type(fields, schema));
+    let fields =
+        metadata.iter().flat_map(OrderedFields::iter).filter(|(field, _)| *field != "resourceVersion");
     for (i, (field, value)) in fields.enumerate() {
         if i > 0 {
             out.push(b',');
         }
-        write_field(&mut out, field, value);
+        write_field(&mut out, field, &value);
     }
     out.push(b'}');
-    for (field, value) in &object.0 {
-        if !matches!(field.as_str(), "kind" | "apiVersion" | "metadata") {
+    for (field, value) in OrderedFields::new(&object.0).iter() {
+        if !matches!(field, "kind" | "apiVersion" | "metadata") {
             out.push(b',');
-            write_field(&mut out, field, value);
+            write_field(&mut out, field, &value);
         }
     }
     out.push(b'}');
@@ -79,7 +90,7 @@ pub fn encode(object: &Object) -> Bytes {
 }
 
 #[expect(clippy::expect_used, reason = "writing a JSON tree to memory cannot fail")]
-fn write_field(out: &mut Vec<u8>, field: &str, value: &Value) {
+fn write_field(out: &mut Vec<u8>, field: &str, value: &impl Serialize) {
     serde_json::to_writer(&mut *out, field).expect("text");
     out.push(b':');
     serde_json::to_writer(&mut *out, value).expect("tree");
@@ -114,7 +125,7 @@ impl Decoder {
     pub fn new(resource: &Resource) -> Self {
         let kind = resource.kind.clone();
         let mut selection = FieldSelection::default();
-        for field in ["name", "namespace", "uid", "deletionTimestamp", "labels", "ownerReferences"] {
+        for field in BEFORE_REVISION.into_iter().chain(["deletionTimestamp", "labels", "ownerReferences"]) {
             selection.add(&["metadata", field]);
         }
         let fields = kind.indexed_fields();
@@ -163,6 +174,7 @@ impl storage::cache::Decode for Decoder {
         Ok(Entry {
             body: value.clone(),
             metadata,
+            revision: find_revision(value, metadata, &object),
             text: texts.text.into_boxed_str(),
             ends: texts.ends.into_boxed_slice(),
             labels,
@@ -202,6 +214,24 @@ fn find_metadata(body: &[u8]) -> Option<u32> {
     u32::try_from(at).ok()
 }
 
+/// Offset of the resourceVersion: after the stored fields that precede it in the type. Bytes in another order have it at
+/// the beginning of the metadata.
+fn find_revision(body: &[u8], metadata: u32, object: &Object) -> u32 {
+    let mut offset = metadata as usize + METADATA.len();
+    let mut field = Vec::new();
+    for name in BEFORE_REVISION {
+        let Some(value) = object.meta().and_then(|fields| fields.get(name)) else { continue };
+        write_field(&mut field, name, value);
+        if !body.get(offset..).is_some_and(|rest| rest.starts_with(&field)) {
+            break;
+        }
+        offset += field.len();
+        field.clear();
+        field.push(b',');
+    }
+    u32::try_from(offset).unwrap_or(metadata)
+}
+
 impl Entry {
     /// Appends the object as JSON with its resourceVersion. List items omit `head` (kind and apiVersion).
     pub fn write_json(&self, out: &mut Vec<u8>, revision: Revision, head: bool) {
@@ -218,19 +248,21 @@ impl Entry {
 
     /// Appends the JSON up to the resourceVersion and returns the rest of the stored bytes.
     fn begin_json(&self, out: &mut Vec<u8>, revision: Revision, head: bool) -> &[u8] {
-        let start = self.metadata as usize;
-        let end = start + METADATA.len();
-        let rest = self.body.get(end..).unwrap_or_default();
-        if head {
-            out.extend_from_slice(self.body.get(..start).unwrap_or_default());
-        } else {
+        let (start, offset) = (self.metadata as usize, self.revision as usize);
+        let is_first = offset == start + METADATA.len();
+        if !head {
             out.push(b'{');
         }
-        out.extend_from_slice(METADATA);
+        let before = if head { 0..offset } else { start..offset };
+        out.extend_from_slice(self.body.get(before).unwrap_or_default());
+        if !is_first {
+            out.push(b',');
+        }
         out.extend_from_slice(b"\"resourceVersion\":\"");
         write_number(out, revision.0);
         out.push(b'"');
-        if rest.first() != Some(&b'}') {
+        let rest = self.body.get(offset..).unwrap_or_default();
+        if is_first && rest.first() != Some(&b'}') {
             out.push(b',');
         }
         rest

@@ -50,6 +50,8 @@ pub struct Kind {
     pub create_on_update: bool,
     /// Whether PUT without resourceVersion is allowed (requirements D-EP-16).
     pub unconditional_update: bool,
+    /// Whether the validation tags of the type state rules of the main resource that hand-written rules state too.
+    pub has_validation_tags: bool,
     /// Updates for which [`Strategy::validate`] runs.
     pub revalidation: Revalidation,
     /// Metadata that a write to `status` may change.
@@ -105,11 +107,12 @@ impl Kind {
         subresources: &[],
         schema: "",
         name_rule: NameRule::Subdomain,
-        metadata_checks: MetadataChecks::Full,
+        metadata_checks: MetadataChecks::full(Revalidation::Always),
         restricts_finalizers: true,
         generation: Generation::None,
         create_on_update: false,
         unconditional_update: true,
+        has_validation_tags: false,
         revalidation: Revalidation::Always,
         status_writes: StatusWrites::Metadata,
         keeps_status_on_create: false,
@@ -131,7 +134,7 @@ impl Kind {
 
     /// Facts that all custom kinds share. Their [`CustomKind`](crate::CustomKind) holds the other facts.
     pub(crate) const CUSTOM: Kind = Kind {
-        metadata_checks: MetadataChecks::Changes,
+        metadata_checks: MetadataChecks::CHANGES,
         unconditional_update: false,
         generation: Generation::CountedOutsideMetadata,
         status_writes: StatusWrites::StatusOnly,

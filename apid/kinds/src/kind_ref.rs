@@ -34,9 +34,9 @@ pub struct CustomKind {
     /// Lower-case singular.
     pub singular: String,
     /// Short names.
-    pub short_names: Vec<String>,
+    pub short_names: Arc<[String]>,
     /// Categories.
-    pub categories: Vec<String>,
+    pub categories: Arc<[String]>,
     /// Whether objects are namespaced.
     pub namespaced: bool,
     /// Whether this is the storage version.
@@ -56,7 +56,7 @@ pub struct CustomKind {
     /// Selectable fields of this version, in addition to the name and the namespace, as dotted paths.
     pub selectable_fields: Vec<String>,
     /// Fields that the watch cache keeps: the selectable fields of all versions.
-    pub indexed_fields: Vec<String>,
+    pub indexed_fields: Arc<[String]>,
     /// Columns of the Table representation.
     pub table: CustomTable,
     /// Schema of the objects.

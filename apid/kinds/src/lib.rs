@@ -42,6 +42,7 @@ mod kind;
 mod kind_ref;
 pub mod labels;
 pub mod metadata;
+mod reference_key;
 pub mod registry;
 pub mod resource_name;
 mod same_fields;

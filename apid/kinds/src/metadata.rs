@@ -11,7 +11,7 @@
 //!
 //! Requirements D-META. Order and messages of the checks are those of kube-apiserver.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use apimachinery::clock::Rng;
 use apimachinery::field::{ERRORS_MAX, FieldError, FieldErrors, FieldPath, quote};
@@ -23,7 +23,7 @@ use serde_json::Value;
 use crate::{Context, NameRule, format, labels};
 
 /// Maximum bytes of all annotations of an object, keys and values (requirements D-META-29).
-const ANNOTATIONS_MAX: usize = 256 * 1024;
+pub(crate) const ANNOTATIONS_MAX: usize = 256 * 1024;
 
 /// Maximum characters of a generated name; a longer prefix is truncated (requirements D-META-6).
 const GENERATED_MAX: usize = 63;
@@ -65,6 +65,22 @@ pub fn prepare_create(object: &mut Object, namespace: &str, ctx: &Context<'_>) {
     object.set_meta("creationTimestamp", time::time(ctx.clock.now()));
 }
 
+/// Removes owner references that equal an earlier one, and returns the uids of these.
+pub fn remove_duplicate_owners(object: &mut Object) -> Vec<String> {
+    let owners = object.get_mut("metadata").and_then(|metadata| metadata.get_mut("ownerReferences"));
+    let owners = owners.and_then(Value::as_array_mut).filter(|owners| owners.len() > 1);
+    let Some(owners) = owners else { return Vec::new() };
+    let (mut duplicates, mut texts) = (Vec::new(), HashSet::new());
+    owners.retain(|owner| {
+        let is_first = texts.insert(owner.to_string());
+        if !is_first {
+            duplicates.push(owner.get("uid").and_then(Value::as_str).unwrap_or("").to_owned());
+        }
+        is_first
+    });
+    duplicates
+}
+
 /// Fills an absent name from `generateName`. Returns whether the object has a `generateName`.
 /// If the name is taken at commit, the caller removes the name and tries again.
 pub fn generate_name(object: &mut Object, rng: &dyn Rng) -> bool {
@@ -85,7 +101,6 @@ pub fn generate_name(object: &mut Object, rng: &dyn Rng) -> bool {
 /// Copies fields from `old` that an update may not change and that clients need not send.
 /// These are creationTimestamp, generation, the deletion fields if set, and an omitted uid.
 pub fn prepare_update(new: &mut Object, old: &Object) {
-    new.remove_meta("selfLink");
     let keep = |new: &mut Object, field: &str| match old.meta().and_then(|m| m.get(field)) {
         Some(value) => new.set_meta(field, value.clone()),
         None => drop(new.remove_meta(field)),

@@ -15,8 +15,8 @@ use schema::{ConformReport, TypeError};
 use serde_json::Value;
 
 use crate::{
-    Context, CustomKind, EnabledVersions, Generation, Kind, KindRef, MetadataChecks, NameRule, Storage,
-    Subresource, Translation, metadata, status,
+    Context, CustomKind, EnabledVersions, Generation, Kind, KindRef, NameRule, SchemaRef, Storage,
+    Subresource, Translation, UnenforcedKind, metadata, status,
 };
 
 /// Kinds of each group, in discovery order of the groups.
@@ -77,10 +77,12 @@ pub struct Resource {
     pub hash: u64,
     /// Stored kind, if this is another version of a stored kind.
     stored: Option<Arc<Resource>>,
+    /// The reason why objects of the kind have no effect.
+    unenforced: Option<&'static UnenforcedKind>,
 }
 
 impl Resource {
-    fn new(kind: &'static Kind, names: &Names) -> Self {
+    fn new(kind: &'static Kind, names: &Names, versions: &EnabledVersions) -> Self {
         let group = names.group(kind.group);
         let stem = match kind.storage {
             Storage::Shared(stem) => stem,
@@ -94,6 +96,7 @@ impl Resource {
             key_prefix: format!("{stem}/{}/", kind.resource),
             hash: hash(&names.group(kind.group), kind.resource),
             stored: None,
+            unenforced: versions.unenforced(kind),
         }
     }
 
@@ -107,7 +110,13 @@ impl Resource {
             key_prefix: format!("{CUSTOM_KEYS}{group}/{plural}/"),
             kind: KindRef::Custom(kind),
             stored,
+            unenforced: None,
         }
+    }
+
+    /// The reason why objects of the kind have no effect.
+    pub fn unenforced(&self) -> Option<&'static UnenforcedKind> {
+        self.unenforced
     }
 
     /// Whether the kind follows from a definition.
@@ -326,20 +335,23 @@ impl Resource {
     /// Validates a new object in the storage version. A non-storage version of a built-in kind may add rules;
     /// an object of a custom kind follows the schema of the written version.
     pub fn validate_create(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        let errors = self.validate_new(object, ctx);
+        if errors.is_empty() { metadata::validate(object, self.general_rules()) } else { errors }
+    }
+
+    /// Applies the rules of a new object without the general rules of metadata.
+    fn validate_new(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         let strategy = self.kind.strategy();
         if let Some(stored) = self.stored.as_ref().filter(|_| !self.is_custom()) {
-            let mut errors = strategy.errors_of_version(stored.validate_create(object, ctx));
+            let mut errors = strategy.errors_of_version(stored.validate_new(object, ctx));
             errors.extend(strategy.validate(object, ctx));
             return errors;
         }
-        let mut errors = match self.kind.facts().metadata_checks {
-            MetadataChecks::General => FieldErrors::new(),
-            MetadataChecks::Changes | MetadataChecks::Full => metadata::validate(object, self.own_rules(ctx)),
+        let mut errors = match self.kind.facts().metadata_checks.on_creation {
+            true => metadata::validate(object, self.own_rules(ctx)),
+            false => FieldErrors::new(),
         };
         errors.extend(strategy.validate(object, ctx));
-        if errors.is_empty() {
-            errors = metadata::validate(object, self.general_rules());
-        }
         errors
     }
 
@@ -354,26 +366,36 @@ impl Resource {
         let mut errors = metadata::validate(new, self.general_rules());
         errors.extend(metadata::validate_update(new, old));
         let checks = self.kind.facts().metadata_checks;
-        let whole = self.kind.facts().revalidation.includes(ctx.subresource);
-        if checks != MetadataChecks::General {
+        if checks.changes.includes(ctx.subresource) {
             errors.extend(metadata::validate_update(new, old));
             if let Some(standard) = self.own_rules(ctx).standard_finalizers {
                 errors.extend(metadata::validate_standard_finalizers(new, standard));
             }
         }
-        if checks == MetadataChecks::Full && whole {
+        if checks.all.includes(ctx.subresource) {
             errors.extend(metadata::validate(new, self.own_rules(ctx)));
         }
         errors.extend(strategy.validate_update(new, old, ctx));
-        if whole {
+        if self.kind.facts().revalidation.includes(ctx.subresource) {
             errors.extend(strategy.validate(new, ctx));
         }
         errors
     }
 
+    /// Validates an object in the storage version against the validation tags of its type. None: hand-written rules
+    /// alone validate the kind, or writes through this subresource.
+    pub fn validate_tags(&self, object: &Object, ctx: &Context<'_>) -> Option<FieldErrors> {
+        let stored = self.stored();
+        let is_tagged = stored.kind.facts().has_validation_tags && ctx.subresource.is_empty();
+        match stored.kind.schema().filter(|_| is_tagged)? {
+            SchemaRef::BuiltIn(schema) => Some(schema.validate_tags(object)),
+            SchemaRef::Custom(_) => None,
+        }
+    }
+
     /// Warnings for the client that wrote the object.
     pub fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
-        let unenforced = self.kind.facts().unenforced.filter(|unenforced| unenforced.applies_to(new));
+        let unenforced = self.unenforced.filter(|unenforced| unenforced.applies_to(new));
         let mut warnings: Vec<String> = unenforced.map(|kind| kind.warning.to_owned()).into_iter().collect();
         warnings.extend(self.kind.strategy().warnings(new, old, ctx));
         warnings
@@ -467,9 +489,9 @@ impl Registry {
     fn build(names: &Names, versions: &EnabledVersions, others: &[&'static [Kind]]) -> Self {
         let kinds = || built_in_kinds().chain(others.iter().flat_map(|kinds| kinds.iter()));
         let stored = kinds().filter(|kind| kind.storage == Storage::Stored);
-        let stored: Vec<_> = stored.map(|kind| Arc::new(Resource::new(kind, names))).collect();
+        let stored: Vec<_> = stored.map(|kind| Arc::new(Resource::new(kind, names, versions))).collect();
         let resource = |kind: &'static Kind| {
-            let new = Resource::new(kind, names);
+            let new = Resource::new(kind, names, versions);
             let of_key = stored.iter().find(|resource| resource.key_prefix == new.key_prefix);
             match (kind.storage, of_key) {
                 (Storage::Stored, Some(resource)) => Arc::clone(resource),
@@ -488,7 +510,7 @@ impl Registry {
         let unserved =
             unserved.filter(|stored| is_needed(&stored.kind, &stored.key_prefix)).cloned().collect();
         let virtual_subresources =
-            VIRTUAL_SUBRESOURCES.iter().map(|kind| Arc::new(Resource::new(kind, names))).collect();
+            VIRTUAL_SUBRESOURCES.iter().map(|kind| Arc::new(Resource::new(kind, names, versions))).collect();
         Registry::index(served, unserved, virtual_subresources)
     }
 

@@ -9,12 +9,13 @@
 //! body except the preconditions in its metadata.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::names::Names;
 use apimachinery::object::{Map, Object};
 use serde_json::{Value, json};
 
 use crate::table::cell::{self, NONE, PathReader};
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Kind, KindRef, Storage, Table};
+use crate::{Column, Kind, KindRef, NameRule, Storage, Table, metadata};
 
 /// Kind of the bodies.
 pub(crate) const KIND: Kind = Kind {
@@ -131,13 +132,19 @@ fn selector(object: &Object) -> String {
 }
 
 /// Validates a Scale.
-pub fn validate(scale: &Object) -> FieldErrors {
-    let replicas = scale.integer("spec.replicas");
-    let error = || {
-        let detail = "must be greater than or equal to 0";
-        FieldError::invalid(&FieldPath::new("spec.replicas"), replicas, detail)
+pub fn validate(scale: &Object, names: &Names) -> FieldErrors {
+    let rules = metadata::Rules {
+        name: NameRule::Subdomain,
+        namespaced: true,
+        standard_finalizers: Some(metadata::standard_finalizers(names)),
     };
-    (replicas < 0).then(error).into_iter().collect()
+    let mut errors = metadata::validate(scale, rules);
+    let replicas = scale.integer("spec.replicas");
+    if replicas < 0 {
+        let detail = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid(&FieldPath::new("spec.replicas"), replicas, detail));
+    }
+    errors
 }
 
 /// Copies the replica count of a Scale into the object.
@@ -174,6 +181,8 @@ fn set_at(map: &mut Map<String, Value>, path: &[String], number: i64) {
 
 #[cfg(test)]
 mod tests {
+    use apimachinery::names::Preset;
+
     use super::*;
 
     const BUILT_IN: KindRef = KindRef::BuiltIn(&KIND);
@@ -234,9 +243,12 @@ mod tests {
     fn scale_write_changes_replicas_only() {
         let mut deployment =
             object(json!({"spec": {"replicas": 3, "paused": true}, "status": {"replicas": 3}}));
-        let mut scale = object(json!({"spec": {"replicas": 5}, "status": {"replicas": 9}}));
+        let named = json!({"name": "w", "namespace": "team"});
+        let mut scale =
+            object(json!({"metadata": named, "spec": {"replicas": 5}, "status": {"replicas": 9}}));
         schema().conform(&mut scale).unwrap();
-        assert!(validate(&scale).is_empty());
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        assert!(validate(&scale, &names).is_empty());
         apply(&BUILT_IN, &mut deployment, &scale);
         assert_eq!(
             deployment.clone().into_value(),
@@ -244,10 +256,15 @@ mod tests {
         );
         apply(&BUILT_IN, &mut deployment, &object(json!({})));
         assert_eq!(deployment.find("spec.replicas"), Some(&json!(0)), "a Scale without replicas sets zero");
-        let errors = validate(&object(json!({"spec": {"replicas": -1}})));
+        let finalizers = json!({"name": "w", "namespace": "team", "finalizers": ["bad"]});
+        let errors = validate(&object(json!({"metadata": finalizers, "spec": {"replicas": -1}})), &names);
         assert_eq!(
             errors.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            ["spec.replicas: Invalid value: -1: must be greater than or equal to 0"]
+            [
+                "metadata.finalizers[0]: Invalid value: \"bad\": name is neither a standard finalizer name nor is it fully \
+                 qualified",
+                "spec.replicas: Invalid value: -1: must be greater than or equal to 0"
+            ]
         );
     }
 }

@@ -15,6 +15,9 @@ const STATUS: &str = "status";
 
 /// Metadata fields that the author of an object sets.
 const AUTHOR_METADATA: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
+/// Metadata fields that a request can set, apart from the fields that identify the object.
+const REQUEST_METADATA: [&str; 6] =
+    ["labels", "annotations", "finalizers", "ownerReferences", "selfLink", "deletionTimestamp"];
 
 /// Resets the status, unless the kind allows a status at creation.
 pub(crate) fn prepare_create(kind: &KindRef, object: &mut Object) {
@@ -39,7 +42,8 @@ pub(crate) fn prepare_update(kind: &KindRef, new: &mut Object, old: &Object, sub
             let kept: &[&str] = match kind.facts().status_writes {
                 StatusWrites::Metadata => &[],
                 StatusWrites::MetadataWithoutLabels => &["labels"],
-                StatusWrites::StatusOnly => &AUTHOR_METADATA,
+                StatusWrites::ServerMetadata => &AUTHOR_METADATA,
+                StatusWrites::StatusOnly => &REQUEST_METADATA,
             };
             for field in kept {
                 match old.meta().and_then(|metadata| metadata.get(*field)) {

@@ -31,13 +31,30 @@ pub enum NameRule {
 /// The general checks cover names as path segments, labels, annotations, owner references and qualified
 /// finalizers. Each check lists the errors that it finds, as in kube-apiserver; see [`crate::metadata`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetadataChecks {
+pub struct MetadataChecks {
+    /// Whether all checks run at creation, with the [`NameRule`] of the kind.
+    pub on_creation: bool,
+    /// Updates that run the checks of immutable fields.
+    pub changes: Revalidation,
+    /// Updates that run all checks.
+    pub all: Revalidation,
+}
+
+impl MetadataChecks {
     /// No checks: events of the core group.
-    General,
-    /// Creation: all checks, with the [`NameRule`] of the kind. Update: immutable fields.
-    Changes,
-    /// Creation: all checks. Update: immutable fields and all checks.
-    Full,
+    pub const GENERAL: Self =
+        MetadataChecks { on_creation: false, changes: Revalidation::Never, all: Revalidation::Never };
+    /// Creation: all checks. Update: immutable fields.
+    pub const CHANGES: Self =
+        MetadataChecks { on_creation: true, changes: Revalidation::Always, all: Revalidation::Never };
+    /// Creation and update: all checks, without immutable fields.
+    pub const ALL: Self =
+        MetadataChecks { on_creation: true, changes: Revalidation::Never, all: Revalidation::Always };
+
+    /// Creation: all checks. Update: immutable fields; the given updates also run all checks.
+    pub const fn full(all: Revalidation) -> Self {
+        MetadataChecks { all, ..MetadataChecks::CHANGES }
+    }
 }
 
 /// Rule for `metadata.generation`.
@@ -61,6 +78,8 @@ pub enum StatusWrites {
     Metadata,
     /// Metadata without labels.
     MetadataWithoutLabels,
+    /// Metadata that the author of an object does not set.
+    ServerMetadata,
     /// No metadata.
     StatusOnly,
 }
@@ -159,6 +178,12 @@ pub trait Strategy: Send + Sync {
     /// Updates an object when its deletion begins but does not complete at once.
     /// Its metadata is already marked.
     fn begin_deletion(&self, _object: &mut Object) {}
+
+    /// The reason why clients may not delete the object with a name; None if they may.
+    /// A deletecollection deletes the object nevertheless, as in the reference.
+    fn deletion_refusal(&self, _name: &str) -> Option<&'static str> {
+        None
+    }
 
     /// Finalizer of apid that an object gets when its deletion begins.
     fn deletion_finalizer(&self, _names: &Names) -> Option<String> {

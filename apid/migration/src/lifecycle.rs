@@ -8,6 +8,7 @@
 //! the deprecation rules on the table. Warnings, metrics and audit annotations of the server, `apid deprecations` and the
 //! tests read this table.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::LazyLock;
 
@@ -24,6 +25,15 @@ pub const BETA_RELEASES: u32 = 3;
 static TABLE: LazyLock<Vec<Version>> = LazyLock::new(|| {
     include_str!("../data/lifecycle.csv").lines().skip(1).filter_map(Version::parse).collect()
 });
+
+/// A group stem, a version name, and a kind or a plural name.
+type Key = (&'static str, &'static str, &'static str);
+
+static BY_KIND: LazyLock<HashMap<Key, &'static Version>> =
+    LazyLock::new(|| TABLE.iter().map(|row| ((row.group, row.version, row.kind), row)).collect());
+
+static BY_RESOURCE: LazyLock<HashMap<Key, &'static Version>> =
+    LazyLock::new(|| TABLE.iter().map(|row| ((row.group, row.version, row.resource), row)).collect());
 
 /// A minor release of 1.x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -190,10 +200,10 @@ pub fn versions() -> &'static [Version] {
 
 /// The version of a group stem, a version name and a kind.
 pub fn of_kind(group: &str, version: &str, kind: &str) -> Option<&'static Version> {
-    TABLE.iter().find(|row| row.group == group && row.version == version && row.kind == kind)
+    BY_KIND.get(&(group, version, kind)).copied()
 }
 
 /// The version of a group stem, a version name and a plural name.
 pub fn of_resource(group: &str, version: &str, resource: &str) -> Option<&'static Version> {
-    TABLE.iter().find(|row| row.group == group && row.version == version && row.resource == resource)
+    BY_RESOURCE.get(&(group, version, resource)).copied()
 }

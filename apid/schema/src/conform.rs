@@ -1,7 +1,7 @@
 //! Conversion of a tree to the stored form of its schema, in one traversal.
 
 use apimachinery::field::shorten_name;
-use apimachinery::object::{Map, Object, Value};
+use apimachinery::object::{Map, Number, Object, Value};
 
 use crate::error::TypeError;
 use crate::table::{Field, OmitRule, Schema, Type};
@@ -46,7 +46,8 @@ impl Path<'_> {
         text
     }
 
-    /// The struct type that has the field, and the field names down to the value: `PodSpec.spec.containers`.
+    /// The struct type that has the field, and the names of fields and embedded types down to the value:
+    /// `Volume.spec.volumes.VolumeSource.secret`.
     fn go_field(&self) -> String {
         let mut names = Vec::new();
         let mut owner = None;
@@ -54,6 +55,8 @@ impl Path<'_> {
         while let Some(path) = at {
             if let Step::Field(name, schema) = path.step {
                 names.push(name);
+                let embedded = schema.field(name).map_or(&[][..], |field| &field.embedded);
+                names.extend(embedded.iter().rev());
                 owner = owner.or(Some(schema.name));
             }
             at = path.parent;
@@ -67,7 +70,7 @@ impl Path<'_> {
     pub(crate) fn mismatch(&self, value: &Value, ty: &Type) -> TypeError {
         let found = match (value, ty) {
             (Value::Number(n), Type::Int32 | Type::Int64 | Type::IntOrString | Type::Float64) => {
-                format!("number {n}")
+                format!("number {}", format_number(n))
             }
             (Value::Number(_), _) => "number".to_owned(),
             (Value::Null, _) => "null".to_owned(),
@@ -87,6 +90,17 @@ impl Path<'_> {
     /// The error for a text in the wrong format.
     pub(crate) fn malformed(&self, message: impl Into<String>) -> TypeError {
         TypeError { path: self.render(), message: message.into() }
+    }
+}
+
+/// A number as sent, except for a fraction or exponent of a number beyond 64 bits, which the tree does not hold.
+fn format_number(number: &Number) -> String {
+    /// Go renders greater numbers with an exponent.
+    const DIGITS_MAX: f64 = 1e21;
+    let is_large = |n: &f64| n.abs() >= 2_f64.powi(63) && n.abs() < DIGITS_MAX;
+    match number.as_f64().filter(|_| number.is_f64()).filter(is_large) {
+        Some(large) => format!("{large:.0}"),
+        None => number.to_string(),
     }
 }
 
@@ -143,6 +157,7 @@ fn field(
         return Ok(false);
     }
     match (field.omitted, &field.ty) {
+        _ if field.keeps_sent_empty => Ok(true),
         (_, Type::Pointer(_)) => Ok(true),
         (OmitRule::Never, Type::List(_)) => {
             Ok(schema.keeps_empty_lists || value.as_array().is_some_and(|list| !list.is_empty()))
@@ -230,7 +245,8 @@ fn quantity_at(value: &mut Value, path: &Path<'_>, finest: i32) -> Result {
         Value::String(text) => std::mem::take(text),
         Value::Number(number) => number.to_string(),
         Value::Null => "0".to_owned(),
-        other => return Err(path.mismatch(other, &Type::Quantity)),
+        // The reference parses the text of any other value, which has the wrong form.
+        Value::Bool(_) | Value::Array(_) | Value::Object(_) => String::from("{}"),
     };
     let canonical = quantity::canonical(&sent, finest).map_err(|error| path.malformed(error.to_string()))?;
     *value = Value::String(canonical.unwrap_or(sent));

@@ -6,6 +6,7 @@
 //! compiled on first use and cached. [`Schema::conform`] type-checks a decoded body, drops unknown fields,
 //! and converts the body to the stored form of design section 6. The stored form defines written and omitted
 //! zeros, whole-second times and canonical quantities. No other code decides the stored bytes.
+//! [`Schema::validate_tags`] applies the validation tags of the types.
 //! [`Schema::merge`] returns the parts of an object that merge and can have separate owners.
 //!
 //! # Invariants
@@ -25,15 +26,19 @@ use apimachinery::object::Object;
 mod conform;
 mod error;
 pub mod facts;
+pub mod key_order;
 pub mod merge;
 mod protobuf;
 mod scalar;
 mod table;
+mod time_error;
+mod validation_tags;
 
 pub use apimachinery::quantity;
 pub use error::TypeError;
 pub use protobuf::{ProtobufError, write_message};
 pub use table::Schema;
+pub use validation_tags::tags;
 
 /// The result of [`Schema::conform`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STAN
 use crate::conform::Path;
 use crate::error::TypeError;
 use crate::table::Type;
+use crate::time_error;
 
 /// Base64 decoding that accepts trailing bits, as the reference does.
 const LENIENT: GeneralPurpose =
@@ -45,32 +46,48 @@ pub(crate) fn base64(text: &mut String, path: &Path<'_>) -> Result<(), TypeError
     match LENIENT.decode(bare) {
         Ok(bytes) => *text = STANDARD.encode(bytes),
         Err(_) => {
-            let valid =
-                text.bytes().position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=')));
-            return Err(
-                path.malformed(format!("illegal base64 data at input byte {}", valid.unwrap_or(text.len())))
-            );
+            let at = invalid_base64_position(text);
+            return Err(path.malformed(format!("illegal base64 data at input byte {at}")));
         }
     }
     Ok(())
 }
 
+/// Position of the first invalid byte of a base64 text, as Go reports it.
+///
+/// The byte is outside the alphabet, follows misplaced padding, or begins an incomplete group.
+fn invalid_base64_position(text: &str) -> usize {
+    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    let mut bytes = text.bytes().enumerate().filter(|(_, byte)| !matches!(byte, b'\r' | b'\n'));
+    let mut digits = 0;
+    while let Some((at, byte)) = bytes.next() {
+        if is_digit(byte) {
+            digits = (digits + 1) % 4;
+            continue;
+        }
+        // Padding completes a group of two or three digits and ends the text.
+        if byte != b'=' || digits < 2 {
+            return at;
+        }
+        if digits == 2 {
+            match bytes.next() {
+                Some((_, b'=')) => {}
+                Some((at, _)) => return at,
+                None => return text.len(),
+            }
+        }
+        return bytes.next().map_or(text.len(), |(at, _)| at);
+    }
+    text.len() - digits
+}
+
 /// Normalizes a time to UTC: whole seconds, or six digits with `micro`. The zero time becomes null.
 pub(crate) fn time(value: &mut Value, micro: bool, path: &Path<'_>) -> Result<(), TypeError> {
     let Value::String(text) = value else {
-        let found = path.mismatch(value, &Type::String("string")).message;
-        let found = found.split(" into ").next().unwrap_or_default();
-        return Err(path.malformed(format!("{found} into Go value of type string")));
+        return Err(path.mismatch(value, &Type::String("string")));
     };
-    let (read, layout) = if micro {
-        (time::parse_micro(text), "2006-01-02T15:04:05.000000Z07:00")
-    } else {
-        (time::parse(text), "2006-01-02T15:04:05Z07:00")
-    };
-    let Some(at) = read else {
-        let quoted = apimachinery::field::quote(text);
-        return Err(path.malformed(format!("parsing time {quoted} as \"{layout}\": cannot parse {quoted}")));
-    };
+    let read = if micro { time::parse_micro(text) } else { time::parse(text) };
+    let Some(at) = read else { return Err(path.malformed(time_error::describe(text, micro))) };
     let bytes = text.as_bytes();
     let has = |i: usize, byte: u8| bytes.get(i) == Some(&byte);
     // Two-digit hours, UTC, and no fraction or one that begins with a dot: the text is canonical already.

@@ -11,6 +11,7 @@ use apimachinery::object::{Map, Number, Object, Value};
 
 use crate::merge::StructType;
 use crate::protobuf::Plan;
+use crate::validation_tags::{self, ValidationTag};
 
 static TABLE: &str = include_str!("../data/types.txt");
 
@@ -59,6 +60,14 @@ pub(crate) struct Field {
     pub(crate) tags: Box<[u32]>,
     /// Whether Protobuf wraps the items of a list in a message.
     pub(crate) wrapped: bool,
+    /// The position in the order of declaration.
+    pub(crate) rank: u8,
+    /// The embedded types that hold the field, from the outermost to the innermost: `VolumeSource`.
+    pub(crate) embedded: Box<[&'static str]>,
+    /// Whether a list that was sent empty stays.
+    pub(crate) keeps_sent_empty: bool,
+    /// The rules that the validation tags of the field state.
+    pub(crate) validation_tags: Box<[ValidationTag]>,
 }
 
 /// The rule for omitting a field.
@@ -173,6 +182,17 @@ impl Schema {
         find(type_name).map(Slot::schema)
     }
 
+    /// The schema of objects with these `apiVersion` and `kind`, whatever the domain of the group.
+    ///
+    /// A custom kind gets the type of a built-in kind with the same first label of the group, version and kind.
+    /// Callers that have the resource ask its kind for the schema.
+    pub fn of_kind(api_version: &str, kind: &str) -> Option<&'static Schema> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
+        // For example `rbac` of `rbac.authorization.<domain>`.
+        let stem = group.split('.').next().unwrap_or(group);
+        Schema::of(&format!("{stem}/{version}.{kind}")).or_else(|| Schema::of(&format!("meta/v1.{kind}")))
+    }
+
     /// The name in the table: `core/v1.ConfigMap`.
     pub fn name(&self) -> &'static str {
         self.name
@@ -193,7 +213,10 @@ impl Schema {
 
     fn compile(slot: &Slot) -> Self {
         let mut fields = Vec::new();
-        read_fields(slot, Some(&[]), &mut fields);
+        read_fields(slot, &[], Some(&[]), &mut fields);
+        for (rank, field) in (0..NO_FIELD).zip(&mut fields) {
+            field.rank = rank;
+        }
         fields.sort_by_key(|field| field.name);
         let always =
             fields.iter().enumerate().filter(|(_, f)| f.is_always_written()).map(|(i, _)| i).collect();
@@ -272,16 +295,18 @@ fn hash(name: &str) -> usize {
 
 /// Reads the fields of a type, including those of embedded types.
 ///
-/// `outer` holds the Protobuf numbers of the enclosing embedded types; None when Protobuf does not encode the
-/// type.
-fn read_fields(slot: &Slot, outer: Option<&[u32]>, fields: &mut Vec<Field>) {
+/// `embedded` holds the names of the enclosing embedded types and `outer` their Protobuf numbers; None when Protobuf does
+/// not encode the type.
+fn read_fields(slot: &Slot, embedded: &[&'static str], outer: Option<&[u32]>, fields: &mut Vec<Field>) {
     for line in slot.lines.lines() {
         let mut words = line.split_ascii_whitespace();
         let (Some(name), Some(ty)) = (words.next(), words.next()) else { continue };
         if name == "=" {
-            if let Some(embedded) = find(ty) {
+            if let Some(slot) = find(ty) {
                 let tags = tags(outer, words.next());
-                read_fields(embedded, Some(&*tags).filter(|tags| !tags.is_empty()), fields);
+                let name = ty.rsplit('.').next().unwrap_or(ty);
+                let embedded = [embedded, &[name]].concat();
+                read_fields(slot, &embedded, Some(&*tags).filter(|tags| !tags.is_empty()), fields);
             }
         } else {
             let omitted = match words.next() {
@@ -291,7 +316,20 @@ fn read_fields(slot: &Slot, outer: Option<&[u32]>, fields: &mut Vec<Field>) {
             };
             let wire = words.next();
             let wrapped = wire.is_some_and(|wire| wire.ends_with(":items"));
-            fields.push(Field { name, ty: Type::read(ty), omitted, tags: tags(outer, wire), wrapped });
+            let (ty, tags, embedded) = (Type::read(ty), tags(outer, wire), embedded.into());
+            let keeps_sent_empty = words.clone().any(|fact| fact == "sent-empty");
+            let validation_tags = validation_tags::read(words, &ty);
+            fields.push(Field {
+                name,
+                ty,
+                omitted,
+                tags,
+                wrapped,
+                rank: 0,
+                embedded,
+                keeps_sent_empty,
+                validation_tags,
+            });
         }
     }
 }

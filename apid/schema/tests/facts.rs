@@ -20,7 +20,9 @@ const HEADER: &str = "\
 #           quantities that are kept in thousandths
 # omitted   when the field is left out: - never, e when it is empty, z when it is zero
 # protobuf  number:wire type, or - when there is none; items is a message of the items of a list
-# facts     required (in OpenAPI), list=, keys=, map=, patch=, key= (of the merge), default=
+# facts     required (in OpenAPI), list=, keys=, map=, patch=, key= (of the merge), default=;
+#           validation tags: optional, minimum=;
+#           sent-empty: a list that was sent empty stays
 ";
 
 /// Types that the specification names without listing their fields, and types of kinds beyond the specification.
@@ -181,6 +183,12 @@ const SAME_TYPES: &[(&str, &str, &[&str])] = &[
 /// Required fields that the specification does not mark: it marks only fields of the embedding types.
 const REQUIRED: &[(&str, &str)] = &[("core/v1.EphemeralContainerCommon", "name")];
 
+/// Validation tags of fields, in the types that also have declarative validation.
+const VALIDATION_TAGS: &[(&str, &str, &str)] = &[
+    ("core/v1.ReplicationControllerSpec", "minReadySeconds", "optional minimum=0"),
+    ("core/v1.ReplicationControllerSpec", "replicas", "optional minimum=0"),
+];
+
 #[test]
 fn type_table_matches_specification() {
     let specification = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/spec/wire.csv");
@@ -251,8 +259,52 @@ fn own_types(line: &str, version: &str, same: &str, blocks: &BTreeMap<String, St
     out
 }
 
+/// String types that the specification lists as plain strings.
+const STRING_TYPES: [(&str, &str, &str); 7] = [
+    ("batch/v1.UncountedTerminatedPods", "succeeded", "types.UID"),
+    ("batch/v1.UncountedTerminatedPods", "failed", "types.UID"),
+    ("apps/v1.StatefulSetCondition", "type", "apps/v1.StatefulSetConditionType"),
+    ("core/v1.AttachedVolume", "name", "core/v1.UniqueVolumeName"),
+    ("core/v1.NodeStatus", "volumesInUse", "core/v1.UniqueVolumeName"),
+    ("discovery/v1.EndpointSlice", "addressType", "discovery/v1.AddressType"),
+    ("networking/v1.HTTPIngressPath", "pathType", "networking/v1.PathType"),
+];
+
+/// Lists whose empty value is another value than an absent one: it replaces the default, or messages show it.
+///
+/// Validation refuses these lists when they are empty, so that no stored object has them.
+const SENT_EMPTY: [(&str, &str); 3] = [
+    ("apiserverinternal/v1alpha1.ServerStorageVersion", "decodableVersions"),
+    ("autoscaling/v2.HPAScalingRules", "policies"),
+    ("batch/v1.PodFailurePolicyOnExitCodesRequirement", "values"),
+];
+
+/// Types whose field `uid` is a plain string: users have any kind of uid.
+const PLAIN_UIDS: [&str; 4] = [
+    "authentication/v1.UserInfo",
+    "authentication/v1beta1.UserInfo",
+    "authorization/v1.SubjectAccessReviewSpec",
+    "certificates/v1.CertificateSigningRequestSpec",
+];
+
+/// The string type of a field that the specification lists as a plain string.
+fn string_type(owner: &str, field: &str) -> String {
+    if field == "uid" && !PLAIN_UIDS.contains(&owner) {
+        return "string(types.UID)".to_owned();
+    }
+    let named = STRING_TYPES.iter().find(|(of, name, _)| (*of, *name) == (owner, field));
+    named.map_or_else(|| "string".to_owned(), |(_, _, name)| format!("string({name})"))
+}
+
 fn field_line(owner: &str, row: &BTreeMap<String, String>, known: &BTreeSet<String>) -> String {
-    let base = resolve(owner, &row["base"], known);
+    let mut base = resolve(owner, &row["base"], known);
+    // The reference rounds amounts of the core group only.
+    if (owner, row["field"].as_str()) == ("node/v1.Overhead", "podFixed") {
+        base = "{}Quantity".to_owned();
+    }
+    if base == "string" {
+        base = string_type(owner, &row["field"]);
+    }
     let mut protobuf = if row["protobuf"].is_empty() { "-".to_owned() } else { row["protobuf"].clone() };
     // A list with a named type is a message.
     if row["shape"] == "value" && row["base"] == "list of string" {
@@ -289,6 +341,13 @@ fn field_line(owner: &str, row: &BTreeMap<String, String>, known: &BTreeSet<Stri
         if !row[column].is_empty() {
             write!(line, " {fact}={}", row[column]).unwrap();
         }
+    }
+    if SENT_EMPTY.contains(&(owner, &row["field"])) {
+        line.push_str(" sent-empty");
+    }
+    let tags = VALIDATION_TAGS.iter().find(|(of, field, _)| (*of, *field) == (owner, &row["field"]));
+    if let Some((.., tags)) = tags {
+        write!(line, " {tags}").unwrap();
     }
     line.push('\n');
     line

@@ -4,7 +4,8 @@
 //!
 //! A line that would exceed the maximum size begins a new file; rotation never splits a line. The full file gets
 //! the time in its name: `audit.log` becomes `audit-2025-01-02T03-04-05.678.log`. A thread then removes rotated
-//! files beyond the limits of number and age, and compresses the others (`.gz`) when requested.
+//! files beyond the limits of number and age, and compresses the others (`.gz`) when requested. A rotation during this
+//! work causes one more run.
 //!
 //! # Errors
 //!
@@ -20,6 +21,7 @@ use std::io::{self, Read as _, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{self, SyncSender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -71,8 +73,26 @@ pub(super) struct LogFile {
     max_bytes: u64,
     rotation: Rotation,
     clock: Arc<dyn Clock>,
-    /// Removes and compresses rotated files; at most one at a time.
-    cleanup: Option<JoinHandle<()>>,
+    /// The thread that removes and compresses rotated files, after the first rotation.
+    cleaner: Option<Cleaner>,
+}
+
+/// Thread that removes and compresses rotated files on request, until the drop of the requests.
+struct Cleaner {
+    /// The time of a rotation. At most one request waits: its run examines all files.
+    requests: SyncSender<Timestamp>,
+    #[cfg_attr(not(test), expect(dead_code, reason = "only tests wait for the end of the thread"))]
+    thread: JoinHandle<()>,
+}
+
+impl Cleaner {
+    fn start(path: &Path, rotation: Rotation) -> io::Result<Self> {
+        let (requests, received) = mpsc::sync_channel(1);
+        let path = path.to_owned();
+        let work = move || received.iter().for_each(|now| clean_up(&path, rotation, now));
+        let thread = std::thread::Builder::new().name("audit-cleanup".to_owned()).spawn(work)?;
+        Ok(Cleaner { requests, thread })
+    }
 }
 
 impl LogFile {
@@ -81,7 +101,7 @@ impl LogFile {
         let (file, bytes) = append(path)?;
         let max_bytes = rotation.max_bytes();
         let path = path.to_owned();
-        Ok(LogFile { path, file, bytes, is_line_start: true, max_bytes, rotation, clock, cleanup: None })
+        Ok(LogFile { path, file, bytes, is_line_start: true, max_bytes, rotation, clock, cleaner: None })
     }
 
     /// Opens the path again, after another program has renamed the file.
@@ -98,10 +118,12 @@ impl LogFile {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => self.reopen()?,
         }
-        if self.cleanup.as_ref().is_none_or(JoinHandle::is_finished) {
-            let (path, rotation, now) = (self.path.clone(), self.rotation, self.clock.now());
-            let clean = move || clean_up(&path, rotation, now);
-            self.cleanup = std::thread::Builder::new().name("audit-cleanup".to_owned()).spawn(clean).ok();
+        if self.cleaner.is_none() {
+            self.cleaner = Cleaner::start(&self.path, self.rotation).ok();
+        }
+        if let Some(cleaner) = &self.cleaner {
+            // A full queue has a request whose run begins after this rotation.
+            let _ = cleaner.requests.try_send(self.clock.now());
         }
         Ok(())
     }
@@ -122,8 +144,9 @@ impl LogFile {
     /// Waits for the removal and compression of rotated files.
     #[cfg(test)]
     fn finish_cleanup(&mut self) {
-        if let Some(cleanup) = self.cleanup.take() {
-            cleanup.join().unwrap();
+        if let Some(Cleaner { requests, thread }) = self.cleaner.take() {
+            drop(requests);
+            thread.join().unwrap();
         }
     }
 
@@ -301,6 +324,20 @@ mod tests {
         let mut file = LogFile::open(&path, rotation, clock).unwrap();
         file.write_all(&line).unwrap();
         assert_eq!(names(folder.path()).len(), 4);
+    }
+
+    #[test]
+    fn rotation_during_cleanup_causes_one_more_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let rotation = Rotation { max_backups: 1, is_compressed: true, ..SMALL };
+        let mut file = LogFile::open(&folder.path().join("audit.log"), rotation, clock()).unwrap();
+        let line = [vec![b'x'; (MEGABYTE / 2) as usize], b"\n".to_vec()].concat();
+        for _ in 0..20 {
+            file.write_all(&line).unwrap();
+        }
+        file.finish_cleanup();
+        let found = names(folder.path());
+        assert!(found.len() == 2 && found[0].ends_with(COMPRESSED), "{found:?}");
     }
 
     #[test]

@@ -305,16 +305,16 @@ impl Auth {
             auth_metrics.record_authorization(result, took);
         }
         let cached_decision = decided.map_err(|error| Rejection::from(Status::from(error)))?;
-        let Decision { reason, evaluation_error, .. } = &cached_decision.decision;
-        if !evaluation_error.is_empty() {
+        let decision = &cached_decision.decision;
+        if !decision.evaluation_error.is_empty() {
             tracing::warn!(
                 request_id,
-                problem = %evaluation_error,
+                problem = %decision.evaluation_error,
                 "authorizer reported an evaluation error; its decision stands"
             );
         }
-        if !cached_decision.decision.allowed() {
-            return Err(decisions::rejection::forbidden(&client.user, &attributes, reason));
+        if !decision.allowed() {
+            return Err(decisions::rejection::forbidden(&client.user, &attributes, decision));
         }
         Ok(Authorized {
             user: client.user.clone(),

@@ -6,8 +6,8 @@ use admission::PluginOutput;
 use apimachinery::attributes::Attributes;
 use apimachinery::codec::Limits;
 use apimachinery::object::Object;
-use apimachinery::status::Status;
-use apimachinery::user::{AUTHENTICATED, MASTERS, UserInfo};
+use apimachinery::status::{Reason, Status};
+use apimachinery::user::{APISERVER, AUTHENTICATED, MASTERS, UserInfo};
 
 use crate::audit::{Event, Stage};
 use crate::auth::Authorized;
@@ -17,8 +17,6 @@ use crate::verbs::options::{ListOptions, WriteOptions};
 use crate::verbs::patch::{self, Patch};
 use crate::verbs::{self, BatchLimits, Call, DeleteResult, Payload, WriteResult};
 
-/// The identity of the API server itself.
-const APISERVER: &str = "system:apiserver";
 /// Shared identity of controllers without own service accounts (requirements A-DEF-54, -55).
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
@@ -41,6 +39,11 @@ pub(super) struct Target<'a> {
     pub(super) name: &'a str,
     /// The subresource, or `""`.
     pub(super) subresource: &'a str,
+}
+
+/// Whether a write failed because another client changed or deleted the object meanwhile.
+pub(super) fn is_race(status: &Status) -> bool {
+    matches!(status.reason, Reason::Conflict | Reason::NotFound)
 }
 
 /// An action between its authorization and its audit event.

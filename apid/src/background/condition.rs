@@ -51,12 +51,7 @@ pub(super) fn with_conditions(object: &Object, desired: &[Condition], now: &str)
         return None;
     }
     let mut object = object.clone();
-    let mut status = match object.remove("status") {
-        Some(Value::Object(status)) => status,
-        _ => Map::new(),
-    };
-    status.insert("conditions".to_owned(), Value::Array(conditions));
-    object.set("status", status);
+    object.part_mut("status").insert("conditions".to_owned(), Value::Array(conditions));
     Some(object)
 }
 

@@ -3,17 +3,19 @@
 //! # Contract
 //!
 //! [`namespaces::ensure_built_in`] runs before any other write. [`start_objects::run`] creates the other
-//! objects that a server has from its start. [`start`] starts the background tasks, one file each. Background
+//! objects that a server has from its start. [`start`] and [`start_controllers`] start the background tasks. Background
 //! tasks read the watch cache and write through the verbs, so that the audit log shows their writes like
 //! requests (requirement D-SVC-2). They survive a restart: each task begins with the existing objects.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::{CertificateSigning, EnabledControllers};
 use crate::server_state::ServerState;
 
 mod actor;
 mod admission_writes;
+mod certificates;
 mod condition;
 mod definitions;
 mod expiry;
@@ -31,6 +33,7 @@ pub mod start_objects;
 mod storage_migration;
 mod stored;
 pub(crate) mod unenforced;
+mod volume_protection;
 
 pub use admission_writes::AdmissionWrites;
 pub use definitions::DefinitionController;
@@ -62,4 +65,22 @@ pub fn start(
     tokio::spawn(service_addresses::run(server_state.clone(), own_accounts));
     tokio::spawn(storage_migration::run(server_state.clone(), own_accounts));
     tokio::spawn(unenforced::report(server_state.clone()));
+}
+
+/// Starts the controllers that `--controllers` can disable. The signer needs its files too.
+pub fn start_controllers(
+    server_state: &Arc<ServerState>,
+    own_accounts: bool,
+    enabled: EnabledControllers,
+    signing: Option<CertificateSigning>,
+) {
+    if let Some(signing) = signing.filter(|_| enabled.certificate_signer) {
+        tokio::spawn(certificates::sign(server_state.clone(), signing));
+    }
+    if enabled.certificate_cleaner {
+        tokio::spawn(certificates::clean(server_state.clone(), own_accounts));
+    }
+    if enabled.claim_protection || enabled.volume_protection {
+        tokio::spawn(volume_protection::run(server_state.clone(), own_accounts, enabled));
+    }
 }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::object::Object;
-use apimachinery::status::{Reason, Status};
+use apimachinery::status::Status;
 use kinds::admission_expressions::type_check;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::actor::{Actor, Target};
+use super::actor::{Actor, Target, is_race};
 use super::reflector::{ObjectEvent, reflect};
 use super::stored;
 use crate::server_state::{Collection, ServerState};
@@ -58,7 +58,7 @@ async fn check_changed(actor: &Actor, policies: &Collection, mut changed: mpsc::
                     due.remove(&name);
                     let Err(status) = check(actor, policies, &name).await else { continue };
                     // A change after the read leads to a further check.
-                    if !matches!(status.reason, Reason::NotFound | Reason::Conflict) {
+                    if !is_race(&status) {
                         tracing::warn!(policy = name, reason = %status, "type check of an admission policy failed; retrying");
                         due.insert(name, Instant::now() + DEBOUNCE);
                     }
@@ -70,9 +70,7 @@ async fn check_changed(actor: &Actor, policies: &Collection, mut changed: mpsc::
 
 /// Checks one policy, unless its status is up to date.
 async fn check(actor: &Actor, policies: &Collection, name: &str) -> Result<(), Status> {
-    let (item, _) =
-        policies.items.get(&policies.resource.key("", name)).await.map_err(stored::unavailable)?;
-    let Some(policy) = item.and_then(|item| stored::object(&item)) else { return Ok(()) };
+    let Some(policy) = stored::get(policies, "", name).await? else { return Ok(()) };
     if policy.at(&["status", "observedGeneration"]).and_then(Value::as_i64) == Some(policy.generation()) {
         return Ok(());
     }

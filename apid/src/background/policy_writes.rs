@@ -7,6 +7,7 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use async_trait::async_trait;
 use authproto::auth::{ObjectWrite, object_write::Verb};
+use storage::Revision;
 
 use super::actor::{Actor, Target};
 use crate::auth::PolicyWriter;
@@ -46,6 +47,10 @@ impl PolicyWrites {
 
 #[async_trait]
 impl PolicyWriter for PolicyWrites {
+    async fn wait_for(&self, revision: Revision) {
+        self.server_state.cache.wait_for(revision).await;
+    }
+
     async fn write(&self, controller: &str, _system: bool, write: &ObjectWrite) -> Result<u16, Status> {
         let actor = self.actor(controller);
         let collection = self.collection(write)?;

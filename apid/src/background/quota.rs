@@ -20,12 +20,12 @@ use std::time::Duration;
 use admission::quantity::{self, Amounts};
 use admission::quota::{self, MeasuredObject, Reservation, Reservations, Scopes};
 use apimachinery::object::Object;
-use apimachinery::status::{Reason, Status};
+use apimachinery::status::Status;
 use parking_lot::Mutex;
 use serde_json::Value;
 use storage::Revision;
 
-use super::actor::{Actor, Target};
+use super::actor::{Actor, Target, is_race};
 use super::reflector::{ObjectEvent, reflect};
 use super::stored;
 use crate::server_state::{Collection, Items, ServerState, Snapshot};
@@ -166,7 +166,7 @@ impl QuotaController {
             namespaces.retain(|namespace| self.quotas.lock().contains_key(namespace));
             for namespace in namespaces {
                 if let Err(status) = self.count(&namespace).await {
-                    if !matches!(status.reason, Reason::Conflict | Reason::NotFound) {
+                    if !is_race(&status) {
                         tracing::warn!(namespace, reason = %status, "updating the usage of resource quotas failed; retrying");
                     }
                     let work = Arc::clone(self);

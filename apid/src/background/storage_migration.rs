@@ -19,7 +19,7 @@ use apimachinery::time;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
-use super::actor::{Actor, Target};
+use super::actor::{Actor, Target, is_race};
 use super::reflector::{ObjectEvent, reflect};
 use super::stored;
 use crate::server_state::{Collection, ServerState};
@@ -61,7 +61,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     let work = async {
         while let Some(name) = changed.recv().await {
             if let Err(status) = migrate(&actor, &migrations, &name).await
-                && !matches!(status.reason, Reason::NotFound | Reason::Conflict)
+                && !is_race(&status)
             {
                 tracing::warn!(migration = name, reason = %status, "storage migration failed");
             }
@@ -72,7 +72,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
 
 /// Runs one migration, unless it has ended.
 async fn migrate(actor: &Actor, migrations: &Collection, name: &str) -> Result<(), Status> {
-    let Some(migration) = read(migrations, name).await? else { return Ok(()) };
+    let Some(migration) = stored::get(migrations, "", name).await? else { return Ok(()) };
     if is_true(&migration, State::Succeeded) || is_true(&migration, State::Failed) {
         return Ok(());
     }
@@ -82,12 +82,13 @@ async fn migrate(actor: &Actor, migrations: &Collection, name: &str) -> Result<(
     };
     let (state, message) = match result {
         Ok(()) => (State::Succeeded, String::new()),
+        Err(status) if status.reason == Reason::Conflict => return Err(status),
         Err(status) => (State::Failed, status.message),
     };
     report(actor, migrations, name, state, &message, None).await
 }
 
-/// Rewrites the objects of a collection that exist now.
+/// Reports that a migration runs, and rewrites all objects of a collection.
 async fn rewrite(
     actor: &Actor,
     migrations: &Collection,
@@ -98,17 +99,14 @@ async fn rewrite(
     let revision = snapshot.revision().to_string();
     report(actor, migrations, name, State::Running, "", Some(&revision)).await?;
     let items = snapshot.scope(&collection.resource.key_prefix, "");
-    let targets: Vec<(String, String)> = items
-        .filter_map(|item| stored::entry(item))
-        .map(|entry| (entry.namespace().to_owned(), entry.name().to_owned()))
-        .collect();
+    let entries = items.filter_map(|item| stored::entry(item));
+    let targets: Vec<(String, String)> =
+        entries.map(|entry| (entry.namespace().to_owned(), entry.name().to_owned())).collect();
     drop(snapshot);
     for (namespace, name) in &targets {
         let target = Target { collection, namespace, name, subresource: "" };
         match actor.merge(target, EMPTY_PATCH).await {
-            Err(status) if !matches!(status.reason, Reason::NotFound | Reason::Conflict) => {
-                return Err(status);
-            }
+            Err(status) if !is_race(&status) => return Err(status),
             Ok(_) | Err(_) => {}
         }
     }
@@ -119,17 +117,8 @@ async fn rewrite(
 fn resource(server_state: &ServerState, migration: &Object) -> Option<Arc<Collection>> {
     let part = |name: &str| migration.str_at(&["spec", "resource", name]).unwrap_or("");
     let kinds = server_state.kinds();
-    let is_named = |group: &str, plural: &str| group == part("group") && plural == part("resource");
-    let mut resources = kinds.registry.stored();
-    let found = resources.find(|r| is_named(&r.group_resource.group, &r.group_resource.resource))?;
-    kinds.registry.find_stored(part("group"), part("version"), part("resource"))?;
-    kinds.collection(found).cloned()
-}
-
-async fn read(migrations: &Collection, name: &str) -> Result<Option<Object>, Status> {
-    let key = migrations.resource.key("", name);
-    let (item, _) = migrations.items.get(&key).await.map_err(stored::unavailable)?;
-    Ok(item.and_then(|item| stored::object(&item)))
+    let resource = kinds.registry.find_stored(part("group"), part("version"), part("resource"))?;
+    kinds.collection(resource.stored()).cloned()
 }
 
 fn is_true(migration: &Object, state: State) -> bool {
@@ -148,7 +137,7 @@ async fn report(
     message: &str,
     revision: Option<&str>,
 ) -> Result<(), Status> {
-    let Some(mut migration) = read(migrations, name).await? else { return Ok(()) };
+    let Some(mut migration) = stored::get(migrations, "", name).await? else { return Ok(()) };
     let now = time::time(actor.server_state().clock.now());
     let status = migration.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
     migration.set("status", Value::Object(with_state(status, state, message, revision, &now)));

@@ -53,6 +53,21 @@ pub(super) fn object(item: &Item) -> Option<Object> {
     read.inspect_err(|error| log_undecodable(item, error)).ok()
 }
 
+/// Returns the object with a name if it is stored and can be decoded.
+///
+/// # Errors
+///
+/// The store cannot be read.
+pub(super) async fn get(
+    collection: &Collection,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Object>, Status> {
+    let key = collection.resource.key(namespace, name);
+    let (item, _) = collection.items.get(&key).await.map_err(unavailable)?;
+    Ok(item.as_deref().and_then(object))
+}
+
 /// Returns all objects under a key prefix: those of a namespace, or of the whole collection.
 ///
 /// # Errors

@@ -29,7 +29,7 @@ pub(super) async fn report(server_state: Arc<ServerState>) {
 pub(crate) async fn count(server_state: &ServerState) -> Result<Vec<(String, usize)>, Status> {
     let mut counts = Vec::new();
     for resource in server_state.registry().stored() {
-        let Some(unenforced) = resource.kind.facts().unenforced else { continue };
+        let Some(unenforced) = resource.unenforced() else { continue };
         let Some(collection) = server_state.collection(resource) else { continue };
         let snapshot = collection.items.snapshot().await.map_err(stored::unavailable)?;
         let items = snapshot.scope(&resource.key_prefix, "");

@@ -66,6 +66,16 @@ pub(super) struct GeneralFlags {
     /// recommended for production
     #[arg(long, value_name = "KEY=BOOL,...")]
     pub(super) runtime_config: Vec<String>,
+    /// Log a warning for each deprecated flag at start
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", value_parser = boolean)]
+    pub(super) warn_of_deprecated_flags: bool,
+    /// Serve beta and stable versions of later releases than the emulated one if an earlier version of their resource is
+    /// served
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, value_parser = boolean)]
+    pub(super) emulation_forward_compatible: bool,
+    /// Serve API versions that --runtime-config enables also if the emulated release does not have them
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, value_parser = boolean)]
+    pub(super) runtime_config_emulation_forward_compatible: bool,
 }
 
 #[derive(Debug, Args)]
@@ -194,6 +204,15 @@ pub(super) struct ControllerFlags {
     /// Delete objects whose owners are gone
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", value_parser = boolean)]
     pub(super) enable_garbage_collector: bool,
+    /// Certificate of the CA that signs approved CertificateSigningRequests; needs --cluster-signing-key-file; hot reload
+    #[arg(long, value_name = "FILE")]
+    pub(super) cluster_signing_cert_file: Option<PathBuf>,
+    /// Private key of --cluster-signing-cert-file; hot reload
+    #[arg(long, value_name = "FILE")]
+    pub(super) cluster_signing_key_file: Option<PathBuf>,
+    /// Maximum duration of signed certificates, and the duration without spec.expirationSeconds
+    #[arg(long, value_name = "TIME", default_value = "8760h", value_parser = duration)]
+    pub(super) cluster_signing_duration: Duration,
 }
 
 #[derive(Debug, Args)]

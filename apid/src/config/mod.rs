@@ -16,11 +16,14 @@ use std::time::Duration;
 use apimachinery::codec::Limits;
 use apimachinery::names::Names;
 use kinds::EnabledVersions;
+use serving::compatibility::CompatibilityVersions;
 use serving::gates::FeatureGates;
 
 use crate::audit::Rotation;
 use crate::auth::ProxyHeaders;
 
+mod availability;
+mod controllers;
 mod declared_flags;
 mod flags;
 mod published_config;
@@ -31,6 +34,7 @@ mod service_range;
 mod tests;
 mod values;
 
+pub use controllers::EnabledControllers;
 pub use published_config::{PublishedConfig, PublishedProxyConfig};
 pub use read::command;
 pub use service_range::{NodePortRange, NodePortRangeError, ServiceRange, ServiceRangeError};
@@ -53,6 +57,17 @@ pub enum Authd {
     },
     /// authd runs already and listens on this socket.
     At(PathBuf),
+}
+
+/// Authority of the built-in signer, and the duration of its certificates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateSigning {
+    /// Certificate of the authority, PEM.
+    pub cert: PathBuf,
+    /// Private key of the authority, PEM.
+    pub key: PathBuf,
+    /// Maximum duration of certificates, and the duration of requests without one.
+    pub duration: Duration,
 }
 
 /// Configuration of the process.
@@ -104,6 +119,10 @@ pub struct Config {
     pub delete_workers: usize,
     /// Whether the garbage collector deletes objects whose owners are gone.
     pub garbage_collector: bool,
+    /// Controllers that `--controllers` enables.
+    pub controllers: EnabledControllers,
+    /// Configuration of the built-in signer; None: certificates are not signed.
+    pub certificate_signing: Option<CertificateSigning>,
     /// In-flight limits of reading and of mutating requests; 0 means no limit.
     pub max_in_flight: (usize, usize),
     /// Decode limits of request bodies.
@@ -122,6 +141,8 @@ pub struct Config {
     pub service_map: webhooks::ServiceMap,
     /// Feature gates.
     pub gates: FeatureGates,
+    /// The emulated release and the oldest compatible release.
+    pub compatibility_versions: CompatibilityVersions,
     /// API versions and resources that are served.
     pub enabled_versions: EnabledVersions,
     /// File of the audit log; `-` is standard output.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use processflags::SharedFlags;
 
+use super::controllers::is_enabled;
 use super::values::split_list;
 
 /// The names of the controller that publishes the root CA.
@@ -65,17 +66,6 @@ impl PublishedConfig {
             );
         }
     }
-}
-
-/// Whether a list of controllers enables one. The first entry with a name of the controller decides, then `*`; an empty
-/// list enables the default controllers.
-fn is_enabled(controllers: &[String], names: &[&str]) -> bool {
-    let decide = |entry: &String| match entry.strip_prefix('-') {
-        Some(disabled) => names.contains(&disabled).then_some(false),
-        None => names.contains(&entry.as_str()).then_some(true),
-    };
-    let named = controllers.iter().find_map(decide);
-    named.unwrap_or_else(|| controllers.is_empty() || controllers.iter().any(|entry| entry == "*"))
 }
 
 #[cfg(test)]

@@ -6,37 +6,26 @@ use apimachinery::codec::Limits;
 use apimachinery::names::{Names, Preset};
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use kinds::{EnabledVersions, RuntimeConfigErrors};
-use processflags::{AuthorizationFlags, ProxyFlags};
+use processflags::{AuthorizationFlags, NamesFlags, ProxyFlags};
+use serving::compatibility::CompatibilityVersions;
 use serving::config_file::{self, FlagValues, ServerConfiguration};
-use serving::gates::{FeatureGates, GATES};
+use serving::gates::{self, FeatureGates};
 use webhooks::ServiceMap;
 
+use super::availability::Availability;
 use super::declared_flags::{self, FlagState};
-use super::flags::Flags;
+use super::flags::{ControllerFlags, Flags, GeneralFlags};
 use super::published_config::PublishedConfig;
 use super::reference_flags::DEPRECATED;
 use super::values::split_list;
-use super::{Authd, Command, Config};
+use super::{Authd, CertificateSigning, Command, Config, EnabledControllers};
 use crate::audit::Rotation;
 use crate::auth::ProxyHeaders;
-use crate::command_line::{self, ParsedLine};
+use processflags::command_line::{self, ParsedLine};
 
 /// The command line of apid for clap: help, completions and manual pages.
 pub fn command() -> clap::Command {
-    Flags::command().args(declared_flags::args()).after_help(gates_help())
-}
-
-/// The feature gates, with stage and default.
-fn gates_help() -> String {
-    let lines = |has_effect: bool| -> String {
-        let gates = GATES.iter().filter(|gate| gate.has_effect() == has_effect);
-        gates.map(|gate| format!("  {}\n", gate.help())).collect()
-    };
-    format!(
-        "Feature gates:\n{}\nFeature gates that are accepted and have no effect here:\n{}",
-        lines(true),
-        lines(false)
-    )
+    Flags::command().args(declared_flags::args()).after_help(gates::help())
 }
 
 impl Config {
@@ -112,7 +101,9 @@ impl Reader<'_> {
             }
             (None, _) => None,
         };
-        let gates = self.gates(&flags.shared.names.feature_gates);
+        let certificate_signing = self.certificate_signing(&flags.controllers);
+        let versions = self.compatibility_versions(&flags.shared.names);
+        let gates = self.gates(&flags.shared.names.feature_gates, versions.emulated);
         for name in declared_flags::names_without_effect(self.matches, FlagState::UnsafeToIgnore) {
             self.mistakes.push(format!(
                 "`--{name}` is not implemented yet; apid does not start, because ignoring the flag would be unsafe"
@@ -120,7 +111,8 @@ impl Reader<'_> {
         }
         let unimplemented_flags = declared_flags::names_without_effect(self.matches, FlagState::Planned);
         let unneeded_flags = declared_flags::unneeded_flags(self.matches);
-        let deprecated = unneeded_flags.iter().filter(|(name, _)| DEPRECATED.contains(name));
+        let is_reported = |name: &str| DEPRECATED.contains(&name) && flags.general.warn_of_deprecated_flags;
+        let deprecated = unneeded_flags.iter().filter(|(name, _)| is_reported(name));
         self.warnings.extend(deprecated.map(|(name, reason)| {
             format!("flag `--{name}` has been deprecated and has no effect: {reason}")
         }));
@@ -128,13 +120,14 @@ impl Reader<'_> {
         if let Some(Err(mistake)) = self.file.as_ref().map(|file| file.check_version(&names)) {
             self.mistakes.push(mistake);
         }
-        let enabled_versions = self.enabled_versions(&flags.general.runtime_config, &names);
+        let enabled_versions = self.enabled_versions(&flags.general, versions, gates.as_ref(), &names);
         let admission_configuration = self.admission(flags.admission.admission_control_config_file, &names);
         let service_map = self.service_map(flags.admission.service_resolver_file);
         let (data_dir, authd, gates) = (flags.general.data_dir?, authd?, gates?);
         let allows_everything =
             matches!(authd, Authd::Spawned { .. }) && allows_everything(&flags.authd_flags.authorization);
         let controllers = &flags.authd_flags.controllers.controllers;
+        let enabled_controllers = EnabledControllers::new(controllers);
         let published_config = PublishedConfig::new(flags.tls.root_ca_file, &flags.shared, controllers);
         let proxy_headers = proxy_headers(&flags.shared.proxy);
         let client_cas =
@@ -163,6 +156,8 @@ impl Reader<'_> {
             min_request_timeout: serving.min_request_timeout,
             delete_workers: limits.delete_collection_workers,
             garbage_collector: flags.controllers.enable_garbage_collector,
+            controllers: enabled_controllers,
+            certificate_signing,
             max_in_flight: (limits.max_requests_inflight, limits.max_mutating_requests_inflight),
             body_limits: Limits {
                 elements: limits.max_request_elements,
@@ -176,6 +171,7 @@ impl Reader<'_> {
             admission_configuration,
             service_map,
             gates,
+            compatibility_versions: versions,
             enabled_versions,
             audit_log: flags.monitoring.audit_log_path,
             audit_rotation: Rotation {
@@ -202,8 +198,39 @@ impl Reader<'_> {
             .ok()
     }
 
-    fn gates(&mut self, values: &[String]) -> Option<FeatureGates> {
-        match FeatureGates::parse(&split_list(values).join(",")) {
+    fn certificate_signing(&mut self, flags: &ControllerFlags) -> Option<CertificateSigning> {
+        if flags.cluster_signing_duration.as_secs() == 0 {
+            self.mistakes.push("`--cluster-signing-duration`: must be at least 1s".to_owned());
+        }
+        match (&flags.cluster_signing_cert_file, &flags.cluster_signing_key_file) {
+            (Some(cert), Some(key)) => Some(CertificateSigning {
+                cert: cert.clone(),
+                key: key.clone(),
+                duration: flags.cluster_signing_duration,
+            }),
+            (None, None) => None,
+            (Some(_), None) => {
+                let mistake = "`--cluster-signing-cert-file` requires `--cluster-signing-key-file`";
+                self.mistakes.push(mistake.to_owned());
+                None
+            }
+            (None, Some(_)) => {
+                let mistake = "`--cluster-signing-key-file` requires `--cluster-signing-cert-file`";
+                self.mistakes.push(mistake.to_owned());
+                None
+            }
+        }
+    }
+
+    fn compatibility_versions(&mut self, flags: &NamesFlags) -> CompatibilityVersions {
+        flags.compatibility_versions().unwrap_or_else(|errors| {
+            self.mistakes.extend(errors.iter().map(ToString::to_string));
+            CompatibilityVersions::default()
+        })
+    }
+
+    fn gates(&mut self, values: &[String], release: u32) -> Option<FeatureGates> {
+        match FeatureGates::parse(&split_list(values).join(","), release) {
             Ok((gates, warnings)) => {
                 self.warnings.extend(warnings);
                 Some(gates)
@@ -215,17 +242,36 @@ impl Reader<'_> {
         }
     }
 
-    fn enabled_versions(&mut self, pairs: &[String], names: &Names) -> EnabledVersions {
-        match EnabledVersions::parse(split_list(pairs).iter().map(String::as_str), names) {
-            Ok((versions, warnings)) => {
+    /// Reads `--runtime-config` and disables the resources that the emulated release and the gates exclude.
+    fn enabled_versions(
+        &mut self,
+        flags: &GeneralFlags,
+        versions: CompatibilityVersions,
+        gates: Option<&FeatureGates>,
+        names: &Names,
+    ) -> EnabledVersions {
+        let pairs = split_list(&flags.runtime_config);
+        let mut enabled = match EnabledVersions::parse(pairs.iter().map(String::as_str), names) {
+            Ok((enabled, warnings)) => {
                 self.warnings.extend(warnings.iter().map(|warning| format!("`--runtime-config`: {warning}")));
-                versions
+                enabled
             }
             Err(RuntimeConfigErrors(errors)) => {
                 self.mistakes.extend(errors.iter().map(|error| format!("`--runtime-config`: {error}")));
-                EnabledVersions::default()
+                return EnabledVersions::default();
             }
-        }
+        };
+        let Some(gates) = gates else { return enabled };
+        let availability = Availability {
+            versions,
+            gates,
+            is_forward_compatible: flags.emulation_forward_compatible,
+            are_keys_forward_compatible: flags.runtime_config_emulation_forward_compatible,
+        };
+        let (warnings, errors) = availability.restrict(&mut enabled);
+        self.warnings.extend(warnings);
+        self.mistakes.extend(errors);
+        enabled.with_gates(gates.iter().filter(|(.., is_on)| *is_on).map(|(gate, ..)| gate.name))
     }
 
     fn authd(&mut self, flags: &Flags) -> Option<Authd> {

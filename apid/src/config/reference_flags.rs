@@ -162,11 +162,6 @@ const NOT_NEEDED: &[FlagRow] = &[
     ),
     ("debug-socket-path", Value("FILE"), "Socket of the profiler of the Go runtime, which apid does not use"),
     (
-        "emulation-forward-compatible",
-        Switch,
-        "Serve newer versions of an emulated release; only 1.33 is served",
-    ),
-    (
         "enable-aggregator-routing",
         Switch,
         "Send requests to endpoint addresses; there is no cluster network, so apid always does",
@@ -225,11 +220,6 @@ const NOT_NEEDED: &[FlagRow] = &[
     ("peer-advertise-ip", Value("IP"), "Address for other API servers; a store has one apid"),
     ("peer-advertise-port", Value("PORT"), "Port for other API servers; a store has one apid"),
     ("peer-ca-file", Value("FILE"), "CA bundle of other API servers; a store has one apid"),
-    (
-        "runtime-config-emulation-forward-compatible",
-        Switch,
-        "Enable newer versions of an emulated release; only 1.33 is served",
-    ),
     ("storage-backend", Value("NAME"), "Storage backend; the store is embedded"),
     ("storage-initialization-timeout", Value("TIME"), "Timeout of the connection to etcd; there is no etcd"),
 ];
@@ -241,9 +231,7 @@ const UNSAFE_TO_IGNORE: &[FlagRow] = &[
         Value("FILE"),
         "Proxy for connections to webhooks and nodes; connections would bypass it",
     ),
-    ("emulated-version", List("VERSION"), "Emulation of an older release; only 1.33 is served"),
     ("etcd-servers-overrides", List("RESOURCE#URLS"), "Stores of single resources in etcd clusters"),
-    ("min-compatibility-version", List("VERSION"), "Oldest compatible release; only 1.33 is served"),
     (
         "service-account-signing-endpoint",
         Value("SOCKET"),

@@ -24,6 +24,7 @@ fn flag_defaults_match_kube_apiserver() {
     assert_eq!(config.history_retention, Duration::from_secs(300));
     assert_eq!(config.event_ttl, Duration::from_secs(3600));
     assert_eq!(config.names.preset(), Preset::Svc);
+    assert_eq!(config.certificate_signing, None);
     assert!(config.allows_everything, "without a mode, AlwaysAllow applies");
     assert!(
         !read(&["--data-dir=/d", "--spawn-authd", "--authorization-mode=RBAC"]).unwrap().allows_everything
@@ -131,6 +132,24 @@ fn etcd_and_watch_cache_flags_are_accepted_with_reason() {
 }
 
 #[test]
+fn certificate_signing_requires_both_files() {
+    const BASE: [&str; 2] = ["--spawn-authd", "--data-dir=/d"];
+    let signing = |words: &[&str]| read(&[&BASE, words].concat()).map(|config| config.certificate_signing);
+    let (cert, key) = ("--cluster-signing-cert-file=/ca.crt", "--cluster-signing-key-file=/ca.key");
+    let expected = |duration| CertificateSigning { cert: "/ca.crt".into(), key: "/ca.key".into(), duration };
+    let year = Duration::from_secs(8760 * 3600);
+    assert_eq!(signing(&[cert, key]).unwrap(), Some(expected(year)));
+    let short = signing(&[cert, key, "--cluster-signing-duration=1h"]).unwrap();
+    assert_eq!(short, Some(expected(Duration::from_secs(3600))));
+    let errors = signing(&[cert, key, "--cluster-signing-duration=0s"]).unwrap_err();
+    assert_eq!(errors, ["`--cluster-signing-duration`: must be at least 1s"]);
+    for (flag, missing) in [(cert, "cluster-signing-key-file"), (key, "cluster-signing-cert-file")] {
+        let errors = signing(&[flag]).unwrap_err();
+        assert!(errors.iter().any(|error| error.contains(missing)), "{errors:?}");
+    }
+}
+
+#[test]
 fn decode_limits_follow_flags_and_reject_zero() {
     let limits =
         |words: &[&str]| read(&[&["--spawn-authd", "--data-dir=/d"], words].concat()).map(|c| c.body_limits);
@@ -227,6 +246,12 @@ fn deprecated_flag_is_accepted_with_warning() {
     );
 }
 
+#[test]
+fn warnings_of_deprecated_flags_can_be_disabled() {
+    let flags = ["--data-dir=/d", "--spawn-authd", "--apiserver-count=1", "--warn-of-deprecated-flags=false"];
+    assert_eq!(read(&flags).unwrap().warnings, [""; 0]);
+}
+
 /// Writes a configuration file and returns its flag.
 fn configuration_file(dir: &tempfile::TempDir, text: &str) -> String {
     let path = dir.path().join("config.yaml");
@@ -287,6 +312,41 @@ fn flags_of_the_reference_without_an_effect_have_a_reason() {
     let names: Vec<&str> = config.unneeded_flags.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["allow-privileged", "kubelet-timeout"]);
     assert_eq!(config.unimplemented_flags, ["vmodule"]);
-    let errors = read(&["--data-dir=/d", "--spawn-authd", "--emulated-version=1.32"]).unwrap_err();
-    assert!(errors.iter().any(|error| error.contains("`--emulated-version`")), "{errors:?}");
+    let errors = read(&["--data-dir=/d", "--spawn-authd", "--disable-http2-serving"]).unwrap_err();
+    assert!(errors.iter().any(|error| error.contains("`--disable-http2-serving`")), "{errors:?}");
+}
+
+#[test]
+fn emulated_version_sets_gates_and_api_versions_of_release() {
+    let flags = ["--data-dir=/d", "--spawn-authd", "--names=kubernetes"];
+    let with = |more: &[&str]| read(&[&flags[..], more].concat());
+    let config = with(&["--emulated-version=1.32"]).unwrap();
+    let versions = config.compatibility_versions;
+    assert_eq!((versions.emulated, versions.min_compatible), (32, 31));
+    assert!(config.gates.enabled(serving::gates::Gate::WatchList), "on in 1.32, off in 1.33");
+    assert!(!config.enabled_versions.is_enabled("networking", "v1", "servicecidrs"), "new in 1.33");
+    assert!(config.enabled_versions.is_enabled("apps", "v1", "deployments"));
+    assert_eq!(
+        with(&["--min-compatibility-version=1.33"]).unwrap().compatibility_versions.min_compatible,
+        33
+    );
+    let errors = with(&[
+        "--emulated-version=1.32",
+        "--min-compatibility-version=1.33",
+        "--feature-gates=ListFromCacheSnapshot=true",
+        "--runtime-config=resource.k8s.io/v1beta2/resourceclaims",
+    ])
+    .unwrap_err();
+    let expected =
+        "`--min-compatibility-version`: minCompatibilityVersion version 1.33 is not between [1.30, 1.32]";
+    assert!(errors.iter().any(|error| error.contains(expected)), "{errors:?}");
+    let errors =
+        with(&["--emulated-version=1.32", "--feature-gates=ListFromCacheSnapshot=true"]).unwrap_err();
+    let part = "feature is PreAlpha at emulated version 1.32";
+    assert!(errors.iter().any(|error| error.contains(part)), "{errors:?}");
+    let errors =
+        with(&["--emulated-version=1.32", "--runtime-config=resource.k8s.io/v1beta2/resourceclaims"])
+            .unwrap_err();
+    let part = "which release 1.33 introduces and the emulated release 1.32 does not have";
+    assert!(errors.iter().any(|error| error.contains(part)), "{errors:?}");
 }

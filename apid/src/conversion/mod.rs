@@ -23,13 +23,15 @@
 //! of the served version are not set.
 
 mod client;
+mod metrics;
 
 pub use client::{ConversionClient, ConversionResponse, WebhookConversionClient};
+pub use metrics::ConversionMetrics;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use apimachinery::clock::Rng;
+use apimachinery::clock::{Clock, Rng};
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
@@ -38,6 +40,7 @@ use kinds::Resource;
 use kinds::custom::ConversionWebhook;
 use kinds::custom::conversion::failure;
 use kinds::entry::{self, Decoder};
+use metrics::{Conversion, FailureType};
 use moka::sync::Cache;
 use storage::{Revision, Row};
 use tokio::sync::OwnedSemaphorePermit;
@@ -64,6 +67,10 @@ pub struct ConversionContext {
     pub rng: Arc<dyn Rng>,
     /// The client of the webhooks.
     pub client: Arc<dyn ConversionClient>,
+    /// The clock of the metrics.
+    pub clock: Arc<dyn Clock>,
+    /// The metrics of the webhooks.
+    pub metrics: Arc<ConversionMetrics>,
 }
 
 /// Converted objects by key and revision.
@@ -276,10 +283,18 @@ impl ObjectConverter {
         let names = &self.context.names;
         let uid = self.context.rng.uuid();
         let review = webhook.review(&sent, api_version, &uid, names).map_err(failed)?;
+        let start = self.context.clock.monotonic();
+        let record = |failure| self.record(&sent, api_version, failure, start);
         let response = self.context.client.post(webhook.client_config(), review).await;
-        let response = response.map_err(|reason| failed(failure(&sent, &reason)))?;
-        let ConversionResponse { review, memory } = response;
-        let converted = webhook.converted(&sent, api_version, &uid, review, names).map_err(failed)?;
+        let ConversionResponse { review, memory } = response.map_err(|reason| {
+            record(Some(FailureType::Call));
+            failed(failure(&sent, &reason))
+        })?;
+        let converted = webhook.converted(&sent, api_version, &uid, review, names).map_err(|error| {
+            record(Some(FailureType::Response(error.defect)));
+            failed(error.message)
+        })?;
+        record(None);
         for ((index, revision), mut object) in positions.into_iter().zip(converted) {
             if let Some(revision) = revision {
                 object.set_meta("resourceVersion", revision);
@@ -289,6 +304,18 @@ impl ObjectConverter {
             }
         }
         Ok(ConvertedObjects { objects, _memory: memory })
+    }
+
+    /// Records the metrics of a request to the webhook.
+    fn record(&self, sent: &[Object], api_version: &str, failure: Option<FailureType>, start: Duration) {
+        let version = |api_version: &str| {
+            api_version.rsplit_once('/').map_or(api_version, |(_, version)| version).to_owned()
+        };
+        let from = sent.first().map(|object| version(object.api_version())).unwrap_or_default();
+        let definition = self.served.group_resource.to_string();
+        let conversion = Conversion { definition: &definition, from: &from, to: &version(api_version) };
+        let took = self.context.clock.monotonic().saturating_sub(start);
+        self.context.metrics.record(conversion, failure, took);
     }
 }
 

@@ -20,6 +20,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use kinds::custom::compare_versions;
 use kinds::{Registry, Resource, Storage, Subresource, Verb};
+use schema::key_order::Ordered;
 use serde_json::{Map, Value, json};
 
 pub mod openapi;
@@ -191,7 +192,7 @@ fn group(registry: &Registry) -> Groups<'_> {
 }
 
 fn document(value: &Value) -> Document {
-    let body = Bytes::from(value.to_string());
+    let body = Bytes::from(serde_json::to_vec(&Ordered::new(value)).unwrap_or_default());
     let hash = digest::digest(&digest::SHA256, &body);
     let hex: String = hash.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
     Document { body, etag: format!("\"{hex}\""), encoded: Default::default() }

@@ -4,7 +4,7 @@
 //!
 //! The flags are those of apid, with other defaults: `--names=kubernetes`, `--spawn-authd`, and a `--data-dir` in
 //! the folder of the etcd of `--etcd-servers`. The command line and the file of `--config` replace the defaults. As in an env test without a controller manager, no ConfigMap
-//! `kube-root-ca.crt` appears. The process ends with its parent.
+//! `kube-root-ca.crt` appears, and protection finalizers and old certificate requests stay. The process ends with its parent.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -17,6 +17,9 @@ use super::{CallerFlags, etcd};
 use crate::config::{Command, Config};
 use crate::process::{self, RunOptions, StopCondition};
 
+/// Controllers that run: those of a controller manager that are not part of an env test do not.
+const CONTROLLERS: &str =
+    "*,-root-ca-certificate-publisher-controller,-csrcleaner,-pv-protection,-pvc-protection";
 /// The folder of the objects in the folder of etcd.
 const FOLDER: &str = "apid";
 
@@ -32,7 +35,7 @@ pub(super) fn run(arguments: Vec<String>) -> Result<ExitCode, Vec<String>> {
     let mut defaults = vec![
         FlagValues::single("names", "kubernetes"),
         FlagValues::single("spawn-authd", "true"),
-        FlagValues::single("controllers", "*,-root-ca-certificate-publisher-controller"),
+        FlagValues::single("controllers", CONTROLLERS),
     ];
     let mut mistakes = Vec::new();
     if let Some(servers) = servers

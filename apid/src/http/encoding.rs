@@ -3,9 +3,13 @@
 //! # Contract
 //!
 //! The opening, the items and the closing of a list together equal [`Encoding::document`] of the whole list,
-//! byte by byte.
+//! byte by byte. JSON has its keys in the order of the type, see [`schema::key_order`]; YAML has sorted keys, and
+//! CBOR those of its deterministic encoding.
 
 use apimachinery::codec;
+use schema::Schema;
+use schema::key_order::{Ordered, OrderedFields, key_rank};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::negotiate::Format;
@@ -50,9 +54,9 @@ impl Encoding {
     /// Encodes a whole document.
     pub(super) fn document(self, value: &Value) -> Vec<u8> {
         match self {
-            Encoding::Compact => value.to_string().into_bytes(),
+            Encoding::Compact => compact(&Ordered::new(value)),
             Encoding::Indented => {
-                let mut out = indented(value);
+                let mut out = indented(&Ordered::new(value));
                 out.push(b'\n');
                 out
             }
@@ -65,7 +69,8 @@ impl Encoding {
     pub(super) fn frame(self, fields: Map<String, Value>, array: &str, count: usize) -> Frame {
         let precedes = |key: &str| match self {
             Encoding::Cbor => (key.len(), key) < (array.len(), array),
-            Encoding::Compact | Encoding::Indented | Encoding::Yaml => key < array,
+            Encoding::Compact | Encoding::Indented => (key_rank(key), key) < (key_rank(array), array),
+            Encoding::Yaml => key < array,
         };
         let (mut before, mut after) = (Map::new(), Map::new());
         for (key, value) in fields {
@@ -74,14 +79,14 @@ impl Encoding {
         }
         match self {
             Encoding::Compact => Frame {
-                opening: text_opening(compact(&before), b"", array, b":["),
-                closing: [b"]", behind(&compact(&after), b"}").as_slice()].concat(),
+                opening: text_opening(compact(&OrderedFields::new(&before)), b"", array, b":["),
+                closing: [b"]", behind(&compact(&OrderedFields::new(&after)), b"}").as_slice()].concat(),
             },
             Encoding::Indented => {
                 let end: &[u8] = if count > 0 { b"\n  ]" } else { b"]" };
                 Frame {
-                    opening: text_opening(indented(&before), b"\n  ", array, b": ["),
-                    closing: [end, &behind(&indented(&after), b"\n}"), b"\n"].concat(),
+                    opening: text_opening(indented(&OrderedFields::new(&before)), b"\n  ", array, b": ["),
+                    closing: [end, &behind(&indented(&OrderedFields::new(&after)), b"\n}"), b"\n"].concat(),
                 }
             }
             Encoding::Yaml => {
@@ -103,19 +108,27 @@ impl Encoding {
         }
     }
 
-    /// Appends an item of a list.
-    pub(super) fn write_item(self, item: &Value, first: bool, out: &mut Vec<u8>) {
+    /// Appends an item of a list. `schema`: the type of an item without `kind`.
+    pub(super) fn write_item(
+        self,
+        item: &Value,
+        schema: Option<&'static Schema>,
+        first: bool,
+        out: &mut Vec<u8>,
+    ) {
         match self {
             Encoding::Compact => {
                 if !first {
                     out.push(b',');
                 }
-                write_compact(item, out);
+                write_compact(&Ordered::of_type(item, schema), out);
             }
             Encoding::Indented => {
                 out.extend_from_slice(if first { b"\n" } else { b",\n" });
                 // Strings escape line breaks, so that each line break ends a line of the encoding.
-                for (i, line) in indented(item).split(|byte| *byte == b'\n').enumerate() {
+                for (i, line) in
+                    indented(&Ordered::of_type(item, schema)).split(|byte| *byte == b'\n').enumerate()
+                {
                     if i > 0 {
                         out.push(b'\n');
                     }
@@ -129,17 +142,20 @@ impl Encoding {
     }
 }
 
+/// Encodes a tree as compact JSON.
+pub(super) fn compact(tree: &impl Serialize) -> Vec<u8> {
+    let mut out = Vec::new();
+    write_compact(tree, &mut out);
+    out
+}
+
 /// Appends a tree as compact JSON.
-pub(super) fn write_compact(value: &Value, out: &mut Vec<u8>) {
-    let written = serde_json::to_writer(out, value);
+pub(super) fn write_compact(tree: &impl Serialize, out: &mut Vec<u8>) {
+    let written = serde_json::to_writer(out, tree);
     debug_assert!(written.is_ok(), "a JSON tree encodes into memory");
 }
 
-fn compact(map: &Map<String, Value>) -> Vec<u8> {
-    serde_json::to_vec(map).unwrap_or_default()
-}
-
-fn indented(value: &impl serde::Serialize) -> Vec<u8> {
+fn indented(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec_pretty(value).unwrap_or_default()
 }
 
@@ -178,7 +194,7 @@ mod tests {
     #[test]
     fn list_encoded_by_items_equals_the_whole_document() {
         let item = json!({
-            "metadata": {"name": "a", "labels": {"x": "1", "long-key": "two\nlines\n"}, "empty": {}, "none": []},
+            "meta": {"name": "a", "labels": {"x": "1", "long-key": "two\nlines\n"}, "empty": {}, "none": []},
             "data": {"text": "quotes \" and\nlines", "number": 1.5, "big": 18_446_744_073_709_551_615_u64},
             "list": [1, [2, {"three": [4]}], "}"],
         });
@@ -201,7 +217,7 @@ mod tests {
                         let Frame { opening, closing } = encoding.frame(fields.clone(), array, items.len());
                         let mut out = opening;
                         for (i, item) in items.iter().enumerate() {
-                            encoding.write_item(item, i == 0, &mut out);
+                            encoding.write_item(item, None, i == 0, &mut out);
                         }
                         out.extend_from_slice(&closing);
                         let want = encoding.document(&Value::Object(whole));

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use apimachinery::decision::explain_reason;
-use apimachinery::status::{Reason, Status};
+use apimachinery::status::{Details, Reason, Status};
 use futures_util::FutureExt as _;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, Version};
@@ -207,7 +207,7 @@ impl Api {
                 let domain = self.server_state.names.group("authentication");
                 event.annotations.push((format!("{domain}/reason"), rejection.reason.to_string()));
             });
-            *rejection.status
+            with_client_audit_id(*rejection.status, &context.head)
         })?;
         context.audit.update(|event| event.user = Some((**caller.user()).clone()));
         let other = self
@@ -266,7 +266,8 @@ impl Api {
 
     /// Completes the audit event of a rejected request, and returns the warnings for the caller.
     ///
-    /// authd explains a denial only for the audit log and for callers who may create SubjectAccessReviews.
+    /// authd explains a denial only for the audit log and for callers who may create SubjectAccessReviews. The permission
+    /// is a cached decision. A cached denial does not wait for an authd that cannot be reached.
     async fn explain_denial(
         &self,
         context: &RequestContext,
@@ -275,13 +276,23 @@ impl Api {
         rejection: &Rejection,
     ) -> Vec<String> {
         let (auth, names) = (&self.server_state.auth, &self.server_state.names);
-        let is_denial = rejection.status.code == 403;
-        let is_audited = context.audit.is_on();
-        let is_reader = is_denial && auth.can_read_explanations(caller.user(), names, &context.id).await;
-        let mut misses = Vec::new();
-        if is_denial && (is_audited || is_reader) {
-            misses = auth.nearest_misses(user.user(), &context.info.attributes, &context.id).await;
+        if rejection.status.code != 403 || auth.unreachable().is_some() {
+            self.annotate_decision(context, "forbid", &rejection.reason);
+            return Vec::new();
         }
+        // The permission is a decision of the same authorizers: it waits for a failing webhook a second time.
+        let is_reader = async {
+            !rejection.has_evaluation_error
+                && auth.can_read_explanations(caller.user(), names, &context.id).await
+        };
+        let misses = auth.nearest_misses(user.user(), &context.info.attributes, &context.id);
+        let (is_reader, misses) = if context.audit.is_on() {
+            tokio::join!(is_reader, misses)
+        } else if is_reader.await {
+            (true, misses.await)
+        } else {
+            (false, Vec::new())
+        };
         self.annotate_decision(context, "forbid", &explain_reason(&rejection.reason, &misses));
         if is_reader { misses } else { Vec::new() }
     }
@@ -349,15 +360,30 @@ fn resource_of(kinds: &ServedKinds, info: &RequestInfo) -> Option<Arc<Resource>>
     kinds.registry.find(&a.group, &a.version, &a.resource).cloned()
 }
 
-/// Returns the audit ID of the client if it is valid, else a new one.
-fn audit_id(head: &Parts, server_state: &ServerState) -> HeaderValue {
-    let of_client = head.headers.get(AUDIT_ID);
+/// Adds the audit ID of the client to a 401 as `details.uid`.
+///
+/// A 401 has the body of the reference otherwise, and names the audit ID in the header alone.
+fn with_client_audit_id(status: Status, head: &Parts) -> Status {
+    let audit_id = client_audit_id(head).filter(|_| status.code == 401).and_then(|id| id.to_str().ok());
+    match audit_id {
+        Some(id) => status.with_details(Details { uid: id.to_owned(), ..Details::default() }),
+        None => status,
+    }
+}
+
+/// Returns the audit ID of the client if it is valid.
+fn client_audit_id(head: &Parts) -> Option<&HeaderValue> {
     let is_valid = |value: &&HeaderValue| {
         let bytes = value.as_bytes();
         (1..=64).contains(&bytes.len())
             && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
     };
-    match of_client.filter(is_valid) {
+    head.headers.get(AUDIT_ID).filter(is_valid)
+}
+
+/// Returns the audit ID of the client if it is valid, else a new one.
+fn audit_id(head: &Parts, server_state: &ServerState) -> HeaderValue {
+    match client_audit_id(head) {
         Some(value) => value.clone(),
         None => HeaderValue::from_str(&server_state.rng.uuid())
             .unwrap_or_else(|_| HeaderValue::from_static("unknown")),

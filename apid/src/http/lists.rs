@@ -15,12 +15,13 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use bytes::Bytes;
 use schema::Schema;
+use schema::key_order::Ordered;
 use serde_json::{Map, Value, json};
 
 use super::chunks::{CHUNK_CAPACITY, CHUNK_TARGET, ChunkSource};
 use super::encoding::{Encoding, Frame, write_compact};
 use super::negotiate::Shape;
-use super::protobuf::{self, ListMessage};
+use super::protobuf::ListMessage;
 use super::representation::{OBJECT_WORK, Representation};
 use crate::server_state::Item;
 use crate::verbs::{ListResult, ResponseObject};
@@ -47,8 +48,8 @@ const MAX_TYPE_META_BYTES: usize = 512;
 enum Form {
     /// Copies of the stored JSON.
     Stored,
-    /// JSON trees, encoded per item.
-    Trees(Encoding),
+    /// JSON trees, encoded per item, with the type of an item without `kind`.
+    Trees(Encoding, Option<&'static Schema>),
     /// Protobuf messages.
     Messages(Messages),
 }
@@ -193,8 +194,8 @@ impl ListChunks {
                     object.write_json(out, with_type)?;
                 }
             }
-            Form::Trees(encoding) => {
-                encoding.write_item(&self.representation.item_tree(item)?, first, out);
+            Form::Trees(encoding, schema) => {
+                encoding.write_item(&self.representation.item_tree(item)?, *schema, first, out);
             }
             Form::Messages(messages) => {
                 let message = self.representation.message(&item, messages.schema)?;
@@ -284,7 +285,7 @@ impl ChunkSource for ListChunks {
     fn held_bytes(&self) -> usize {
         let lengths = match &self.form {
             Form::Messages(messages) => messages.lengths.capacity() * size_of::<u32>(),
-            Form::Stored | Form::Trees(_) => 0,
+            Form::Stored | Form::Trees(..) => 0,
         };
         self.count * size_of::<Arc<Item>>()
             + lengths
@@ -303,7 +304,7 @@ impl ChunkSource for ListChunks {
     }
 
     fn min_size(&self) -> usize {
-        if matches!(self.form, Form::Trees(_)) { 0 } else { self.min_size }
+        if matches!(self.form, Form::Trees(..)) { 0 } else { self.min_size }
     }
 
     fn exact_size(&self) -> Option<usize> {
@@ -314,7 +315,7 @@ impl ChunkSource for ListChunks {
                 let frame = self.frame.opening.len() + self.frame.closing.len();
                 usize::try_from(items).ok().map(|items| frame + items)
             }
-            Form::Stored | Form::Trees(_) => None,
+            Form::Stored | Form::Trees(..) => None,
         }
     }
 }
@@ -336,28 +337,33 @@ impl Representation {
     /// Returns the form of a list of JSON trees and its frame.
     fn trees(&self, encoding: Encoding, listed: &ListResult) -> (Form, Frame) {
         let metadata = list_metadata(listed);
-        let (mut fields, array) = match self.shape {
+        let (mut fields, array, schema) = match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => {
+                let schema = Schema::of_kind(&self.api_version(), self.resource.kind.kind());
                 if encoding == Encoding::Compact {
                     let form =
-                        if self.is_stored_form() { Form::Stored } else { Form::Trees(Encoding::Compact) };
+                        if self.is_stored_form() { Form::Stored } else { Form::Trees(encoding, schema) };
                     return (form, Frame { opening: self.opening(listed), closing: b"]}".to_vec() });
                 }
-                (json!({"kind": self.resource.list_kind(), "apiVersion": self.api_version()}), "items")
+                let fields = json!({"kind": self.resource.list_kind(), "apiVersion": self.api_version()});
+                (fields, "items", schema)
             }
             Shape::Metadata(version) => {
                 let api_version = self.meta_version(version);
-                (json!({"kind": "PartialObjectMetadataList", "apiVersion": api_version}), "items")
+                (json!({"kind": "PartialObjectMetadataList", "apiVersion": api_version}), "items", None)
             }
-            Shape::Table(version) => (self.table(version, Value::Null, true, Vec::new()), "rows"),
+            Shape::Table(version) => {
+                (self.table(version, Value::Null, true, Vec::new()), "rows", Schema::of("meta/v1.TableRow"))
+            }
         };
+        let form = Form::Trees(encoding, schema);
         if let Value::Object(fields) = &mut fields {
             fields.remove(array);
             fields.insert("metadata".to_owned(), metadata);
             let frame = encoding.frame(std::mem::take(fields), array, listed.items.len());
-            return (Form::Trees(encoding), frame);
+            return (form, frame);
         }
-        (Form::Trees(encoding), Frame::default())
+        (form, Frame::default())
     }
 
     /// Returns the parts of a list in Protobuf.
@@ -368,7 +374,7 @@ impl Representation {
                 self.api_version(),
                 self.resource.list_kind(),
                 ListMessage::new(&metadata),
-                protobuf::schema_of(&self.api_version(), self.resource.kind.kind()),
+                Schema::of_kind(&self.api_version(), self.resource.kind.kind()),
             ),
             Shape::Metadata(version) => (
                 self.meta_version(version),
@@ -390,7 +396,7 @@ impl Representation {
         out.extend_from_slice(b",\"apiVersion\":");
         write_compact(&Value::from(self.api_version()), &mut out);
         out.extend_from_slice(b",\"metadata\":");
-        write_compact(&list_metadata(listed), &mut out);
+        write_compact(&Ordered::of_type(&list_metadata(listed), Schema::of("meta/v1.ListMeta")), &mut out);
         out.extend_from_slice(b",\"items\":[");
         out
     }

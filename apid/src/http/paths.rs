@@ -37,11 +37,12 @@ pub(super) fn root(context: &RequestContext) -> Result<ApiResponse, Status> {
 /// Returns the version of Kubernetes that the API follows, the build, and the platform.
 pub(super) fn version(context: &RequestContext) -> Result<ApiResponse, Status> {
     let build = serving::build::INFO;
+    let versions = &context.server_state.compatibility_versions;
     plain(
         context,
         &json!({
             "major": "1",
-            "minor": "33",
+            "minor": serving::compatibility::CURRENT.to_string(),
             "gitVersion": RELEASE,
             "gitCommit": build.commit_id(),
             "gitTreeState": build.tree_state(),
@@ -50,9 +51,9 @@ pub(super) fn version(context: &RequestContext) -> Result<ApiResponse, Status> {
             "compiler": build.compiler,
             "platform": build.platform(),
             "emulationMajor": "1",
-            "emulationMinor": "33",
+            "emulationMinor": versions.emulated.to_string(),
             "minCompatibilityMajor": "1",
-            "minCompatibilityMinor": "32",
+            "minCompatibilityMinor": versions.min_compatible.to_string(),
         }),
     )
 }

@@ -26,14 +26,6 @@ use super::encoding::Frame;
 use crate::server_state::Item;
 use crate::verbs::envelope;
 
-/// Returns the schema of the message of a type; None if the type has no Protobuf message.
-pub(super) fn schema_of(api_version: &str, kind: &str) -> Option<&'static Schema> {
-    let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
-    // For example `rbac` of `rbac.authorization.<domain>`.
-    let stem = group.split('.').next().unwrap_or(group);
-    Schema::of(&format!("{stem}/{version}.{kind}")).or_else(|| Schema::of(&format!("meta/v1.{kind}")))
-}
-
 /// Whether a kind has a Protobuf message of its own; custom kinds have none.
 pub(super) fn is_form_of(resource: &Resource) -> bool {
     let (kind, type_name) = (resource.kind.kind(), resource.kind.type_name());
@@ -47,7 +39,7 @@ pub(super) fn is_form_of(resource: &Resource) -> bool {
 ///
 /// 500: the type has no Protobuf message. Negotiation excludes this case.
 pub(super) fn object(object: &Object, out: &mut Vec<u8>) -> Result<(), Status> {
-    let schema = schema_of(object.api_version(), object.kind())
+    let schema = Schema::of_kind(object.api_version(), object.kind())
         .ok_or_else(|| Status::internal(format!("{} has no Protobuf encoding", object.kind())))?;
     envelope::write(object.api_version(), object.kind(), out, |out| schema.write_protobuf(object, out));
     Ok(())
@@ -58,7 +50,7 @@ pub(super) fn document(value: &Value) -> Option<Vec<u8>> {
     let kind = value.get("kind")?.as_str()?;
     // Discovery documents of the core group have no `apiVersion`.
     let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or("v1");
-    let schema = schema_of(api_version, kind)?;
+    let schema = Schema::of_kind(api_version, kind)?;
     let Value::Object(fields) = value else { return None };
     let mut out = Vec::new();
     let object = Object(fields.clone());

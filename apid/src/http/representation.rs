@@ -165,7 +165,7 @@ impl Representation {
     /// Encodes a JSON tree as JSON or Protobuf.
     fn document(&self, value: &Value) -> Result<Vec<u8>, Status> {
         match self.format {
-            Format::Json | Format::Yaml | Format::Cbor => Ok(value.to_string().into_bytes()),
+            Format::Json | Format::Yaml | Format::Cbor => Ok(Encoding::Compact.document(value)),
             Format::Protobuf(_) => {
                 protobuf::document(value).ok_or_else(|| Status::internal("response has no Protobuf encoding"))
             }

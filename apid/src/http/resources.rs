@@ -144,10 +144,7 @@ async fn stored(
     };
     let served = subresource.map_or(kind.verbs(), |subresource| subresource.verbs);
     let verb = verb.filter(|verb| served.contains(verb)).ok_or_else(Status::method_not_allowed)?;
-    if let Some(deprecation) = deprecation(context, &collection.resource, &a.version) {
-        report_deprecation(context, a, &collection.resource, &deprecation);
-        notes.warn(deprecation.warning);
-    }
+    report_deprecation(context, a, &collection.resource, notes);
     let call = Call {
         server_state: &context.server_state,
         kinds,
@@ -182,23 +179,29 @@ struct Deprecation {
     removed_release: Option<String>,
 }
 
-/// Counts a request for a deprecated version, and adds the annotations of the audit log.
+/// Reports a request for a deprecated version: a warning, the metric and the annotations of the audit log.
 fn report_deprecation(
     context: &RequestContext,
     attributes: &Attributes,
     resource: &Resource,
-    deprecation: &Deprecation,
+    notes: &PluginOutput,
 ) {
-    let (names, removed) =
-        (&context.server_state.names, deprecation.removed_release.as_deref().unwrap_or_default());
-    let metrics = &context.server_state.request_metrics;
+    let Some(deprecation) = deprecation(context, resource, &attributes.version) else { return };
+    let (names, metrics) = (&context.server_state.names, &context.server_state.request_metrics);
+    let removed = deprecation.removed_release.as_deref().unwrap_or_default();
     metrics.deprecated(resource, &attributes.version, &attributes.subresource, removed);
+    let key = names.group_key("deprecated");
     context.audit.update(|event| {
-        event.annotations.push((names.group_key("deprecated"), "true".to_owned()));
+        // A read of a replaced kind is repeated with the same event.
+        if event.annotations.iter().any(|(name, _)| *name == key) {
+            return;
+        }
+        event.annotations.push((key, "true".to_owned()));
         if !removed.is_empty() {
             event.annotations.push((names.group_key("removed-release"), removed.to_owned()));
         }
     });
+    notes.warn(deprecation.warning);
 }
 
 /// The deprecation of a requested version: from the table of [`lifecycle`] for built-in kinds, from the definition for
@@ -414,6 +417,7 @@ async fn review(
     if context.head.method != Method::POST || context.info.is_watch_path {
         return Err(Status::method_not_allowed());
     }
+    report_deprecation(context, a, resource, notes);
     if resource.kind.storage() == Storage::BindingLike {
         let about = context.kinds.registry.binding_target(resource);
         let about = about.and_then(|(of, part)| Some((context.kinds.collection(of)?, part)));
@@ -443,7 +447,7 @@ async fn review(
 
 /// Handles subresources with a body of another kind: bindings, evictions, token requests.
 ///
-/// Subresources that need a connection to a node return 501.
+/// Subresources that need a connection are checked, and then rejected; see [`verbs::connect`].
 async fn handle_other_subresource(
     context: &RequestContext,
     call: &Call<'_>,

@@ -80,11 +80,11 @@ impl ApiResponse {
     pub(super) fn value(code: u16, value: &Value, format: Format) -> Self {
         match format {
             Format::Json | Format::Yaml | Format::Cbor => {
-                ApiResponse::document(code, value.to_string(), format)
+                ApiResponse::document(code, Encoding::Compact.document(value), format)
             }
             Format::Protobuf(_) => match protobuf::document(value) {
                 Some(encoded) => ApiResponse::document(code, encoded, format),
-                None => ApiResponse::document(code, value.to_string(), Format::Json),
+                None => ApiResponse::document(code, Encoding::Compact.document(value), Format::Json),
             },
         }
     }

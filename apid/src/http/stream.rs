@@ -29,6 +29,7 @@ use serde_json::{Value, json};
 use serving::body::Body;
 
 use super::chunks::CHUNK_TARGET;
+use super::encoding::Encoding;
 use super::negotiate::{Format, Negotiation, Shape};
 use super::protobuf;
 use super::representation::{MIN_CHUNKED_BYTES, Representation};
@@ -494,7 +495,9 @@ fn error(status: &Status, format: Format) -> Bytes {
     let value = status.to_value();
     match format {
         Format::Protobuf(_) => event("ERROR", &protobuf::document(&value).unwrap_or_default(), format),
-        Format::Json | Format::Yaml | Format::Cbor => event("ERROR", value.to_string().as_bytes(), format),
+        Format::Json | Format::Yaml | Format::Cbor => {
+            event("ERROR", &Encoding::Compact.document(&value), format)
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use migration::documents;
 use serde_json::Value;
 
 use super::{PresetFlags, fail, print, read, run_command};
-use crate::store_commands::download::Source;
+use crate::server_source::ServerSource;
 
 /// The exit code for uses.
 const USES: u8 = 2;
@@ -107,7 +107,7 @@ impl DeprecationsFlags {
         if !source.starts_with("http://") && !source.starts_with("https://") {
             return read(Path::new(source));
         }
-        let server = Source {
+        let server = ServerSource {
             server: source.to_owned(),
             authority: self.certificate_authority.clone(),
             token: self.token_file.clone(),

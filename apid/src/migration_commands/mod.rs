@@ -20,8 +20,8 @@ use std::process::ExitCode;
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use clap::{Args, Command, FromArgMatches};
 
-use crate::command_line::{self, ParsedLine};
 use crate::config::EXIT_USAGE;
+use processflags::command_line::{self, ParsedLine};
 
 /// Flags of the names preset.
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use admission::{Chain, Environment};
 use apimachinery::clock::Clock;
 use apimachinery::names::Names;
+use serving::certs::Authority;
 use serving::tls::{ServingTls, TlsFiles};
 use storage::engine::fjall::{self, FjallStore};
 use storage::{Observers, Store};
@@ -94,6 +95,15 @@ pub(super) async fn load_tls(
     tokio::task::spawn_blocking(load)
         .await
         .map_err(|error| ProcessError::Task { task: "loading certificates", error })?
+}
+
+/// Checks that the authority of the built-in signer can be loaded. The signer loads it again for each certificate.
+pub(super) async fn check_signing_authority(config: &Config) -> Result<(), ProcessError> {
+    let Some(signing) = config.certificate_signing.clone() else { return Ok(()) };
+    let load = move || Authority::load(&signing.cert, &signing.key).map(drop).map_err(ProcessError::Signing);
+    tokio::task::spawn_blocking(load)
+        .await
+        .map_err(|error| ProcessError::Task { task: "loading the authority of the signer", error })?
 }
 
 /// Writes the bound port to a file; a reader never sees a partial file.

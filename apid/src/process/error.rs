@@ -51,6 +51,9 @@ pub(super) enum ProcessError {
     /// The serving certificate cannot be created.
     #[error("{0}")]
     Certificate(#[from] CertError),
+    /// The authority of the built-in signer cannot be loaded.
+    #[error("`--cluster-signing-cert-file`, `--cluster-signing-key-file`: {0}")]
+    Signing(CertError),
     /// The serving certificate cannot be loaded.
     #[error("{0}")]
     Tls(#[from] TlsError),

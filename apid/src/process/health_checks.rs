@@ -120,12 +120,15 @@ impl HealthSources<'_> {
             checks = checks.with("informer-sync", || Ok(()));
         }
         // During the grace period after the start, `/livez` ignores unfinished start-up work.
-        let hook = |checks: Checks, name: &str, check: CheckFunction| {
+        let start_check = |checks: Checks, name: &str, check: CheckFunction| {
             let clock = Arc::clone(self.clock);
-            checks.with(&format!("poststarthook/{name}"), move || {
+            checks.with(name, move || {
                 let is_ignored = || endpoint == Endpoint::Livez && clock.monotonic() < grace_end;
                 check().or_else(|reason| if is_ignored() { Ok(()) } else { Err(reason) })
             })
+        };
+        let hook = |checks: Checks, name: &str, check: CheckFunction| {
+            start_check(checks, &format!("poststarthook/{name}"), check)
         };
         let objects = || self.progress_check(|progress| *progress.objects.borrow(), "the start-up objects");
         for name in HOOKS_BEFORE_NAMESPACES {
@@ -152,7 +155,7 @@ impl HealthSources<'_> {
         for name in HOOKS_AFTER_POLICY {
             checks = hook(checks, name, objects());
         }
-        checks = checks.with("autoregister-completion", objects());
+        checks = start_check(checks, "autoregister-completion", objects());
         if self.config.allows_everything {
             checks = checks.with("warning/every-request-is-allowed", || Ok(()));
         }
@@ -199,7 +202,7 @@ type CheckFunction = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 #[cfg(test)]
 mod tests {
-    use apimachinery::clock::SystemClock;
+    use apimachinery::clock::{ManualClock, SystemClock};
     use storage::Observers;
     use storage::engine::fjall::{self, FjallStore};
 
@@ -241,6 +244,43 @@ mod tests {
         store.close().await;
         assert_eq!(answer.status, 200, "{answer:?}");
         answer.body
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn livez_ignores_unfinished_start_during_grace_period() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open_store(dir.path(), None).await;
+        let manual = Arc::new(ManualClock::at(SystemClock::new().now()));
+        let clock: Arc<dyn Clock> = manual.clone();
+        let auth = Auth::allow_all(Arc::clone(&clock));
+        let progress = Arc::new(Progress::default());
+        for (flag, during, after) in
+            [("--livez-grace-period=1h", 200, 500), ("--livez-grace-period=0s", 500, 500)]
+        {
+            let config = config(&["--spawn-authd", flag]);
+            let sources = HealthSources {
+                config: &config,
+                auth: &auth,
+                store: &store,
+                progress: &progress,
+                clock: &clock,
+            };
+            let health = sources.health();
+            let code = |checks: &Checks, name| checks.answer(name, None, "", true).status;
+            assert_eq!(
+                (code(&health.livez, "livez"), code(&health.readyz, "readyz")),
+                (during, 500),
+                "{flag}"
+            );
+            manual.advance(Duration::from_secs(3601));
+            assert_eq!(code(&health.livez, "livez"), after, "{flag}: the start takes too long");
+            progress.complete_namespaces();
+            progress.complete_objects();
+            assert_eq!((code(&health.livez, "livez"), code(&health.readyz, "readyz")), (200, 200), "{flag}");
+            progress.namespaces.store(false, Ordering::SeqCst);
+            progress.objects.send_replace(false);
+        }
+        store.close().await;
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admission::{Environment, WebhookMetrics};
+use admission::{AdmissionMetrics, Environment};
 use apimachinery::clock::{Clock, Rng, SystemClock, SystemRng};
 use kinds::{CurrentRegistry, Registry};
 use serving::listener::Listener;
@@ -42,10 +42,10 @@ use crate::auth::{Auth, AuthOptions, MirrorOptions, PolicyRevisions, Reductions}
 use crate::background::start_objects::AdvertisedServer;
 use crate::background::{self, AdmissionWrites};
 use crate::config::{Config, STORE};
-use crate::conversion::WebhookConversionClient;
+use crate::conversion::{ConversionMetrics, WebhookConversionClient};
 use crate::http::Api;
 use crate::server_state::{Cache, Parts, ServerState};
-use crate::verbs::{AdmissionBackend, TokenKey};
+use crate::verbs::{self, AdmissionBackend, TokenKey};
 use authd::ProcessAuthd;
 use error::ProcessError;
 use health_checks::{HealthSources, Progress};
@@ -164,12 +164,13 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let admission_writes = Arc::new(AdmissionWrites::default());
     let webhooks =
         admission::webhook_clients(backend.clone(), config.service_map.clone(), &names, &clock, &rng);
-    let webhook_metrics = Arc::new(WebhookMetrics::default());
+    let metrics = Metrics::showing_hidden(&config.hidden_metrics).map_err(ProcessError::Metrics)?;
     let admission = components::build_admission(
         &config,
         Environment {
             webhooks: Arc::clone(&webhooks),
-            webhook_metrics: Arc::clone(&webhook_metrics),
+            metrics: Arc::new(AdmissionMetrics::new(&metrics)),
+            gates: config.gates.clone(),
             names: Arc::clone(&names),
             clock: Arc::clone(&clock),
             rng: Arc::clone(&rng),
@@ -203,7 +204,11 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
             tokio::try_join!(open_store, start).map(|(store, ())| store)
         }
     };
-    let (store, (tls, serving_ca)) = tokio::try_join!(store, components::load_tls(&config, &clock))?;
+    let (store, (tls, serving_ca), ()) = tokio::try_join!(
+        store,
+        components::load_tls(&config, &clock),
+        components::check_signing_authority(&config)
+    )?;
 
     config.published_config.complete(serving_ca);
 
@@ -224,7 +229,6 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let health =
         HealthSources { config: &config, auth: &auth, store: &store, progress: &progress, clock: &clock }
             .health();
-    let metrics = Metrics::showing_hidden(&config.hidden_metrics).map_err(ProcessError::Metrics)?;
     let server_state = Arc::new(ServerState::new(Parts {
         health,
         names: Arc::clone(&names),
@@ -238,8 +242,11 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         auth: Arc::clone(&auth),
         admission,
         conversion_client: Arc::new(WebhookConversionClient::new(webhooks)),
+        conversion_metrics: Arc::new(ConversionMetrics::new(&metrics)),
         audit,
         gates: config.gates.clone(),
+        compatibility_versions: config.compatibility_versions,
+        validator: verbs::type_table_validator(),
         metrics: Arc::new(metrics),
         server_address: components::connectable_address(address).to_string(),
         stopping,
@@ -250,7 +257,6 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     }));
     auth.register_metrics(&server_state.metrics);
     let handshake_errors = register_metrics(&server_state, &tls);
-    webhook_metrics.register(&server_state.metrics);
     let definitions = Arc::new(background::DefinitionController::new(&server_state));
     definitions.load().await.map_err(|status| ProcessError::Definitions(Box::new(status)))?;
     backend.attach(&server_state);
@@ -355,6 +361,12 @@ async fn start_background_work(
         progress.complete_objects();
     }));
     background::publish(server_state, accounts, config.published_config.clone());
+    background::start_controllers(
+        server_state,
+        accounts,
+        config.controllers,
+        config.certificate_signing.clone(),
+    );
     background::start(
         server_state,
         accounts,

@@ -13,7 +13,7 @@
 //!
 //! Findings go to standard output, errors to standard error.
 
-pub(crate) mod download;
+mod download;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use storage::engine::fjall::offline::{self, BackupSummary, RepairOutcome, Report
 use storage::engine::fjall::{Identity, OpenError};
 
 use crate::config::{EXIT_USAGE, STORE};
-use download::Source;
+use crate::server_source::ServerSource;
 
 /// The exit code for damage.
 const DAMAGED: u8 = 2;
@@ -78,7 +78,7 @@ enum Operation {
     Repair(Option<Identity>),
     Backup(PathBuf),
     /// A backup of a running server.
-    Download(Source, PathBuf),
+    Download(ServerSource, PathBuf),
     Restore(PathBuf),
 }
 
@@ -259,7 +259,10 @@ impl StoreArguments {
 }
 
 /// The server of a backup, if the flags name one.
-fn source(value: &mut impl FnMut(&str) -> Option<String>, mistakes: &mut Vec<String>) -> Option<Source> {
+fn source(
+    value: &mut impl FnMut(&str) -> Option<String>,
+    mistakes: &mut Vec<String>,
+) -> Option<ServerSource> {
     let mut file = |name: &str| value(name).map(PathBuf::from);
     let (authority, token) = (file("certificate-authority"), file("token-file"));
     let (certificate, key) = (file("client-certificate"), file("client-key"));
@@ -271,11 +274,11 @@ fn source(value: &mut impl FnMut(&str) -> Option<String>, mistakes: &mut Vec<Str
     if server.is_none() && has_credentials {
         mistakes.push("`--server` is missing: the credentials are for a server".to_owned());
     }
-    Some(Source { server: server?, authority, token, certificate: certificate.zip(key) })
+    Some(ServerSource { server: server?, authority, token, certificate: certificate.zip(key) })
 }
 
 /// Receives the backup of a server.
-fn download(source: &Source, file: &Path) -> ExitCode {
+fn download(source: &ServerSource, file: &Path) -> ExitCode {
     match source.download(file) {
         Ok(summary) => {
             print_summary(&summary);
@@ -347,7 +350,11 @@ mod tests {
         let parsed = |operation| Ok(Some(StoreArguments { operation, store: store.clone() }));
         assert_eq!(parse("check --data-dir /d"), parsed(Operation::Check));
         assert_eq!(parse("backup --data-dir=/d --to /f"), parsed(Operation::Backup("/f".into())));
-        let source = Source { server: "https://h".to_owned(), token: Some("/t".into()), ..Source::default() };
+        let source = ServerSource {
+            server: "https://h".to_owned(),
+            token: Some("/t".into()),
+            ..ServerSource::default()
+        };
         assert_eq!(
             parse("backup --server=https://h --token-file=/t --to /f"),
             Ok(Some(StoreArguments {

@@ -1,6 +1,8 @@
 //! Creation of binding-like bodies: objects of another kind that change the object of the call.
 
 use admission::Operation;
+use apimachinery::field::{quote, shorten};
+use apimachinery::format;
 use apimachinery::gvk::GroupResource;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
@@ -11,7 +13,7 @@ use super::create::resolve_namespace;
 use super::decode::decode;
 use super::options::WriteOptions;
 use super::response_object::read_row;
-use super::update::uid_conflict;
+use super::update::{failed_precondition, uid_conflict};
 use super::{Call, Payload};
 
 /// Applies a binding-like body to its object. A call without a name uses the name of the body. Returns
@@ -34,6 +36,11 @@ pub async fn create_binding_like(
     let version = kind.kind.version();
     let (mut body, warnings) = decode(kind, version, payload, options.field_validation, call.server_state)?;
     let name = body.name().to_owned();
+    if call.name.is_empty() {
+        check_name_parameter(&name)?;
+        // The body of a call without a name is a new object, and the server sets the uid of new objects.
+        body.remove_meta("uid");
+    }
     if name.is_empty() || !(call.name.is_empty() || call.name == name) {
         let text = format!("name in URL does not match name in {} object", kind.kind.kind());
         return Err(Status::bad_request(text));
@@ -74,6 +81,19 @@ pub async fn create_binding_like(
     Ok((Status::action_success(), warnings))
 }
 
+/// Checks the name in a body, which is the name of the call.
+fn check_name_parameter(name: &str) -> Result<(), Status> {
+    if name.is_empty() {
+        return Err(Status::bad_request("Name parameter required."));
+    }
+    match format::path_segment(name, false).first() {
+        None => Ok(()),
+        Some(message) => {
+            Err(Status::bad_request(format!("Name parameter invalid: {}: {message}", quote(&shorten(name)))))
+        }
+    }
+}
+
 /// Checks the preconditions in the body's metadata.
 fn check(call: &Call<'_>, body: &Object, object: &Object) -> Result<(), Status> {
     if !body.uid().is_empty() && body.uid() != object.uid() {
@@ -81,10 +101,7 @@ fn check(call: &Call<'_>, body: &Object, object: &Object) -> Result<(), Status> 
     }
     let (expected, found) = (body.resource_version(), object.resource_version());
     if !expected.is_empty() && expected != found {
-        let why = format!(
-            "Precondition failed: ResourceVersion in precondition: {expected}, ResourceVersion in object meta: {found}"
-        );
-        return Err(Status::conflict(&call.collection.resource.group_resource, call.name, &why));
+        return Err(failed_precondition(call, "ResourceVersion", expected, found));
     }
     Ok(())
 }

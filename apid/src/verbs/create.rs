@@ -87,6 +87,8 @@ pub(super) async fn insert(
         resource.canonicalize(&mut new, &ctx);
         let reservation = call.allocate(&mut new, None, options.dry_run)?;
         let errors = call.collection.served.validate_create(&new, &ctx);
+        let errors =
+            call.server_state.declarative_validation.decide(&call.collection.served, &new, &ctx, errors);
         if !errors.is_empty() {
             return Err(Status::invalid(&resource.group_kind, &name, &errors));
         }

@@ -7,7 +7,7 @@ use apimachinery::field::{quote, shorten};
 use apimachinery::gvk::GroupVersion;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
-use kinds::Resource;
+use kinds::{Resource, metadata};
 use schema::Schema;
 use serde_json::{Map, Value};
 
@@ -30,8 +30,15 @@ pub enum Payload<'a> {
     Object(Object),
 }
 
+/// Warning about duplicate owner references.
+const DUPLICATE_OWNERS: &str = ".metadata.ownerReferences contains duplicate entries; API server dedups owner references \
+                                in 1.20+, and may reject such requests as early as 1.24; please fix your requests; \
+                                duplicate UID(s) observed: ";
+
 /// The expected type of a body.
 struct Type<'a> {
+    /// Stem of the API group.
+    group: &'a str,
     kind: &'a str,
     version: &'a str,
     api_version: String,
@@ -95,19 +102,76 @@ pub(super) fn decode(
     let group_version =
         GroupVersion { group: resource.group_resource.group.clone(), version: version.to_owned() };
     let custom = resource.is_custom().then_some(resource);
-    let expected =
-        Type { kind: resource.kind.kind(), version, api_version: group_version.to_string(), custom };
+    let expected = Type {
+        group: resource.kind.group(),
+        kind: resource.kind.kind(),
+        version,
+        api_version: group_version.to_string(),
+        custom,
+    };
     let (mut object, duplicates) =
-        read(payload, &expected, resource.kind.type_name(), server_state.body_limits)?;
+        read(payload, &expected, resource.kind.type_name(), server_state.body_limits)
+            .map_err(|error| error.into_status(&expected, server_state))?;
     let conformed = match has_stored_names {
         true => resource.conform(&mut object),
         false => resource.conform_body(&mut object, &server_state.names),
     };
     let conformed = conformed.map_err(|error| expected.mismatch(expected.kind, &error.to_string()))?;
     let refuse = |why: String| expected.mismatch(expected.kind, &why);
-    let warnings = validation.report(&duplicates, &conformed.unknown, ordered_json, refuse)?;
+    let mut warnings = validation.report(&duplicates, &conformed.unknown, ordered_json, refuse)?;
+    let duplicate_owners = metadata::remove_duplicate_owners(&mut object);
+    if !duplicate_owners.is_empty() {
+        warnings.push(format!("{DUPLICATE_OWNERS}{}", shorten(&duplicate_owners.join(", "))));
+    }
     object.set_type(&expected.api_version, expected.kind);
     Ok((object, warnings))
+}
+
+/// An error of a body.
+#[derive(Debug)]
+enum ReadError {
+    /// The response.
+    Refused(Status),
+    /// A built-in kind or version other than the expected one.
+    OtherType {
+        /// The kind of the body, or the expected kind.
+        kind: String,
+        /// The API version of the body, or the expected version.
+        api_version: String,
+    },
+}
+
+impl From<Status> for ReadError {
+    fn from(status: Status) -> Self {
+        ReadError::Refused(status)
+    }
+}
+
+impl ReadError {
+    fn into_status(self, expected: &Type<'_>, server_state: &ServerState) -> Status {
+        let (kind, api_version) = match self {
+            ReadError::Refused(status) => return status,
+            ReadError::OtherType { kind, api_version } => (kind, api_version),
+        };
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", &api_version));
+        let scheme = server_state.names.scheme_source(expected.group);
+        // The built-in kinds are the same in all snapshots, so that the newest one serves.
+        let registry = server_state.current_registry.get();
+        let is_registered = registry.find_kind_version(group, version, &kind).is_some_and(|found| {
+            !found.is_custom() && server_state.names.scheme_source(found.kind.group()) == scheme
+        });
+        if is_registered && kind == expected.kind {
+            return expected.reject_version(&api_version);
+        }
+        let why = if is_registered {
+            "the kind does not match".to_owned()
+        } else {
+            let (kind, version) = (quote(&shorten(&kind)), quote(&shorten(&api_version)));
+            let scheme = scheme.map(|scheme| format!(" in scheme {}", quote(scheme))).unwrap_or_default();
+            format!("no kind {kind} is registered for version {version}{scheme}")
+        };
+        Type { version, api_version: String::new(), ..*expected }.mismatch(&kind, &why)
+    }
 }
 
 impl Type<'_> {
@@ -120,6 +184,15 @@ impl Type<'_> {
         );
         Status::bad_request(text)
     }
+
+    /// Returns 400 for a body of another API version.
+    fn reject_version(&self, api_version: &str) -> Status {
+        Status::bad_request(format!(
+            "the API version in the data ({}) does not match the expected API version ({})",
+            shorten(api_version),
+            self.api_version
+        ))
+    }
 }
 
 /// Decodes the tree of a payload and checks its type.
@@ -128,7 +201,7 @@ fn read(
     expected: &Type<'_>,
     type_name: Option<&str>,
     limits: Limits,
-) -> Result<(Object, Vec<String>), Status> {
+) -> Result<(Object, Vec<String>), ReadError> {
     let unrecognized = |why: &str| {
         Status::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): {why}",
@@ -141,7 +214,7 @@ fn read(
         Value::Object(map) => map,
         // The reference decodes `null` as an object without fields.
         Value::Null => Map::new(),
-        _ => return Err(unrecognized("the body is not an object")),
+        _ => return Err(unrecognized("the body is not an object").into()),
     };
     let object = Object(map);
     let text = |field: &str| match object.get(field) {
@@ -150,21 +223,21 @@ fn read(
         Some(_) => Err(unrecognized(&format!("{field} is not a string"))),
     };
     let (kind, api_version) = (text("kind")?, text("apiVersion")?);
-    if !kind.is_empty() && kind != expected.kind && expected.custom.is_none() {
-        let version =
-            GroupVersion::parse(api_version).map_or_else(|| expected.version.to_owned(), |gv| gv.version);
-        return Err(Type { version: &version, api_version: String::new(), ..*expected }
-            .mismatch(kind, "the kind does not match"));
+    let is_other = |text: &str, expected: &str| !text.is_empty() && text != expected;
+    let has_other_version = is_other(api_version, &expected.api_version);
+    if expected.custom.is_none() && (is_other(kind, expected.kind) || has_other_version) {
+        let or_expected =
+            |text: &str, expected: &str| if text.is_empty() { expected } else { text }.to_owned();
+        return Err(ReadError::OtherType {
+            kind: or_expected(kind, expected.kind),
+            api_version: or_expected(api_version, &expected.api_version),
+        });
     }
-    if !api_version.is_empty() && api_version != expected.api_version {
-        return Err(Status::bad_request(format!(
-            "the API version in the data ({}) does not match the expected API version ({})",
-            shorten(api_version),
-            expected.api_version
-        )));
+    if has_other_version {
+        return Err(expected.reject_version(api_version).into());
     }
-    if let Some(resource) = expected.custom.filter(|_| !kind.is_empty() && kind != expected.kind) {
-        return Err(resource.invalid_kind(object.name(), kind));
+    if let Some(resource) = expected.custom.filter(|_| is_other(kind, expected.kind)) {
+        return Err(resource.invalid_kind(object.name(), kind).into());
     }
     Ok((object, decoded.duplicates))
 }
@@ -174,13 +247,16 @@ mod tests {
     use super::*;
 
     const CONFIG_MAP: Type<'static> =
-        Type { kind: "ConfigMap", version: "v1", api_version: String::new(), custom: None };
+        Type { group: "", kind: "ConfigMap", version: "v1", api_version: String::new(), custom: None };
 
     fn read_json(text: &str) -> Result<Object, u16> {
         let expected = Type { api_version: "v1".to_owned(), ..CONFIG_MAP };
         read(Payload::Json(text.as_bytes()), &expected, Some("core/v1.ConfigMap"), Limits::BODY)
             .map(|(object, _)| object)
-            .map_err(|status| status.code)
+            .map_err(|error| match error {
+                ReadError::Refused(status) => status.code,
+                ReadError::OtherType { .. } => 400,
+            })
     }
 
     #[test]
@@ -215,7 +291,8 @@ mod tests {
         let expected = Type { api_version: "v1".to_owned(), ..CONFIG_MAP };
         let limits = Limits { elements: 3, ..Limits::BODY };
         let refuse = |payload: Payload<'_>, limits: Limits| {
-            let status = read(payload, &expected, Some("core/v1.ConfigMap"), limits).unwrap_err();
+            let error = read(payload, &expected, Some("core/v1.ConfigMap"), limits).unwrap_err();
+            let ReadError::Refused(status) = error else { panic!("{error:?}") };
             assert_eq!((status.code, status.reason.as_str()), (413, "RequestEntityTooLarge"));
             status.message
         };

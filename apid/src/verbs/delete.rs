@@ -33,6 +33,9 @@ pub enum DeleteResult {
 /// 403 from admission, 404, 409 when a precondition fails.
 pub async fn delete(call: &Call<'_>, options: &DeleteOptions) -> Result<DeleteResult, Status> {
     let missing = || Status::not_found(&call.collection.served.group_resource, call.name);
+    if let Some(reason) = call.collection.resource.kind.strategy().deletion_refusal(call.name) {
+        return Err(Status::forbidden(&call.collection.served.group_resource, call.name, reason));
+    }
     let key = call.key();
     let force = unreadable::authorize_unsafe_delete(call, options).await?;
     let deleted = loop {

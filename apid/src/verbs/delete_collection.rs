@@ -8,6 +8,11 @@
 //! Each delete is independent. After the first failure, and after the time limit, no further delete begins; deletes
 //! whose commit waits are completed. A response contains the number of accepted deletes: those of a dry run count, and
 //! those that only set the deletion timestamp. An object that was removed meanwhile is not a failure and not counted.
+//!
+//! # Reference
+//!
+//! The verb also deletes objects that [`Strategy::deletion_refusal`](kinds::Strategy::deletion_refusal) protects from
+//! a delete of one object, such as the priority classes of the system.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

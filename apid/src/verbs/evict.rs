@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use admission::Operation;
+use apimachinery::field::{FieldError, FieldErrors, FieldPath, shorten};
+use apimachinery::gvk::GroupKind;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::{Reason, Status};
 use apimachinery::time;
@@ -39,7 +41,9 @@ pub async fn evict(
     let admission = call.admission(Operation::Create, options.dry_run, options_value);
     admission.mutate(Some(&mut body), None).await?;
     admission.validate(Some(&body), None).await?;
-    let mut requested_options = delete_options(&body).validate(&call.server_state.names)?;
+    let raw_options = delete_options(&body);
+    check_options(&body, &raw_options, options)?;
+    let mut requested_options = raw_options.validate(&call.server_state.names)?;
     requested_options.dry_run |= options.dry_run;
 
     let of_pod = Call { subresource: "", ..*call };
@@ -89,6 +93,25 @@ fn read(
         .map(|version| decode(kind, version, payload.clone(), options.field_validation, server_state));
     let newest = decoded.next().ok_or_else(Status::unknown_resource)?;
     newest.or_else(|status| decoded.find_map(Result::ok).ok_or(status))
+}
+
+/// Rejects options that an eviction cannot have, and options that contradict those of the request.
+fn check_options(body: &Object, options: &RawDeleteOptions, request: &WriteOptions) -> Result<(), Status> {
+    const UNSAFE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+    if body.at(&["deleteOptions", UNSAFE]).and_then(Value::as_bool) == Some(true) {
+        let path = FieldPath::new("deleteOptions").child(UNSAFE);
+        let detail = "can not be set for pod eviction, try after removing the option";
+        let errors: FieldErrors = FieldError::invalid(&path, true, detail).into();
+        let kind = GroupKind { group: String::new(), kind: "DeleteOptions".to_owned() };
+        return Err(Status::invalid(&kind, "", &errors));
+    }
+    if request.dry_run && !options.dry_run.is_empty() && options.dry_run != ["All"] {
+        let values = options.dry_run.join(" ");
+        let why =
+            format!("Non-matching dry-run options in request and content: [All] and [{}]", shorten(&values));
+        return Err(Status::failure(Reason::Unknown, why));
+    }
+    Ok(())
 }
 
 /// Returns the delete options of an eviction.

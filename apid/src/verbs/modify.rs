@@ -112,7 +112,9 @@ impl Call<'_> {
             self.check_escalation(&new, Some(old)).await?;
             resource.canonicalize(&mut new, &ctx);
             let reservation = self.allocate(&mut new, Some(old), options.dry_run)?;
-            let mut errors = self.collection.served.validate_update(&new, old, &ctx);
+            let errors = self.collection.served.validate_update(&new, old, &ctx);
+            let declarative = &self.server_state.declarative_validation;
+            let mut errors = declarative.decide(&self.collection.served, &new, &ctx, errors);
             let tolerated = errors.take_tolerated();
             if !errors.is_empty() {
                 return Err(Status::invalid(&resource.group_kind, self.name, &errors));
@@ -123,6 +125,10 @@ impl Call<'_> {
             admission.validate(Some(&new), Some(old)).await?;
             managers::keep_times(old, &mut new);
 
+            // A dry run responds with a sent link, as in the reference; apid never stores it.
+            if !options.dry_run {
+                new.remove_meta("selfLink");
+            }
             let removed = is_deletion_complete(&new, &resource.kind);
             let encoded = self.encode(&new).await?;
             // INVARIANT (no-op writes).

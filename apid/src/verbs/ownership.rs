@@ -224,7 +224,7 @@ fn ignored(kind: &KindRef, subresource: &str) -> &'static Set {
         ("", _) if kind.has_status() => &STATUS,
         ("status", StatusWrites::Metadata) => &SPEC,
         ("status", StatusWrites::MetadataWithoutLabels) => &SPEC_AND_LABELS,
-        ("status", StatusWrites::StatusOnly) => &SPEC_AND_METADATA,
+        ("status", StatusWrites::ServerMetadata | StatusWrites::StatusOnly) => &SPEC_AND_METADATA,
         _ => &NOTHING,
     }
 }

@@ -21,8 +21,11 @@ use apimachinery::user::{MASTERS, UserInfo};
 use super::Call;
 use super::response_object::tree;
 
-const POLICY: &str = "ValidatingAdmissionPolicy";
-const BINDING: &str = "ValidatingAdmissionPolicyBinding";
+/// Kinds of policies, each with the kind of its bindings.
+const POLICIES: [(&str, &str); 2] = [
+    ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+    ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),
+];
 
 /// Stands for all groups, versions, resources, namespaces or names.
 const ALL: &str = "*";
@@ -47,11 +50,15 @@ impl Call<'_> {
         {
             return Ok(());
         }
-        match kind.kind() {
-            POLICY => self.check_param_kind(new, old).await,
-            BINDING => self.check_param_ref(new).await,
-            _ => Ok(()),
+        for (policy, binding) in POLICIES {
+            if kind.kind() == policy {
+                return self.check_param_kind(new, old).await;
+            }
+            if kind.kind() == binding {
+                return self.check_param_ref(new, policy).await;
+            }
         }
+        Ok(())
     }
 
     async fn check_param_kind(&self, new: &Object, old: Option<&Object>) -> Result<(), Status> {
@@ -73,11 +80,12 @@ impl Call<'_> {
         Err(self.unreadable("paramKind", new, &detail))
     }
 
-    async fn check_param_ref(&self, new: &Object) -> Result<(), Status> {
+    async fn check_param_ref(&self, new: &Object, policy_kind: &str) -> Result<(), Status> {
         let Some(param_ref) = new.at(&["spec", "paramRef"]).filter(|reference| reference.is_object()) else {
             return Ok(());
         };
-        let policy = self.policy(new.str_at(&["spec", "policyName"]).unwrap_or_default()).await?;
+        let name = new.str_at(&["spec", "policyName"]).unwrap_or_default();
+        let policy = self.policy(policy_kind, name).await?;
         let param_kind = policy.as_ref().and_then(param_kind).unwrap_or(&Value::Null);
         let check = Attributes {
             namespace: text(param_ref, "namespace").to_owned(),
@@ -112,10 +120,10 @@ impl Call<'_> {
         }
     }
 
-    /// The stored policy of a name.
-    async fn policy(&self, name: &str) -> Result<Option<Object>, Status> {
+    /// The stored policy of a kind and name.
+    async fn policy(&self, kind: &str, name: &str) -> Result<Option<Object>, Status> {
         let group = self.server_state.names.group("admissionregistration");
-        let resource = self.kinds.registry.find_kind(&group, POLICY);
+        let resource = self.kinds.registry.find_kind(&group, kind);
         let Some(policies) = resource.and_then(|resource| self.kinds.collection(resource)) else {
             return Ok(None);
         };

@@ -6,6 +6,7 @@ use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
 use bytes::Bytes;
 use kinds::entry::Entry;
+use schema::key_order::OrderedFields;
 use storage::{Revision, Row};
 
 use crate::server_state::{Collection, Item};
@@ -72,7 +73,7 @@ impl ResponseObject {
         match self {
             ResponseObject::Cached(item, revision) => entry(item)?.write_json(out, *revision, head),
             ResponseObject::Tree(object) => {
-                serde_json::to_writer(out, &object.0).map_err(Status::internal)?
+                serde_json::to_writer(out, &OrderedFields::new(&object.0)).map_err(Status::internal)?
             }
         }
         Ok(())

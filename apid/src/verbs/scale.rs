@@ -90,7 +90,7 @@ pub(super) async fn write(
 ) -> Result<WriteResult, Status> {
     let scaled = |old: &Object| {
         let (scale, warnings, owners) = propose(old)?;
-        let errors = scale::validate(&scale);
+        let errors = scale::validate(&scale, &call.server_state.names);
         if !errors.is_empty() {
             return Err(Status::invalid(&body.group_kind, call.name, &errors));
         }

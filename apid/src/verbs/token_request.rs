@@ -102,10 +102,11 @@ async fn bound(call: &Call<'_>, request: &Object) -> Result<(Option<ObjectRef>, 
     };
     let text = |field: &str| reference.get(field).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind, name) = (text("apiVersion"), text("kind"), text("name"));
-    let (resource, namespace) = match (api_version, kind) {
-        ("v1", "Pod") => ("pods", call.namespace),
-        ("v1", "Secret") => ("secrets", call.namespace),
-        ("v1", "Node") => ("nodes", ""),
+    // The reference compares groups: any text without a slash is a version of the core group.
+    let (resource, namespace) = match (api_version.contains('/'), kind) {
+        (false, "Pod") => ("pods", call.namespace),
+        (false, "Secret") => ("secrets", call.namespace),
+        (false, "Node") => ("nodes", ""),
         _ => {
             let group_version =
                 if api_version.contains('/') { api_version.to_owned() } else { format!("/{api_version}") };

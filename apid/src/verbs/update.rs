@@ -1,5 +1,6 @@
 //! The update verb.
 
+use apimachinery::field::shorten;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 
@@ -74,6 +75,18 @@ pub(super) fn check_name(call: &Call<'_>, object: &Object) -> Result<(), Status>
 
 /// 409: the uid is a precondition (requirement D-META-14).
 pub(super) fn uid_conflict(call: &Call<'_>, expected: &str, found: &str) -> Status {
-    let why = format!("Precondition failed: UID in precondition: {expected}, UID in object meta: {found}");
-    Status::conflict(&call.collection.resource.group_resource, call.name, &why)
+    failed_precondition(call, "UID", expected, found)
+}
+
+/// 409: the object has another value than the precondition of a write. The message is that of a storage error of the
+/// reference.
+pub(super) fn failed_precondition(call: &Call<'_>, field: &str, expected: &str, found: &str) -> Status {
+    let resource = &call.collection.resource;
+    let key = resource.reference_key(call.namespace, call.name);
+    let expected = shorten(expected);
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
+         {field} in precondition: {expected}, {field} in object meta: {found}"
+    );
+    Status::conflict(&resource.group_resource, call.name, &why)
 }

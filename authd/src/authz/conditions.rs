@@ -191,6 +191,36 @@ mod tests {
         }
     }
 
+    /// Requirement D-CCOST-12.
+    #[test]
+    fn conditions_above_two_and_a_half_million_units_fail() {
+        const SOURCE: &str = "request.groups.all(g, g != 'x')";
+        let pods = Attributes { resource_request: true, resource: "pods".into(), ..Attributes::default() };
+        let user = |groups: u64| {
+            let groups = vec!["g".to_owned(); usize::try_from(groups).unwrap()];
+            UserInfo { groups, ..jane() }
+        };
+        let cost = |groups: u64| {
+            let user = user(groups);
+            let fields = access_review::condition_fields(&user, &pods);
+            let request = Value::object(&fields, &DECLARED.0);
+            let mut cost = Cost::limit(u64::MAX);
+            DECLARED.1.compile(SOURCE).unwrap().evaluate(&[(REQUEST, request)], &mut cost).unwrap();
+            cost.used()
+        };
+        let (base, each) = (cost(0), cost(1) - cost(0));
+        let result = |conditions_count: u64, groups: u64| {
+            conditions(&vec![SOURCE; usize::try_from(conditions_count).unwrap()]).check(&user(groups), &pods)
+        };
+        for (count, limit) in [(1, 1_000_000), (3, 2_500_000)] {
+            let groups = (limit / count - base) / each;
+            assert_eq!(result(count, groups), ConditionResult::Matches, "{count}");
+            let above = result(count, groups + 1);
+            let ConditionResult::Failed(message) = above else { panic!("{count}: {above:?}") };
+            assert!(message.contains("cost limit"), "{message}");
+        }
+    }
+
     #[test]
     fn match_conditions_read_all_request_fields() {
         let pods = Attributes {

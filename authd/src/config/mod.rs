@@ -26,6 +26,7 @@ use apimachinery::clock::{Clock, SystemClock, SystemRng};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use clap::Parser;
 use processflags::{AuthdFlags, AuthenticationFlags, SharedFlags};
+use serving::compatibility::{CompatibilityVersions, VersionError};
 use serving::gates::{FeatureGates, Gate};
 use serving::reload::Snapshot;
 
@@ -145,7 +146,12 @@ impl Config {
         let (mut certificate_uids, mut proxy_uids) = (true, true);
         let (mut structured, mut anonymous_conditions) = (true, true);
         let mut nodes_by_selectors = true;
-        match FeatureGates::parse(&shared.names.feature_gates.join(",")) {
+        let versions = shared.names.compatibility_versions().unwrap_or_else(|version_errors| {
+            let flag = |error: VersionError| ConfigError::flag(error.flag, error.problem);
+            errors.extend(version_errors.into_iter().map(flag));
+            CompatibilityVersions::default()
+        });
+        match FeatureGates::parse(&shared.names.feature_gates.join(","), versions.emulated) {
             Ok((gates, notes)) => {
                 certificate_uids = gates.enabled(Gate::AllowParsingUserUidFromCertAuth);
                 structured = gates.enabled(Gate::StructuredAuthenticationConfiguration);
@@ -365,6 +371,9 @@ mod tests {
         let config = config.unwrap();
         assert!(config.warnings.is_empty(), "{:?}", config.warnings);
         assert_eq!(config.authn.api_audiences, ["https://x.test"]);
+        let errors = check(&["--emulated-version=1.30"]).unwrap_err();
+        let text = errors.iter().map(ToString::to_string).collect::<String>();
+        assert!(text.contains("is not between [1.31, 1.33.0]"), "{text}");
         for (flag, is_accepted) in [
             ("--show-hidden-metrics-for-version=1.32", true),
             ("--show-hidden-metrics-for-version=1.20", false),

@@ -9,14 +9,14 @@
 use apimachinery::attributes::Attributes;
 use apimachinery::decision::{Verdict, explain_reason};
 use apimachinery::gvk::GroupResource;
-use apimachinery::object::{Map, Object, Value};
+use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use serde_json::json;
 
-use super::access::{check_metadata, spec, subject};
-use super::attributes::{check_attributes, read_attributes};
-use super::{Review, ReviewResult, Reviewer, invalid, response_object};
+use super::access::decision_status;
+use super::access_spec::{AccessSpec, SpecForm};
+use super::{Review, ReviewResult, Reviewer, response_object};
 use crate::authz::AuthzRequest;
 use crate::authz::opinion::Opinion;
 use crate::mirror::MirrorNotReady;
@@ -32,40 +32,29 @@ pub(super) async fn answer(
     review: &Review<'_>,
     object: Object,
 ) -> Result<ReviewResult, MirrorNotReady> {
-    let mut errors = check_attributes(spec(&object));
-    errors.extend(check_metadata(&object, false));
-    if !errors.is_empty() {
-        return Ok(Err(invalid(reviewer.names, &errors)));
-    }
-    let named = subject(spec(&object));
-    let user = if is_own(&named, review.user) { review.user } else { &named };
+    let AccessSpec { subject, attributes } =
+        match AccessSpec::read(reviewer.names, &object, SpecForm::OptionalSubject) {
+            Ok(spec) => spec,
+            Err(status) => return Ok(Err(status)),
+        };
+    let user = if is_own(&subject, review.user) { review.user } else { &subject };
     if user != review.user && !can_explain_others(reviewer, review).await? {
         let resource = GroupResource { group: reviewer.names.group(GROUP), resource: RESOURCE.to_owned() };
         let reason = "only own requests may be explained: leave out user, groups, uid and extra";
         return Ok(Err(Status::forbidden(&resource, "", reason)));
     }
-    let attributes = read_attributes(spec(&object));
     let request = AuthzRequest { user, attributes: &attributes, at_least: review.at_least };
     let opinions = reviewer.active.authz.opinions(request).await?;
-    let mut status = Map::new();
-    let decision = opinions.decision();
-    status.insert("allowed".to_owned(), decision.allowed().into());
-    if decision.verdict == Verdict::Deny {
-        status.insert("denied".to_owned(), true.into());
-    }
-    let mut reason = decision.reason.clone();
-    if decision.verdict == Verdict::NoOpinion {
+    let mut decision = opinions.decision().clone();
+    let is_undecided = decision.verdict == Verdict::NoOpinion;
+    if is_undecided {
         let misses: Vec<String> =
             opinions.list.iter().flat_map(|opinion| opinion.explanation.nearest_lines()).collect();
-        reason = explain_reason(&reason, &misses);
+        decision.reason = explain_reason(&decision.reason, &misses);
     }
-    for (field, text) in [("reason", reason), ("evaluationError", decision.evaluation_error.clone())] {
-        if !text.is_empty() {
-            status.insert(field.to_owned(), text.into());
-        }
-    }
+    let mut status = decision_status(decision);
     status.insert("authorizers".to_owned(), opinions.list.iter().map(opinion_json).collect());
-    if decision.verdict == Verdict::NoOpinion
+    if is_undecided
         && opinions.has_rbac()
         && let Some(grant) = SuggestedGrant::of(user, &attributes)
     {

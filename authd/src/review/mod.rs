@@ -16,11 +16,13 @@
 
 mod access;
 mod access_explanation;
+mod access_spec;
 mod attributes;
 mod rules;
 mod self_subject;
 mod token;
 mod token_explanation;
+mod token_spec;
 
 use std::collections::BTreeMap;
 

@@ -8,8 +8,9 @@
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
 
-use super::{Review, ReviewResult, Reviewer, response_object, strings, user_json};
-use crate::authn::{AuthnContext, AuthnError, Credentials, join_checks};
+use super::token_spec::TokenSpec;
+use super::{Review, ReviewResult, Reviewer, response_object, user_json};
+use crate::authn::{AuthnContext, AuthnError, join_checks};
 use crate::mirror::MirrorNotReady;
 
 pub(super) async fn answer(
@@ -17,13 +18,11 @@ pub(super) async fn answer(
     review: &Review<'_>,
     object: Object,
 ) -> Result<ReviewResult, MirrorNotReady> {
-    let token = object.str_at(&["spec", "token"]).unwrap_or_default();
-    if token.is_empty() {
-        return Ok(Err(Status::bad_request("token is required for TokenReview in authentication")));
-    }
-    let requested = strings(object.at(&["spec", "audiences"]));
-    let audiences = if requested.is_empty() { reviewer.active.authn.api_audiences() } else { &requested };
-    let credentials = Credentials { token, audiences, ..Credentials::default() };
+    let spec = match TokenSpec::read(&object, "token is required for TokenReview in authentication") {
+        Ok(spec) => spec,
+        Err(status) => return Ok(Err(status)),
+    };
+    let credentials = spec.credentials(&reviewer.active.authn);
     let mut status = Map::new();
     let context = AuthnContext { now: reviewer.clock.now(), at_least: review.at_least };
     match reviewer.active.authn.authenticate(credentials, context).await? {

@@ -6,12 +6,12 @@
 //! are those that checks refer to: algorithm, key id, issuer, subject, audiences and times.
 
 use apimachinery::object::{Map, Object, Value};
-use apimachinery::status::Status;
 use jiff::Timestamp;
 use serde_json::json;
 
+use super::token_spec::TokenSpec;
 use super::{Review, ReviewResult, Reviewer, response_object, strings, user_json};
-use crate::authn::{AuthnContext, AuthnOpinion, Credentials, Outcome};
+use crate::authn::{AuthnContext, AuthnOpinion, Outcome};
 use crate::mirror::MirrorNotReady;
 use crate::tokens::jose::SignedToken;
 
@@ -31,13 +31,11 @@ pub(super) async fn answer(
     review: &Review<'_>,
     object: Object,
 ) -> Result<ReviewResult, MirrorNotReady> {
-    let token = object.str_at(&["spec", "token"]).unwrap_or_default();
-    if token.is_empty() {
-        return Ok(Err(Status::bad_request("spec.token is required: the token to explain")));
-    }
-    let requested = strings(object.at(&["spec", "audiences"]));
-    let audiences = if requested.is_empty() { reviewer.active.authn.api_audiences() } else { &requested };
-    let credentials = Credentials { token, audiences, ..Credentials::default() };
+    let spec = match TokenSpec::read(&object, "spec.token is required: the token to explain") {
+        Ok(spec) => spec,
+        Err(status) => return Ok(Err(status)),
+    };
+    let credentials = spec.credentials(&reviewer.active.authn);
     let context = AuthnContext { now: reviewer.clock.now(), at_least: review.at_least };
     let opinions = reviewer.active.authn.opinions(credentials, context, reviewer.clock).await?;
     let mut status = Map::new();
@@ -66,10 +64,11 @@ pub(super) async fn answer(
         json
     };
     status.insert("authenticators".to_owned(), opinions.iter().map(opinion_json).collect());
-    if let Some(fields) = unverified_fields(token) {
+    if let Some(fields) = unverified_fields(spec.token) {
         status.insert("unverified".to_owned(), fields);
     }
-    let spec = if requested.is_empty() { json!({}) } else { json!({"audiences": requested}) };
+    // The response does not contain the token.
+    let spec = if spec.audiences.is_empty() { json!({}) } else { json!({"audiences": spec.audiences}) };
     Ok(Ok(response_object(&object, "", Some(spec), Value::Object(status))))
 }
 

@@ -13,7 +13,7 @@
 //! does not depend on the size of the rule.
 
 use apimachinery::attributes::Attributes;
-use apimachinery::field::shorten_to;
+use apimachinery::field::shorten;
 
 use super::rule::{PolicyRule, contains, contains_or_star};
 
@@ -21,8 +21,6 @@ use super::rule::{PolicyRule, contains, contains_or_star};
 const MAX_NEAREST: usize = 3;
 /// The maximum number of words of a rule that a line lists.
 const MAX_WORDS: usize = 6;
-/// The maximum number of characters of a word.
-const MAX_WORD_CHARS: usize = 100;
 
 /// The explanation of an RBAC decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -191,10 +189,7 @@ fn full_resource(request: &Attributes) -> String {
 
 /// A word of a rule or request in backticks, shortened and without control characters.
 fn word(text: &str) -> String {
-    let shown: String = shorten_to(text, MAX_WORD_CHARS)
-        .chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect();
+    let shown: String = shorten(text).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     format!("`{shown}`")
 }
 

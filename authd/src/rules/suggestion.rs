@@ -3,9 +3,9 @@
 //! # Contract
 //!
 //! [`SuggestedGrant::of`] suggests a Role with a RoleBinding for a request in a namespace, else a ClusterRole with
-//! a ClusterRoleBinding. Applied to an empty policy, the objects allow the request of this user and nothing
-//! else that RBAC can separate from it: RBAC has no rule for requests without a name only, and a cluster-wide
-//! rule applies in each namespace.
+//! a ClusterRoleBinding. Applied to an empty policy, the objects allow the smallest set of requests that contains
+//! this request. RBAC has no rule for requests without a name only. A cluster-wide rule applies in each namespace. A
+//! request for `*` includes all that `*` matches in a rule.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -117,8 +117,7 @@ impl SuggestedGrant {
 fn subject(user: &UserInfo) -> Option<Subject> {
     if let Some((namespace, name)) =
         user.name.strip_prefix(SERVICE_ACCOUNT_PREFIX).and_then(|account| account.split_once(':'))
-        && !namespace.is_empty()
-        && !name.is_empty()
+        && [namespace, name].iter().all(|part| is_object_name(part))
     {
         return Some(Subject {
             kind: SubjectKind::ServiceAccount,
@@ -131,6 +130,11 @@ fn subject(user: &UserInfo) -> Option<Subject> {
         name => (SubjectKind::User, name),
     };
     Some(Subject { kind, name: name.into(), namespace: Box::default() })
+}
+
+/// Whether a binding accepts the text as the namespace or the name of a service account.
+fn is_object_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '-' | '.'))
 }
 
 /// A name that depends on the whole grant, so that no other suggestion replaces the objects.
@@ -201,6 +205,8 @@ mod tests {
         assert_eq!(of("", &["team", "ops"]).as_deref(), Some("Group /team"));
         assert_eq!(of("system:serviceaccount:a:robot", &[]).as_deref(), Some("ServiceAccount a/robot"));
         assert_eq!(of("system:serviceaccount:a", &[]).as_deref(), Some("User /system:serviceaccount:a"));
+        let invalid = "system:serviceaccount:a:b:c";
+        assert_eq!(of(invalid, &[]), Some(format!("User /{invalid}")), "no service account has this name");
         assert_eq!(of("", &[]), None);
     }
 }

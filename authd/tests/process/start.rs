@@ -10,9 +10,12 @@ fn invalid_flags_exit_with_64_before_bind() {
     let socket = format!("--socket={}", dir.path().join("s").display());
     std::fs::write(dir.path().join("bad.csv"), "token,user\n").unwrap();
     let bad_tokens = format!("--token-auth-file={}", dir.path().join("bad.csv").display());
+    let configuration = dir.path().join("authd.yaml");
+    std::fs::write(&configuration, "apiVersion: config.other/v1\nkind: ServerConfiguration\n").unwrap();
+    let configuration = format!("--config={}", configuration.display());
     for (flags, expected_texts) in [
         (&["--no-such-flag"][..], vec!["--no-such-flag"]),
-        (&["--authorization-mode=Webhook,Foo", "--api-domain=x"], vec!["`Foo`", "--api-domain"]),
+        (&["--authorization-mode=Webhook,Foo", "--names=x"], vec!["`Foo`", "--names"]),
         (&["--authorization-mode=Webhook"], vec!["--authorization-webhook-config-file"]),
         (&["--authorization-mode=RBAC,RBAC"], vec!["is duplicated"]),
         (
@@ -20,6 +23,10 @@ fn invalid_flags_exit_with_64_before_bind() {
             vec!["--token-auth-file", "--client-ca-file"],
         ),
         (&[&bad_tokens], vec!["line 1: at least 3 columns"]),
+        (
+            &[&configuration, "--no-such-flag", "--authorization-mode=Foo"],
+            vec!["config.other", "such", "`Foo`"],
+        ),
     ] {
         let output = run(&[&[socket.as_str()], flags].concat());
         let text = String::from_utf8_lossy(&output.stderr);

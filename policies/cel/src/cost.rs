@@ -17,6 +17,8 @@ use crate::value::Value;
 pub(crate) const LIST_LITERAL: u64 = 40;
 /// Cost of a map literal.
 pub(crate) const MAP_LITERAL: u64 = 30;
+/// Cost of a message literal.
+pub(crate) const MESSAGE_LITERAL: u64 = 40;
 /// Cost of the list that a comprehension creates for one element.
 pub(crate) const LIST_STEP: u64 = 10;
 

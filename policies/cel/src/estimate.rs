@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use crate::bounds::{Bounds, PartBounds};
-use crate::cost::{LIST_LITERAL, LIST_STEP, MAP_LITERAL, ResultSize};
+use crate::cost::{LIST_LITERAL, LIST_STEP, MAP_LITERAL, MESSAGE_LITERAL, ResultSize};
 use crate::program::{Fold, FoldKind, Node, Program, Step};
 use crate::types::Type;
 use crate::value::Value;
@@ -240,6 +240,12 @@ impl<'b> Estimator<'b> {
                 let size = Estimate { min: sure, max: entries.len() as u64 };
                 let each = each.unwrap_or_else(|| ValueFacts::of_type(Type::Dyn));
                 (cost, ValueFacts::of_each(ty, size, each))
+            }
+            Node::Message { name, fields } => {
+                let cost = fields
+                    .iter()
+                    .fold(Estimate::exactly(MESSAGE_LITERAL), |cost, field| cost + self.node(&field.value).0);
+                (cost, ValueFacts::of_type(Type::object(name.as_str(), [])))
             }
             Node::Fold(fold) => self.fold(fold),
             Node::OptionalMap { operand, slot, body, .. } => {

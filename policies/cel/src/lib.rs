@@ -39,6 +39,7 @@ mod error;
 mod estimate;
 mod eval;
 mod guard;
+mod json;
 mod library;
 pub mod limits;
 mod list;

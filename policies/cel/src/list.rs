@@ -65,6 +65,11 @@ impl<'a> List<'a> {
         }
     }
 
+    /// Whether the list is part of the data.
+    pub(crate) fn is_data(&self) -> bool {
+        matches!(self.items, Items::Json(..))
+    }
+
     /// Whether concatenation processes each element.
     pub(crate) fn joins_elements(&self) -> bool {
         *self.kind != ListKind::Atomic

@@ -26,6 +26,8 @@ enum Inner<'a> {
 /// A map that an expression created.
 struct CreatedMap<'a> {
     entries: Vec<(Value<'a>, Value<'a>)>,
+    /// Type of a message; None for a map.
+    message: Option<&'a str>,
     /// Index of each key by its canonical bytes; empty for few entries.
     places: HashMap<Vec<u8>, usize>,
     weight: u64,
@@ -72,7 +74,21 @@ impl<'a> Map<'a> {
     pub(crate) fn type_name(&self) -> &str {
         match &self.0 {
             Inner::Json(_, Type::Object(object)) => &object.name,
-            _ => "map",
+            Inner::Created(created) => created.message.unwrap_or("map"),
+            Inner::Json(..) => "map",
+        }
+    }
+
+    /// Whether the map is part of the data.
+    pub(crate) fn is_data(&self) -> bool {
+        matches!(self.0, Inner::Json(..))
+    }
+
+    /// The type of a message that an expression created.
+    pub(crate) fn message(&self) -> Option<&str> {
+        match &self.0 {
+            Inner::Created(created) => created.message,
+            Inner::Json(..) => None,
         }
     }
 
@@ -140,7 +156,8 @@ impl<'a> Map<'a> {
 
     pub(crate) fn equals(&self, other: &Map<'a>) -> bool {
         let (Ok(mine), Ok(theirs)) = (self.entries(), other.entries()) else { return false };
-        mine.len() == theirs.len()
+        self.message() == other.message()
+            && mine.len() == theirs.len()
             && mine.iter().all(|(k, v)| matches!(other.value(k), Ok(Some(found)) if v.equals(&found)))
     }
 }
@@ -188,8 +205,18 @@ impl<'a> MapBuilder<'a> {
 
     /// Returns the map.
     pub(crate) fn finish(self) -> Map<'a> {
+        self.build(None)
+    }
+
+    /// Returns the map as a message of a type.
+    pub(crate) fn finish_message(self, name: &'a str) -> Map<'a> {
+        self.build(Some(name))
+    }
+
+    fn build(self, message: Option<&'a str>) -> Map<'a> {
         let weight = crate::list::total_weight(self.entries.iter().map(|(_, value)| value));
-        Map(Inner::Created(Arc::new(CreatedMap { entries: self.entries, places: self.places, weight })))
+        let MapBuilder { entries, places } = self;
+        Map(Inner::Created(Arc::new(CreatedMap { entries, message, places, weight })))
     }
 }
 

@@ -99,6 +99,7 @@ impl Node {
             Node::Conditional(parts) => [&parts.0, &parts.1, &parts.2].iter().any(|part| part.reads(slot)),
             Node::List(elements) => elements.iter().any(|(element, _)| element.reads(slot)),
             Node::Map(entries) => entries.iter().any(|(key, value, _)| key.reads(slot) || value.reads(slot)),
+            Node::Message { fields, .. } => fields.iter().any(|field| field.value.reads(slot)),
             Node::Fold(fold) => {
                 let parts = [Some(&fold.range), fold.condition.as_ref(), fold.transform.as_ref()];
                 parts.into_iter().flatten().any(|part| part.reads(slot))
@@ -140,6 +141,11 @@ pub(crate) enum Node {
     },
     List(Vec<(Node, bool)>),
     Map(Vec<(Node, Node, bool)>),
+    /// A message literal: the name of its type, and its fields.
+    Message {
+        name: String,
+        fields: Vec<MessageField>,
+    },
     Fold(Box<Fold>),
     /// `operand.optMap(slot, body)`; flat if the body returns an optional.
     OptionalMap {
@@ -148,6 +154,14 @@ pub(crate) enum Node {
         body: Box<Node>,
         flat: bool,
     },
+}
+
+/// A field of a message literal.
+pub(crate) struct MessageField {
+    pub(crate) name: String,
+    pub(crate) value: Node,
+    /// Whether the value is optional.
+    pub(crate) is_optional: bool,
 }
 
 /// One link of a chain.

@@ -119,6 +119,8 @@ pub struct FieldError {
     pub path: FieldPath,
     /// Tail of the message, separated by `: `: the value if it is shown, then the detail.
     tail: String,
+    /// Validation tag of the type that finds the same error.
+    tag: Option<&'static str>,
 }
 
 impl FieldError {
@@ -176,7 +178,8 @@ impl FieldError {
 
     /// `Too long: may not be more than <max> bytes`.
     pub fn too_long(path: &FieldPath, max: usize) -> Self {
-        Self::without_value(FieldErrorKind::TooLong, path, &format!("may not be more than {max} bytes"))
+        let unit = if max == 1 { "byte" } else { "bytes" };
+        Self::without_value(FieldErrorKind::TooLong, path, &format!("may not be more than {max} {unit}"))
     }
 
     /// `Too many: <actual>: must have at most <max> items`.
@@ -196,13 +199,25 @@ impl FieldError {
 
     /// An error of any kind that shows no value.
     pub fn without_value(kind: FieldErrorKind, path: &FieldPath, detail: &str) -> Self {
-        FieldError { kind, path: path.clone(), tail: detail.to_owned() }
+        FieldError { kind, path: path.clone(), tail: detail.to_owned(), tag: None }
     }
 
     fn with_value(kind: FieldErrorKind, path: &FieldPath, value: &Value, detail: &str) -> Self {
         let text = show(value);
         let tail = if detail.is_empty() { text } else { format!("{text}: {detail}") };
-        FieldError { kind, path: path.clone(), tail }
+        FieldError { kind, path: path.clone(), tail, tag: None }
+    }
+
+    /// Marks the error as one that a validation tag of the type finds too.
+    #[must_use]
+    pub fn with_tag(mut self, tag: &'static str) -> Self {
+        self.tag = Some(tag);
+        self
+    }
+
+    /// Returns the validation tag of the type that finds the same error; None for rules without a tag.
+    pub fn tag(&self) -> Option<&'static str> {
+        self.tag
     }
 
     /// Returns the message without the path, for a cause.
@@ -265,6 +280,13 @@ impl FieldErrors {
     /// Adds the text of a tolerated error.
     pub fn tolerate(&mut self, text: String) {
         self.tolerated.push(text);
+    }
+
+    /// Removes the errors that validation tags of the type find too.
+    #[must_use]
+    pub fn without_tagged(mut self) -> Self {
+        self.kept.retain(|error| error.tag.is_none());
+        self
     }
 
     /// Removes and returns the texts of tolerated errors.
@@ -392,9 +414,9 @@ impl<const N: usize> ErrorList for [FieldError; N] {
 }
 
 /// Maximum characters of a value in a message.
-const SHOWN_MAX: usize = 1000;
+const SHOWN_MAX: usize = 100;
 
-/// Truncates a text after 1,000 characters: `text… (3000 bytes)`. Messages show at most this much of a value.
+/// Truncates a text after 100 characters: `text… (3000 bytes)`. Messages show at most this much of a value.
 pub fn shorten(text: &str) -> Cow<'_, str> {
     shorten_to(text, SHOWN_MAX)
 }
@@ -405,7 +427,7 @@ pub fn shorten_name(name: &str) -> Cow<'_, str> {
 }
 
 /// Truncates a text after a number of characters.
-pub fn shorten_to(text: &str, max: usize) -> Cow<'_, str> {
+fn shorten_to(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max {
         return Cow::Borrowed(text);
     }
@@ -447,7 +469,7 @@ struct BoundedWriter {
 impl io::Write for BoundedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bytes += bytes.len();
-        let room = (4 * SHOWN_MAX).saturating_sub(self.text.len());
+        let room = (8 * SHOWN_MAX).saturating_sub(self.text.len());
         self.text.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
         if self.bytes > 64 * SHOWN_MAX { Err(io::Error::other("long enough")) } else { Ok(bytes.len()) }
     }
@@ -457,7 +479,7 @@ impl io::Write for BoundedWriter {
     }
 }
 
-/// Quotes a string like Go's `%q`, as far as characters of API values need it; truncates after 1,000
+/// Quotes a string like Go's `%q`, as far as characters of API values need it; truncates after 100
 /// characters.
 pub fn quote(s: &str) -> String {
     match shorten(s) {
@@ -497,20 +519,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_above_1000_characters_are_truncated_with_length() {
+    fn values_above_100_characters_are_truncated_with_length() {
         let path = FieldPath::new("spec");
-        let (fits, long) = ("é".repeat(1000), "é".repeat(1001));
+        let (fits, long) = ("é".repeat(100), "é".repeat(101));
         let fitting = FieldError::invalid(&path, fits.as_str(), "no").to_string();
         assert_eq!(fitting, format!("spec: Invalid value: \"{fits}\": no"));
         let cut = FieldError::invalid(&path, long.as_str(), "no").to_string();
-        assert_eq!(cut, format!("spec: Invalid value: \"{fits}\"… (2002 bytes): no"));
+        assert_eq!(cut, format!("spec: Invalid value: \"{fits}\"… (202 bytes): no"));
         let list = |count: usize| Value::from(vec!["item"; count]);
-        for value in [list(300), list(1_000_000), serde_json::json!({(long.repeat(1_000)): list(3)})] {
+        for value in [list(30), list(1_000_000), serde_json::json!({(long.repeat(1_000)): list(3)})] {
             let error = FieldError::invalid(&path, value, "no").to_string();
-            assert!(error.chars().count() < 1_070 && error.contains("… ("), "{error}");
+            assert!(error.chars().count() < 170 && error.contains("… ("), "{error}");
         }
         assert!(path.key(&long.repeat(1_000)).as_str().chars().count() < 550);
-        assert!(quote(&"\u{1}".repeat(1_000_000)).len() < 4_050);
+        assert!(quote(&"\u{1}".repeat(1_000_000)).len() < 450);
     }
 
     #[test]

@@ -305,6 +305,22 @@ impl Names {
         }
     }
 
+    /// Returns the source of the scheme of a group, by its stem, as messages about unregistered kinds name it.
+    ///
+    /// A scheme is a table of kinds: kube-apiserver has one for each of the three servers in it. None under `svc`.
+    pub fn scheme_source(&self, stem: &str) -> Option<&'static str> {
+        match (self.preset, stem) {
+            (Preset::Svc, _) => None,
+            (Preset::Kubernetes, "apiextensions") => {
+                Some("k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55")
+            }
+            (Preset::Kubernetes, "apiregistration") => {
+                Some("k8s.io/kube-aggregator/pkg/apiserver/scheme/scheme.go:28")
+            }
+            (Preset::Kubernetes, _) => Some("pkg/api/legacyscheme/scheme.go:30"),
+        }
+    }
+
     /// Returns the title of OpenAPI documents.
     pub fn api_title(&self) -> &'static str {
         match self.preset {

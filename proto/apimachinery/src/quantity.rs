@@ -97,7 +97,8 @@ fn compute(text: &str, finest: i32) -> Result<Option<String>, QuantityError> {
     let (negative, mut number, form) = read(text.trim())?;
     number.round_up(finest);
     let canonical = write(negative, &mut number, form);
-    Ok((canonical != text).then_some(canonical))
+    // The reference keeps the sign of a text that is canonical without it.
+    Ok((text.strip_prefix('+').unwrap_or(text) != canonical).then_some(canonical))
 }
 
 /// Parses a quantity: whether it is negative, its absolute value, and its notation.

@@ -10,6 +10,8 @@ pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub const AUTHENTICATED: &str = "system:authenticated";
 /// Group with unlimited access.
 pub const MASTERS: &str = "system:masters";
+/// Username of the API server itself.
+pub const APISERVER: &str = "system:apiserver";
 
 /// Authenticated user. Values are opaque; extra keys are lower case. Contains no secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use apimachinery::names::{DEFAULT_API_DOMAIN, Preset};
 use clap::Args;
+use serving::compatibility::{CompatibilityVersions, VersionError};
 use serving::log::Format;
 use serving::metrics::{HiddenMetricsError, Metrics};
 
@@ -27,7 +28,7 @@ pub struct SharedFlags {
     pub log: LogFlags,
 }
 
-/// Flags of the names preset and of the feature gates.
+/// Flags of the names preset, of the feature gates and of the emulated release.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "General flags")]
 pub struct NamesFlags {
@@ -40,6 +41,24 @@ pub struct NamesFlags {
     /// Feature gates
     #[arg(long, value_name = "GATE=BOOL,...")]
     pub feature_gates: Vec<String>,
+    /// Release whose API versions and feature gates the server emulates: 1.31 to 1.33 (default: 1.33)
+    #[arg(long, value_name = "RELEASE")]
+    pub emulated_version: Vec<String>,
+    /// Oldest release with which the server is compatible: 1.30 to the emulated release (default: the release before
+    /// the emulated one)
+    #[arg(long, value_name = "RELEASE")]
+    pub min_compatibility_version: Vec<String>,
+}
+
+impl NamesFlags {
+    /// The emulated release and the oldest compatible release.
+    ///
+    /// # Errors
+    ///
+    /// All errors of both flags.
+    pub fn compatibility_versions(&self) -> Result<CompatibilityVersions, Vec<VersionError>> {
+        CompatibilityVersions::parse(&self.emulated_version, &self.min_compatibility_version)
+    }
 }
 
 /// Flags of certificates and keys.

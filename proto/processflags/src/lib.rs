@@ -13,6 +13,7 @@
 
 mod authd;
 mod both_processes;
+pub mod command_line;
 mod passed_on;
 
 pub use authd::{

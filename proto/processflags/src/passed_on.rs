@@ -61,6 +61,7 @@ mod tests {
             "LEVEL" => "3",
             "PRESET" => "kubernetes",
             "FORMAT" => "json",
+            "RELEASE" => "1.32",
             "VERSION" if arg.get_id() == "show_hidden_metrics_for_version" => "1.32",
             name if name.ends_with(",...") => "first,second",
             _ => "-value",

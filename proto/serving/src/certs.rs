@@ -29,6 +29,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate};
 
+pub mod requests;
 mod subject;
 
 /// Validity of a certificate authority.
@@ -298,7 +299,8 @@ impl Authority {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate()?;
         let certificate = self.sign(params, &key)?;
-        let certificate = subject::replace(&certificate, &subject::name(groups, user), self.issuer.key())
+        let name = subject::name(groups, user);
+        let certificate = subject::replace(&certificate, &[(subject::SUBJECT, &name)], self.issuer.key())
             .ok_or_else(|| CertError::Generate("the subject could not be set".to_owned()))?;
         Ok(PemPair { cert: pem(&certificate), key: key.serialize_pem() })
     }

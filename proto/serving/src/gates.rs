@@ -1,168 +1,26 @@
-//! Feature gates: the table of release 1.33 and `--feature-gates A=true,B=false`.
+//! Feature gates: `--feature-gates A=true,B=false` on the [table](GATES) of gates.
 //!
 //! # Contract
 //!
-//! Each line of the table is a gate. Gates that are not on the command line have their defaults; `AllAlpha`
-//! and `AllBeta` set the default of their stage. Unknown gates, gates locked to the other value, and values
+//! Gates that are not on the command line have their defaults of the emulated release; `AllAlpha` and `AllBeta` set
+//! the default of their stage. Unknown gates, gates locked to the other value, gates of later releases, and values
 //! that are not booleans are errors and reported together. Setting a stable or deprecated gate causes a
 //! warning (requirements D-FGL), and so does a gate of a feature that neither process has
 //! ([`Definition::has_effect`]).
 
+mod table;
+
 use std::fmt;
 
-/// Stage of a feature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Off by default.
-    Alpha,
-    /// On unless the table says otherwise.
-    Beta,
-    /// Part of the product; a later release removes the gate.
-    Stable,
-    /// A later release removes the feature.
-    Deprecated,
-}
-
-impl Stage {
-    /// Returns the name in help texts and in the metric `kubernetes_feature_enabled`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Stage::Alpha => "ALPHA",
-            Stage::Beta => "BETA",
-            Stage::Stable => "GA",
-            Stage::Deprecated => "DEPRECATED",
-        }
-    }
-}
-
-/// Definition of a gate in the table.
-#[derive(Clone, Copy, Debug)]
-pub struct Definition {
-    /// Gate.
-    pub gate: Gate,
-    /// Name on the command line.
-    pub name: &'static str,
-    /// Stage in release 1.33.
-    pub stage: Stage,
-    /// Default state.
-    pub default: bool,
-    /// Whether the gate is locked to its default.
-    pub locked: bool,
-    /// Minor release (of 1.x) in which the gate entered this stage; None: unknown.
-    pub since: Option<u32>,
-}
-
-impl Definition {
-    /// Whether apid or authd consults the gate. The other gates are accepted so that command lines of
-    /// kube-apiserver work.
-    pub fn has_effect(&self) -> bool {
-        WITH_EFFECT.contains(&self.gate)
-    }
-
-    /// Returns the line of help texts: `Gate=true|false (STAGE - default=x)`.
-    pub fn help(&self) -> String {
-        format!("{}=true|false ({} - default={})", self.name, self.stage.as_str(), self.default)
-    }
-}
-
-/// The gates that apid or authd consults.
-const WITH_EFFECT: &[Gate] = &[
-    Gate::AllowParsingUserUidFromCertAuth,
-    Gate::AllowUnsafeMalformedObjectDeletion,
-    Gate::AnonymousAuthConfigurableEndpoints,
-    Gate::ApiResponseCompression,
-    Gate::AuthorizeNodeWithSelectors,
-    Gate::AuthorizeWithSelectors,
-    Gate::CborServingAndStorage,
-    Gate::ListFromCacheSnapshot,
-    Gate::RemoteRequestHeaderUid,
-    Gate::StorageVersionHash,
-    Gate::StructuredAuthenticationConfiguration,
-    Gate::WatchList,
-];
-
-macro_rules! gates {
-    ($($gate:ident, $name:literal, $stage:ident, $default:literal, $locked:literal, $since:expr;)*) => {
-        /// Feature gate.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[expect(missing_docs, reason = "the names are those of the features")]
-        pub enum Gate {
-            $($gate,)*
-        }
-
-        /// All gates, ordered by name.
-        pub const GATES: &[Definition] = &[
-            $(Definition {
-                gate: Gate::$gate,
-                name: $name,
-                stage: Stage::$stage,
-                default: $default,
-                locked: $locked,
-                since: $since,
-            },)*
-        ];
-    };
-}
-
-// gate, name, stage, default, locked to the default, since
-gates! {
-    AggregatedDiscoveryRemoveBetaType, "AggregatedDiscoveryRemoveBetaType", Deprecated, true, false, Some(33);
-    AllowParsingUserUidFromCertAuth, "AllowParsingUserUIDFromCertAuth", Beta, true, false, Some(33);
-    AllowUnsafeMalformedObjectDeletion, "AllowUnsafeMalformedObjectDeletion", Alpha, false, false, Some(32);
-    AnonymousAuthConfigurableEndpoints, "AnonymousAuthConfigurableEndpoints", Beta, true, false, Some(32);
-    ApiListChunking, "APIListChunking", Stable, true, true, Some(29);
-    ApiResponseCompression, "APIResponseCompression", Beta, true, false, Some(16);
-    ApiServerIdentity, "APIServerIdentity", Beta, true, false, None;
-    ApiServerTracing, "APIServerTracing", Beta, true, false, None;
-    ApiServingWithRoutine, "APIServingWithRoutine", Alpha, false, false, None;
-    AuthorizeNodeWithSelectors, "AuthorizeNodeWithSelectors", Beta, true, false, Some(32);
-    AuthorizeWithSelectors, "AuthorizeWithSelectors", Beta, true, false, Some(32);
-    BtreeWatchCache, "BtreeWatchCache", Stable, true, true, Some(33);
-    CborServingAndStorage, "CBORServingAndStorage", Alpha, false, false, Some(32);
-    ClusterTrustBundle, "ClusterTrustBundle", Beta, false, false, Some(33);
-    ClusterTrustBundleProjection, "ClusterTrustBundleProjection", Beta, false, false, Some(33);
-    ConcurrentWatchObjectDecode, "ConcurrentWatchObjectDecode", Beta, false, false, Some(31);
-    ConsistentListFromCache, "ConsistentListFromCache", Beta, true, false, Some(31);
-    CoordinatedLeaderElection, "CoordinatedLeaderElection", Beta, false, false, Some(33);
-    DeclarativeValidation, "DeclarativeValidation", Beta, true, false, Some(33);
-    DeclarativeValidationTakeover, "DeclarativeValidationTakeover", Beta, false, false, Some(33);
-    DraAdminAccess, "DRAAdminAccess", Alpha, false, false, Some(32);
-    DraDeviceTaints, "DRADeviceTaints", Alpha, false, false, Some(33);
-    DraPartitionableDevices, "DRAPartitionableDevices", Alpha, false, false, Some(33);
-    DraPrioritizedList, "DRAPrioritizedList", Alpha, false, false, Some(33);
-    DraResourceClaimDeviceStatus, "DRAResourceClaimDeviceStatus", Beta, true, false, Some(33);
-    DryRun, "DryRun", Stable, true, true, Some(19);
-    DynamicResourceAllocation, "DynamicResourceAllocation", Beta, false, false, Some(32);
-    KmsV1, "KMSv1", Deprecated, false, false, None;
-    ListFromCacheSnapshot, "ListFromCacheSnapshot", Alpha, false, false, Some(33);
-    MutatingAdmissionPolicy, "MutatingAdmissionPolicy", Alpha, false, false, Some(32);
-    OpenApiEnums, "OpenAPIEnums", Beta, true, false, Some(24);
-    RemoteRequestHeaderUid, "RemoteRequestHeaderUID", Beta, true, false, Some(33);
-    ResilientWatchCacheInitialization, "ResilientWatchCacheInitialization", Beta, true, false, Some(31);
-    RetryGenerateName, "RetryGenerateName", Stable, true, true, Some(32);
-    SeparateCacheWatchRpc, "SeparateCacheWatchRPC", Deprecated, false, false, Some(33);
-    ServerSideApply, "ServerSideApply", Stable, true, true, Some(22);
-    ServerSideFieldValidation, "ServerSideFieldValidation", Stable, true, true, Some(27);
-    StorageVersionApi, "StorageVersionAPI", Alpha, false, false, None;
-    StorageVersionHash, "StorageVersionHash", Beta, true, false, Some(15);
-    StorageVersionMigrator, "StorageVersionMigrator", Alpha, false, false, Some(30);
-    StreamingCollectionEncodingToJson, "StreamingCollectionEncodingToJSON", Beta, true, false, Some(33);
-    StreamingCollectionEncodingToProtobuf, "StreamingCollectionEncodingToProtobuf", Beta, true, false, Some(33);
-    StrictCostEnforcementForVap, "StrictCostEnforcementForVAP", Stable, true, true, Some(32);
-    StrictCostEnforcementForWebhooks, "StrictCostEnforcementForWebhooks", Stable, true, true, Some(32);
-    StructuredAuthenticationConfiguration, "StructuredAuthenticationConfiguration", Beta, true, false, Some(30);
-    StructuredAuthorizationConfiguration, "StructuredAuthorizationConfiguration", Stable, true, true, Some(32);
-    UnauthenticatedHttp2DosMitigation, "UnauthenticatedHTTP2DOSMitigation", Beta, true, false, Some(29);
-    VolumeAttributesClass, "VolumeAttributesClass", Beta, false, false, Some(31);
-    WatchCacheInitializationPostStartHook, "WatchCacheInitializationPostStartHook", Beta, false, false, None;
-    WatchFromStorageWithoutResourceVersion, "WatchFromStorageWithoutResourceVersion", Deprecated, false, true, Some(33);
-    WatchList, "WatchList", Beta, false, false, None;
-}
+use crate::compatibility::CURRENT;
+pub use table::{Definition, GATES, Gate, Milestone, Stage};
 
 /// Gate that enables all alpha features.
 const ALL_ALPHA: &str = "AllAlpha";
 /// Gate that enables all beta features.
 const ALL_BETA: &str = "AllBeta";
+/// The component whose gates the flag sets; an optional prefix of each gate.
+const COMPONENT: &str = "kube:";
 
 /// All errors in a value of `--feature-gates`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,68 +34,44 @@ impl fmt::Display for GateErrors {
 
 impl std::error::Error for GateErrors {}
 
-/// States of all feature gates.
+/// States of all feature gates in a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeatureGates {
+    /// The emulated minor release.
+    release: u32,
     /// In the order of [`GATES`].
     on: Vec<bool>,
 }
 
 impl Default for FeatureGates {
     fn default() -> Self {
-        FeatureGates { on: GATES.iter().map(|gate| gate.default).collect() }
+        Self::of_release(CURRENT)
     }
 }
 
 impl FeatureGates {
-    /// Parses `A=true,B=false` and returns warnings with it.
+    /// Returns the defaults of a minor release. A gate of a later release is off.
+    fn of_release(release: u32) -> Self {
+        let default = |gate: &Definition| gate.milestone(release).is_some_and(|milestone| milestone.default);
+        FeatureGates { release, on: GATES.iter().map(default).collect() }
+    }
+
+    /// Parses `A=true,B=false` for an emulated minor release and returns warnings with it.
     ///
     /// Several flags are joined by commas; the last value of a gate wins.
     ///
     /// # Errors
     ///
     /// All errors in the value.
-    pub fn parse(text: &str) -> Result<(Self, Vec<String>), GateErrors> {
-        let mut requested: Vec<Option<bool>> = vec![None; GATES.len()];
-        let (mut all_alpha, mut all_beta) = (None, None);
-        let (mut errors, mut warnings) = (Vec::new(), Vec::new());
-        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let Some((name, value)) = part.split_once('=').map(|(name, value)| (name.trim(), value.trim()))
-            else {
-                errors.push(format!("missing bool value for {part}"));
-                continue;
-            };
-            let Ok(value) = crate::flags::boolean(value) else {
-                errors.push(format!("invalid value of {name}={value}: neither true nor false"));
-                continue;
-            };
-            let known = GATES.iter().zip(requested.iter_mut()).find(|(gate, _)| gate.name == name);
-            match (name, known) {
-                (ALL_ALPHA, _) => all_alpha = Some(value),
-                (ALL_BETA, _) => all_beta = Some(value),
-                (_, None) => errors.push(format!("unrecognized feature gate: {name}")),
-                (_, Some((gate, _))) if gate.locked && value != gate.default => errors.push(format!(
-                    "cannot set feature gate {name} to {value}, feature is locked to {}",
-                    gate.default
-                )),
-                (_, Some((gate, requested))) => {
-                    warnings.extend(warning(gate, value));
-                    *requested = Some(value);
-                }
-            }
+    pub fn parse(text: &str, release: u32) -> Result<(Self, Vec<String>), GateErrors> {
+        let mut parser = Parser { release, requested: vec![None; GATES.len()], ..Parser::default() };
+        text.split(',').map(str::trim).filter(|part| !part.is_empty()).for_each(|part| parser.add(part));
+        if !parser.errors.is_empty() {
+            return Err(GateErrors(parser.errors));
         }
-        if !errors.is_empty() {
-            return Err(GateErrors(errors));
-        }
-        let on = GATES.iter().zip(requested).map(|(gate, requested)| {
-            let of_stage = match gate.stage {
-                Stage::Alpha => all_alpha,
-                Stage::Beta => all_beta,
-                Stage::Stable | Stage::Deprecated => None,
-            };
-            requested.or(of_stage).unwrap_or(gate.default)
-        });
-        Ok((FeatureGates { on: on.collect() }, warnings))
+        let gates = parser.gates();
+        parser.warnings.extend(gates.emulation_warning());
+        Ok((gates, parser.warnings))
     }
 
     /// Whether a feature is enabled.
@@ -246,54 +80,156 @@ impl FeatureGates {
         self.on.get(gate as usize).copied().unwrap_or(false)
     }
 
-    /// Iterates over all gates with their states, for the metric `kubernetes_feature_enabled`.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static Definition, bool)> {
-        GATES.iter().zip(self.on.iter().copied())
+    /// Iterates over all gates of the emulated release with their milestones and states, for the metric
+    /// `kubernetes_feature_enabled`.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static Definition, &'static Milestone, bool)> {
+        let gates = GATES.iter().zip(self.on.iter().copied());
+        gates.filter_map(|(gate, is_on)| Some((gate, gate.milestone(self.release)?, is_on)))
+    }
+
+    /// Returns the warning for alpha features in an emulated release.
+    fn emulation_warning(&self) -> Option<String> {
+        if self.release == CURRENT {
+            return None;
+        }
+        let is_enabled_alpha =
+            |(gate, milestone, is_on): (&Definition, &Milestone, bool)| match (milestone.stage, is_on) {
+                (Stage::Alpha, true) => Some(gate.name),
+                _ => None,
+            };
+        let features: Vec<&str> = self.iter().filter_map(is_enabled_alpha).collect();
+        (!features.is_empty()).then(|| {
+            let features = features.join(" ");
+            format!(
+                "component has alpha features enabled in emulated version, this is unsupported: features=[{features}]"
+            )
+        })
+    }
+}
+
+/// State of the parser of `--feature-gates`.
+#[derive(Default)]
+struct Parser {
+    release: u32,
+    /// In the order of [`GATES`].
+    requested: Vec<Option<bool>>,
+    all_alpha: Option<bool>,
+    all_beta: Option<bool>,
+    errors: Vec<String>,
+    warnings: Vec<String>,
+}
+
+impl Parser {
+    /// Adds a pair `GATE=BOOL`.
+    fn add(&mut self, pair: &str) {
+        let Some((name, value)) = pair.split_once('=').map(|(name, value)| (name.trim(), value.trim()))
+        else {
+            self.errors.push(format!("missing bool value for {pair}"));
+            return;
+        };
+        let name = name.strip_prefix(COMPONENT).unwrap_or(name);
+        let Ok(value) = crate::flags::boolean(value) else {
+            self.errors.push(format!("invalid value of {name}={value}: neither true nor false"));
+            return;
+        };
+        match name {
+            ALL_ALPHA => self.all_alpha = Some(value),
+            ALL_BETA => self.all_beta = Some(value),
+            _ => self.add_gate(name, value),
+        }
+    }
+
+    fn add_gate(&mut self, name: &str, value: bool) {
+        let Some((gate, requested)) =
+            GATES.iter().zip(self.requested.iter_mut()).find(|(gate, _)| gate.name == name)
+        else {
+            self.errors.push(format!("unrecognized feature gate: {name}"));
+            return;
+        };
+        match gate.milestone(self.release) {
+            None => self.errors.push(format!(
+                "cannot set feature gate {name} to {value}, feature is PreAlpha at emulated version 1.{}",
+                self.release
+            )),
+            Some(milestone) if milestone.locked && value != milestone.default => self.errors.push(format!(
+                "cannot set feature gate {name} to {value}, feature is locked to {}",
+                milestone.default
+            )),
+            Some(milestone) => {
+                self.warnings.extend(warning(gate, milestone.stage, value));
+                *requested = Some(value);
+            }
+        }
+    }
+
+    fn gates(&self) -> FeatureGates {
+        let on = GATES.iter().zip(&self.requested).map(|(gate, requested)| {
+            let Some(milestone) = gate.milestone(self.release) else { return false };
+            let of_stage = match milestone.stage {
+                Stage::Alpha => self.all_alpha,
+                Stage::Beta => self.all_beta,
+                Stage::Stable | Stage::Deprecated => None,
+            };
+            requested.or(of_stage).unwrap_or(milestone.default)
+        });
+        FeatureGates { release: self.release, on: on.collect() }
     }
 }
 
 /// Returns the warning for a gate on the command line, if it causes one.
-fn warning(gate: &Definition, value: bool) -> Option<String> {
+fn warning(gate: &Definition, stage: Stage, value: bool) -> Option<String> {
     let name = gate.name;
-    match gate.stage {
+    match stage {
         Stage::Stable => {
             Some(format!("setting GA feature gate {name}={value}: it will be removed in a future release"))
         }
         Stage::Deprecated => Some(format!(
             "setting deprecated feature gate {name}={value}: it will be removed in a future release"
         )),
-        Stage::Alpha | Stage::Beta if gate.has_effect() => None,
+        Stage::Alpha | Stage::Beta if gate.has_effect => None,
         Stage::Alpha | Stage::Beta => {
             Some(format!("feature gate {name}={value} is accepted and has no effect here"))
         }
     }
 }
 
-/// Returns the lines of `--help`: `Gate=true|false (STAGE - default=x)`, without stable and deprecated gates.
+/// Returns the section of `--help`: a line `Gate=true|false (STAGE - default=x)` for each gate of the current release.
+///
+/// The gates without an effect follow those with an effect. Stable gates are locked, and deprecated gates will be
+/// removed: a note marks both.
 pub fn help() -> String {
-    let mut lines = vec![
-        format!("{ALL_ALPHA}=true|false (ALPHA - default=false)"),
-        format!("{ALL_BETA}=true|false (BETA - default=false)"),
-    ];
-    let listed = GATES.iter().filter(|gate| matches!(gate.stage, Stage::Alpha | Stage::Beta));
-    lines.extend(listed.map(Definition::help));
-    lines.sort();
-    lines.join("\n")
+    let all = [(ALL_ALPHA, Stage::Alpha), (ALL_BETA, Stage::Beta)]
+        .map(|(name, stage)| format!("  {name}=true|false ({} - default=false)\n", stage.as_str()));
+    let lines = |has_effect: bool| -> String {
+        GATES.iter().filter(|gate| gate.has_effect == has_effect).filter_map(help_line).collect()
+    };
+    format!(
+        "Feature gates:\n{}{}\nFeature gates that are accepted and have no effect here:\n{}",
+        all.concat(),
+        lines(true),
+        lines(false)
+    )
+}
+
+/// Returns the line of a gate in help texts.
+fn help_line(gate: &Definition) -> Option<String> {
+    let milestone = gate.current()?;
+    let note = match milestone.stage {
+        Stage::Alpha | Stage::Beta => "",
+        Stage::Stable => "; non-operational: the feature cannot be disabled",
+        Stage::Deprecated => "; a later release removes the gate",
+    };
+    Some(format!(
+        "  {}=true|false ({} - default={}{note})\n",
+        gate.name,
+        milestone.stage.as_str(),
+        milestone.default
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn feature_gate_table_obeys_lifecycle() {
-        assert!(GATES.is_sorted_by_key(|gate| gate.name.to_ascii_lowercase()));
-        for (index, gate) in GATES.iter().enumerate() {
-            assert_eq!(gate.gate as usize, index, "{}", gate.name);
-            assert!(gate.stage != Stage::Alpha || !gate.default, "{} is alpha and on", gate.name);
-            assert!(gate.stage != Stage::Stable || (gate.default && gate.locked), "{} is stable", gate.name);
-        }
-    }
 
     #[test]
     fn feature_gate_defaults_stages_and_single_gates_are_applied() {
@@ -308,19 +244,21 @@ mod tests {
             ("WatchList=true, AllBeta=false", false, false, true),
             ("WatchList=true,WatchList=F", false, true, false),
         ] {
-            let (gates, warnings) = FeatureGates::parse(text).unwrap();
+            let (gates, warnings) = FeatureGates::parse(text, CURRENT).unwrap();
             let actual = (gates.enabled(Cbor), gates.enabled(Compression), gates.enabled(WatchList));
             assert_eq!(actual, (cbor, compression, watch_list), "{text}");
             assert!(warnings.is_empty(), "{text}: {warnings:?}");
         }
-        assert_eq!(FeatureGates::parse("").unwrap().0, FeatureGates::default());
+        assert_eq!(FeatureGates::parse("", CURRENT).unwrap().0, FeatureGates::default());
     }
 
     #[test]
     fn all_feature_gate_errors_are_returned_together() {
-        let errors =
-            FeatureGates::parse("NoSuch=true,BtreeWatchCache=false,WatchList,WatchList=maybe,DryRun=true")
-                .unwrap_err();
+        let errors = FeatureGates::parse(
+            "NoSuch=true,BtreeWatchCache=false,WatchList,WatchList=maybe,DryRun=true",
+            CURRENT,
+        )
+        .unwrap_err();
         assert_eq!(
             errors.0,
             [
@@ -330,12 +268,12 @@ mod tests {
                 "invalid value of WatchList=maybe: neither true nor false",
             ]
         );
-        assert!(FeatureGates::parse("WatchFromStorageWithoutResourceVersion=true").is_err());
+        assert!(FeatureGates::parse("WatchFromStorageWithoutResourceVersion=true", CURRENT).is_err());
     }
 
     #[test]
     fn setting_stable_or_deprecated_gate_returns_warning() {
-        let (gates, warnings) = FeatureGates::parse("ServerSideApply=true,KMSv1=true").unwrap();
+        let (gates, warnings) = FeatureGates::parse("ServerSideApply=true,KMSv1=true", CURRENT).unwrap();
         assert!(gates.enabled(Gate::ServerSideApply) && gates.enabled(Gate::KmsV1));
         assert_eq!(warnings.len(), 2);
         assert!(warnings.iter().all(|warning| warning.contains("will be removed")));
@@ -343,48 +281,51 @@ mod tests {
 
     #[test]
     fn gate_without_effect_causes_warning() {
-        let (gates, warnings) = FeatureGates::parse("OpenAPIEnums=false,WatchList=true").unwrap();
+        let (gates, warnings) = FeatureGates::parse("OpenAPIEnums=false,WatchList=true", CURRENT).unwrap();
         assert!(!gates.enabled(Gate::OpenApiEnums));
         assert_eq!(warnings, ["feature gate OpenAPIEnums=false is accepted and has no effect here"]);
     }
 
-    /// The list of gates with an effect is complete and has no others.
     #[test]
-    fn gates_with_effect_are_those_that_the_processes_consult() {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let mut folders = vec![root.join("apid/src"), root.join("authd/src")];
-        let mut text = String::new();
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).unwrap() {
-                let path = entry.unwrap().path();
-                match path.extension().and_then(|extension| extension.to_str()) {
-                    Some("rs") => text.push_str(&std::fs::read_to_string(path).unwrap()),
-                    _ if path.is_dir() => folders.push(path),
-                    _ => {}
-                }
-            }
-        }
-        for gate in GATES {
-            let name = format!("{:?}", gate.gate);
-            let is_consulted = text
-                .match_indices(&format!("Gate::{name}"))
-                .any(|(at, found)| !text[at + found.len()..].starts_with(|c: char| c.is_alphanumeric()));
-            assert_eq!(is_consulted, gate.has_effect(), "{name}");
-        }
-    }
-
-    #[test]
-    fn feature_gate_help_omits_stable_and_deprecated_gates() {
+    fn feature_gate_help_lists_all_gates_with_stage_and_default() {
         let help = help();
         for line in [
             "AllAlpha=true|false (ALPHA - default=false)",
+            "AllBeta=true|false (BETA - default=false)",
             "CBORServingAndStorage=true|false (ALPHA - default=false)",
             "APIResponseCompression=true|false (BETA - default=true)",
             "WatchList=true|false (BETA - default=false)",
-            "AuthorizeWithSelectors=true|false (BETA - default=true)",
+            "ServerSideApply=true|false (GA - default=true; non-operational: the feature cannot be disabled)",
+            "KMSv1=true|false (DEPRECATED - default=false; a later release removes the gate)",
         ] {
-            assert!(help.lines().any(|l| l == line), "{line} is missing:\n{help}");
+            assert!(help.lines().any(|l| l.trim() == line), "{line} is missing:\n{help}");
         }
-        assert!(!help.contains("ServerSideApply") && !help.contains("KMSv1"));
+        assert_eq!(help.lines().filter(|line| line.contains("=true|false")).count(), GATES.len() + 2);
+    }
+
+    #[test]
+    fn gates_have_defaults_and_stages_of_emulated_release() {
+        use Gate::{AllowParsingUserUidFromCertAuth as Uid, AuthorizeWithSelectors as Selectors, WatchList};
+        for (release, uid, selectors, watch_list) in
+            [(31, false, false, false), (32, false, true, true), (33, true, true, false)]
+        {
+            let (gates, warnings) = FeatureGates::parse("", release).unwrap();
+            let actual = (gates.enabled(Uid), gates.enabled(Selectors), gates.enabled(WatchList));
+            assert_eq!((actual, warnings), ((uid, selectors, watch_list), Vec::new()), "1.{release}");
+        }
+        let (gates, warnings) = FeatureGates::parse("AllAlpha=true", 31).unwrap();
+        assert!(gates.enabled(Selectors) && gates.enabled(WatchList) && !gates.enabled(Uid));
+        let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
+        assert!(warning.contains("alpha features enabled in emulated version"), "{warning}");
+        assert!(gates.iter().all(|(gate, ..)| gate.gate != Uid), "the release does not have the gate");
+        assert_eq!(
+            FeatureGates::parse("AllowParsingUserUIDFromCertAuth=true", 32).unwrap_err().0,
+            [
+                "cannot set feature gate AllowParsingUserUIDFromCertAuth to true, feature is PreAlpha at emulated version 1.32"
+            ]
+        );
+        let (gates, warnings) =
+            FeatureGates::parse("BtreeWatchCache=false,kube:WatchList=false", 32).unwrap();
+        assert!(!gates.enabled(Gate::BtreeWatchCache) && !gates.enabled(WatchList), "{warnings:?}");
     }
 }

@@ -26,6 +26,8 @@
 //!            Authority::load(cert: &Path, key: &Path) -> Result<Authority, CertError>
 //!            authority.client(user: &str, groups: &[String], validity: Duration, now) -> Result<PemPair, CertError>
 //!              PemPair { cert: String, key: String }
+//!            requests::CertificateRequest::from_pem(&[u8]) -> Result<_, RequestError>  PKCS #10, with a verified signature
+//!            authority.issue(&CertificateRequest, &CertificateParameters { usages, not_before, not_after }) -> Result<String, CertError>
 //!            write(path: &Path, content: &[u8], mode: u32) -> Result<(), CertError>   atomic, by rename
 //!
 //! build      INFO: BuildInfo { version, commit, date, compiler }                      recorded by the build script
@@ -61,7 +63,8 @@
 //! metrics    Definition::new(name, Stability, help); Metrics::new() .counter::<L>(&D) .gauge::<L>(&D) .float_gauge::<L>(&D)
 //!            .histogram::<L>(&D, &'static [f64]) .single_counter(&D) .single_gauge(&D) .single_histogram(&D, ..) .text()
 //!            .collect_with(|| ..) before each scrape; .declared() -> Vec<Definition>; ProcessMetrics::new(&Metrics).update()
-//! gates      FeatureGates::parse(&str) -> Result<(FeatureGates, Vec<String> /* warnings */), GateErrors>
+//! compatibility  CompatibilityVersions::parse(emulated, oldest) -> Result<CompatibilityVersions { emulated, min_compatible }, Vec<VersionError>>
+//! gates      FeatureGates::parse(&str, emulated: u32) -> Result<(FeatureGates, Vec<String> /* warnings */), GateErrors>
 //!            gates.enabled(Gate::WatchList) -> bool; help() -> String
 //! health     Checks::new().with(name, || Result<(), String>)
 //!            checks.answer(endpoint: &str, check: Option<&str>, query: &str, own_name: bool) -> HealthAnswer { status, body, failures }
@@ -78,6 +81,7 @@ mod build_date;
 pub mod certs;
 pub mod client;
 pub mod client_config;
+pub mod compatibility;
 pub mod config_file;
 mod connection_limits;
 pub mod exec;

@@ -9,6 +9,8 @@
 //! INFO, WARN and ERROR are rate-limited by call site and cause (see [`rate_limit`]); DEBUG and TRACE are not.
 
 mod arrays;
+#[cfg(test)]
+pub(crate) mod captured;
 mod rate_limit;
 
 use std::io::{IsTerminal, Write};

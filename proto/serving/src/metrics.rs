@@ -33,7 +33,7 @@ pub use prometheus_client::metrics::gauge::Gauge;
 pub use prometheus_client::metrics::histogram::Histogram;
 
 /// Minor release whose metrics policy applies.
-const CURRENT_MINOR: u32 = 33;
+const CURRENT_MINOR: u32 = crate::compatibility::CURRENT;
 /// Number of releases between deprecation and hiding of a metric.
 const HIDDEN_AFTER_RELEASES: u32 = 3;
 
@@ -301,6 +301,7 @@ pub fn resident_bytes() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::captured::Lines;
 
     #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
     struct ByVerb {
@@ -360,6 +361,27 @@ seconds_count 1
                 });
             }
         });
+    }
+
+    #[test]
+    fn deprecated_metric_logs_warning_at_registration() {
+        let lines = Lines::default();
+        let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let metrics = Metrics::new();
+            let plain = Definition::new("plain", Stability::Alpha, "Plain");
+            metrics.single_counter(&plain);
+            assert_eq!(lines.take_text(), "", "a metric without a deprecation logs nothing");
+            metrics.single_counter(&Definition {
+                name: "ending",
+                deprecated: Some(CURRENT_MINOR),
+                ..Definition::new("ending", Stability::Alpha, "Ending")
+            });
+        });
+        let text = lines.take_text();
+        for part in ["WARN", "metric is deprecated", "ending", "1.33"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
     }
 
     #[test]

@@ -341,13 +341,7 @@ fn annotate_replace_and_delete(_: &ControlPlane, kubectl: &Kubectl) {
     // does.
     let deleted = kubectl.ok(&format!("delete -f {DIRECTORY} --ignore-not-found --wait=false"), "");
     assert!(deleted.contains("namespace \"bakery\" deleted"), "{deleted}");
-    // Protection finalizers keep volumes and claims until a volume controller removes the finalizers.
-    for protected in ["persistentvolume/shelf-1", "persistentvolumeclaim/ledger -n bakery"] {
-        let finalizers = kubectl.ok(&format!("get {protected} -o jsonpath={{.metadata.finalizers}}"), "");
-        assert!(finalizers.contains("protection"), "{protected}: {finalizers}");
-        kubectl
-            .ok(&format!("patch {protected} --type=merge -p {{\"metadata\":{{\"finalizers\":null}}}}"), "");
-    }
+    // The server removes the protection finalizers of unused volumes and claims.
     kubectl.ok(&format!("wait --for=delete --timeout=30s -f {DIRECTORY}"), "");
     assert_eq!(kubectl.ok(&format!("get --ignore-not-found -o name -f {DIRECTORY}"), ""), "");
 }

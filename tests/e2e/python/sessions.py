@@ -326,7 +326,117 @@ def trimmed():
     equal(len(core.list_namespaced_config_map("default", label_selector=LABEL, limit=5).items), 5)
 
 
-SESSIONS = {"typed": typed, "dynamic": any_kind, "watched": watched, "trimmed": trimmed}
+FINALIZER = "shop.example.com/stock"
+LAST_HANDLED = "shop.example.com/last-handled"
+
+
+class Operator:
+    """An operator of shops in the style of kopf: one watch, a finalizer, the last handled spec in an annotation, and
+    results in the status, all by merge patches."""
+
+    def __init__(self):
+        self.shops = client.CustomObjectsApi()
+        self.core = client.CoreV1Api()
+        self.handled = []
+
+    def run(self, until):
+        """Handles events until the condition holds."""
+        end = time.monotonic() + DEADLINE
+        listing = self.shops.list_namespaced_custom_object(*SHOPS)
+        for shop in listing["items"]:
+            self.handle(shop)
+        version = listing["metadata"]["resourceVersion"]
+        while not until():
+            assert time.monotonic() < end, f"not in time; handled: {self.handled}"
+            stream = watch.Watch().stream(
+                self.shops.list_namespaced_custom_object, *SHOPS, resource_version=version, timeout_seconds=1
+            )
+            for event in stream:
+                version = event["object"]["metadata"]["resourceVersion"]
+                if event["type"] != "DELETED":
+                    self.handle(event["object"])
+
+    def handle(self, shop):
+        metadata, spec = shop["metadata"], json.dumps(shop["spec"], sort_keys=True)
+        name, finalizers = metadata["name"], metadata.get("finalizers", [])
+        if "deletionTimestamp" in metadata:
+            if FINALIZER in finalizers:
+                self.core.delete_namespaced_config_map(name, "default")
+                self.handled.append(("delete", name))
+                self.patch(name, {"metadata": {"finalizers": [f for f in finalizers if f != FINALIZER]}})
+        elif FINALIZER not in finalizers:
+            self.patch(name, {"metadata": {"finalizers": finalizers + [FINALIZER]}})
+        elif (last := metadata.get("annotations", {}).get(LAST_HANDLED)) != spec:
+            stock = config_map(name, {"size": str(shop["spec"]["size"])})
+            if last is None:
+                self.core.create_namespaced_config_map("default", stock)
+            else:
+                self.core.patch_namespaced_config_map(name, "default", stock)
+            self.handled.append(("update" if last else "create", name))
+            self.patch(name, {"metadata": {"annotations": {LAST_HANDLED: spec}}})
+            observed = {"status": {"observed": shop["spec"]["size"]}}
+            self.shops.patch_namespaced_custom_object_status(*SHOPS, name, observed)
+
+    def patch(self, name, body):
+        self.shops.patch_namespaced_custom_object(*SHOPS, name, body)
+
+
+SHOPS = ("shop.example.com", "v1", "default", "shops")
+
+
+def operator():
+    """An operator of a custom kind handles creation, change and deletion once each, and its definition ends."""
+    extensions = client.ApiextensionsV1Api()
+    number = {"type": "integer"}
+    schema = {"type": "object", "properties": {
+        "spec": {"type": "object", "required": ["size"], "properties": {"size": number}},
+        "status": {"type": "object", "properties": {"observed": number}},
+    }}
+    extensions.create_custom_resource_definition({
+        "metadata": {"name": "shops.shop.example.com"},
+        "spec": {"group": "shop.example.com", "scope": "Namespaced", "names": {"plural": "shops", "kind": "Shop"},
+                 "versions": [{"name": "v1", "served": True, "storage": True, "subresources": {"status": {}},
+                               "schema": {"openAPIV3Schema": schema}}]},
+    })
+
+    def is_established():
+        definition = extensions.read_custom_resource_definition("shops.shop.example.com")
+        conditions = definition.status.conditions or []
+        return any(c.type == "Established" and c.status == "True" for c in conditions)
+
+    end = time.monotonic() + DEADLINE
+    while not is_established():
+        assert time.monotonic() < end, "the definition is not established in time"
+        time.sleep(0.01)
+    loop = Operator()
+    shops = loop.shops
+    shop = {"apiVersion": "shop.example.com/v1", "kind": "Shop", "metadata": {"name": "corner"}, "spec": {"size": 3}}
+    equal(refusal(shops.create_namespaced_custom_object, *SHOPS, {**shop, "spec": {}})[0], 422)
+    shops.create_namespaced_custom_object(*SHOPS, shop)
+
+    def observed():
+        return shops.get_namespaced_custom_object(*SHOPS, "corner").get("status", {}).get("observed")
+
+    loop.run(lambda: observed() == 3)
+    shops.patch_namespaced_custom_object(*SHOPS, "corner", {"spec": {"size": 5}})
+    loop.run(lambda: observed() == 5)
+    equal(loop.core.read_namespaced_config_map("corner", "default").data, {"size": "5"})
+    equal(shops.get_namespaced_custom_object(*SHOPS, "corner")["metadata"]["generation"], 2)
+    shops.delete_namespaced_custom_object(*SHOPS, "corner")
+    loop.run(lambda: not shops.list_namespaced_custom_object(*SHOPS)["items"])
+    equal(loop.handled, [("create", "corner"), ("update", "corner"), ("delete", "corner")])
+    extensions.delete_custom_resource_definition("shops.shop.example.com")
+    while True:
+        try:
+            shops.list_namespaced_custom_object(*SHOPS)
+        except ApiException as error:
+            equal(error.status, 404)
+            return
+        assert time.monotonic() < end, "the kind remains after its definition"
+        time.sleep(0.01)
+
+
+SESSIONS = {"typed": typed, "dynamic": any_kind, "watched": watched, "trimmed": trimmed, "operator": operator}
 
 if __name__ == "__main__":
     config.load_kube_config()

@@ -5,9 +5,11 @@
 //! [`ControlPlane::start`] returns when `/readyz` is ok. Dropping a plane kills apid and its authd. Waiting is
 //! level-triggered with a deadline: [`eventually`].
 
+mod audit_log;
 mod client;
 mod control_plane;
 
+pub use audit_log::AuditLog;
 pub use client::{Client, Session, TestResponse, WatchStream, tls};
 pub use control_plane::{ControlPlane, Options, TOKENS, program};
 

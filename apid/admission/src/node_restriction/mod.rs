@@ -187,7 +187,7 @@ impl<'a> KubeletWrite<'a> {
             return Ok(());
         }
         let expected = &self.attributes.user.name;
-        match certificate_request::subject(request.str_at(&["spec", "request"]).unwrap_or_default()) {
+        match certificate_request::identity(request.str_at(&["spec", "request"]).unwrap_or_default()) {
             Err(reason) => self.reject(&format!("unable to parse csr: {reason}")),
             Ok(subject) if subject.common_name != *expected => {
                 self.reject(&format!("can only create a node CSR with CN={expected}"))

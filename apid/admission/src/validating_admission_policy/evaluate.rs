@@ -9,25 +9,18 @@
 //!
 //! Each of the three groups computes the variables anew, as in kube-apiserver, so that the costs are the same.
 
+use std::time::Duration;
+
+use apimachinery::clock::Clock;
 use apimachinery::status::Reason;
-use expressions::{Cost, Value, limits};
-use kinds::admission_expressions::VARIABLES;
+use expressions::{Value, limits};
 
 use super::compiled::{CompiledPolicy, Validation};
-use super::variables::Variables;
-use crate::match_conditions::{BUDGET, Expression};
+use crate::match_conditions::{BUDGET, ConditionsOutcome};
+use crate::policy::{BudgetExceeded, FailurePolicy, Group, Inputs};
 
 /// Maximum size of an evaluated message in bytes.
 const MESSAGE_MAX: usize = 5 * 1024;
-
-/// Failure policy of a policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FailurePolicy {
-    /// An error denies the write.
-    Fail,
-    /// An error is ignored.
-    Ignore,
-}
 
 /// The result of an evaluation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +30,11 @@ pub(super) struct Outcome {
     /// Audit annotations without the prefix of their key.
     pub(super) annotations: Vec<(String, String)>,
     /// Errors of audit annotations, which deny the write.
-    pub(super) annotation_errors: Vec<String>,
+    pub(super) annotation_errors: Vec<Failure>,
+    /// Errors of validations that the policy ignores.
+    pub(super) ignored: Vec<Failure>,
+    /// Result of the match conditions; None without conditions.
+    pub(super) conditions: Option<ConditionsOutcome>,
 }
 
 /// A validation that denies the write.
@@ -49,50 +46,73 @@ pub(super) struct Failure {
     pub(super) message: String,
     /// Reason of the Status.
     pub(super) reason: Reason,
+    /// Duration of the evaluation.
+    pub(super) took: Duration,
+}
+
+impl Failure {
+    /// The failure of an expression with an error.
+    fn of_error(index: usize, message: String, took: Duration) -> Self {
+        Failure { index, message, reason: Reason::Invalid, took }
+    }
 }
 
 impl Outcome {
     /// The outcome after an error of the whole policy.
     fn of_error(policy: FailurePolicy, message: String) -> Self {
-        let failure = Failure { index: 0, message, reason: Reason::Invalid };
-        let failures = if policy == FailurePolicy::Fail { vec![failure] } else { Vec::new() };
+        let failure = Failure::of_error(0, message, Duration::ZERO);
+        let failures = if policy.denies() { vec![failure] } else { Vec::new() };
         Outcome { failures, ..Outcome::default() }
     }
 }
 
-/// The exceeded budget of a group of expressions.
-struct Exhausted;
-
-/// Evaluates a policy. `conditions` and `inputs` are the variables of match conditions and of other expressions.
+/// Evaluates a policy.
 pub(super) fn evaluate<'a>(
     policy: &'a CompiledPolicy,
     failure_policy: FailurePolicy,
-    conditions: &[(&'static str, Value<'a>)],
-    inputs: &[(&'static str, Value<'a>)],
+    inputs: &Inputs<'a>,
+    clock: &dyn Clock,
 ) -> Outcome {
-    match policy.conditions.evaluate(conditions) {
-        Ok(true) => {}
-        Ok(false) => return Outcome::default(),
-        Err(message) => return Outcome::of_error(failure_policy, message),
-    }
+    let conditions = &policy.common.conditions;
+    let conditions = (!conditions.is_empty()).then(|| conditions.evaluate(&inputs.conditions, clock));
+    let outcome = match conditions.as_ref().map(|conditions| &conditions.result) {
+        None | Some(Ok(true)) => evaluate_matched(policy, failure_policy, &inputs.others, clock),
+        Some(Ok(false)) => Outcome::default(),
+        Some(Err(message)) => Outcome::of_error(failure_policy, message.clone()),
+    };
+    Outcome { conditions, ..outcome }
+}
+
+/// Evaluates a policy whose match conditions are true.
+fn evaluate_matched<'a>(
+    policy: &'a CompiledPolicy,
+    failure_policy: FailurePolicy,
+    inputs: &[(&'static str, Value<'a>)],
+    clock: &dyn Clock,
+) -> Outcome {
     let mut outcome = Outcome::default();
-    let mut group = Group::new(policy, inputs, limits::OBJECT);
-    let mut failed: Vec<(usize, &'a Validation)> = Vec::new();
+    let mut group = Group::new(&policy.common, inputs, limits::OBJECT);
+    let mut failed: Vec<(usize, &'a Validation, Duration)> = Vec::new();
     let mut errors: Vec<Failure> = Vec::new();
     for (index, validation) in policy.validations.iter().enumerate() {
-        match group.evaluate(&validation.expression) {
-            Err(Exhausted) => return Outcome::of_error(failure_policy, BUDGET.to_owned()),
-            Ok(Ok(Value::Bool(true))) => {}
-            Ok(Ok(_)) => failed.push((index, validation)),
-            Ok(Err(message)) if failure_policy == FailurePolicy::Fail => {
-                errors.push(Failure { index, message, reason: Reason::Invalid });
+        let started = clock.monotonic();
+        let result = group.evaluate(&validation.expression);
+        if matches!(result, Ok(Ok(Value::Bool(true)))) {
+            continue;
+        }
+        let took = clock.monotonic().saturating_sub(started);
+        match result {
+            Err(BudgetExceeded) => return Outcome::of_error(failure_policy, BUDGET.to_owned()),
+            Ok(Ok(_)) => failed.push((index, validation, took)),
+            Ok(Err(message)) if failure_policy.denies() => {
+                errors.push(Failure::of_error(index, message, took));
             }
-            Ok(Err(_)) => {}
+            Ok(Err(message)) => outcome.ignored.push(Failure::of_error(index, message, took)),
         }
     }
     match messages(policy, inputs, &failed, group.left) {
         Ok(failures) => outcome.failures = failures,
-        Err(Exhausted) => {
+        Err(BudgetExceeded) => {
             // Every validation fails then.
             let message = format!("failed messageExpression: {BUDGET}");
             return Outcome::of_error(failure_policy, message);
@@ -100,7 +120,7 @@ pub(super) fn evaluate<'a>(
     }
     outcome.failures.extend(errors);
     outcome.failures.sort_by_key(|failure| failure.index);
-    annotate(policy, failure_policy, inputs, &mut outcome);
+    annotate(policy, failure_policy, inputs, &mut outcome, clock);
     outcome
 }
 
@@ -108,12 +128,12 @@ pub(super) fn evaluate<'a>(
 fn messages<'a>(
     policy: &'a CompiledPolicy,
     inputs: &[(&'static str, Value<'a>)],
-    failed: &[(usize, &'a Validation)],
+    failed: &[(usize, &'a Validation, Duration)],
     budget: u64,
-) -> Result<Vec<Failure>, Exhausted> {
-    let mut group = Group::new(policy, inputs, budget);
+) -> Result<Vec<Failure>, BudgetExceeded> {
+    let mut group = Group::new(&policy.common, inputs, budget);
     let mut failures = Vec::with_capacity(failed.len());
-    for (index, validation) in failed {
+    for (index, validation, took) in failed {
         let computed = match &validation.message_expression {
             None => None,
             Some(expression) => group.evaluate(expression)?.ok(),
@@ -124,7 +144,7 @@ fn messages<'a>(
             ("", "") => format!("failed expression: {}", validation.expression.source.trim()),
             ("", message) | (message, _) => message.to_owned(),
         };
-        failures.push(Failure { index: *index, message, reason: validation.reason });
+        failures.push(Failure { index: *index, message, reason: validation.reason, took: *took });
     }
     Ok(failures)
 }
@@ -135,11 +155,13 @@ fn annotate<'a>(
     failure_policy: FailurePolicy,
     inputs: &[(&'static str, Value<'a>)],
     outcome: &mut Outcome,
+    clock: &dyn Clock,
 ) {
-    let mut group = Group::new(policy, inputs, limits::OBJECT);
-    for (key, expression) in &policy.annotations {
+    let mut group = Group::new(&policy.common, inputs, limits::OBJECT);
+    for (index, (key, expression)) in policy.annotations.iter().enumerate() {
+        let started = clock.monotonic();
         match group.evaluate(expression) {
-            Err(Exhausted) => {
+            Err(BudgetExceeded) => {
                 *outcome = Outcome::of_error(failure_policy, BUDGET.to_owned());
                 return;
             }
@@ -149,37 +171,11 @@ fn annotate<'a>(
                     outcome.annotations.push((key.clone(), text.to_owned()));
                 }
             }
-            Ok(Err(message)) if failure_policy == FailurePolicy::Fail => {
-                outcome.annotation_errors.push(message);
+            Ok(Err(message)) if failure_policy.denies() => {
+                let took = clock.monotonic().saturating_sub(started);
+                outcome.annotation_errors.push(Failure::of_error(index, message, took));
             }
             Ok(Err(_)) => {}
         }
-    }
-}
-
-/// Expressions that share a budget and computed variables.
-struct Group<'a, 'i> {
-    inputs: &'i [(&'static str, Value<'a>)],
-    variables: Variables<'a, 'i>,
-    /// Remaining cost units.
-    left: u64,
-}
-
-impl<'a, 'i> Group<'a, 'i> {
-    fn new(policy: &'a CompiledPolicy, inputs: &'i [(&'static str, Value<'a>)], budget: u64) -> Self {
-        Group { inputs, variables: Variables::new(policy, inputs), left: budget }
-    }
-
-    /// Evaluates an expression. The inner error is its message.
-    fn evaluate(&mut self, expression: &'a Expression) -> Result<Result<Value<'a>, String>, Exhausted> {
-        let program = match expression.program() {
-            Ok(program) => program,
-            Err(message) => return Ok(Err(message)),
-        };
-        let mut cost = Cost::limit(limits::CALL);
-        let outcome = program.evaluate_with_lazy(self.inputs, (VARIABLES, &self.variables), &mut cost);
-        let used = self.variables.take_cost().saturating_add(cost.used());
-        self.left = self.left.checked_sub(used).ok_or(Exhausted)?;
-        Ok(outcome.map_err(|error| expression.failure(&error)))
     }
 }

@@ -1,10 +1,14 @@
 //! Tests of policies on writes of config maps.
 
+use std::sync::Arc;
+
 use apimachinery::names::Preset;
 use apimachinery::object::Value;
 use serde_json::json;
+use serving::metrics::Metrics;
 
 use super::*;
+use crate::AdmissionMetrics;
 use crate::testing::{Fake, PluginResult, Write as TestedWrite};
 
 /// A server with one policy `p`, whose spec has these further fields, and one binding `b`.
@@ -340,4 +344,61 @@ async fn policies_and_reviews_are_exempt() {
         let answer = server.fake.ask(&server.plugin, write, json!({"metadata": {"name": "x"}})).await;
         assert_eq!(answer.result.is_err(), is_denied, "{kind:?}");
     }
+}
+
+#[tokio::test]
+async fn failed_validations_and_match_conditions_are_counted() {
+    let fake = Fake::new(Preset::Kubernetes);
+    let metrics = Metrics::default();
+    let environment =
+        Environment { metrics: Arc::new(AdmissionMetrics::new(&metrics)), ..fake.environment() };
+    let plugin = ValidatingAdmissionPolicy::new(&environment);
+    let server = Server { fake, plugin };
+    let condition = |expression: &str| json!({"matchConditions": [{"name": "c", "expression": expression}]});
+    let actions = |actions: &[&str]| json!({"validationActions": actions});
+    let ignored = merged(validations(&["object.data.none == ''"]), json!({"failurePolicy": "Ignore"}));
+    server.set_policy("a", validations(&["false", "true"]));
+    server.set_binding("a", "a", actions(&["Warn", "Audit"]));
+    server.set_policy("b", ignored);
+    server.set_binding("b", "b", actions(&["Deny"]));
+    server.set_policy("c", merged(validations(&["false"]), condition("false")));
+    server.set_binding("c", "c", actions(&["Deny"]));
+    server.set_policy("d", merged(validations(&["true"]), condition("object.data.none == ''")));
+    server.set_binding("d", "d", actions(&["Deny"]));
+    server.set_policy("e", validations(&["object.data.?"]));
+    server.set_binding("e", "e", actions(&["Deny"]));
+    assert!(server.write(config_map("a", json!({}))).await.result.is_err());
+    let text = metrics.text();
+    let of_policy = |policy: &str, error: &str, action: &str| {
+        format!(
+            "apiserver_validating_admission_policy_check_total{{policy=\"{policy}\",policy_binding=\"{policy}\",\
+             error_type=\"{error}\",enforcement_action=\"{action}\"}} 1"
+        )
+    };
+    let of_condition = |family: &str, policy: &str| {
+        format!(
+            "apiserver_admission_match_condition_{family}{{name=\"{policy}\",kind=\"policy\",type=\"validate\",\
+             operation=\"CREATE\"}} 1"
+        )
+    };
+    for line in [
+        of_policy("a", "invalid_error", "warn"),
+        of_policy("a", "invalid_error", "audit"),
+        of_policy("b", "invalid_error", "allow"),
+        of_policy("d", "invalid_error", "deny"),
+        of_policy("e", "compile_error", "deny"),
+        of_condition("exclusions_total", "c"),
+        of_condition("evaluation_errors_total", "d"),
+        of_condition("evaluation_seconds_count", "d"),
+    ] {
+        assert!(text.contains(&line), "{line}\n{text}");
+    }
+    assert_eq!(text.matches("validating_admission_policy_check_total{").count(), 5, "{text}");
+    let limits: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("apiserver_admission_match_condition_evaluation_seconds_bucket"))
+        .filter(|line| line.contains("name=\"d\""))
+        .filter_map(|line| line.split_once("le=\"")?.1.split('"').next())
+        .collect();
+    assert_eq!(limits, ["0.001", "0.005", "0.01", "0.025", "0.1", "0.2", "0.25", "+Inf"]);
 }

@@ -17,11 +17,12 @@ use super::review_objects::ReviewObjects;
 use crate::admission_request::{condition_request, request_fields};
 use crate::authorization::AuthorizationAnswers;
 use crate::expression_inputs::{ExpressionInputs, authorizer_variables};
+use crate::match_condition_metrics::ConditionsOwner;
 use crate::match_conditions::MatchConditions;
 use crate::matching::{MatchedResource, Matcher};
 use crate::representation::Representation;
 use crate::{
-    Attributes, CompiledObjects, Environment, MaybeFuture, ObjectKind, Operation, PluginConfiguration,
+    Attributes, CompiledObjects, Environment, MaybeFuture, ObjectKind, PluginConfiguration, mutation,
 };
 
 /// Limit in bytes of a response.
@@ -134,14 +135,7 @@ impl Dispatcher {
             return MaybeFuture::Ready(Ok(None));
         }
         let resource = attributes.served.group_resource.resource.clone();
-        match self.hooks.get() {
-            MaybeFuture::Ready(hooks) => {
-                MaybeFuture::Ready(hooks.map(|hooks| (!hooks.has_none(&resource)).then_some(hooks)))
-            }
-            pending => {
-                pending.map(move |hooks| hooks.map(|hooks| (!hooks.has_none(&resource)).then_some(hooks)))
-            }
-        }
+        self.hooks.get().map(move |hooks| Ok(Some(hooks?).filter(|hooks| !hooks.has_none(&resource))))
     }
 
     /// Compares the constraints of a webhook with a write.
@@ -172,13 +166,11 @@ impl Dispatcher {
         let names = &self.environment.names;
         let registry = self.environment.registry.get();
         let representation = Representation::matched(matched, attributes, &registry, names);
-        let mut new = object.map(|object| representation.convert(object, names)).transpose()?;
-        if let Some(new) = &mut new
-            && self.phase == Phase::Mutating
-            && attributes.subresource.is_empty()
-        {
-            hide_generated_fields(new, attributes);
-        }
+        let convert = |object| match self.phase {
+            Phase::Mutating => mutation::visible(object, &representation, attributes, &self.environment),
+            Phase::Validating => representation.convert(object, names),
+        };
+        let new = object.map(convert).transpose()?;
         let old = attributes.old.map(|old| representation.convert(Cow::Borrowed(old), names)).transpose()?;
         Ok(ReviewObjects::new(new, old))
     }
@@ -204,7 +196,7 @@ impl Dispatcher {
             request_fields(attributes, &representation, &requested, self.name(attributes))
         };
         let result = match hook.conditions() {
-            Some(conditions) => self.evaluate(conditions, &objects, &request, attributes).await,
+            Some(conditions) => self.evaluate((hook, conditions), &objects, &request, attributes).await,
             None => Ok(true),
         };
         match result {
@@ -221,10 +213,10 @@ impl Dispatcher {
         }
     }
 
-    /// Evaluates match conditions until all authorization checks have answers.
+    /// Evaluates match conditions and observes their outcome.
     async fn evaluate(
         &self,
-        conditions: &MatchConditions,
+        (hook, conditions): (&Hook, &MatchConditions),
         objects: &ReviewObjects<'_>,
         request: &Map<String, Value>,
         attributes: &Attributes<'_>,
@@ -234,28 +226,31 @@ impl Dispatcher {
             true => Value::Object(condition_request(request.clone())),
             false => Value::Null,
         };
-        loop {
-            let result = {
-                let inputs = ExpressionInputs {
-                    object: objects.object.as_deref(),
-                    old: objects.old.as_deref(),
-                    param: None,
-                    request: &request,
-                    namespace: None,
-                };
-                let mut variables = inputs.variables();
-                variables.extend(authorizer_variables(&answers, attributes));
-                conditions.evaluate(&variables)
+        let run = || {
+            let inputs = ExpressionInputs {
+                object: objects.object.as_deref(),
+                old: objects.old.as_deref(),
+                param: None,
+                request: &request,
+                namespace: None,
             };
-            let Some(check) = answers.take_missing() else { return result };
-            answers.decide(check, attributes.user, &*self.environment.authorizer).await;
-        }
+            let mut variables = inputs.variables();
+            variables.extend(authorizer_variables(&answers, attributes));
+            conditions.evaluate(&variables, &*self.environment.clock)
+        };
+        let outcome = answers.evaluate(attributes.user, &self.environment, run).await;
+        let phase = self.phase.metric_type();
+        let owner = ConditionsOwner { name: &hook.name, kind: "webhook", phase };
+        self.environment.metrics.conditions.observe(owner, attributes.operation, &outcome);
+        outcome.result
     }
 
     /// The object name in reviews: a generated name is unknown before validation.
     fn name<'a>(&self, attributes: &Attributes<'a>) -> &'a str {
-        let is_unknown = attributes.has_generated_name && self.phase == Phase::Mutating;
-        if is_unknown { "" } else { attributes.name }
+        match self.phase {
+            Phase::Mutating => mutation::visible_name(attributes),
+            Phase::Validating => attributes.name,
+        }
     }
 
     /// Calls a webhook. A denial is a failure. Warnings and audit annotations are recorded.
@@ -323,7 +318,7 @@ impl Dispatcher {
         failure: Option<HookFailure>,
         started: std::time::Duration,
     ) -> Option<Status> {
-        let (hook, metrics) = (&*invocation.hook, &self.environment.webhook_metrics);
+        let (hook, metrics) = (&*invocation.hook, &self.environment.metrics.webhooks);
         let (kind, operation) = (self.phase.metric_type(), attributes.operation);
         let took = self.environment.clock.monotonic().saturating_sub(started);
         let (error_type, code, status) = match failure {
@@ -361,31 +356,6 @@ impl Dispatcher {
         Some(status)
     }
 }
-
-/// Hides the fields that the server sets after the mutating phase: those of a creation, and the next generation.
-fn hide_generated_fields(object: &mut Cow<'_, Object>, attributes: &Attributes<'_>) {
-    match (attributes.operation, attributes.old) {
-        (Operation::Create, _) => {
-            let object = object.to_mut();
-            for field in GENERATED_FIELDS {
-                object.remove_meta(field);
-            }
-            object.set_meta("creationTimestamp", Value::Null);
-            if attributes.has_generated_name {
-                object.remove_meta("name");
-            }
-        }
-        (Operation::Update, Some(old)) => match old.meta().and_then(|meta| meta.get("generation")) {
-            generation if object.meta().and_then(|meta| meta.get("generation")) == generation => {}
-            Some(generation) => object.to_mut().set_meta("generation", generation.clone()),
-            None => drop(object.to_mut().remove_meta("generation")),
-        },
-        _ => {}
-    }
-}
-
-/// Metadata that the server sets at a creation.
-pub(super) const GENERATED_FIELDS: [&str; 3] = ["uid", "generation", "creationTimestamp"];
 
 fn is_exempt(attributes: &Attributes<'_>) -> bool {
     let kind = &attributes.resource.kind;

@@ -1,6 +1,5 @@
-//! Metrics of webhooks, with the names of the reference.
+//! Metrics of webhooks, with the names of kube-apiserver.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use serving::metrics::{Counters, Definition, Histograms, Metrics, Stability};
@@ -39,11 +38,8 @@ const MAX_CODE: u16 = 600;
 
 type Labels = Vec<(&'static str, String)>;
 
-/// The metrics of webhooks; nothing is counted before the registration.
-#[derive(Default)]
-pub struct WebhookMetrics(OnceLock<Registered>);
-
-struct Registered {
+/// The metrics of webhooks.
+pub(crate) struct WebhookMetrics {
     duration: Histograms<Labels>,
     rejections: Counters<Labels>,
     fail_open: Counters<Labels>,
@@ -73,13 +69,13 @@ impl ErrorType {
 
 impl WebhookMetrics {
     /// Registers the metrics.
-    pub fn register(&self, metrics: &Metrics) {
-        let _ = self.0.set(Registered {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        WebhookMetrics {
             duration: metrics.histogram(&DURATION, BUCKETS),
             rejections: metrics.counter(&REJECTIONS),
             fail_open: metrics.counter(&FAIL_OPEN),
             requests: metrics.counter(&REQUESTS),
-        });
+        }
     }
 
     /// Observes a call with its result code.
@@ -91,13 +87,12 @@ impl WebhookMetrics {
         (code, is_rejected): (u16, bool),
         took: Duration,
     ) {
-        let Some(metrics) = self.0.get() else { return };
         let mut labels = labels(hook, kind);
         labels.push(("operation", operation.as_str().to_owned()));
         labels.push(("rejected", is_rejected.to_string()));
-        metrics.duration.get_or_create(&labels).observe(took.as_secs_f64());
+        self.duration.get_or_create(&labels).observe(took.as_secs_f64());
         labels.push(("code", code.min(MAX_CODE).to_string()));
-        metrics.requests.get_or_create(&labels).inc();
+        self.requests.get_or_create(&labels).inc();
     }
 
     /// Counts a rejection.
@@ -109,24 +104,16 @@ impl WebhookMetrics {
         error_type: ErrorType,
         code: u16,
     ) {
-        let Some(metrics) = self.0.get() else { return };
         let mut labels = labels(hook, kind);
         labels.push(("operation", operation.as_str().to_owned()));
         labels.push(("error_type", error_type.as_str().to_owned()));
         labels.push(("rejection_code", code.min(MAX_CODE).to_string()));
-        metrics.rejections.get_or_create(&labels).inc();
+        self.rejections.get_or_create(&labels).inc();
     }
 
     /// Counts a failed call that let the write pass.
     pub(super) fn fail_open(&self, hook: &Hook, kind: &'static str) {
-        let Some(metrics) = self.0.get() else { return };
-        metrics.fail_open.get_or_create(&labels(hook, kind)).inc();
-    }
-}
-
-impl std::fmt::Debug for WebhookMetrics {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WebhookMetrics").field("registered", &self.0.get().is_some()).finish()
+        self.fail_open.get_or_create(&labels(hook, kind)).inc();
     }
 }
 

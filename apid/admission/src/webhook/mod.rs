@@ -26,10 +26,10 @@ mod review_objects;
 mod services;
 mod validating;
 
-pub use metrics::WebhookMetrics;
 pub use review::fuzz_response;
 pub use services::ReaderServices;
 
+pub(crate) use metrics::WebhookMetrics;
 pub(crate) use mutating::MutatingWebhooks;
 pub(crate) use validating::ValidatingWebhooks;
 

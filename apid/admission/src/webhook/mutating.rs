@@ -7,18 +7,14 @@ use apimachinery::codec::{Limits, json};
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apply::json_patch;
-use apply::managers::ManagedFields;
 
 use super::annotations;
-use super::dispatcher::{Dispatcher, GENERATED_FIELDS, HookFailure, Invocation, Phase};
+use super::dispatcher::{Dispatcher, HookFailure, Invocation, Phase};
 use super::hook::Hooks;
 use super::review::ReviewResponse;
+use crate::reinvocation::ReinvocationPlugin;
 use crate::representation::Representation;
-use crate::{Attributes, Environment, MaybeFuture, Operation, Plugin, PluginConfiguration};
-
-/// Warning for a webhook that damaged `managedFields`.
-const INVALID_MANAGED_FIELDS: &str = ".metadata.managedFields was in an invalid state after admission; this could be \
-    caused by an outdated mutating admission controller; please fix your requests";
+use crate::{Attributes, Environment, MaybeFuture, Operation, Plugin, PluginConfiguration, mutation};
 
 /// The plugin MutatingAdmissionWebhook.
 pub(crate) struct MutatingWebhooks(Dispatcher);
@@ -39,7 +35,7 @@ impl MutatingWebhooks {
     ) -> Result<(), Status> {
         let notes = attributes.notes;
         if attributes.reinvoked {
-            notes.reinvocation().begin_second_round(object.as_deref());
+            notes.reinvocation().begin_second_round(ReinvocationPlugin::Webhooks, object.as_deref());
         }
         for candidate in hooks.candidates(&attributes.served.group_resource.resource) {
             let matched = self.0.matches(candidate.1, attributes, object.as_deref()).await?;
@@ -50,7 +46,9 @@ impl MutatingWebhooks {
             let invocation = self.0.invocation(candidate, matched, attributes, objects).await?;
             let Some(invocation) = invocation else { continue };
             let hook = &invocation.hook;
-            if attributes.reinvoked && !notes.reinvocation().is_pending(&hook.id) {
+            if attributes.reinvoked
+                && !notes.reinvocation().is_pending(ReinvocationPlugin::Webhooks, &hook.id)
+            {
                 continue;
             }
             let started = self.0.environment.clock.monotonic();
@@ -59,17 +57,17 @@ impl MutatingWebhooks {
             let position = (u8::from(attributes.reinvoked), invocation.index);
             annotations::record_mutation(notes, &self.0.environment.names, hook, position, mutated);
             if mutated {
-                notes.reinvocation().record_change();
+                notes.reinvocation().record_change(ReinvocationPlugin::Webhooks);
             }
             if hook.is_reinvocable {
-                notes.reinvocation().record_call(&hook.id);
+                notes.reinvocation().record_call(ReinvocationPlugin::Webhooks, &hook.id);
             }
             if let Some(status) = self.0.conclude(&invocation, attributes, result.err(), started) {
                 return Err(status);
             }
         }
         if !attributes.reinvoked {
-            notes.reinvocation().end_first_round(object.as_deref());
+            notes.reinvocation().end_first_round(ReinvocationPlugin::Webhooks, object.as_deref());
         }
         Ok(())
     }
@@ -95,7 +93,8 @@ impl MutatingWebhooks {
         };
         check_patch_type(&response)?;
         let document = Value::Object(reviewed.0.clone());
-        let patched = json_patch::apply(&operations, document, false, Limits::BODY).map_err(internal)?;
+        let is_lenient = self.0.environment.names.behaviour.replace_of_missing_key_succeeds;
+        let patched = json_patch::apply(&operations, document, is_lenient, Limits::BODY).map_err(internal)?;
         let patched =
             Object::from_value(patched).map_err(|_| internal("the patched object is not an object"))?;
         let changed = self.restore(patched, invocation, attributes, object).map_err(HookFailure::Internal)?;
@@ -118,32 +117,8 @@ impl MutatingWebhooks {
         let registry = environment.registry.get();
         let representation =
             Representation::matched(&invocation.matched, attributes, &registry, &environment.names);
-        let mut changed = representation.restore(patched, before, attributes, environment)?;
-        if attributes.subresource.is_empty() {
-            let hidden: &[&str] = match attributes.operation {
-                Operation::Create => &GENERATED_FIELDS,
-                _ => &["generation"],
-            };
-            for field in hidden {
-                match before.meta().and_then(|meta| meta.get(*field)) {
-                    Some(value) => changed.set_meta(field, value.clone()),
-                    None => drop(changed.remove_meta(field)),
-                }
-            }
-            if changed.name().is_empty() {
-                changed.set_meta("name", before.name());
-            }
-        }
-        let managed = |object: &Object| object.meta().and_then(|meta| meta.get("managedFields")).cloned();
-        let after = managed(&changed);
-        if let Err(defect) = ManagedFields::check(after.as_ref()) {
-            attributes.notes.warn(format!("{INVALID_MANAGED_FIELDS}: {defect}"));
-            match managed(before) {
-                Some(fields) => changed.set_meta("managedFields", fields),
-                None => drop(changed.remove_meta("managedFields")),
-            }
-        }
-        Ok(changed)
+        mutation::accept(patched, before, &representation, attributes, environment)
+            .map(|restored| restored.object)
     }
 }
 
@@ -181,15 +156,7 @@ impl Plugin for MutatingWebhooks {
         attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
-        let run = async move |hooks: Result<Option<Arc<Hooks>>, Status>, object: Option<&mut Object>| {
-            match hooks? {
-                Some(hooks) => self.dispatch(&hooks, attributes, object).await,
-                None => Ok(()),
-            }
-        };
-        match self.0.hooks(attributes) {
-            MaybeFuture::Ready(Ok(None)) => MaybeFuture::Ready(Ok(())),
-            hooks => MaybeFuture::later(async move { run(hooks.get().await, object).await }),
-        }
+        let hooks = self.0.hooks(attributes);
+        hooks.if_some(move |hooks| async move { self.dispatch(&hooks, attributes, object).await })
     }
 }

@@ -1,18 +1,25 @@
 //! Tests of reviews, denials and reinvocation; calls are tested end to end.
 
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use apimachinery::clock::Clock;
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
 use serde_json::json;
 
 use super::ValidatingWebhooks;
 use super::mutating::apply_patch;
 use super::review::{ResponseError, ReviewResponse, body, denial, read_response};
-use crate::PluginOutput;
-use crate::reinvocation::Reinvocation;
+use crate::reinvocation::{Reinvocation, ReinvocationPlugin};
 use crate::testing::{Fake, Write};
 use crate::validating_admission_policy::ValidatingAdmissionPolicy;
+use crate::{Environment, PluginOutput};
 
 fn names() -> Names {
     Names::new(Preset::Kubernetes, "").unwrap()
@@ -146,15 +153,21 @@ fn patch_is_applied_or_rejected() {
 fn second_round_calls_webhooks_that_were_called_before_a_change() {
     let object = |name: &str| Object::from_value(json!({"metadata": {"name": name}})).unwrap();
     let mut state = Reinvocation::default();
-    state.record_call("first");
-    state.record_change();
-    state.record_call("second");
-    state.end_first_round(Some(&object("a")));
+    state.record_call(ReinvocationPlugin::Webhooks, "first");
+    state.record_change(ReinvocationPlugin::Webhooks);
+    state.record_call(ReinvocationPlugin::Webhooks, "second");
+    state.end_first_round(ReinvocationPlugin::Webhooks, Some(&object("a")));
     assert!(state.is_requested());
-    state.begin_second_round(Some(&object("a")));
-    assert_eq!(["first", "second"].map(|webhook| state.is_pending(webhook)), [true, false]);
-    state.begin_second_round(Some(&object("b")));
-    assert!(state.is_pending("second"), "another plugin changed the object after the webhook");
+    state.begin_second_round(ReinvocationPlugin::Webhooks, Some(&object("a")));
+    assert_eq!(
+        ["first", "second"].map(|webhook| state.is_pending(ReinvocationPlugin::Webhooks, webhook)),
+        [true, false]
+    );
+    state.begin_second_round(ReinvocationPlugin::Webhooks, Some(&object("b")));
+    assert!(
+        state.is_pending(ReinvocationPlugin::Webhooks, "second"),
+        "another plugin changed the object after the webhook"
+    );
 }
 
 /// A webhook that nothing serves.
@@ -298,6 +311,49 @@ async fn webhook_and_policy_agree_on_match_conditions() {
             message.contains(expected) && message.is_empty() == expected.is_empty(),
             "{conditions:?}: {message}"
         );
+    }
+}
+
+/// A clock that advances with each reading.
+struct SteppingClock {
+    step: Duration,
+    readings: AtomicU32,
+}
+
+impl Clock for SteppingClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::UNIX_EPOCH
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.step * self.readings.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+#[tokio::test]
+async fn slow_match_conditions_of_webhook_yield_to_other_tasks() {
+    let excluded = webhook(json!({"matchConditions": [{"name": "c", "expression": "false"}]}));
+    let configuration = json!({"metadata": {"name": "c", "uid": "1"}, "webhooks": [excluded]});
+    let fake = Fake::new(Preset::Kubernetes).with(
+        "admissionregistration",
+        "ValidatingWebhookConfiguration",
+        &[configuration],
+    );
+    for (step, yields) in [(Duration::from_micros(1), false), (Duration::from_secs(1), true)] {
+        let clock = Arc::new(SteppingClock { step, readings: AtomicU32::default() });
+        let environment = Environment { clock, ..fake.environment() };
+        let plugin = ValidatingWebhooks::new(&environment, None).unwrap();
+        let write = Write { kind: ("", "ConfigMap"), ..Write::default() };
+        let mut review = pin!(fake.ask(&plugin, write, json!({"metadata": {"name": "m"}})));
+        let is_ready_at_once = tokio::select! {
+            biased;
+            result = &mut review => result.result.is_ok(),
+            () = std::future::ready(()) => false,
+        };
+        assert_eq!(is_ready_at_once, !yields, "{step:?}");
+        if yields {
+            assert_eq!(review.await.message(), "");
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! ValidatingAdmissionWebhook: parallel calls, of which each may reject the write.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -69,13 +68,7 @@ impl Plugin for ValidatingWebhooks {
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
-        let run = async move |hooks: Result<Option<Arc<Hooks>>, Status>| match hooks? {
-            Some(hooks) => self.dispatch(&hooks, attributes, object).await,
-            None => Ok(()),
-        };
-        match self.0.hooks(attributes) {
-            MaybeFuture::Ready(Ok(None)) => MaybeFuture::Ready(Ok(())),
-            hooks => MaybeFuture::later(async move { run(hooks.get().await).await }),
-        }
+        let hooks = self.0.hooks(attributes);
+        hooks.if_some(move |hooks| async move { self.dispatch(&hooks, attributes, object).await })
     }
 }

@@ -158,3 +158,30 @@ fn retain_keys_with_100000_fields_takes_linear_time() {
     let changed = run("core/v1.ConfigMap", object, json!({"data": patch})).unwrap();
     assert_eq!(changed["data"].as_object().unwrap().len(), 50_000);
 }
+
+#[test]
+fn patch_that_merges_one_item_many_times_is_rejected() {
+    let variables: Vec<Value> = (0..20_000).map(|i| json!({"name": i.to_string(), "value": "v"})).collect();
+    let object = || json!({"spec": {"containers": [{"name": "c", "env": variables}]}});
+    let repeated = |count: usize| {
+        let items = vec![json!({"name": "c", "env": [{"name": "0", "value": "w"}]}); count];
+        run("core/v1.Pod", object(), json!({"spec": {"containers": items}}))
+    };
+    assert!(matches!(repeated(60_000), Err(Error::Rejected(_))));
+    let merged = repeated(3).unwrap();
+    assert_eq!(merged["spec"]["containers"][0]["env"][0]["value"], "w");
+}
+
+#[test]
+fn nested_replacements_are_not_copied_at_each_level() {
+    let mut patch = json!({"$patch": "replace", "values": vec![0; 300_000]});
+    for _ in 0..90 {
+        patch = json!({"$patch": "replace", "x": patch});
+    }
+    let mut merged = run("core/v1.ConfigMap", json!({"x": {"x": {"old": 1}}, "y": 1}), patch).unwrap();
+    for _ in 0..90 {
+        assert_eq!(merged.as_object().unwrap().len(), 1);
+        merged = merged["x"].take();
+    }
+    assert_eq!(merged["values"].as_array().unwrap().len(), 300_000);
+}

@@ -6,7 +6,7 @@
 //! - [`compare`]: the added, modified and removed paths between two objects.
 //! - [`merge`]: one object merged over another.
 //! - [`remove`]: an object without some paths.
-//! - [`check`]: the type check of an applied object.
+//! - [`check`]: the type check of an applied object. [`atomic_parts`]: its parts that replace instead of merging.
 //!
 //! All functions take the fields of an object and its type, and none changes its arguments.
 //!
@@ -21,6 +21,7 @@
 //! default may be absent. Stored lists may hold several items with one key. The functions treat them as one
 //! item, owned only as a whole. An applied list must not contain such items.
 
+mod atomics;
 mod check;
 mod compare;
 mod merge;
@@ -29,6 +30,7 @@ mod remove;
 use apimachinery::object::{Map, Value};
 use schema::merge::{Key, List, Merge};
 
+pub use atomics::atomic_parts;
 pub use check::{TypingError, check, drop_undeclared};
 pub use compare::{Comparison, compare};
 pub use merge::merge;

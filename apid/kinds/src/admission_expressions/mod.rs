@@ -71,6 +71,11 @@ impl Purpose {
         self != Purpose::Message
     }
 
+    /// Whether expressions can make messages of mutations.
+    fn has_mutation_types(self) -> bool {
+        matches!(self, Purpose::ApplyConfiguration | Purpose::JsonPatch)
+    }
+
     /// Checks the type of the result.
     fn check(self, result: &Type) -> Result<(), String> {
         let (expected, is_expected) = match self {
@@ -112,8 +117,6 @@ pub struct Compiler<'s> {
     variables: HashMap<String, Type>,
     /// Expressions that may use libraries of later releases.
     stored: Stored<'s>,
-    /// Whether expressions can make messages of mutations.
-    has_mutation_types: bool,
 }
 
 /// Expressions that may use libraries of later releases.
@@ -126,31 +129,12 @@ enum Stored<'s> {
 impl<'s> Compiler<'s> {
     /// A compiler of stored expressions. `has_variables` is whether the policy declares variables.
     pub fn of_stored(types: ObjectTypes, has_variables: bool) -> Self {
-        Compiler {
-            types,
-            has_variables,
-            variables: HashMap::new(),
-            stored: Stored::All,
-            has_mutation_types: false,
-        }
+        Compiler { types, has_variables, variables: HashMap::new(), stored: Stored::All }
     }
 
     /// A compiler of new expressions, and of the expressions `stored` of the stored object.
     pub fn of_new(types: ObjectTypes, has_variables: bool, stored: BTreeSet<&'s str>) -> Self {
-        Compiler {
-            types,
-            has_variables,
-            variables: HashMap::new(),
-            stored: Stored::Only(stored),
-            has_mutation_types: false,
-        }
-    }
-
-    /// Declares the messages of mutations.
-    #[must_use]
-    pub fn with_mutation_types(mut self) -> Self {
-        self.has_mutation_types = true;
-        self
+        Compiler { types, has_variables, variables: HashMap::new(), stored: Stored::Only(stored) }
     }
 
     /// Compiles an expression and checks its result type.
@@ -173,8 +157,14 @@ impl<'s> Compiler<'s> {
     /// The detail for the client.
     pub fn variable(&mut self, name: &str, source: &str) -> Result<Program, String> {
         let program = self.compile(source, Purpose::Variable)?;
-        self.variables.insert(name.to_owned(), program.result_type().clone());
+        self.declare(name, program.result_type().clone());
         Ok(program)
+    }
+
+    /// Declares a variable. Authorizers and their checks have no type in other expressions, as in the reference.
+    pub(crate) fn declare(&mut self, name: &str, result: Type) {
+        let result = if matches!(result, Type::Opaque(_)) { Type::Dyn } else { result };
+        self.variables.insert(name.to_owned(), result);
     }
 
     fn environment(&self, parsed: &Parsed, source: &str, purpose: Purpose) -> Environment {
@@ -196,7 +186,7 @@ impl<'s> Compiler<'s> {
                 .variable(AUTHORIZER, expressions::AUTHORIZER)
                 .variable(REQUEST_RESOURCE, expressions::RESOURCE_CHECK);
         }
-        if self.has_mutation_types {
+        if purpose.has_mutation_types() {
             environment = environment.with_mutation_types();
         }
         if purpose.has_variables() && self.has_variables {
@@ -241,6 +231,11 @@ mod tests {
             (Purpose::AuditAnnotation, "null", ""),
             (Purpose::AuditAnnotation, "1", "must evaluate to one of [string null_type] but got int"),
             (Purpose::Variable, "{'a': 1}", ""),
+            (Purpose::ApplyConfiguration, "Object{}", ""),
+            (Purpose::ApplyConfiguration, "Object.spec{}", "must evaluate to Object but got Object.spec"),
+            (Purpose::JsonPatch, "[JSONPatch{op: 'remove', path: '/a/' + jsonpatch.escapeKey('b/c')}]", ""),
+            (Purpose::JsonPatch, "object.a ? [JSONPatch{op: 'remove', path: '/a'}] : []", ""),
+            (Purpose::JsonPatch, "[]", "must evaluate to list(JSONPatch) but got list(dyn)"),
         ] {
             assert_eq!(error(&compiler, source, purpose), expected, "{source}");
         }

@@ -5,13 +5,12 @@ use std::collections::BTreeSet;
 use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{match_rules, policy_rules};
 use crate::admission_expressions::{Compiler, ObjectTypes, Purpose};
 use crate::defaults::{fill, part};
-use crate::table::cell::{PathReader, UNSET};
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::unenforced::MUTATING_POLICIES;
 use crate::validation::{Field, text};
 use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Table};
@@ -24,7 +23,7 @@ pub(super) const KIND: Kind = Kind {
     singular: "mutatingadmissionpolicy",
     categories: &["api-extensions"],
     schema: "admissionregistration/v1alpha1.MutatingAdmissionPolicy",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     restricts_finalizers: false,
     generation: Generation::Counted(&[]),
     unconditional_update: false,
@@ -66,7 +65,7 @@ fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
     let has_variables = !spec.child("variables").list().is_empty();
     let types = ObjectTypes::dynamic(spec.child("paramKind").is_present());
     let stored = old.map(all_expressions).unwrap_or_default();
-    let mut compiler = Compiler::of_new(types, has_variables, stored).with_mutation_types();
+    let mut compiler = Compiler::of_new(types, has_variables, stored);
     let mut errors = FieldErrors::new();
     match_rules::failure_policy(&spec.child("failurePolicy"), &mut errors);
     policy_rules::parameter_kind(&spec.child("paramKind"), &mut errors);
@@ -132,15 +131,8 @@ static TABLE: Table = Table {
     columns: &[
         NAME,
         Column::integer("Mutations", "Number of mutations."),
-        Column::text("ParamKind", "Kind of the parameters."),
+        policy_rules::PARAMETER_KIND_COLUMN,
         AGE,
     ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let parameters = object.find("spec.paramKind").map_or_else(
-            || UNSET.to_owned(),
-            |kind| format!("{}/{}", kind.text("apiVersion"), kind.text("kind")),
-        );
-        let mutations = object.items("spec.mutations").len();
-        vec![json!(object.name()), json!(mutations), json!(parameters), age(object, clock)]
-    },
+    cells: |object: &Object, clock: &dyn Clock| policy_rules::cells(object, "spec.mutations", clock),
 };

@@ -20,7 +20,7 @@ pub(super) const KIND: Kind = Kind {
     singular: "mutatingadmissionpolicybinding",
     categories: &["api-extensions"],
     schema: "admissionregistration/v1alpha1.MutatingAdmissionPolicyBinding",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     restricts_finalizers: false,
     generation: Generation::Counted(&[]),
     unconditional_update: false,

@@ -15,7 +15,7 @@ pub(super) const KIND: Kind = Kind {
     singular: "mutatingwebhookconfiguration",
     categories: &["api-extensions"],
     schema: "admissionregistration/v1.MutatingWebhookConfiguration",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::ALL,
     restricts_finalizers: false,
     generation: Generation::Counted(&[]),
     unconditional_update: false,

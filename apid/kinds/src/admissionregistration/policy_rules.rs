@@ -1,15 +1,22 @@
-//! Validation of admission policies and their expressions.
+//! Validation and table cells of admission policies.
 
 use std::collections::BTreeSet;
 
+use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::Value;
+use expressions::Type;
+use serde_json::{Value, json};
 
 use super::match_rules;
 use crate::admission_expressions::{Compiler, ObjectTypes, Purpose};
-use crate::format;
+use crate::table::age;
+use crate::table::cell::{PathReader as _, UNSET};
 use crate::validation::{Field, conditions, text};
+use crate::{Column, format};
+
+/// Column of the kind of the parameters.
+pub(super) const PARAMETER_KIND_COLUMN: Column = Column::text("ParamKind", "Kind of the parameters.");
 
 /// Maximum number of audit annotations.
 const ANNOTATIONS_MAX: usize = 20;
@@ -40,6 +47,15 @@ const RESERVED: [&str; 21] = [
     "void",
     "while",
 ];
+
+/// The cells of a policy with the number of its expressions in the list `expressions`.
+pub(super) fn cells(policy: &Object, expressions: &str, clock: &dyn Clock) -> Vec<Value> {
+    let parameters = policy.find("spec.paramKind").map_or_else(
+        || UNSET.to_owned(),
+        |kind| format!("{}/{}", kind.text("apiVersion"), kind.text("kind")),
+    );
+    vec![json!(policy.name()), json!(policy.items(expressions).len()), json!(parameters), age(policy, clock)]
+}
 
 /// Validates the spec. Expressions of the stored object `old` may use libraries of later releases.
 pub(super) fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
@@ -178,6 +194,8 @@ pub(super) fn variables(variables: &Field<'_, '_>, compiler: &mut Compiler<'_>, 
             errors.push(expression.required("expression is not specified"));
         } else if let Err(detail) = compiler.variable(name.text(), expression.text()) {
             errors.push(expression.invalid(&detail));
+            // Later expressions can read the variable, so that each mistake has one error.
+            compiler.declare(name.text(), Type::Dyn);
         }
     }
 }
@@ -212,7 +230,7 @@ fn validation(validation: &Field<'_, '_>, compiler: &Compiler<'_>, errors: &mut 
     if is_blank(&message) {
         errors.push(message.invalid("message must be non-empty if specified"));
     } else if has_lines(&message) {
-        errors.push(message.invalid("message must not contain line breaks"));
+        errors.push(message.invalid("must not contain line breaks"));
     } else if has_lines(&expression) && message.text().is_empty() {
         errors.push(message.required("message must be specified if expression contains line breaks"));
     }

@@ -3,13 +3,11 @@
 use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::json;
 
 use super::{match_rules, policy_rules};
 use crate::defaults::{fill, part};
 use crate::same_fields::{Deprecation, same_fields};
-use crate::table::cell::{PathReader, UNSET};
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource,
     Table,
@@ -23,7 +21,7 @@ pub(super) const KIND: Kind = Kind {
     categories: &["api-extensions"],
     subresources: &[Subresource::status("ValidatingAdmissionPolicy")],
     schema: "admissionregistration/v1.ValidatingAdmissionPolicy",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::ALL,
     restricts_finalizers: false,
     generation: Generation::Counted(&[]),
     unconditional_update: false,
@@ -80,15 +78,8 @@ static TABLE: Table = Table {
     columns: &[
         NAME,
         Column::integer("Validations", "Number of validations."),
-        Column::text("ParamKind", "Kind of the parameters."),
+        policy_rules::PARAMETER_KIND_COLUMN,
         AGE,
     ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let parameters = object.find("spec.paramKind").map_or_else(
-            || UNSET.to_owned(),
-            |kind| format!("{}/{}", kind.text("apiVersion"), kind.text("kind")),
-        );
-        let validations = object.items("spec.validations").len();
-        vec![json!(object.name()), json!(validations), json!(parameters), age(object, clock)]
-    },
+    cells: |object: &Object, clock: &dyn Clock| policy_rules::cells(object, "spec.validations", clock),
 };

@@ -23,7 +23,7 @@ pub(super) const KIND: Kind = Kind {
     singular: "validatingadmissionpolicybinding",
     categories: &["api-extensions"],
     schema: "admissionregistration/v1.ValidatingAdmissionPolicyBinding",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::ALL,
     restricts_finalizers: false,
     generation: Generation::Counted(&[]),
     unconditional_update: false,

@@ -13,7 +13,7 @@ pub(super) const KIND: Kind = Kind {
     singular: "validatingwebhookconfiguration",
     categories: &["api-extensions"],
     schema: "admissionregistration/v1.ValidatingWebhookConfiguration",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::ALL,
     restricts_finalizers: false,
     generation: Generation::Counted(&[]),
     unconditional_update: false,

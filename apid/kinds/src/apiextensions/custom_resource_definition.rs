@@ -25,7 +25,7 @@ pub(super) const KIND: Kind = Kind {
     categories: &["api-extensions"],
     subresources: &[Subresource::status("CustomResourceDefinition")],
     schema: "apiextensions/v1.CustomResourceDefinition",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     restricts_finalizers: false,
     generation: Generation::Counted(&[]),
     unconditional_update: false,

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, number};
-use crate::{Column, Context, Kind, MetadataChecks, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "apps",
@@ -16,7 +16,7 @@ pub(super) const KIND: Kind = Kind {
     resource: "controllerrevisions",
     singular: "controllerrevision",
     schema: "apps/v1.ControllerRevision",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::full(Revalidation::Always),
     table: &TABLE,
     strategy: &ControllerRevision,
     ..Kind::NAMESPACED

@@ -6,6 +6,7 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use super::deployment::STRATEGY;
 use crate::defaults::{fill, fill_text, map_or_insert, part};
 use crate::labels;
 use crate::pods;
@@ -25,7 +26,7 @@ pub(super) const KIND: Kind = Kind {
     categories: &["all"],
     subresources: &[Subresource::status("DaemonSet")],
     schema: "apps/v1.DaemonSet",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
     revalidation: Revalidation::Never,
     table: &TABLE,
@@ -140,16 +141,8 @@ fn update_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
                 _ => {}
             }
         }
-        kind => {
-            let rolling = if rolling.is_present() {
-                internal::render(&[
-                    ("MaxUnavailable", internal::value(rolling.child("maxUnavailable").value())),
-                    ("MaxSurge", internal::value(rolling.child("maxSurge").value())),
-                ])
-            } else {
-                internal::value(None)
-            };
-            let shown = internal::render(&[("Type", internal::text(kind)), ("RollingUpdate", rolling)]);
+        _ => {
+            let shown = internal::render_value(strategy.value(), &STRATEGY);
             errors.push(internal::not_supported(strategy, &shown, "\"RollingUpdate\", \"OnDelete\""));
         }
     }

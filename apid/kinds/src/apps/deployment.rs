@@ -12,6 +12,7 @@ use crate::pods::validation::{self, WorkloadTerms};
 use crate::table::cell::{PathReader, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template, replicas};
 use crate::table::{AGE, NAME};
+use crate::validation::internal::{self, Member, Shape};
 use crate::validation::{Field, number};
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource,
@@ -27,7 +28,7 @@ pub(super) const KIND: Kind = Kind {
     categories: &["all"],
     subresources: &[Subresource::scale(), Subresource::status("Deployment")],
     schema: "apps/v1.Deployment",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&["annotations"]),
     revalidation: Revalidation::Never,
     status_writes: StatusWrites::MetadataWithoutLabels,
@@ -114,9 +115,21 @@ fn strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
             }
             validation::at_most_all(&unavailable, errors);
         }
-        _ => errors.push(strategy.not_supported(&["Recreate", "RollingUpdate"])),
+        _ => {
+            let shown = internal::render_value(strategy.value(), &STRATEGY);
+            errors.push(internal::not_supported(strategy, &shown, "\"Recreate\", \"RollingUpdate\""));
+        }
     }
 }
+
+/// The internal type of a strategy of deployments and daemon sets.
+pub(super) const STRATEGY: Shape = Shape::Struct(&[
+    Member("Type", "type", Shape::Text),
+    Member("RollingUpdate", "rollingUpdate", Shape::Optional(&Shape::Struct(ROLLING_UPDATE))),
+]);
+
+const ROLLING_UPDATE: &[Member] =
+    &[Member("MaxUnavailable", "maxUnavailable", Shape::Any), Member("MaxSurge", "maxSurge", Shape::Any)];
 
 fn status(object: &Object) -> FieldErrors {
     let mut errors = FieldErrors::new();

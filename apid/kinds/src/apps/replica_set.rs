@@ -21,7 +21,7 @@ pub(super) const KIND: Kind = Kind {
     categories: &["all"],
     subresources: &[Subresource::scale(), Subresource::status("ReplicaSet")],
     schema: "apps/v1.ReplicaSet",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
     revalidation: Revalidation::Never,
     selectable_fields: &["status.replicas"],

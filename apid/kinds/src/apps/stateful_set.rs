@@ -26,7 +26,7 @@ pub(super) const KIND: Kind = Kind {
     subresources: &[Subresource::scale(), Subresource::status("StatefulSet")],
     schema: "apps/v1.StatefulSet",
     name_rule: NameRule::Label,
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
     revalidation: Revalidation::Never,
     table: &TABLE,

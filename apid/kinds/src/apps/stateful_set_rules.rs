@@ -5,6 +5,7 @@ use apimachinery::object::Object;
 use serde_json::Value;
 
 use crate::pods::validation;
+use crate::validation::internal::{self, Member, Shape};
 use crate::validation::{Field, number, text};
 use crate::{format, labels};
 
@@ -112,6 +113,12 @@ fn validate_spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
+/// The internal type of the parameters of rolling updates.
+const ROLLING_UPDATE: Shape = Shape::Struct(&[
+    Member("Partition", "partition", Shape::Number),
+    Member("MaxUnavailable", "maxUnavailable", Shape::Any),
+]);
+
 fn update_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
     let rolling = strategy.child("rollingUpdate");
     let kind = strategy.child("type");
@@ -119,7 +126,8 @@ fn update_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
         "" => errors.push(strategy.required("")),
         "OnDelete" => {
             if rolling.is_present() {
-                errors.push(rolling.invalid("only allowed for updateStrategy 'RollingUpdate'"));
+                let detail = "only allowed for updateStrategy 'RollingUpdate'";
+                errors.push(internal::invalid_value(&rolling, &ROLLING_UPDATE, detail));
             }
         }
         "RollingUpdate" => number::check_not_negative(&rolling.child("partition"), errors),
@@ -140,7 +148,7 @@ fn selector(selector: &Field<'_, '_>, errors: &mut FieldErrors) -> bool {
         errors.push(selector.invalid("empty selector is invalid for statefulset"));
     }
     if !is_valid {
-        errors.push(selector.invalid(""));
+        errors.push(labels::invalid_selector(selector, ""));
     }
     is_valid
 }

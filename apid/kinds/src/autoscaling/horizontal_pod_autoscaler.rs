@@ -21,7 +21,7 @@ pub(super) const KIND: Kind = Kind {
     categories: &["all"],
     subresources: &[Subresource::status("HorizontalPodAutoscaler")],
     schema: "autoscaling/v2.HorizontalPodAutoscaler",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     revalidation: Revalidation::MainResource,
     table: &TABLE,
     strategy: &HorizontalPodAutoscaler,

@@ -81,7 +81,10 @@ fn metric(metric: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
     let expected = SOURCES.iter().find(|(name, _)| *name == kind.text()).map(|(_, field)| *field);
     if expected.is_none() {
         let supported = &["ContainerResource", "External", "Object", "Pods", "Resource"];
-        errors.push(kind.with_value(Some(&kind.text().into())).not_supported(supported));
+        // The reference reports this error twice.
+        for _ in 0..2 {
+            errors.push(kind.with_value(Some(&kind.text().into())).not_supported(supported));
+        }
     }
     let present: Vec<&str> =
         SOURCES.iter().map(|(_, field)| *field).filter(|field| metric.child(field).is_present()).collect();

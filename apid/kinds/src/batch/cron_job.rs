@@ -24,7 +24,7 @@ pub(super) const KIND: Kind = Kind {
     categories: &["all"],
     subresources: &[Subresource::status("CronJob")],
     schema: "batch/v1.CronJob",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks { changes: Revalidation::MainResource, ..MetadataChecks::CHANGES },
     generation: Generation::Counted(&[]),
     revalidation: Revalidation::Never,
     table: &TABLE,
@@ -36,8 +36,14 @@ struct CronJob;
 
 impl Strategy for CronJob {
     fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        if !ctx.subresource.is_empty() {
+            return Vec::new();
+        }
         let mut warnings: Vec<String> = pods::warnings::workload_name(new, old).into_iter().collect();
-        warnings.extend(pods::warnings::template(new, old, "spec.jobTemplate.spec.template", ctx.names));
+        warnings.extend(job_spec::warnings(new, old, "spec.jobTemplate.spec", ctx.names));
+        if old.is_some() && new.text("spec.schedule").contains("TZ") {
+            warnings.push("cannot use TZ or CRON_TZ in spec.schedule, use timeZone instead".to_owned());
+        }
         warnings
     }
 

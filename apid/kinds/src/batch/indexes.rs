@@ -38,8 +38,19 @@ impl Indexes {
 
     /// The lowest index that both lists contain.
     pub(super) fn overlap(&self, other: &Indexes) -> Option<i64> {
-        let pairs = self.0.iter().flat_map(|a| other.0.iter().map(move |b| (a, b)));
-        pairs.filter_map(|(a, b)| Some(a.0.max(b.0)).filter(|start| *start <= a.1.min(b.1))).min()
+        let (mut own, mut others) = (self.0.iter().peekable(), other.0.iter().peekable());
+        loop {
+            let (a, b) = (own.peek()?, others.peek()?);
+            let start = a.0.max(b.0);
+            if start <= a.1.min(b.1) {
+                return Some(start);
+            }
+            if a.1 < b.1 {
+                own.next()
+            } else {
+                others.next()
+            };
+        }
     }
 }
 
@@ -77,5 +88,16 @@ mod tests {
         let parse = |text| Indexes::parse(text, 10).unwrap();
         assert_eq!(parse("1-4").overlap(&parse("3,5")), Some(3));
         assert_eq!(parse("1-4").overlap(&parse("5")), None);
+        assert_eq!(parse("1,3,5-7").overlap(&parse("2,4,6-9")), Some(6));
+    }
+
+    #[test]
+    fn long_lists_of_indexes_overlap() {
+        let parse = |first: usize| {
+            let indexes: Vec<String> = (0..200_000).map(|i| (first + 2 * i).to_string()).collect();
+            Indexes::parse(&indexes.join(","), 1_000_000).unwrap()
+        };
+        assert_eq!(parse(0).overlap(&parse(1)), None);
+        assert_eq!(parse(0).overlap(&parse(200_000)), Some(200_000));
     }
 }

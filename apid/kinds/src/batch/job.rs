@@ -5,7 +5,7 @@ use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
-use super::job_rules;
+use super::{job_rules, job_spec, job_status};
 use crate::defaults::{each, fill, fill_text, label_like_template, part};
 use crate::pods;
 use crate::table::cell::{PathReader, selector};
@@ -24,7 +24,7 @@ pub(super) const KIND: Kind = Kind {
     categories: &["all"],
     subresources: &[Subresource::status("Job")],
     schema: "batch/v1.Job",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
     revalidation: Revalidation::Never,
     // Orphans the pods, because users read the output of a job from them.
@@ -44,8 +44,11 @@ struct Job;
 
 impl Strategy for Job {
     fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        if !ctx.subresource.is_empty() {
+            return Vec::new();
+        }
         let mut warnings: Vec<String> = pods::warnings::workload_name(new, old).into_iter().collect();
-        warnings.extend(pods::warnings::template(new, old, "spec.template", ctx.names));
+        warnings.extend(job_spec::warnings(new, old, "spec", ctx.names));
         warnings
     }
 
@@ -89,7 +92,7 @@ impl Strategy for Job {
 
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         match ctx.subresource {
-            "status" => job_rules::validate_status(new, old),
+            "status" => job_status::validate(new, old),
             _ => job_rules::validate_update(new, old, ctx.names),
         }
     }

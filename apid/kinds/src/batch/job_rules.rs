@@ -1,19 +1,16 @@
-//! Rules of a job beside its spec: the generated selector, changes, and the status.
+//! Rules of a job beside its spec: the generated selector, and changes.
 
-use std::collections::BTreeSet;
-
-use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
-use super::indexes::Indexes;
 use super::job_spec;
 use crate::defaults::{map_or_insert, part};
 use crate::labels;
 use crate::pods::validation as pods;
 use crate::table::cell::PathReader as _;
-use crate::validation::{Field, number, text};
+use crate::validation::{Field, internal, text};
 
 /// Pod fields that can change while a job is suspended and has not started.
 const MUTABLE_WHILE_SUSPENDED: [&str; 4] = ["nodeSelector", "affinity", "tolerations", "schedulingGates"];
@@ -117,8 +114,15 @@ fn selector(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
 
 /// Validates an update of a job.
 pub(super) fn validate_update(new: &Object, old: &Object, names: &Names) -> FieldErrors {
-    let mut errors = validate(new, names);
     let (new_spec, old_spec) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));
+    let mut errors = FieldErrors::new();
+    generated_selector(new, &new_spec, names, &mut errors);
+    let mut of_spec = FieldErrors::new();
+    job_spec::validate(&new_spec, names, &mut of_spec);
+    selector(&new_spec, &mut of_spec);
+    // The reference validates the spec of an update twice.
+    errors.extend(of_spec.clone());
+    errors.extend(of_spec);
     completions(&new_spec, &old_spec, &mut errors);
     immutable(&new_spec, &old_spec, "selector", &mut errors);
     template(old, &new_spec.child("template"), &mut errors);
@@ -133,6 +137,12 @@ fn immutable(new: &Field<'_, '_>, old: &Field<'_, '_>, name: &str, errors: &mut 
     if field.value() != old.child(name).value() {
         errors.push(match name {
             "selector" => labels::invalid_selector(&field, "field is immutable"),
+            "successPolicy" => {
+                internal::invalid_value(&field, &job_spec::SUCCESS_POLICY, "field is immutable")
+            }
+            "podFailurePolicy" => {
+                internal::invalid_value(&field, &job_spec::FAILURE_POLICY, "field is immutable")
+            }
             _ => field.invalid("field is immutable"),
         });
     }
@@ -169,163 +179,5 @@ fn template(old: &Object, template: &Field<'_, '_>, errors: &mut FieldErrors) {
     };
     if comparable(template.value()) != comparable(old.find("spec.template")) {
         errors.push(template.invalid("field is immutable"));
-    }
-}
-
-/// Validates a new status of a job.
-pub(super) fn validate_status(new: &Object, old: &Object) -> FieldErrors {
-    let status = Field::new(new.get("status"), "status");
-    let mut errors = FieldErrors::new();
-    for name in ["active", "succeeded", "failed", "ready", "terminating"] {
-        number::check_not_negative(&status.child(name), &mut errors);
-    }
-    let (ready, active) = (status.child("ready"), status.child("active").integer().unwrap_or(0));
-    if ready.integer().is_some_and(|ready| ready > active) {
-        errors.push(ready.invalid("cannot set more ready pods than active"));
-    }
-    uncounted_pods(&status, &mut errors);
-    for name in ["succeeded", "failed"] {
-        let count = status.child(name).integer().unwrap_or(0);
-        if count < old.integer(&format!("status.{name}")) {
-            let detail = format!("cannot decrease the {name} counter");
-            errors.push(status.child(name).invalid_value(count, &detail));
-        }
-    }
-    indexes(new, &status, &mut errors);
-    conditions(new, &status, &mut errors);
-    end_of_job(new, &status, &mut errors);
-    start_of_job(new, old, &status, &mut errors);
-    errors
-}
-
-fn uncounted_pods(status: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let uncounted = status.child("uncountedTerminatedPods");
-    let mut seen = BTreeSet::new();
-    for list in ["succeeded", "failed"] {
-        for uid in uncounted.child(list).items() {
-            if uid.text().is_empty() {
-                errors.push(uid.invalid_value("", "must not be empty"));
-            } else if !seen.insert(uid.text()) {
-                errors.push(uid.duplicate());
-            }
-        }
-    }
-}
-
-fn indexes(job: &Object, status: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let completions = job.integer("spec.completions");
-    let mut parse = |name: &str| {
-        let field = status.child(name);
-        let parsed = Indexes::parse(field.text(), completions);
-        parsed.map_err(|error| errors.push(field.invalid(&format!("error parsing {name}: {error}")))).ok()
-    };
-    let (completed, failed) = (parse("completedIndexes"), parse("failedIndexes"));
-    if let (Some(completed), Some(failed)) = (completed, failed)
-        && let Some(index) = completed.overlap(&failed)
-    {
-        let detail = format!("failedIndexes and completedIndexes overlap at index: {index}");
-        errors.push(status.child("failedIndexes").invalid(&detail));
-    }
-}
-
-/// Reports conditions that exclude each other, or lack the condition that comes before them.
-fn conditions(job: &Object, status: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let is_true = |kind: &str| job.is_condition_true(kind);
-    let path = status.child("conditions").path();
-    let mut reject = |detail: &str| errors.push(FieldError::invalid_without_value(&path, detail));
-    for (first, second, detail) in [
-        ("Complete", "Failed", "cannot set Complete=True and Failed=true conditions"),
-        ("Complete", "FailureTarget", "cannot set Complete=True and FailureTarget=true conditions"),
-        ("Failed", "SuccessCriteriaMet", "cannot set Failed=True and SuccessCriteriaMet=true conditions"),
-        (
-            "FailureTarget",
-            "SuccessCriteriaMet",
-            "cannot set FailureTarget=True and SuccessCriteriaMet=true conditions",
-        ),
-    ] {
-        if is_true(first) && is_true(second) {
-            reject(detail);
-        }
-    }
-    if is_true("Complete") && !is_true("SuccessCriteriaMet") {
-        reject("cannot set Complete=True condition without the SuccessCriteriaMet=true condition");
-        if job.find("spec.successPolicy").is_some() {
-            reject("cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True");
-        }
-    }
-    if is_true("Failed") && !is_true("FailureTarget") {
-        reject("cannot set Failed=True condition without the FailureTarget=true condition");
-    }
-}
-
-/// Validates that the start of a job that is not suspended does not change.
-fn start_of_job(new: &Object, old: &Object, status: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let start = status.child("startTime");
-    let has_started = !old.text("status.startTime").is_empty();
-    if !has_started || new.flag("spec.suspend") || start.value() == old.find("status.startTime") {
-        return;
-    }
-    let change = if start.is_present() { "modified" } else { "removed" };
-    errors.push(start.required(&format!("startTime cannot be {change} for unsuspended job")));
-}
-
-/// Validates the times and counts of a job that has ended.
-fn end_of_job(job: &Object, status: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let (complete, failed) = (job.is_condition_true("Complete"), job.is_condition_true("Failed"));
-    let (start, end) = (status.child("startTime"), status.child("completionTime"));
-    if complete && !end.is_present() {
-        errors.push(end.required("completionTime is required for Complete jobs"));
-    }
-    if end.is_present() && !complete {
-        errors.push(end.invalid("cannot set completionTime when there is no Complete=True condition"));
-    }
-    if end.is_present() && start.is_present() && end.text() < start.text() {
-        errors.push(end.invalid("must be equal to or after `startTime`"));
-    }
-    if !(complete || failed) {
-        return;
-    }
-    for name in ["active", "terminating"] {
-        let count = status.child(name);
-        if count.integer().is_some_and(|count| count > 0) {
-            errors.push(count.invalid(&format!("{name}>0 is invalid for finished job")));
-        }
-    }
-    let uncounted = status.child("uncountedTerminatedPods");
-    if ["succeeded", "failed"].iter().any(|list| !uncounted.child(list).list().is_empty()) {
-        errors.push(uncounted.invalid("must be empty for finished job"));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn start_time_of_job_changes_only_while_suspended() {
-        let job = |is_suspended: bool, status: Value| {
-            Object::from_value(json!({"spec": {"suspend": is_suspended}, "status": status})).unwrap()
-        };
-        let started = json!({"startTime": "2024-01-02T03:04:05Z"});
-        for (is_suspended, status, expected) in [
-            (false, started.clone(), None),
-            (true, json!({}), None),
-            (
-                false,
-                json!({}),
-                Some("status.startTime: Required value: startTime cannot be removed for unsuspended job"),
-            ),
-            (
-                false,
-                json!({"startTime": "2024-01-02T03:04:06Z"}),
-                Some("status.startTime: Required value: startTime cannot be modified for unsuspended job"),
-            ),
-        ] {
-            let (new, old) = (job(is_suspended, status), job(is_suspended, started.clone()));
-            let errors: Vec<String> = validate_status(&new, &old).iter().map(ToString::to_string).collect();
-            assert_eq!(errors, expected.into_iter().collect::<Vec<_>>());
-        }
     }
 }

@@ -4,11 +4,15 @@ use std::collections::BTreeSet;
 
 use apimachinery::field::{FieldError, FieldErrors};
 use apimachinery::names::Names;
+use apimachinery::object::Object;
 
 use super::indexes::Indexes;
 use crate::format;
 use crate::pods::validation as pods;
-use crate::validation::{Field, internal, number, text};
+use crate::pods::warnings::template as template_warnings;
+use crate::table::cell::PathReader as _;
+use crate::validation::internal::{self, Member, Shape};
+use crate::validation::{Field, number, text};
 
 /// Highest number of indexes, and of concurrent pods of an indexed job.
 const INDEXED_MAX: i64 = 100_000;
@@ -22,6 +26,22 @@ const RULES_MAX: usize = 20;
 const EXIT_CODES_MAX: usize = 255;
 /// Maximum conditions of a rule.
 const CONDITIONS_MAX: usize = 20;
+
+/// Warnings about the spec of a job at a path.
+pub(super) fn warnings(new: &Object, old: Option<&Object>, path: &str, names: &Names) -> Vec<String> {
+    let (spec, mut warnings) = (Field::new(new.find(path), path), Vec::new());
+    let number = |name: &str| spec.child(name).integer().unwrap_or(0);
+    let is_large = number("completions") > INDEXED_MAX && number("parallelism") > LARGE_JOB_MAX;
+    let is_changed = old.is_none_or(|old| old.find(path) != new.find(path));
+    if is_changed && is_large && spec.child("completionMode").text() == "Indexed" {
+        warnings.push(format!(
+            "{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, the \
+             server might not be able to track completedIndexes when a big number of indexes fail"
+        ));
+    }
+    warnings.extend(template_warnings(new, old, &format!("{path}.template"), names));
+    warnings
+}
 
 /// Validates the spec of a job.
 pub(super) fn validate(spec: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
@@ -52,7 +72,7 @@ pub(super) fn validate(spec: &Field<'_, '_>, names: &Names, errors: &mut FieldEr
             let field = spec.child(name);
             if field.is_present() && (is_non_indexed || name == "successPolicy") {
                 let shown = match name {
-                    "successPolicy" => shown_success_policy(&field),
+                    "successPolicy" => internal::render_value(field.value(), &SUCCESS_POLICY),
                     _ => internal::value(field.value()),
                 };
                 errors.push(internal::invalid(&field, &shown, "requires indexed completion mode"));
@@ -287,16 +307,30 @@ fn success_rule(rule: &Field<'_, '_>, completions: i64, errors: &mut FieldErrors
     }
 }
 
-/// Success policy as messages show it.
-fn shown_success_policy(policy: &Field<'_, '_>) -> String {
-    let rules: Vec<String> = policy
-        .child("rules")
-        .items()
-        .map(|rule| {
-            let fields = [("SucceededIndexes", "succeededIndexes"), ("SucceededCount", "succeededCount")];
-            internal::render(&fields.map(|(name, field)| (name, internal::value(rule.child(field).value()))))
-        })
-        .collect();
-    let shown = if rules.is_empty() { "null".to_owned() } else { format!("[{}]", rules.join(",")) };
-    internal::render(&[("Rules", shown)])
-}
+/// The internal type of a success policy.
+pub(super) const SUCCESS_POLICY: Shape =
+    Shape::Optional(&Shape::Struct(&[Member("Rules", "rules", Shape::List(&Shape::Struct(SUCCESS_RULE)))]));
+
+const SUCCESS_RULE: &[Member] = &[
+    Member("SucceededIndexes", "succeededIndexes", Shape::Any),
+    Member("SucceededCount", "succeededCount", Shape::Any),
+];
+
+/// The internal type of a pod failure policy.
+pub(super) const FAILURE_POLICY: Shape =
+    Shape::Optional(&Shape::Struct(&[Member("Rules", "rules", Shape::List(&Shape::Struct(FAILURE_RULE)))]));
+
+const FAILURE_RULE: &[Member] = &[
+    Member("Action", "action", Shape::Text),
+    Member("OnExitCodes", "onExitCodes", Shape::Optional(&Shape::Struct(EXIT_CODES))),
+    Member("OnPodConditions", "onPodConditions", Shape::List(&Shape::Struct(POD_CONDITION))),
+];
+
+const EXIT_CODES: &[Member] = &[
+    Member("ContainerName", "containerName", Shape::Any),
+    Member("Operator", "operator", Shape::Text),
+    Member("Values", "values", Shape::List(&Shape::Number)),
+];
+
+const POD_CONDITION: &[Member] =
+    &[Member("Type", "type", Shape::Text), Member("Status", "status", Shape::Text)];

@@ -7,6 +7,7 @@ mod indexes;
 mod job;
 mod job_rules;
 mod job_spec;
+mod job_status;
 mod schedule;
 
 /// Kinds of the group, in discovery order.

@@ -31,7 +31,7 @@ pub(super) const KIND: Kind = Kind {
     ],
     schema: "certificates/v1.CertificateSigningRequest",
     name_rule: NameRule::PathSegment,
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::full(Revalidation::Always),
     revalidation: Revalidation::Never,
     selectable_fields: &["spec.signerName"],
     table: &TABLE,

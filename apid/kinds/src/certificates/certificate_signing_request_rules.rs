@@ -1,6 +1,6 @@
 //! Validation of certificate signing requests, and the conditions of their updates.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use apimachinery::clock::Clock;
 use apimachinery::field::{FieldError, FieldErrors};
@@ -10,6 +10,9 @@ use apimachinery::time;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer as _;
 
 use super::pem;
 use crate::format;
@@ -80,20 +83,20 @@ fn conditions_mut(object: &mut Object) -> impl Iterator<Item = &mut Value> {
 /// Sets the missing times of conditions.
 pub(super) fn complete_conditions(new: &mut Object, old: &Object, clock: &dyn Clock) {
     let now = time::time(clock.now());
+    let identity = |condition: &Value| ["type", "status"].map(|name| condition.text(name).to_owned());
+    let mut transitions = BTreeMap::new();
+    for condition in old.items("status.conditions") {
+        transitions.entry(identity(condition)).or_insert_with(|| condition.text("lastTransitionTime"));
+    }
     for condition in conditions_mut(new) {
-        let transition = old
-            .items("status.conditions")
-            .iter()
-            .find(|old| ["type", "status"].iter().all(|name| old.text(name) == condition.text(name)))
-            .map(|old| old.text("lastTransitionTime").to_owned())
-            .filter(|time| !time.is_empty());
+        let transition = transitions.get(&identity(condition)).copied().filter(|time| !time.is_empty());
         let Some(condition) = condition.as_object_mut() else { continue };
         let is_missing = |time: Option<&Value>| time.is_none_or(Value::is_null);
         if is_missing(condition.get("lastUpdateTime")) {
             condition.insert("lastUpdateTime".to_owned(), json!(now));
         }
         if is_missing(condition.get("lastTransitionTime")) {
-            let time = transition.unwrap_or_else(|| now.clone());
+            let time = transition.unwrap_or(&now);
             condition.insert("lastTransitionTime".to_owned(), json!(time));
         }
     }
@@ -106,8 +109,12 @@ pub(super) fn validate(object: &Object, names: &Names) -> FieldErrors {
     let request = spec.child("request");
     let bytes = STANDARD.decode(request.text()).unwrap_or_default();
     let blocks = pem::blocks(&String::from_utf8_lossy(&bytes));
-    if blocks.first().is_none_or(|block| block.label != "CERTIFICATE REQUEST") {
-        errors.push(request.invalid("PEM block type must be CERTIFICATE REQUEST"));
+    match blocks.first().filter(|block| block.label == "CERTIFICATE REQUEST") {
+        None => errors.push(request.invalid("PEM block type must be CERTIFICATE REQUEST")),
+        Some(block) if !is_request(&block.content) => {
+            errors.push(request.invalid("the PEM block is not a certificate request in the format PKCS #10"));
+        }
+        Some(_) => {}
     }
     usages(&spec.child("usages"), &mut errors);
     let signer = spec.child("signerName");
@@ -122,6 +129,11 @@ pub(super) fn validate(object: &Object, names: &Names) -> FieldErrors {
         errors.push(expiration.invalid(detail));
     }
     errors
+}
+
+/// Whether bytes are a certificate request, without any further bytes.
+fn is_request(der: &[u8]) -> bool {
+    X509CertificationRequest::from_der(der).is_ok_and(|(rest, _)| rest.is_empty())
 }
 
 fn usages(usages: &Field<'_, '_>, errors: &mut FieldErrors) {
@@ -250,4 +262,24 @@ fn invalid_certificate(text: &str) -> Option<String> {
         }
         block.has_headers.then(|| "no PEM block headers are permitted".to_owned())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+
+    use super::*;
+
+    #[test]
+    fn block_without_request_is_rejected() {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        let text = "-----BEGIN CERTIFICATE REQUEST-----\nYWJj\n-----END CERTIFICATE REQUEST-----\n";
+        let spec = json!({
+            "request": STANDARD.encode(text), "usages": ["client auth"], "signerName": "a.example/signer",
+        });
+        let errors = validate(&Object::from_value(json!({ "spec": spec })).unwrap(), &names);
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let [text] = texts.as_slice() else { panic!("{texts:?}") };
+        assert!(text.ends_with("is not a certificate request in the format PKCS #10"), "{text}");
+    }
 }

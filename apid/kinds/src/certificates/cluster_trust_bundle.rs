@@ -17,7 +17,7 @@ use crate::strategy::DefaultStrategy;
 use crate::table::NAME;
 use crate::table::cell::PathReader;
 use crate::validation::Field;
-use crate::{Column, Context, Kind, NameRule, Revalidation, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, NameRule, Revalidation, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "certificates",
@@ -29,6 +29,7 @@ pub(super) const KIND: Kind = Kind {
     name_rule: NameRule::OfObject,
     unconditional_update: false,
     selectable_fields: &["spec.signerName"],
+    metadata_checks: MetadataChecks::CHANGES,
     revalidation: Revalidation::Never,
     table: &TABLE,
     strategy: &ClusterTrustBundle,

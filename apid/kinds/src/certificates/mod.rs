@@ -5,7 +5,7 @@ use crate::Kind;
 mod certificate_signing_request;
 mod certificate_signing_request_rules;
 mod cluster_trust_bundle;
-mod pem;
+pub(crate) mod pem;
 
 /// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] =

@@ -9,25 +9,32 @@ use base64::engine::general_purpose::STANDARD;
 
 /// A block of a PEM text.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Block {
+pub(crate) struct Block {
     /// Label between `BEGIN` and the dashes: `CERTIFICATE`.
-    pub(super) label: String,
+    pub(crate) label: String,
     /// Whether the block has headers.
-    pub(super) has_headers: bool,
+    pub(crate) has_headers: bool,
     /// Decoded content.
-    pub(super) content: Vec<u8>,
+    pub(crate) content: Vec<u8>,
 }
 
 /// Reads the blocks of a PEM text.
-pub(super) fn blocks(text: &str) -> Vec<Block> {
+pub(crate) fn blocks(text: &str) -> Vec<Block> {
     let mut lines = text.lines().map(str::trim_end);
     let mut blocks = Vec::new();
     while let Some(line) = lines.next() {
         let Some(label) = boundary(line, "-----BEGIN ") else { continue };
         let end = format!("-----END {label}-----");
         let mut rest = lines.clone();
-        let body: Vec<&str> = rest.by_ref().take_while(|line| *line != end).collect();
-        let is_complete = text.contains(&end);
+        let mut is_complete = false;
+        // No line of a block begins with dashes, so that each line is read a fixed number of times.
+        let body: Vec<&str> = rest
+            .by_ref()
+            .take_while(|line| {
+                is_complete = *line == end;
+                !line.starts_with("-----")
+            })
+            .collect();
         let has_headers = body.iter().any(|line| line.contains(':'));
         let content: String =
             body.iter().filter(|line| !line.contains(':')).map(|line| line.trim()).collect();
@@ -58,5 +65,13 @@ mod tests {
         };
         assert_eq!(blocks(text), [block("A B", false, "a"), block("C", true, "ab")]);
         assert_eq!(blocks("-----BEGIN A-----\nYQ=="), []);
+    }
+
+    #[test]
+    fn block_after_many_incomplete_blocks_is_found() {
+        let incomplete = "-----BEGIN A-----\n".repeat(100_000);
+        assert_eq!(blocks(&incomplete), []);
+        let found = blocks(&format!("{incomplete}-----BEGIN B-----\nYQ==\n-----END B-----"));
+        assert_eq!(found.iter().map(|block| block.label.as_str()).collect::<Vec<_>>(), ["B"]);
     }
 }

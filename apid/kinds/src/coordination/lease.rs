@@ -14,7 +14,7 @@ pub(super) const KIND: Kind = Kind {
     resource: "leases",
     singular: "lease",
     schema: "coordination/v1.Lease",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     restricts_finalizers: false,
     create_on_update: true,
     unconditional_update: false,

@@ -10,7 +10,7 @@ use crate::defaults::{each, fill_text};
 use crate::format;
 use crate::table::cell::{NONE, PathReader, first_three};
 use crate::table::{AGE, NAME, age};
-use crate::validation::{Field, network, text};
+use crate::validation::{Field, address_form, network, text};
 use crate::{Column, Context, Kind, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
@@ -45,14 +45,33 @@ impl Strategy for Endpoints {
         errors
     }
 
+    fn warnings(&self, new: &Object, _old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        // The form of the addresses of the controller is standard.
+        if new.label(&ctx.names.label_sub_key("endpoints", "managed-by")) == Some("endpoint-controller") {
+            return warnings;
+        }
+        for subset in Field::new(new.get("subsets"), "subsets").items() {
+            for list in ADDRESS_LISTS {
+                for address in subset.child(list).items() {
+                    address_form::ip(&address.child("ip"), &mut warnings);
+                }
+            }
+        }
+        warnings
+    }
+
     fn deprecation(&self, names: &Names) -> Option<String> {
         let slices = names.group("discovery");
         Some(format!("v1 Endpoints is deprecated in v1.33+; use {slices}/v1 EndpointSlice"))
     }
 }
 
+/// Lists of addresses of a subset.
+const ADDRESS_LISTS: [&str; 2] = ["addresses", "notReadyAddresses"];
+
 fn validate_subset(subset: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let lists = [subset.child("addresses"), subset.child("notReadyAddresses")];
+    let lists = ADDRESS_LISTS.map(|list| subset.child(list));
     if lists.iter().all(|list| list.list().is_empty()) {
         errors.push(subset.required("must specify `addresses` or `notReadyAddresses`"));
     }

@@ -18,7 +18,7 @@ pub(super) const KIND: Kind = Kind {
     short_names: &["ev"],
     schema: "core/v1.Event",
     name_rule: NameRule::PathSegment,
-    metadata_checks: MetadataChecks::General,
+    metadata_checks: MetadataChecks::GENERAL,
     create_on_update: true,
     default_propagation: DefaultPropagation::Never,
     selectable_fields: &[

@@ -5,7 +5,7 @@ use apimachinery::object::Object;
 use serde_json::{Map, Value};
 
 use super::limit_range_rules as rules;
-use crate::{Context, Kind, Strategy};
+use crate::{Context, Kind, MetadataChecks, Strategy};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
@@ -14,6 +14,7 @@ pub(super) const KIND: Kind = Kind {
     singular: "limitrange",
     short_names: &["limits"],
     schema: "core/v1.LimitRange",
+    metadata_checks: MetadataChecks::ALL,
     create_on_update: true,
     strategy: &LimitRange,
     ..Kind::NAMESPACED
@@ -27,6 +28,13 @@ impl Strategy for LimitRange {
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         let limits = object.get_mut("spec").and_then(|spec| spec.get_mut("limits"));
         limits.and_then(Value::as_array_mut).into_iter().flatten().for_each(complete);
+    }
+
+    /// Names an object without a name.
+    fn prepare_create(&self, object: &mut Object, ctx: &Context<'_>) {
+        if object.name().is_empty() && object.meta_str("generateName").is_empty() {
+            object.set_meta("name", ctx.rng.uuid());
+        }
     }
 
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {

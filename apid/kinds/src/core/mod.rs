@@ -8,6 +8,7 @@ mod config_map;
 mod endpoints;
 mod event;
 mod immutable;
+mod internal_types;
 mod limit_range;
 mod limit_range_rules;
 mod namespace;
@@ -31,6 +32,8 @@ mod service_addresses;
 mod service_families;
 mod service_rules;
 mod service_update;
+mod service_warnings;
+mod tls_secret;
 
 pub(crate) use event::TABLE as EVENTS;
 pub use service_families::complete as complete_service_families;

@@ -6,7 +6,10 @@ use apimachinery::object::{Map, Object};
 use serde_json::{Value, json};
 
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, NameRule, Revalidation, Strategy, Subresource, Table, Verb, metadata};
+use crate::{
+    Column, Context, Kind, MetadataChecks, NameRule, Revalidation, Strategy, Subresource, Table, Verb,
+    metadata,
+};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
@@ -20,6 +23,7 @@ pub(super) const KIND: Kind = Kind {
         Subresource::status("Namespace"),
     ],
     schema: "core/v1.Namespace",
+    metadata_checks: MetadataChecks::full(Revalidation::MainResource),
     name_rule: NameRule::Label,
     revalidation: Revalidation::MainResource,
     delete_returns_object: true,

@@ -9,6 +9,7 @@ use super::node_rules as rules;
 use crate::defaults::part;
 use crate::table::cell::{NONE, PathReader, UNKNOWN, or_none};
 use crate::table::{AGE, NAME, age};
+use crate::validation::{Field, address_form};
 use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
@@ -19,7 +20,7 @@ pub(super) const KIND: Kind = Kind {
     short_names: &["no"],
     subresources: &[Subresource::proxy("NodeProxyOptions"), Subresource::status("Node")],
     schema: "core/v1.Node",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::full(Revalidation::MainResource),
     revalidation: Revalidation::Never,
     keeps_status_on_create: true,
     selectable_fields: &["spec.unschedulable"],
@@ -60,9 +61,19 @@ impl Strategy for Node {
     }
 
     fn warnings(&self, new: &Object, _old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
-        let is_used = ctx.subresource.is_empty() && !new.text("spec.externalID").is_empty();
-        let warning = "spec.externalID: this field is deprecated, and is unused by Kubernetes";
-        if is_used { vec![warning.to_owned()] } else { Vec::new() }
+        let mut warnings = Vec::new();
+        if !ctx.subresource.is_empty() {
+            return warnings;
+        }
+        let spec = Field::new(new.get("spec"), "spec");
+        if !spec.child("externalID").text().is_empty() {
+            let warning = "spec.externalID: this field is deprecated, and is unused by Kubernetes";
+            warnings.push(warning.to_owned());
+        }
+        for range in spec.child("podCIDRs").items() {
+            address_form::cidr(&range, &mut warnings);
+        }
+        warnings
     }
 
     fn field(&self, object: &Object, _field: &str) -> String {

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use crate::defaults::{Fields, part};
 use crate::format;
 use crate::table::cell::PathReader as _;
-use crate::validation::{Field, internal, network, resource, text};
+use crate::validation::internal::{self, Member, Shape};
+use crate::validation::{Field, network, resource, text};
 
 /// Completes the ranges of pod addresses: `podCIDR` is the first of `podCIDRs`, and the one that counts.
 pub(super) fn normalize_ranges(spec: &mut Fields) {
@@ -69,14 +70,27 @@ pub(super) fn validate_update(new: &Object, old: &Object, names: &Names) -> Fiel
     errors
 }
 
+/// The internal type of an address.
+const ADDRESS: Shape =
+    Shape::Struct(&[Member("Type", "type", Shape::Text), Member("Address", "address", Shape::Text)]);
+
 fn unique_addresses(addresses: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for address in addresses.items() {
         if !seen.insert((address.child("type").text(), address.child("address").text())) {
-            errors.push(address.duplicate());
+            let shown = internal::render_value(address.value(), &ADDRESS);
+            errors.push(internal::duplicate_value(&address, &shown));
         }
     }
 }
+
+/// The internal type of a taint.
+const TAINT: Shape = Shape::Struct(&[
+    Member("Key", "key", Shape::Text),
+    Member("Value", "value", Shape::Text),
+    Member("Effect", "effect", Shape::Text),
+    Member("TimeAdded", "timeAdded", Shape::Any),
+]);
 
 /// Validates the taints. The reference reports them below `metadata`.
 fn taints(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
@@ -93,12 +107,7 @@ fn taints(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         let effect = taint.child("effect");
         text::require_supported(&effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"], errors);
         if !seen.insert((effect.text(), key.text())) {
-            let shown = internal::render(&[
-                ("Key", internal::text(key.text())),
-                ("Value", internal::text(value.text())),
-                ("Effect", internal::text(effect.text())),
-                ("TimeAdded", internal::value(taint.child("timeAdded").value())),
-            ]);
+            let shown = internal::render_value(taint.value(), &TAINT);
             let detail = "taints must be unique by key and effect pair";
             errors.push(internal::duplicate(&taint, &shown, detail));
         }

@@ -11,7 +11,7 @@ use crate::pods::warnings;
 use crate::table::cell::{PathReader, UNSET, access_modes};
 use crate::table::{AGE, NAME, age};
 use crate::volume_sources;
-use crate::{Column, Context, Kind, Revalidation, Strategy, Subresource, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
 use apimachinery::time;
 
 pub(super) const KIND: Kind = Kind {
@@ -22,6 +22,7 @@ pub(super) const KIND: Kind = Kind {
     short_names: &["pv"],
     subresources: &[Subresource::status("PersistentVolume")],
     schema: "core/v1.PersistentVolume",
+    metadata_checks: MetadataChecks::full(Revalidation::AllButStatus),
     revalidation: Revalidation::AllButStatus,
     delete_returns_object: true,
     table: &TABLE,

@@ -10,7 +10,7 @@ use crate::defaults::{fill, fill_text, part};
 use crate::pods;
 use crate::table::cell::{PathReader, UNSET, access_modes};
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, Revalidation, Strategy, Subresource, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
@@ -20,6 +20,7 @@ pub(super) const KIND: Kind = Kind {
     short_names: &["pvc"],
     subresources: &[Subresource::status("PersistentVolumeClaim")],
     schema: "core/v1.PersistentVolumeClaim",
+    metadata_checks: MetadataChecks::full(Revalidation::AllButStatus),
     revalidation: Revalidation::AllButStatus,
     delete_returns_object: true,
     table: &TABLE,

@@ -6,8 +6,9 @@ use apimachinery::object::Object;
 use apimachinery::quantity;
 use serde_json::{Map, Value};
 
+use super::internal_types;
 use crate::table::cell::PathReader as _;
-use crate::validation::Field;
+use crate::validation::{Field, difference};
 use crate::volume_sources::claim;
 use crate::{Context, format, resource_name};
 
@@ -40,8 +41,11 @@ pub(super) fn validate_update(new: &Object, old: &Object, ctx: &Context<'_>) -> 
         let shown = new.annotation(&key).unwrap_or("");
         errors.push(annotations.child(&key).invalid_value(shown, "field is immutable"));
     }
-    if comparable_spec(new, old, &key, is_upgrade) != spec_of(old) {
-        errors.push(Field::new(None, "spec").forbidden(IMMUTABLE_SPEC));
+    let comparable = comparable_spec(new, old, &key, is_upgrade);
+    if comparable != spec_of(old) {
+        let (new, old) = (serde_json::Value::Object(comparable), serde_json::Value::Object(spec_of(old)));
+        let changes = difference::lines(Some(&old), Some(&new), &internal_types::CLAIM_SPEC);
+        errors.push(Field::new(None, "spec").forbidden(&format!("{IMMUTABLE_SPEC}{changes}")));
     }
     let amount = |object: &Object, path: &str| {
         quantity::nanos(&object.text_or_number(path, "0")).map_or(0, |(nanos, _)| nanos)

@@ -5,9 +5,10 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use super::internal_types;
 use crate::pods::validation::required_node_selector;
 use crate::table::cell::PathReader as _;
-use crate::validation::{Field, path, text};
+use crate::validation::{Field, difference, path, text};
 use crate::volume_sources::claim::{VOLUME_MODES, access_modes};
 use crate::volume_sources::{self as sources, Rule, SourceOwner};
 use crate::{Context, format};
@@ -261,8 +262,9 @@ pub(super) fn validate_update(new: &Object, old: &Object, ctx: &Context<'_>) -> 
     let mut errors = validate(new, ctx);
     let (new, old) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));
     if SOURCES.iter().any(|(name, _)| !is_same_source(name, &new, &old)) {
-        let detail = "spec.persistentvolumesource is immutable after creation\n";
-        errors.push(new.child("persistentvolumesource").forbidden(detail));
+        let changes = difference::lines(old.value(), new.value(), &internal_types::VOLUME_SOURCE);
+        let detail = format!("spec.persistentvolumesource is immutable after creation\n{changes}");
+        errors.push(new.child("persistentvolumesource").forbidden(&detail));
     }
     // The reference reports the errors of these fields without the spec.
     for name in ["volumeMode", "nodeAffinity"] {

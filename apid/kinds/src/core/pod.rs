@@ -6,6 +6,7 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use super::{pod_parts, pod_status};
+use crate::defaults::part;
 use crate::pods;
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, age, since};
@@ -63,9 +64,9 @@ pub(super) const KIND: Kind = Kind {
         Subresource::status("Pod"),
     ],
     schema: "core/v1.Pod",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::full(Revalidation::MainResource),
     generation: Generation::Counted(&[]),
-    revalidation: Revalidation::MainResource,
+    revalidation: Revalidation::Never,
     unimplemented_subresources: &["log"],
     delete_returns_object: true,
     selectable_fields: &[
@@ -92,6 +93,7 @@ struct Pod;
 impl Strategy for Pod {
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         pods::defaults::pod(object);
+        pod_status::complete_addresses(object);
     }
 
     /// Grace period of a deletion. It is 0 for a pod without a node and for a pod that has ended.
@@ -148,6 +150,9 @@ impl Strategy for Pod {
             Some(owners) => new.set_meta("ownerReferences", owners.clone()),
             None => drop(new.remove_meta("ownerReferences")),
         }
+        if let Some(status) = part(new, "status") {
+            pods::disabled::remove_from_status(status);
+        }
         if new.text("status.qosClass").is_empty()
             && let (Some(Value::Object(status)), Some(quality)) =
                 (new.get_mut("status"), old.find("status.qosClass"))
@@ -160,18 +165,26 @@ impl Strategy for Pod {
         match ctx.subresource {
             pod_parts::EPHEMERAL => pod_parts::validate_ephemeral(new, old, ctx.names),
             pod_parts::RESIZE => pod_parts::validate_resize(new, old, ctx.names),
-            "" => pods::validation::update(new, old),
+            "" => {
+                let mut errors = pods::validation::update(new, old);
+                errors.extend(pods::validation::pod(new, ctx.names));
+                errors
+            }
             "status" => pods::validation::status(new, old),
             _ => FieldErrors::new(),
         }
     }
 
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
-        pods::validation::pod(object, ctx.names)
+        pods::validation::new_pod(object, ctx.names)
     }
 
     fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
-        if old.is_some() { Vec::new() } else { pods::warnings::pod(new, ctx.names) }
+        match ctx.subresource {
+            "" if old.is_none() => pods::warnings::pod(new, ctx.names),
+            "status" => pods::warnings::pod_status(new),
+            _ => Vec::new(),
+        }
     }
 
     fn row_conditions(&self, object: &Object) -> Vec<Value> {

@@ -2,7 +2,7 @@
 //!
 //! Each subresource ignores all other fields of a body.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath, quote};
 use apimachinery::names::Names;
@@ -101,8 +101,8 @@ pub(super) fn validate_resize(new: &Object, old: &Object, names: &Names) -> Fiel
                     before.entries(&format!("resources.{kind}")),
                     container.entries(&format!("resources.{kind}")),
                 );
-                let is_removed = |(name, _): &(&str, &Value)| !after.iter().any(|(kept, _)| kept == name);
-                if before.iter().any(is_removed) {
+                let kept: BTreeSet<&str> = after.iter().map(|(name, _)| *name).collect();
+                if before.iter().any(|(name, _)| !kept.contains(name)) {
                     let path = path.child(list).index(i).child("resources").child(kind);
                     errors.push(FieldError::forbidden(&path, &format!("resource {kind} cannot be removed")));
                 }

@@ -7,6 +7,7 @@ use apimachinery::object::Object;
 use apimachinery::time;
 use serde_json::{Value, json};
 
+use crate::defaults::part;
 use crate::table::cell::PathReader;
 
 /// State of a pod for printer columns.
@@ -27,6 +28,18 @@ pub(super) struct Summary<'a> {
 /// First IP address of a pod; `""` if none.
 pub(super) fn address(pod: &Object) -> &str {
     pod.items("status.podIPs").first().map_or_else(|| pod.text("status.podIP"), |address| address.text("ip"))
+}
+
+/// Makes the list of addresses begin with the single address, which older clients write.
+pub(super) fn complete_addresses(pod: &mut Object) {
+    let Some(status) = part(pod, "status") else { return };
+    let Some(address) = status.get("podIP").filter(|address| address.as_str() != Some("")).cloned() else {
+        return;
+    };
+    let first = status.get("podIPs").and_then(Value::as_array).and_then(|addresses| addresses.first());
+    if first.is_none_or(|first| first.get("ip") != Some(&address)) {
+        status.insert("podIPs".to_owned(), json!([{ "ip": address }]));
+    }
 }
 
 /// Accumulator of the restart count and the last restart time.

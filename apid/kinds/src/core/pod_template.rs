@@ -17,7 +17,7 @@ pub(super) const KIND: Kind = Kind {
     resource: "podtemplates",
     singular: "podtemplate",
     schema: "core/v1.PodTemplate",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
     delete_returns_object: true,
     table: &TABLE,

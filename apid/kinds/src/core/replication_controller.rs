@@ -23,8 +23,9 @@ pub(super) const KIND: Kind = Kind {
     categories: &["all"],
     subresources: &[Subresource::scale(), Subresource::status("ReplicationController")],
     schema: "core/v1.ReplicationController",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
+    has_validation_tags: true,
     revalidation: Revalidation::Never,
     default_propagation: DefaultPropagation::Orphan,
     selectable_fields: &["status.replicas"],
@@ -75,16 +76,16 @@ impl Strategy for ReplicationController {
 fn spec(object: &Object, names: &Names) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let mut errors = FieldErrors::new();
-    number::check_not_negative(&spec.child("minReadySeconds"), &mut errors);
+    number::check_tagged_minimum(&spec.child("minReadySeconds"), &mut errors);
     let selector = spec.child("selector");
     if selector.value().and_then(Value::as_object).is_none_or(Map::is_empty) {
         errors.push(selector.required(""));
     }
     let replicas = spec.child("replicas");
     if replicas.is_present() {
-        number::check_not_negative(&replicas, &mut errors);
+        number::check_tagged_minimum(&replicas, &mut errors);
     } else {
-        errors.push(replicas.required(""));
+        errors.push(replicas.required("").with_tag(schema::tags::REQUIRED));
     }
     let template = spec.child("template");
     if !template.is_present() {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::resource_quota_rules as rules;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, Revalidation, Strategy, Subresource, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
@@ -18,6 +18,7 @@ pub(super) const KIND: Kind = Kind {
     short_names: &["quota"],
     subresources: &[Subresource::status("ResourceQuota")],
     schema: "core/v1.ResourceQuota",
+    metadata_checks: MetadataChecks::CHANGES,
     revalidation: Revalidation::MainResource,
     delete_returns_object: true,
     table: &TABLE,

@@ -7,6 +7,7 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::Value;
 
+use crate::validation::internal::{self, Member, Shape};
 use crate::validation::{Field, resource};
 
 /// Scopes of quotas.
@@ -89,6 +90,19 @@ fn count_inapplicable(scope: &str, hard: &Field<'_, '_>) -> usize {
         .count()
 }
 
+/// The internal type of a scope selector.
+const SELECTOR: Shape = Shape::Struct(&[Member(
+    "MatchExpressions",
+    "matchExpressions",
+    Shape::List(&Shape::Struct(REQUIREMENT)),
+)]);
+
+const REQUIREMENT: &[Member] = &[
+    Member("ScopeName", "scopeName", Shape::Text),
+    Member("Operator", "operator", Shape::Text),
+    Member("Values", "values", Shape::List(&Shape::Text)),
+];
+
 fn scopes(scopes: &Field<'_, '_>, hard: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut present = BTreeSet::new();
     for scope in scopes.items() {
@@ -118,8 +132,8 @@ fn scope_selector(selector: &Field<'_, '_>, hard: &Field<'_, '_>, errors: &mut F
             errors.push(scope.invalid_value(scope.text(), "unsupported scope"));
         }
         for _ in 0..count_inapplicable(scope.text(), hard) {
-            let shown = selector.value().cloned().unwrap_or_default();
-            errors.push(expressions.invalid_value(shown, "unsupported scope applied to resource"));
+            let shown = internal::render_value(selector.value(), &SELECTOR);
+            errors.push(internal::invalid(&expressions, &shown, "unsupported scope applied to resource"));
         }
         let has_values = matches!(scope.text(), "PriorityClass" | "VolumeAttributesClass");
         if SCOPES.contains(&scope.text()) && !has_values && operator.text() != "Exists" {

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::config_map::{base64_bytes, entries};
 use super::immutable::{self, DATA_MAX};
+use super::tls_secret;
 use crate::table::{AGE, NAME, age};
 use crate::{Column, Context, Kind, Strategy, Table, format, labels, metadata};
 
@@ -91,6 +92,14 @@ impl Strategy for Secret {
         }
         errors.extend(validate_type(object, &path, ctx.names));
         errors
+    }
+
+    fn warnings(&self, new: &Object, _old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        if new.str_at(&["type"]) != Some(&*ctx.names.label_key("tls")) {
+            return Vec::new();
+        }
+        let value = |key: &str| new.str_at(&["data", key]).unwrap_or("");
+        tls_secret::defect(value("tls.crt"), value("tls.key")).into_iter().collect()
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {

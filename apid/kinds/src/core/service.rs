@@ -5,11 +5,12 @@ use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
-use super::{service_rules, service_update};
+use super::{service_rules, service_update, service_warnings};
 use crate::defaults::{Fields, each, fill, fill_text, map_or_insert, part};
 use crate::table::cell::{NONE, PathReader, UNKNOWN, joined, labels, load_balancer, or_none};
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, NameRule, Revalidation, Strategy, Subresource, Table};
+use crate::validation::address_form;
+use crate::{Column, Context, Kind, MetadataChecks, NameRule, Revalidation, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
@@ -20,6 +21,7 @@ pub(super) const KIND: Kind = Kind {
     categories: &["all"],
     subresources: &[Subresource::proxy("ServiceProxyOptions"), Subresource::status("Service")],
     schema: "core/v1.Service",
+    metadata_checks: MetadataChecks::CHANGES,
     name_rule: NameRule::Label1035,
     create_on_update: true,
     revalidation: Revalidation::AllButStatus,
@@ -81,6 +83,13 @@ impl Strategy for Service {
         match ctx.subresource {
             "status" => service_rules::validate_status(new),
             _ => service_rules::validate_update(new, old),
+        }
+    }
+
+    fn warnings(&self, new: &Object, _old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        match ctx.subresource {
+            "status" => address_form::balancer_status(new),
+            _ => service_warnings::of_spec(new, ctx.names),
         }
     }
 

@@ -37,9 +37,10 @@ impl Strategy for ServiceAccount {
         keep_names_of_secrets(new);
     }
 
-    fn warnings(&self, new: &Object, _old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+    /// Warns of the annotation once, when it is new.
+    fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
         let key = ctx.names.label_key("enforce-mountable-secrets");
-        if new.annotation(&key).is_none() {
+        if new.annotation(&key).is_none() || old.is_some_and(|old| old.annotation(&key).is_some()) {
             return Vec::new();
         }
         vec![format!(

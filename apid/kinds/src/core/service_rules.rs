@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 
 use apimachinery::field::{FieldError, FieldErrors};
 use apimachinery::object::Object;
+
 use serde_json::json;
 
 use super::service_addresses as addresses;
+use crate::validation::internal::{self, Member, Shape};
 use crate::validation::{Field, network, text};
 use crate::{Context, format};
 
@@ -153,6 +155,16 @@ fn session_affinity(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
+/// The internal type of a port.
+const PORT: Shape = Shape::Struct(&[
+    Member("Name", "name", Shape::Text),
+    Member("Protocol", "protocol", Shape::Text),
+    Member("AppProtocol", "appProtocol", Shape::Any),
+    Member("Port", "port", Shape::Number),
+    Member("TargetPort", "targetPort", Shape::Number),
+    Member("NodePort", "nodePort", Shape::Number),
+]);
+
 fn unique_ports(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (mut ports, mut node_ports) = (BTreeSet::new(), BTreeSet::new());
     let list = spec.child("ports");
@@ -172,7 +184,9 @@ fn unique_ports(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     for port in list.items() {
         let (protocol, number) = (port.child("protocol").text(), port.child("port").integer().unwrap_or(0));
         if !ports.insert((protocol, number)) {
-            errors.push(port.duplicate_value(json!({"protocol": protocol, "port": number})));
+            // The reference shows only the protocol and the number.
+            let repeated = json!({"protocol": protocol, "port": number});
+            errors.push(internal::duplicate_value(&port, &internal::render_value(Some(&repeated), &PORT)));
         }
     }
 }

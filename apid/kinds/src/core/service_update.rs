@@ -1,5 +1,7 @@
 //! Fields of a service that an update keeps or removes: allocated values, and fields of the old type.
 
+use std::collections::{BTreeSet, HashMap};
+
 use serde_json::{Value, json};
 
 use crate::defaults::{Fields, each};
@@ -85,18 +87,21 @@ fn keep_allocated(new: &mut Fields, old: &Value) {
 
 /// Keeps the node port of a port with the same protocol and number, unless another port uses it.
 fn keep_node_ports(new: &mut Fields, spec: &Value, old: &Value) {
-    let mut used: Vec<i64> = spec.items("ports").iter().map(|port| port.integer("nodePort")).collect();
+    let mut used: BTreeSet<i64> = spec.items("ports").iter().map(|port| port.integer("nodePort")).collect();
+    let mut node_ports = HashMap::new();
+    for port in old.items("ports") {
+        node_ports
+            .entry((port.get("protocol"), port.get("port")))
+            .or_insert_with(|| port.integer("nodePort"));
+    }
     for port in each(new, "ports") {
         if port.get("nodePort").and_then(Value::as_i64).unwrap_or(0) != 0 {
             continue;
         }
-        let is_same =
-            |old: &&Value| old.get("protocol") == port.get("protocol") && old.get("port") == port.get("port");
-        let Some(number) = old.items("ports").iter().find(is_same).map(|old| old.integer("nodePort")) else {
+        let Some(number) = node_ports.get(&(port.get("protocol"), port.get("port"))).copied() else {
             continue;
         };
-        if number != 0 && !used.contains(&number) {
-            used.push(number);
+        if number != 0 && used.insert(number) {
             port.insert("nodePort".to_owned(), number.into());
         }
     }

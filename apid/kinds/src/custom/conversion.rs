@@ -8,7 +8,8 @@
 //!
 //! # Errors
 //!
-//! A text for the client, in the words of kube-apiserver: `conversion webhook for TYPE failed: REASON`.
+//! A text for the client, in the words of kube-apiserver: `conversion webhook for TYPE failed: REASON`. An unusable
+//! response is a [`ResponseError`], which adds the type of its defect for metrics.
 //!
 //! # Invariants
 //!
@@ -28,6 +29,32 @@ const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 /// Group of the ConversionReview, as a stem.
 const GROUP: &str = "apiextensions";
 const KIND: &str = "ConversionReview";
+
+/// Defect of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseDefect {
+    /// The response is no successful review.
+    Malformed,
+    /// The number of objects differs from that of the request.
+    Partial,
+    /// A converted object is invalid, or its metadata.
+    InvalidObject,
+}
+
+/// The reason why a response is unusable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResponseError {
+    /// The type of the defect.
+    pub defect: ResponseDefect,
+    /// The text for the client.
+    pub message: String,
+}
+
+impl ResponseError {
+    fn new(defect: ResponseDefect, message: String) -> Self {
+        ResponseError { defect, message }
+    }
+}
 
 /// The conversion webhook of a definition.
 #[derive(Debug, PartialEq)]
@@ -101,14 +128,16 @@ impl ConversionWebhook {
         uid: &str,
         response: Value,
         names: &Names,
-    ) -> Result<Vec<Object>, String> {
+    ) -> Result<Vec<Object>, ResponseError> {
         let about = type_of(objects);
-        let converted = self.read(uid, response, names).map_err(|reason| failure(objects, &reason))?;
+        let converted = self
+            .read(uid, response, names)
+            .map_err(|reason| ResponseError::new(ResponseDefect::Malformed, failure(objects, &reason)))?;
         if converted.len() != objects.len() {
             let (found, expected) = (converted.len(), objects.len());
-            return Err(format!(
-                "conversion webhook for {about} returned {found} objects, expected {expected}"
-            ));
+            let message =
+                format!("conversion webhook for {about} returned {found} objects, expected {expected}");
+            return Err(ResponseError::new(ResponseDefect::Partial, message));
         }
         let is_single = objects.len() == 1;
         let pairs = objects.iter().zip(converted).enumerate();
@@ -134,7 +163,8 @@ impl ConversionWebhook {
             restore_metadata(original, &mut object).map_err(|reason| invalid("metadata", reason))?;
             Ok(object)
         };
-        pairs.map(check).collect()
+        let checked: Result<Vec<Object>, String> = pairs.map(check).collect();
+        checked.map_err(|message| ResponseError::new(ResponseDefect::InvalidObject, message))
     }
 
     fn has_version(&self, api_version: &str) -> bool {
@@ -303,7 +333,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(change: impl Fn(&mut Value), expected: Result<Value, &str>) {
+    fn check(change: impl Fn(&mut Value), expected: Result<Value, (ResponseDefect, &str)>) {
         let names = Names::new(Preset::Kubernetes, "").unwrap();
         let webhook = webhook(&["v3", "v1"]);
         let sent = [object("v1", "x")];
@@ -318,8 +348,9 @@ mod tests {
         let found = webhook.converted(&sent, "g.io/v2", "u", response, &names);
         match expected {
             Ok(expected) => assert_eq!(found.unwrap()[0].clone().into_value(), expected),
-            Err(reason) => {
-                assert_eq!(found.unwrap_err(), format!("conversion webhook for g.io/v1, Kind=W {reason}"));
+            Err((defect, reason)) => {
+                let message = format!("conversion webhook for g.io/v1, Kind=W {reason}");
+                assert_eq!(found.unwrap_err(), ResponseError { defect, message });
             }
         }
     }
@@ -341,6 +372,8 @@ mod tests {
 
     #[test]
     fn response_of_converter_that_breaks_the_protocol_is_a_failure() {
+        use ResponseDefect::{InvalidObject, Malformed, Partial};
+
         let object = |field: &'static str, value: Value| {
             move |response: &mut Value| response["response"]["convertedObjects"][0][field] = value.clone()
         };
@@ -349,45 +382,68 @@ mod tests {
                 response["response"]["convertedObjects"][0]["metadata"][field] = value.clone();
             }
         };
-        check(|r| r["response"] = Value::Null, Err("failed: no response provided"));
+        check(|r| r["response"] = Value::Null, Err((Malformed, "failed: no response provided")));
         check(
             |r| r["apiVersion"] = json!("v1"),
-            Err("failed: expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, \
-                 got /v1, Kind=ConversionReview"),
+            Err((
+                Malformed,
+                "failed: expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, \
+                 got /v1, Kind=ConversionReview",
+            )),
         );
-        check(|r| r["response"]["uid"] = json!("w"), Err("failed: expected response.uid=\"u\", got \"w\""));
+        check(
+            |r| r["response"]["uid"] = json!("w"),
+            Err((Malformed, "failed: expected response.uid=\"u\", got \"w\"")),
+        );
         check(
             |r| r["response"]["result"] = json!({"status": "Failed", "message": "no way"}),
-            Err("failed: no way"),
+            Err((Malformed, "failed: no way")),
         );
         check(
             |r| r["response"]["result"] = json!({}),
-            Err("failed: response.result.status was '', not 'Success'"),
+            Err((Malformed, "failed: response.result.status was '', not 'Success'")),
         );
-        check(|r| r["response"]["convertedObjects"] = json!([]), Err("returned 0 objects, expected 1"));
+        check(
+            |r| r["response"]["convertedObjects"] = json!([]),
+            Err((Partial, "returned 0 objects, expected 1")),
+        );
         check(
             object("apiVersion", json!("g.io/v1")),
-            Err(
+            Err((
+                InvalidObject,
                 "returned invalid object at index 0: invalid groupVersion (expected g.io/v2, received g.io/v1)",
-            ),
+            )),
         );
         check(
             object("kind", json!("V")),
-            Err("returned invalid object at index 0: invalid kind (expected W, received V)"),
+            Err((InvalidObject, "returned invalid object at index 0: invalid kind (expected W, received V)")),
         );
-        check(metadata("name", json!("y")), Err("returned invalid object: must have the same name: x != y"));
-        check(metadata("uid", json!("2")), Err("returned invalid object: must have the same UID: 1 != 2"));
+        check(
+            metadata("name", json!("y")),
+            Err((InvalidObject, "returned invalid object: must have the same name: x != y")),
+        );
+        check(
+            metadata("uid", json!("2")),
+            Err((InvalidObject, "returned invalid object: must have the same UID: 1 != 2")),
+        );
         check(
             metadata("labels", json!({"a": 1})),
-            Err(
+            Err((
+                InvalidObject,
                 "returned invalid metadata: metadata.labels[a] must be a string, but is int64 in converted object",
-            ),
+            )),
         );
         check(
             metadata("labels", json!("x")),
-            Err("returned invalid metadata: invalid metadata.labels of type string in converted object"),
+            Err((
+                InvalidObject,
+                "returned invalid metadata: invalid metadata.labels of type string in converted object",
+            )),
         );
-        check(object("metadata", json!([])), Err("returned invalid object: must have the same name: x != "));
+        check(
+            object("metadata", json!([])),
+            Err((InvalidObject, "returned invalid object: must have the same name: x != ")),
+        );
     }
 
     #[test]

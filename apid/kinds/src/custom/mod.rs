@@ -12,6 +12,7 @@
 //! INVARIANT (no panic): a definition that lacks a field gives no resource or an error, never a panic.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -58,13 +59,19 @@ pub fn resources(definition: &Object, names: &Arc<Names>) -> Result<Vec<Arc<Reso
     let mut indexed_fields: Vec<String> = versions.iter().flat_map(selectable_fields).collect();
     indexed_fields.sort_unstable();
     indexed_fields.dedup();
+    let texts = |path: &str| -> Arc<[String]> {
+        definition.items(path).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
     let mut builder = Builder {
         definition,
         names,
-        indexed_fields,
+        indexed_fields: indexed_fields.into(),
+        short_names: texts("status.acceptedNames.shortNames"),
+        categories: texts("status.acceptedNames.categories"),
+        newest: newest_version(definition),
         is_terminating: Arc::new(AtomicBool::new(definition.is_terminating())),
         conversion_webhook: ConversionWebhook::of(definition).map(Arc::new),
-        schemas: Vec::new(),
+        schemas: HashMap::new(),
     };
     let stored = Arc::new(Resource::custom(Arc::new(builder.kind(storage)?), None));
     let mut all = vec![Arc::clone(&stored)];
@@ -79,31 +86,28 @@ pub fn resources(definition: &Object, names: &Arc<Names>) -> Result<Vec<Arc<Reso
 struct Builder<'a> {
     definition: &'a Object,
     names: &'a Arc<Names>,
-    indexed_fields: Vec<String>,
+    indexed_fields: Arc<[String]>,
+    short_names: Arc<[String]>,
+    categories: Arc<[String]>,
+    /// The version to use instead of deprecated older ones.
+    newest: Option<&'a str>,
     is_terminating: Arc<AtomicBool>,
     conversion_webhook: Option<Arc<ConversionWebhook>>,
     /// The distinct schemas of the versions so far.
-    schemas: Vec<(&'a Value, Arc<CustomSchema>)>,
+    schemas: HashMap<&'a Value, Arc<CustomSchema>>,
 }
 
 impl<'a> Builder<'a> {
     fn schema(&mut self, version: &'a Value) -> Arc<CustomSchema> {
         static ANY: Value = Value::Null;
         let source = version.find("schema.openAPIV3Schema").unwrap_or(&ANY);
-        if let Some((_, schema)) = self.schemas.iter().find(|(known, _)| *known == source) {
-            return Arc::clone(schema);
-        }
-        let schema = Arc::new(CustomSchema::new(source, Arc::clone(self.names)));
-        self.schemas.push((source, Arc::clone(&schema)));
-        schema
+        let schema = self.schemas.entry(source);
+        Arc::clone(schema.or_insert_with(|| Arc::new(CustomSchema::new(source, Arc::clone(self.names)))))
     }
 
     fn kind(&mut self, version: &'a Value) -> Result<CustomKind, String> {
         let definition = self.definition;
         let text = |path: &str| definition.text(path).to_owned();
-        let texts = |path: &str| -> Vec<String> {
-            definition.items(path).iter().filter_map(Value::as_str).map(str::to_owned).collect()
-        };
         let schema = self.schema(version);
         let mut subresources = Vec::new();
         if version.find("subresources.status").is_some_and(Value::is_object) {
@@ -120,8 +124,8 @@ impl<'a> Builder<'a> {
             list_kind: text("status.acceptedNames.listKind"),
             resource: text("status.acceptedNames.plural"),
             singular: text("status.acceptedNames.singular"),
-            short_names: texts("status.acceptedNames.shortNames"),
-            categories: texts("status.acceptedNames.categories"),
+            short_names: Arc::clone(&self.short_names),
+            categories: Arc::clone(&self.categories),
             namespaced: definition.text("spec.scope") == "Namespaced",
             is_storage_version: version.flag("storage"),
             is_served: version.flag("served"),
@@ -131,9 +135,9 @@ impl<'a> Builder<'a> {
             subresources,
             scale,
             selectable_fields: selectable_fields(version),
-            indexed_fields: self.indexed_fields.clone(),
+            indexed_fields: Arc::clone(&self.indexed_fields),
             table: CustomTable::new(version.items("additionalPrinterColumns"))?,
-            strategy: CustomStrategy::new(Arc::clone(&schema), deprecation(definition, version)),
+            strategy: CustomStrategy::new(Arc::clone(&schema), deprecation(definition, version, self.newest)),
             schema,
         })
     }
@@ -159,8 +163,15 @@ fn scale_paths(scale: &Value) -> scale::Paths {
     }
 }
 
+/// The newest served version that is not deprecated.
+fn newest_version(definition: &Object) -> Option<&str> {
+    let usable = definition.items("spec.versions").iter();
+    let usable = usable.filter(|version| version.flag("served") && !version.flag("deprecated"));
+    usable.map(|version| version.text("name")).max_by(|a, b| compare_versions(a, b))
+}
+
 /// Warning of a deprecated version: its own text, or the version to use instead.
-fn deprecation(definition: &Object, version: &Value) -> Option<String> {
+fn deprecation(definition: &Object, version: &Value, newest: Option<&str>) -> Option<String> {
     if !version.flag("deprecated") {
         return None;
     }
@@ -169,13 +180,8 @@ fn deprecation(definition: &Object, version: &Value) -> Option<String> {
     }
     let (group, kind, name) =
         (definition.text("spec.group"), definition.text("spec.names.kind"), version.text("name"));
-    let newer = definition.items("spec.versions").iter().filter(|other| {
-        other.flag("served")
-            && !other.flag("deprecated")
-            && compare_versions(other.text("name"), name) == Ordering::Greater
-    });
-    let newest = newer.map(|other| other.text("name")).max_by(|a, b| compare_versions(a, b));
-    let instead = newest.map_or_else(String::new, |newest| format!("; use {group}/{newest} {kind}"));
+    let newer = newest.filter(|newest| compare_versions(newest, name) == Ordering::Greater);
+    let instead = newer.map_or_else(String::new, |newest| format!("; use {group}/{newest} {kind}"));
     Some(format!("{group}/{name} {kind} is deprecated{instead}"))
 }
 

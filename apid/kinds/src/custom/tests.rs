@@ -199,3 +199,18 @@ fn versions_have_priorities() {
     assert!(matches!(definition(&json!([])).items("spec.versions"), []));
     assert!(resources(&definition(&json!([])), &kubernetes()).is_err());
 }
+
+#[test]
+fn many_deprecated_versions_name_newest_version() {
+    let version = |i: usize| {
+        let schema = json!({"type": "object", "description": i.to_string()});
+        json!({"name": format!("v{i}"), "served": true, "storage": i == 1, "deprecated": i < 40_000,
+            "schema": {"openAPIV3Schema": schema}})
+    };
+    let versions: Value = (1..=40_000).map(version).collect();
+    let all = resources(&definition(&versions), &kubernetes()).unwrap();
+    let [newest, .., oldest] = all.as_slice() else { panic!("versions") };
+    assert_eq!(newest.kind.strategy().deprecation(&kubernetes()), None);
+    let text = oldest.kind.strategy().deprecation(&kubernetes()).unwrap();
+    assert!(text.contains("/v1 ") && text.contains("; use ") && text.contains("/v40000 "), "{text}");
+}

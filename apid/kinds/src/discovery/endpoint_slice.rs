@@ -18,7 +18,7 @@ pub(super) const KIND: Kind = Kind {
     resource: "endpointslices",
     singular: "endpointslice",
     schema: "discovery/v1.EndpointSlice",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::ALL,
     generation: Generation::Counted(&["labels"]),
     table: &TABLE,
     strategy: &EndpointSlice,
@@ -56,6 +56,10 @@ impl Strategy for EndpointSlice {
 
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         endpoint_slice_rules::validate(object)
+    }
+
+    fn warnings(&self, new: &Object, _old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        endpoint_slice_rules::warnings(new, ctx.names)
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {

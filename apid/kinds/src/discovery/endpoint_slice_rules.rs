@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::names::Names;
 use apimachinery::object::Object;
 
 use crate::format;
-use crate::validation::{Field, network, text};
+use crate::table::cell::PathReader as _;
+use crate::validation::{Field, address_form, network, text};
 
 /// Maximum endpoints of a slice.
 const ENDPOINTS_MAX: usize = 1000;
@@ -16,6 +18,9 @@ const ADDRESSES_MAX: usize = 100;
 const PORTS_MAX: usize = 20_000;
 /// Maximum zones in the hints of an endpoint.
 const ZONES_MAX: usize = 8;
+
+/// Controllers that write slices.
+const CONTROLLERS: [&str; 2] = ["endpointslice-controller", "endpointslicemirroring-controller"];
 
 /// Validates an endpoint slice.
 pub(super) fn validate(object: &Object) -> FieldErrors {
@@ -33,6 +38,26 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
         validate_ports(&ports, &mut errors);
     }
     errors
+}
+
+/// Warnings about the type and the form of addresses. The form of those of the controllers is standard.
+pub(super) fn warnings(slice: &Object, names: &Names) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if slice.text("addressType") == "FQDN" {
+        // The reference reports this field below `spec`, which slices do not have.
+        warnings.push("spec.addressType: FQDN endpoints are deprecated".to_owned());
+    }
+    let manager = names.label_sub_key("endpointslice", "managed-by");
+    let is_controller = |name: &str| CONTROLLERS.iter().any(|controller| names.group(controller) == name);
+    if slice.label(&manager).is_some_and(is_controller) {
+        return warnings;
+    }
+    for endpoint in Field::new(slice.get("endpoints"), "endpoints").items() {
+        for address in endpoint.child("addresses").items() {
+            address_form::ip(&address, &mut warnings);
+        }
+    }
+    warnings
 }
 
 /// Reports a list that is too long. Returns whether it is.

@@ -13,6 +13,8 @@ use serde_json::Value;
 use crate::conversion::rename;
 use crate::core::EVENTS;
 use crate::table::cell::PathReader;
+use crate::validation::Field;
+use crate::validation::internal::{self, Member, Shape};
 use crate::{Context, Conversion, Kind, NameRule, Storage, Strategy, metadata};
 
 pub(super) const KIND: Kind = Kind {
@@ -56,21 +58,29 @@ const SELECTABLE: [(&str, &str); 10] = [
 
 /// Immutable fields of updates through this group.
 /// Only `series` and the deprecated counters are mutable.
-const IMMUTABLE: [&str; 13] = [
-    "involvedObject",
-    "reason",
-    "message",
-    "source",
-    "firstTimestamp",
-    "lastTimestamp",
-    "count",
-    "type",
-    "eventTime",
-    "action",
-    "related",
-    "reportingComponent",
-    "reportingInstance",
+/// The reference compares the reason twice.
+const IMMUTABLE: [(&str, Shape); 14] = [
+    ("involvedObject", Shape::Struct(internal::OBJECT_REFERENCE)),
+    ("reason", Shape::Text),
+    ("message", Shape::Text),
+    ("source", Shape::Struct(SOURCE)),
+    ("firstTimestamp", Shape::Any),
+    ("lastTimestamp", Shape::Any),
+    ("count", Shape::Number),
+    ("reason", Shape::Text),
+    ("type", Shape::Text),
+    ("eventTime", Shape::Any),
+    ("action", Shape::Text),
+    ("related", Shape::Optional(&Shape::Struct(internal::OBJECT_REFERENCE))),
+    (CONTROLLER, Shape::Text),
+    ("reportingInstance", Shape::Text),
 ];
+
+/// Field with the name of the reporting controller in the core group.
+const CONTROLLER: &str = "reportingComponent";
+
+const SOURCE: &[Member] =
+    &[Member("Component", "component", Shape::Text), Member("Host", "host", Shape::Text)];
 
 struct Event;
 
@@ -111,7 +121,7 @@ impl Strategy for Event {
     fn errors_of_version(&self, errors: FieldErrors) -> FieldErrors {
         let rename = |error: &FieldError| {
             let mut error = error.clone();
-            if error.path.as_str() == "reportingComponent" {
+            if error.path.as_str() == CONTROLLER {
                 error.path = FieldPath::new("reportingController");
             }
             error
@@ -119,14 +129,14 @@ impl Strategy for Event {
         errors.iter().map(rename).collect()
     }
 
-    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        let changed = |field: &&&str| new.get(field) != old.get(field);
-        let shown = |field: &str| new.get(field).cloned().unwrap_or_default();
-        let mut errors: FieldErrors = IMMUTABLE
-            .iter()
-            .filter(changed)
-            .map(|field| FieldError::invalid(&FieldPath::new(field), shown(field), "field is immutable"))
-            .collect();
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = metadata::validate_update(new, old);
+        errors.extend(metadata::validate_standard_finalizers(new, metadata::standard_finalizers(ctx.names)));
+        for (field, shape) in IMMUTABLE.iter().filter(|(field, _)| new.get(field) != old.get(field)) {
+            let path = if *field == CONTROLLER { "reportingController" } else { field };
+            let field = Field::new(new.get(field), path);
+            errors.push(internal::invalid_value(&field, shape, "field is immutable"));
+        }
         if new.get("series") != old.get("series") {
             errors.extend(validate_series(new));
         }

@@ -22,7 +22,7 @@ pub(super) const KIND: Kind = Kind {
     singular: "flowschema",
     subresources: &[Subresource::status("FlowSchema")],
     schema: "flowcontrol/v1.FlowSchema",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::ALL,
     generation: Generation::Counted(&[]),
     revalidation: Revalidation::MainResource,
     status_writes: StatusWrites::StatusOnly,

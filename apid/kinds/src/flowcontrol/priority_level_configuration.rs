@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::defaults::{fill, map_at, part};
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, age};
+use crate::validation::internal::{self, Member, Shape};
 use crate::validation::{Field, conditions, number};
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource,
@@ -21,7 +22,7 @@ pub(super) const KIND: Kind = Kind {
     singular: "prioritylevelconfiguration",
     subresources: &[Subresource::status("PriorityLevelConfiguration")],
     schema: "flowcontrol/v1.PriorityLevelConfiguration",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::ALL,
     generation: Generation::Counted(&[]),
     revalidation: Revalidation::MainResource,
     status_writes: StatusWrites::StatusOnly,
@@ -106,12 +107,42 @@ fn validate(object: &Object) -> FieldErrors {
     errors
 }
 
+/// The internal type of the spec.
+const SPEC: Shape = Shape::Struct(&[
+    Member("Type", "type", Shape::Text),
+    Member("Limited", "limited", Shape::Optional(&Shape::Struct(LIMITED))),
+    Member("Exempt", "exempt", Shape::Optional(&Shape::Struct(EXEMPT))),
+]);
+
+const LIMITED: &[Member] = &[
+    Member("NominalConcurrencyShares", "nominalConcurrencyShares", Shape::Number),
+    Member("LimitResponse", "limitResponse", Shape::Struct(RESPONSE)),
+    Member("LendablePercent", "lendablePercent", Shape::Any),
+    Member("BorrowingLimitPercent", "borrowingLimitPercent", Shape::Any),
+];
+
+const RESPONSE: &[Member] = &[
+    Member("Type", "type", Shape::Text),
+    Member("Queuing", "queuing", Shape::Optional(&Shape::Struct(QUEUING))),
+];
+
+const QUEUING: &[Member] = &[
+    Member("Queues", "queues", Shape::Number),
+    Member("HandSize", "handSize", Shape::Number),
+    Member("QueueLengthLimit", "queueLengthLimit", Shape::Number),
+];
+
+const EXEMPT: &[Member] = &[
+    Member("NominalConcurrencyShares", "nominalConcurrencyShares", Shape::Any),
+    Member("LendablePercent", "lendablePercent", Shape::Any),
+];
+
 /// Validates that the levels that the server requires have their fixed specs.
 fn fixed_spec(name: &str, spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     match name {
         "exempt" if spec.child("type").text() != "Exempt" || spec.child("limited").is_present() => {
             let detail = "spec of 'exempt' except the 'spec.exempt' field must equal the fixed value";
-            errors.push(spec.invalid(detail));
+            errors.push(internal::invalid_value(spec, &SPEC, detail));
         }
         "catch-all" => {
             let fixed = json!({"type": "Limited", "limited": {

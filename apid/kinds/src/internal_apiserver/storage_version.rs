@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use apimachinery::clock::Clock;
-use apimachinery::field::FieldErrors;
+use apimachinery::field::{FieldErrors, shorten, shorten_name};
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ pub(super) const KIND: Kind = Kind {
     subresources: &[Subresource::status("StorageVersion")],
     schema: "apiserverinternal/v1alpha1.StorageVersion",
     name_rule: NameRule::GroupResource,
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     restricts_finalizers: false,
     unconditional_update: false,
     status_writes: StatusWrites::StatusOnly,
@@ -65,20 +65,20 @@ fn server_versions(server: &Field<'_, '_>, errors: &mut FieldErrors) {
     api_version(&encoding, errors);
     let decodable = server.child("decodableVersions");
     decodable.items().for_each(|version| api_version(&version, errors));
-    let is_decodable =
-        |version: &str| decodable.list().iter().any(|known| known.as_str().unwrap_or("") == version);
-    if !is_decodable(encoding.text()) {
+    let known: BTreeSet<&str> = decodable.items().map(|version| version.text()).collect();
+    if !known.contains(encoding.text()) {
         let detail = format!("decodableVersions must include encodingVersion {}", encoding.text());
         errors.push(decodable.invalid(&detail));
     }
+    let listed: Vec<&str> = decodable.list().iter().filter_map(Value::as_str).collect();
+    let listed = listed.join(" ");
+    let listed = shorten_name(&listed);
     for served in server.child("servedVersions").items() {
         api_version(&served, errors);
-        if !is_decodable(served.text()) {
-            let known: Vec<&str> = decodable.list().iter().filter_map(Value::as_str).collect();
+        if !known.contains(served.text()) {
             let detail = format!(
-                "individual served version : {} must be included in decodableVersions : [{}]",
-                served.text(),
-                known.join(" ")
+                "individual served version : {} must be included in decodableVersions : [{listed}]",
+                shorten(served.text())
             );
             errors.push(served.invalid_value(served.text(), &detail));
         }

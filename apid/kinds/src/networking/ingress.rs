@@ -8,6 +8,7 @@ use serde_json::json;
 use super::ingress_rules;
 use crate::table::cell::{NONE, PathReader, first_three, load_balancer};
 use crate::table::{AGE, NAME, age};
+use crate::validation::address_form;
 use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
@@ -18,7 +19,7 @@ pub(super) const KIND: Kind = Kind {
     short_names: &["ing"],
     subresources: &[Subresource::status("Ingress")],
     schema: "networking/v1.Ingress",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::full(Revalidation::MainResource),
     generation: Generation::Counted(&[]),
     // An update does not validate the annotation for the class.
     revalidation: Revalidation::Never,
@@ -44,6 +45,9 @@ impl Strategy for Ingress {
     }
 
     fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        if ctx.subresource == "status" {
+            return address_form::balancer_status(new);
+        }
         let warning = old.is_none().then(|| ingress_rules::class_annotation_warning(new, ctx)).flatten();
         warning.into_iter().collect()
     }

@@ -10,7 +10,7 @@ use crate::defaults::{fill, part};
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "networking",
@@ -18,7 +18,7 @@ pub(super) const KIND: Kind = Kind {
     resource: "ingressclasses",
     singular: "ingressclass",
     schema: "networking/v1.IngressClass",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::full(Revalidation::Always),
     generation: Generation::Counted(&[]),
     table: &TABLE,
     strategy: &IngressClass,

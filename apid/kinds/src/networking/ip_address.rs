@@ -10,8 +10,9 @@ use crate::same_fields::same_fields;
 use crate::strategy::DefaultStrategy;
 use crate::table::NAME;
 use crate::table::cell::PathReader;
+use crate::validation::internal::{self, Member, Shape};
 use crate::validation::{Field, network, text};
-use crate::{Column, Context, Kind, MetadataChecks, NameRule, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, NameRule, Revalidation, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "networking",
@@ -21,7 +22,7 @@ pub(super) const KIND: Kind = Kind {
     short_names: &["ip"],
     schema: "networking/v1.IPAddress",
     name_rule: NameRule::PathSegment,
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::full(Revalidation::Always),
     table: &TABLE,
     strategy: &IpAddress,
     ..Kind::CLUSTER_SCOPED
@@ -64,11 +65,19 @@ impl Strategy for IpAddress {
         let mut errors = FieldErrors::new();
         if new.find("spec.parentRef") != old.find("spec.parentRef") {
             let field = Field::new(new.find("spec.parentRef"), "spec.parentRef");
-            errors.push(field.invalid("field is immutable"));
+            errors.push(internal::invalid_value(&field, &PARENT, "field is immutable"));
         }
         errors
     }
 }
+
+/// The internal type of the reference to the parent.
+const PARENT: Shape = Shape::Optional(&Shape::Struct(&[
+    Member("Group", "group", Shape::Text),
+    Member("Resource", "resource", Shape::Text),
+    Member("Namespace", "namespace", Shape::Text),
+    Member("Name", "name", Shape::Text),
+]));
 
 static TABLE: Table =
     Table { columns: &[NAME, Column::text("ParentRef", "Object to which the address is allocated.")], cells };

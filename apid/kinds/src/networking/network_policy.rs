@@ -10,7 +10,7 @@ use crate::labels;
 
 use crate::table::cell::selector;
 use crate::table::{AGE, NAME, age};
-use crate::validation::{Field, network, text};
+use crate::validation::{Field, address_form, network, text};
 use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
@@ -20,7 +20,7 @@ pub(super) const KIND: Kind = Kind {
     singular: "networkpolicy",
     short_names: &["netpol"],
     schema: "networking/v1.NetworkPolicy",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
     table: &TABLE,
     strategy: &NetworkPolicy,
@@ -47,11 +47,23 @@ impl Strategy for NetworkPolicy {
         }
     }
 
+    fn warnings(&self, new: &Object, _old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
+        let (spec, mut warnings) = (Field::new(new.get("spec"), "spec"), Vec::new());
+        for (rules, peers) in PEERS {
+            for rule in spec.child(rules).items() {
+                for peer in rule.child(peers).items() {
+                    block_warnings(&peer.child("ipBlock"), &mut warnings);
+                }
+            }
+        }
+        warnings
+    }
+
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let spec = Field::new(object.get("spec"), "spec");
         label_selector(&spec.child("podSelector"), &mut errors);
-        for (rules, peers) in [("ingress", "from"), ("egress", "to")] {
+        for (rules, peers) in PEERS {
             for rule in spec.child(rules).items() {
                 for item in rule.child("ports").items() {
                     port(&item, &mut errors);
@@ -72,6 +84,16 @@ impl Strategy for NetworkPolicy {
             }
         }
         errors
+    }
+}
+
+/// Lists of rules, with their lists of peers.
+const PEERS: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];
+
+fn block_warnings(block: &Field<'_, '_>, warnings: &mut Vec<String>) {
+    address_form::cidr(&block.child("cidr"), warnings);
+    for except in block.child("except").items() {
+        address_form::cidr(&except, warnings);
     }
 }
 
@@ -98,7 +120,8 @@ fn port(port: &Field<'_, '_>, errors: &mut FieldErrors) {
         (_, None) => errors.push(end.invalid("may not be specified when `port` is non-numeric")),
         (_, Some(first)) => {
             if end.integer().is_some_and(|last| last < first) {
-                errors.push(end.invalid("must be greater than or equal to `port`"));
+                // The reference shows the first port.
+                errors.push(end.invalid_value(first, "must be greater than or equal to `port`"));
             }
             network::check_port(&end, errors);
         }

@@ -9,7 +9,7 @@ use crate::same_fields::same_fields;
 use crate::strategy::DefaultStrategy;
 use crate::table::cell::{PathReader, joined};
 use crate::table::{AGE, NAME, age};
-use crate::validation::{Field, network};
+use crate::validation::{Field, internal, network};
 use crate::{
     Column, Context, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource, Table,
 };
@@ -21,7 +21,7 @@ pub(super) const KIND: Kind = Kind {
     singular: "servicecidr",
     subresources: &[Subresource::status("ServiceCIDR")],
     schema: "networking/v1.ServiceCIDR",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     // An update may only add a range of the other family.
     revalidation: Revalidation::Never,
     status_writes: StatusWrites::StatusOnly,
@@ -72,7 +72,9 @@ fn ranges(cidrs: &Field<'_, '_>, errors: &mut FieldErrors) {
         return;
     }
     if count > RANGES_MAX {
-        errors.push(cidrs.invalid("may only hold up to 2 values"));
+        // The reference shows the whole spec.
+        let shown = internal::render(&[("CIDRs", internal::value(cidrs.value()))]);
+        errors.push(internal::invalid(cidrs, &shown, "may only hold up to 2 values"));
         return;
     }
     for cidr in cidrs.items() {
@@ -92,10 +94,9 @@ fn ranges(cidrs: &Field<'_, '_>, errors: &mut FieldErrors) {
 
 /// Reports ranges that differ from the old ranges. The reference shows the first range in each error.
 fn unchanged(cidrs: &Field<'_, '_>, old: &[Value], errors: &mut FieldErrors) {
-    let first = cidrs.list().first().cloned().unwrap_or_default();
     for (new, old) in cidrs.items().zip(old) {
         if new.value() != Some(old) {
-            errors.push(new.invalid_value(first.clone(), "field is immutable"));
+            errors.push(new.invalid("field is immutable"));
         }
     }
 }

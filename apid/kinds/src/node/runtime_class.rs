@@ -1,5 +1,7 @@
 //! RuntimeClass: a container runtime configuration.
 
+use std::collections::HashSet;
+
 use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
@@ -10,7 +12,7 @@ use crate::{format, pods};
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Kind, MetadataChecks, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "node",
@@ -18,7 +20,7 @@ pub(super) const KIND: Kind = Kind {
     resource: "runtimeclasses",
     singular: "runtimeclass",
     schema: "node/v1.RuntimeClass",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::full(Revalidation::Always),
     unconditional_update: false,
     table: &TABLE,
     strategy: &RuntimeClass,
@@ -39,12 +41,21 @@ impl Strategy for RuntimeClass {
         let list = scheduling.child("tolerations");
         // The reference reports errors of tolerations below a second `tolerations`.
         pods::validation::tolerations(&list.child("tolerations").with_value(list.value()), &mut errors);
-        for (i, toleration) in list.items().enumerate() {
-            if list.list().iter().take(i).any(|other| Some(other) == toleration.value()) {
+        let mut seen = HashSet::new();
+        for toleration in list.items() {
+            if !seen.insert(toleration.value()) {
                 errors.push(toleration.duplicate());
             }
         }
         errors
+    }
+
+    fn warnings(&self, new: &Object, _old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        let scheduling = Field::new(new.get("scheduling"), "scheduling");
+        let selector = scheduling.child("nodeSelector");
+        let deprecation = |(key, _)| pods::warnings::label_deprecation(key, ctx.names);
+        let texts = selector.entries().filter_map(deprecation);
+        texts.map(|text| format!("{}: {text}", selector.path())).collect()
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {

@@ -9,12 +9,15 @@
 //!
 //! The method `applyAppArmorVersionSkew` of kube-apiserver 1.33.
 
+use std::collections::HashSet;
+
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::defaults::{Fields, each, map_or_insert, part};
 use crate::format;
+use crate::metadata::ANNOTATIONS_MAX;
 use crate::table::cell::PathReader as _;
 
 /// Prefix of annotations whose profile is a file of the node.
@@ -27,13 +30,18 @@ pub(crate) fn complete_profiles(pod: &mut Object, names: &Names) {
     }
     let shared = pod.find("spec.securityContext.appArmorProfile").cloned();
     let mut annotations = pod.meta().and_then(|metadata| metadata.get("annotations")).cloned();
-    let mut is_changed = false;
+    // Several containers with one name are invalid: only the first is completed, so that no value is copied to all.
+    // Validation also rejects a pod whose annotations exceed their maximum.
+    let (mut names_seen, mut size) = (HashSet::new(), 0);
     let Some(spec) = part(pod, "spec") else { return };
     for list in ["initContainers", "containers", "ephemeralContainers"] {
         for container in each(spec, list) {
             let name = container.get("name").and_then(Value::as_str).unwrap_or("");
             // An annotation with an invalid name would repeat the error of the container.
             if !format::label(name).is_empty() {
+                continue;
+            }
+            if !names_seen.insert(name.to_owned()) || size > ANNOTATIONS_MAX {
                 continue;
             }
             let key = names.label_sub_key("container.apparmor.security.beta", name);
@@ -48,14 +56,14 @@ pub(crate) fn complete_profiles(pod: &mut Object, names: &Names) {
                     if let Some(annotation) = own.or(shared.as_ref()).and_then(annotation_of)
                         && let Value::Object(all) = annotations.get_or_insert_with(|| json!({}))
                     {
+                        size += key.len() + annotation.len();
                         all.insert(key, annotation.into());
-                        is_changed = true;
                     }
                 }
             }
         }
     }
-    if let Some(annotations) = annotations.filter(|_| is_changed) {
+    if let Some(annotations) = annotations.filter(|_| size > 0) {
         pod.set_meta("annotations", annotations);
     }
 }

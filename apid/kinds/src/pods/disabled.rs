@@ -3,6 +3,8 @@
 //! The reference removes such fields from new objects before validation. apid does not implement these features, so it
 //! always removes them.
 
+use std::collections::HashSet;
+
 use apimachinery::object::Value;
 
 use crate::defaults::{Fields, each};
@@ -19,6 +21,22 @@ pub(super) fn remove(spec: &mut Fields) {
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         for container in each(spec, list) {
             container_fields(container, list);
+        }
+    }
+}
+
+/// Removes the fields of disabled features from the status of a pod.
+pub(crate) fn remove_from_status(status: &mut Fields) {
+    // DynamicResourceAllocation and PodObservedGenerationTracking.
+    status.remove("resourceClaimStatuses");
+    status.remove("observedGeneration");
+    for condition in each(status, "conditions") {
+        condition.remove("observedGeneration");
+    }
+    // ResourceHealthStatus.
+    for list in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
+        for container in each(status, list) {
+            container.remove("allocatedResourcesStatus");
         }
     }
 }
@@ -42,7 +60,7 @@ fn container_fields(container: &mut Fields, list: &str) {
 fn image_volumes(spec: &mut Fields) {
     let Some(Value::Array(volumes)) = spec.get_mut("volumes") else { return };
     let has_image = |volume: &Value| volume.get("image").is_some_and(|image| !image.is_null());
-    let images: Vec<Value> = volumes
+    let images: HashSet<Value> = volumes
         .iter()
         .filter(|volume| has_image(volume))
         .filter_map(|volume| volume.get("name").cloned())

@@ -2,7 +2,7 @@
 
 pub(crate) mod app_armor;
 pub(crate) mod defaults;
-mod disabled;
+pub(crate) mod disabled;
 pub(crate) mod validation;
 pub(crate) mod warnings;
 

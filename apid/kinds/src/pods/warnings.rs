@@ -10,6 +10,7 @@
 //! Texts and their order are those of kube-apiserver 1.33.
 
 mod containers;
+mod paths;
 mod scheduling;
 mod volumes;
 
@@ -18,11 +19,12 @@ use std::collections::BTreeSet;
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 
+pub(crate) use scheduling::{label_deprecation, selector_labels};
 pub(crate) use volumes::{claim, claim_spec, persistent_volume};
 
 use crate::format;
 use crate::table::cell::PathReader as _;
-use crate::validation::Field;
+use crate::validation::{Field, address_form};
 
 /// Warnings about the pod template at a path, if it is new or changed.
 pub(crate) fn template(new: &Object, old: Option<&Object>, path: &str, names: &Names) -> Vec<String> {
@@ -77,7 +79,8 @@ fn parts(metadata: &Field<'_, '_>, spec: &Field<'_, '_>, names: &Names, warnings
         warnings.push(format!("{path}: must be >= 0; negative values are invalid and will be treated as 1"));
     }
     scheduling::null_selectors(spec, warnings);
-    volumes::overlapping_paths(&spec.child("volumes"), warnings);
+    paths::overlapping(&spec.child("volumes"), warnings);
+    addresses(spec, warnings);
 }
 
 /// Reports annotations that fields have replaced.
@@ -110,6 +113,28 @@ fn annotations(metadata: &Field<'_, '_>, spec: &Field<'_, '_>, names: &Names, wa
     ] {
         report(&names.label_sub_key(sub, name), since, field);
     }
+}
+
+/// Reports addresses that are not in canonical form.
+fn addresses(spec: &Field<'_, '_>, warnings: &mut Vec<String>) {
+    let dns = spec.child("dnsConfig");
+    for server in dns.child("nameservers").items() {
+        address_form::ip(&server, warnings);
+    }
+    for alias in spec.child("hostAliases").items() {
+        address_form::ip(&alias.child("ip"), warnings);
+    }
+}
+
+/// Warnings about a new status of a pod.
+pub(crate) fn pod_status(pod: &Object) -> Vec<String> {
+    let (status, mut warnings) = (Field::new(pod.get("status"), "status"), Vec::new());
+    for list in ["podIPs", "hostIPs"] {
+        for address in status.child(list).items() {
+            address_form::ip(&address.child("ip"), &mut warnings);
+        }
+    }
+    warnings
 }
 
 fn host_aliases(aliases: &Field<'_, '_>, warnings: &mut Vec<String>) {

@@ -20,7 +20,7 @@ pub(super) const KIND: Kind = Kind {
     short_names: &["pdb"],
     subresources: &[Subresource::status("PodDisruptionBudget")],
     schema: "policy/v1.PodDisruptionBudget",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::GENERAL,
     generation: Generation::Counted(&[]),
     unconditional_update: false,
     revalidation: Revalidation::MainResource,

@@ -100,10 +100,6 @@ fn validate_subject(
             if api_group != group {
                 errors.push(FieldError::not_supported(&path.child("apiGroup"), api_group, &[group]));
             }
-            if has_namespace {
-                let detail = "only a ServiceAccount has a namespace";
-                errors.push(FieldError::forbidden(&path.child("namespace"), detail));
-            }
         }
         kind => {
             let supported = ["ServiceAccount", "User", "Group"];

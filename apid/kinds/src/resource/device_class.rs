@@ -17,7 +17,7 @@ pub(super) const KIND: Kind = Kind {
     resource: "deviceclasses",
     singular: "deviceclass",
     schema: "resource/v1beta2.DeviceClass",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
     table: &TABLE,
     strategy: &DeviceClass,

@@ -18,7 +18,7 @@ pub(super) const KIND: Kind = Kind {
     resource: "devicetaintrules",
     singular: "devicetaintrule",
     schema: "resource/v1alpha3.DeviceTaintRule",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
     unconditional_update: true,
     table: &TABLE,

@@ -24,7 +24,7 @@ pub(super) const KIND: Kind = Kind {
     singular: "resourceclaim",
     schema: "resource/v1beta2.ResourceClaim",
     subresources: &[Subresource::status("ResourceClaim")],
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     // The specification is immutable.
     revalidation: Revalidation::Never,
     status_writes: StatusWrites::Metadata,

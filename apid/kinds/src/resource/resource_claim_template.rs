@@ -18,7 +18,7 @@ pub(super) const KIND: Kind = Kind {
     resource: "resourceclaimtemplates",
     singular: "resourceclaimtemplate",
     schema: "resource/v1beta2.ResourceClaimTemplate",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     // The specification is immutable.
     revalidation: Revalidation::Never,
     table: &TABLE,

@@ -25,7 +25,7 @@ pub(super) const KIND: Kind = Kind {
     resource: "resourceslices",
     singular: "resourceslice",
     schema: "resource/v1beta2.ResourceSlice",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
     selectable_fields: FIELDS,
     table: &TABLE,

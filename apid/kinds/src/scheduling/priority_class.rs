@@ -17,7 +17,7 @@ pub(super) const KIND: Kind = Kind {
     singular: "priorityclass",
     short_names: &["pc"],
     schema: "scheduling/v1.PriorityClass",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     // The generation is fixed, because no counted field is mutable.
     generation: Generation::Fixed,
     revalidation: Revalidation::Never,
@@ -33,6 +33,11 @@ impl Strategy for PriorityClass {
         if object.get("preemptionPolicy").is_none() {
             object.set("preemptionPolicy", json!("PreemptLowerPriority"));
         }
+    }
+
+    fn deletion_refusal(&self, name: &str) -> Option<&'static str> {
+        let is_of_system = SYSTEM_CLASSES.iter().any(|(class, _)| *class == name);
+        is_of_system.then_some("this is a system priority class and cannot be deleted")
     }
 
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {

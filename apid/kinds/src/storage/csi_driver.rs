@@ -19,7 +19,7 @@ pub(super) const KIND: Kind = Kind {
     resource: "csidrivers",
     singular: "csidriver",
     schema: "storage/v1.CSIDriver",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     unconditional_update: false,
     delete_returns_object: true,
     table: &TABLE,

@@ -1,16 +1,17 @@
 //! CSINode: the volume drivers on a node.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::format;
 
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
+use crate::validation::internal::{self, Member, Shape};
 use crate::validation::{Field, number};
 use crate::volume_sources::csi_driver_name;
 use crate::{Column, Context, Kind, MetadataChecks, Strategy, Table};
@@ -21,7 +22,7 @@ pub(super) const KIND: Kind = Kind {
     resource: "csinodes",
     singular: "csinode",
     schema: "storage/v1.CSINode",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::ALL,
     unconditional_update: false,
     delete_returns_object: true,
     table: &TABLE,
@@ -52,12 +53,16 @@ impl Strategy for CsiNode {
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let drivers = Field::new(new.find("spec.drivers"), "spec.drivers");
+        let mut by_name = BTreeMap::new();
+        for driver in drivers.list() {
+            by_name.entry(driver.text("name")).or_insert(driver);
+        }
         for old in old.items("spec.drivers") {
-            let new = drivers.list().iter().find(|new| new.text("name") == old.text("name"));
-            if let Some(new) = new
+            if let Some(new) = by_name.get(old.text("name")).copied()
                 && new != old
             {
-                errors.push(drivers.invalid_value(internal(new), "field is immutable"));
+                let driver = drivers.with_value(Some(new));
+                errors.push(internal::invalid_value(&driver, &DRIVER, "field is immutable"));
             }
         }
         errors
@@ -93,19 +98,15 @@ fn topology_keys(driver: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// A driver with the field names of the reference's own type, which its message shows.
-fn internal(driver: &Value) -> Value {
-    let allocatable = match driver.get("allocatable") {
-        Some(allocatable @ Value::Object(_)) => json!({"Count": allocatable.get("count")}),
-        _ => Value::Null,
-    };
-    json!({
-        "Name": driver.text("name"),
-        "NodeID": driver.text("nodeID"),
-        "TopologyKeys": driver.get("topologyKeys"),
-        "Allocatable": allocatable,
-    })
-}
+/// The internal type of a driver.
+const DRIVER: Shape = Shape::Struct(&[
+    Member("Name", "name", Shape::Text),
+    Member("NodeID", "nodeID", Shape::Text),
+    Member("TopologyKeys", "topologyKeys", Shape::Any),
+    Member("Allocatable", "allocatable", Shape::Optional(&Shape::Struct(RESOURCES))),
+]);
+
+const RESOURCES: &[Member] = &[Member("Count", "count", Shape::Any)];
 
 static TABLE: Table = Table {
     columns: &[NAME, Column::integer("Drivers", "Number of drivers."), AGE],

@@ -6,12 +6,12 @@ use apimachinery::object::Object;
 use apimachinery::quantity;
 use serde_json::{Value, json};
 
-use crate::{format, labels};
+use crate::{format, labels, pods};
 
 use crate::table::NAME;
 use crate::table::cell::{PathReader, UNSET};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Kind, MetadataChecks, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "storage",
@@ -19,7 +19,7 @@ pub(super) const KIND: Kind = Kind {
     resource: "csistoragecapacities",
     singular: "csistoragecapacity",
     schema: "storage/v1.CSIStorageCapacity",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::full(Revalidation::Always),
     unconditional_update: false,
     table: &TABLE,
     strategy: &CsiStorageCapacity,
@@ -44,12 +44,22 @@ impl Strategy for CsiStorageCapacity {
         errors
     }
 
+    fn warnings(&self, new: &Object, _old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let topology = Field::new(new.get("nodeTopology"), "nodeTopology");
+        pods::warnings::selector_labels(&topology, ctx.names, &mut warnings);
+        warnings
+    }
+
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         for name in ["nodeTopology", "storageClassName"] {
             let field = Field::new(new.get(name), name);
             if field.value() != Field::new(old.get(name), name).value() {
-                errors.push(field.invalid("field is immutable"));
+                errors.push(match name {
+                    "nodeTopology" => labels::invalid_selector(&field, "field is immutable"),
+                    _ => field.invalid("field is immutable"),
+                });
             }
         }
         errors

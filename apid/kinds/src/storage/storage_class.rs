@@ -9,7 +9,7 @@ use super::storage_class_rules;
 use crate::defaults::fill;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, MetadataChecks, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "storage",
@@ -18,7 +18,7 @@ pub(super) const KIND: Kind = Kind {
     singular: "storageclass",
     short_names: &["sc"],
     schema: "storage/v1.StorageClass",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::full(Revalidation::Always),
     delete_returns_object: true,
     table: &TABLE,
     strategy: &StorageClass,
@@ -35,6 +35,10 @@ impl Strategy for StorageClass {
 
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         storage_class_rules::validate(object)
+    }
+
+    fn warnings(&self, new: &Object, _old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        storage_class_rules::warnings(new, ctx.names)
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {

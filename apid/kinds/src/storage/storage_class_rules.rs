@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::field::{ERRORS_MAX, FieldError, FieldErrors};
+use apimachinery::names::Names;
 use apimachinery::object::Object;
 
 use crate::format;
+use crate::pods::warnings::label_deprecation;
 use crate::validation::{Field, text};
 
 /// Maximum number of parameters.
@@ -15,6 +17,20 @@ const PARAMETERS_SIZE_MAX: usize = 256 * 1024;
 
 /// Expressions of a term by key.
 type Term<'v> = BTreeMap<&'v str, BTreeSet<&'v str>>;
+
+/// Warnings about deprecated labels of nodes.
+pub(super) fn warnings(class: &Object, names: &Names) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for term in Field::new(class.get("allowedTopologies"), "allowedTopologies").items() {
+        for expression in term.child("matchLabelExpressions").items() {
+            let key = expression.child("key");
+            if let Some(text) = label_deprecation(key.text(), names) {
+                warnings.push(format!("{}: {text}", key.path()));
+            }
+        }
+    }
+    warnings
+}
 
 /// Validates a storage class.
 pub(super) fn validate(object: &Object) -> FieldErrors {
@@ -64,14 +80,17 @@ pub(super) fn parameters(parameters: &Field<'_, '_>, errors: &mut FieldErrors) {
 
 fn topologies(topologies: &Field<'_, '_>, errors: &mut FieldErrors) {
     // The reference compares each term with as many empty terms as the list has items.
-    let mut terms: Vec<Term<'_>> = topologies.items().map(|_| Term::new()).collect();
+    let mut counts: BTreeMap<Term<'_>, usize> = BTreeMap::from([(Term::new(), topologies.list().len())]);
     for topology in topologies.items() {
         let expressions = topology.child("matchLabelExpressions");
         let term = topology_term(&expressions, errors);
-        for _ in terms.iter().filter(|other| **other == term) {
+        let count = counts.entry(term).or_default();
+        // A full list of errors counts only one of equal errors.
+        let reported = if errors.is_full() { (*count).min(1) } else { (*count).min(ERRORS_MAX) };
+        for _ in 0..reported {
             errors.push(expressions.duplicate_value(""));
         }
-        terms.push(term);
+        *count += 1;
     }
 }
 

@@ -11,7 +11,8 @@ use crate::core::persistent_volume_rules::{self, SpecOwner};
 use crate::defaults::part;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
-use crate::validation::{Field, internal, text};
+use crate::validation::internal::{self, Member, Shape};
+use crate::validation::{Field, text};
 use crate::{Column, Context, Kind, MetadataChecks, StatusWrites, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
@@ -21,7 +22,7 @@ pub(super) const KIND: Kind = Kind {
     singular: "volumeattachment",
     subresources: &[Subresource::status("VolumeAttachment")],
     schema: "storage/v1.VolumeAttachment",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::ALL,
     unconditional_update: false,
     status_writes: StatusWrites::StatusOnly,
     delete_returns_object: true,
@@ -68,7 +69,8 @@ impl Strategy for VolumeAttachment {
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         if new.get("spec") != old.get("spec") {
-            errors.push(changed_spec(&Field::new(new.get("spec"), "spec")));
+            let spec = Field::new(new.get("spec"), "spec");
+            errors.push(internal::invalid_value(&spec, &SPEC, "field is immutable"));
         }
         errors
     }
@@ -79,20 +81,17 @@ const MESSAGE_MAX: usize = 1024;
 /// Maximum bytes of the keys and values of the metadata of an attachment.
 const METADATA_MAX: usize = 256 * 1024;
 
-/// Error for a changed spec. The message shows the internal type of the reference.
-fn changed_spec(spec: &Field<'_, '_>) -> FieldError {
-    let source = spec.child("source");
-    let source = internal::render(&[
-        ("PersistentVolumeName", internal::value(source.child("persistentVolumeName").value())),
-        ("InlineVolumeSpec", internal::value(source.child("inlineVolumeSpec").value())),
-    ]);
-    let shown = internal::render(&[
-        ("Attacher", internal::text(spec.child("attacher").text())),
-        ("Source", source),
-        ("NodeName", internal::text(spec.child("nodeName").text())),
-    ]);
-    internal::invalid(spec, &shown, "field is immutable")
-}
+/// The internal type of a spec.
+const SPEC: Shape = Shape::Struct(&[
+    Member("Attacher", "attacher", Shape::Text),
+    Member("Source", "source", Shape::Struct(SOURCE)),
+    Member("NodeName", "nodeName", Shape::Text),
+]);
+
+const SOURCE: &[Member] = &[
+    Member("PersistentVolumeName", "persistentVolumeName", Shape::Any),
+    Member("InlineVolumeSpec", "inlineVolumeSpec", Shape::Any),
+];
 
 fn source(source: &Field<'_, '_>, errors: &mut FieldErrors) {
     const DETAIL: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";

@@ -20,7 +20,7 @@ pub(super) const KIND: Kind = Kind {
     singular: "volumeattributesclass",
     short_names: &["vac"],
     schema: "storage/v1beta1.VolumeAttributesClass",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     delete_returns_object: true,
     // No field can change.
     revalidation: Revalidation::Never,

@@ -25,7 +25,7 @@ pub(super) const KIND: Kind = Kind {
     singular: "storageversionmigration",
     subresources: &[Subresource::status("StorageVersionMigration")],
     schema: "storagemigration/v1alpha1.StorageVersionMigration",
-    metadata_checks: MetadataChecks::Changes,
+    metadata_checks: MetadataChecks::CHANGES,
     unconditional_update: false,
     status_writes: StatusWrites::StatusOnly,
     // The resource cannot change.

@@ -29,17 +29,40 @@ fn stored_bytes_begin_with_head_and_omit_resource_version() {
         "data": {"a": "1"}, "apiVersion": "v1", "kind": "ConfigMap", "binaryData": {},
         "metadata": {"resourceVersion": "9", "name": "x", "namespace": "n"},
     })));
-    let text = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x","namespace":"n"},"binaryData":{},"data":{"a":"1"}}"#;
+    let text = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x","namespace":"n"},"data":{"a":"1"},"binaryData":{}}"#;
     assert_eq!(stored, text);
     let entry = decoder("configmaps").decode("core/configmaps/n/x", &stored).unwrap();
     assert_eq!(
         json_of(&entry, 12, true),
-        r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"12","name":"x","namespace":"n"},"binaryData":{},"data":{"a":"1"}}"#
+        r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x","namespace":"n","resourceVersion":"12"},"data":{"a":"1"},"binaryData":{}}"#
     );
     assert_eq!(
         json_of(&entry, 12, false),
-        r#"{"metadata":{"resourceVersion":"12","name":"x","namespace":"n"},"binaryData":{},"data":{"a":"1"}}"#
+        r#"{"metadata":{"name":"x","namespace":"n","resourceVersion":"12"},"data":{"a":"1"},"binaryData":{}}"#
     );
+}
+
+#[test]
+fn resource_version_follows_the_fields_that_precede_it_in_the_type() {
+    let annotations = r#""annotations":{"name":"x","uid":"u"}"#;
+    for (stored, expected) in [
+        ("{}", r#"{"resourceVersion":"7"}"#.to_owned()),
+        (r#"{"name":"x"}"#, r#"{"name":"x","resourceVersion":"7"}"#.to_owned()),
+        (
+            r#"{"name":"x","generateName":"\"","namespace":"n","uid":"u","generation":1}"#,
+            r#"{"name":"x","generateName":"\"","namespace":"n","uid":"u","resourceVersion":"7","generation":1}"#.to_owned(),
+        ),
+        (r#"{"uid":"u","labels":{}}"#, r#"{"uid":"u","resourceVersion":"7","labels":{}}"#.to_owned()),
+        // Bytes with sorted keys.
+        (
+            &format!(r#"{{{annotations},"name":"x","uid":"u"}}"#),
+            format!(r#"{{"resourceVersion":"7",{annotations},"name":"x","uid":"u"}}"#),
+        ),
+    ] {
+        let stored = format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{stored}}}"#);
+        let entry = decoder("configmaps").decode("", &stored.into()).unwrap();
+        assert_eq!(json_of(&entry, 7, false), format!(r#"{{"metadata":{expected}}}"#));
+    }
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn invalid_metadata_returns_field_errors() {
                 {"apiVersion": "v1", "kind": "Pod", "name": "b", "uid": "2", "blockOwnerDeletion": false, "controller": true},
             ]}),
             vec![
-                "metadata.ownerReferences: Invalid value: [{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"name\":\"a\",\"uid\":\"1\",\"controller\":true},{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"name\":\"b\",\"uid\":\"2\",\"controller\":true,\"blockOwnerDeletion\":false}]: Only one reference can have Controller set to true. Found \"true\" in references for Pod/a and Pod/b",
+                "metadata.ownerReferences: Invalid value: [{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"name\":\"a\",\"uid\":\"1\",\"controller\":true},{\"apiVersion\":\"v1\",\"kind\":\"… (172 bytes): Only one reference can have Controller set to true. Found \"true\" in references for Pod/a and Pod/b",
             ],
         ),
     ] {
@@ -170,9 +170,8 @@ fn server_sets_metadata_fields() {
     let mut old = object(
         json!({"name": "x", "uid": "u", "creationTimestamp": "2024-01-02T03:04:05Z", "generation": 3}),
     );
-    let mut update = object(
-        json!({"name": "x", "selfLink": "/x", "generation": 9, "creationTimestamp": "2001-01-01T00:00:00Z"}),
-    );
+    let mut update =
+        object(json!({"name": "x", "generation": 9, "creationTimestamp": "2001-01-01T00:00:00Z"}));
     prepare_update(&mut update, &old);
     assert_eq!(update, old);
     old.set_meta("deletionTimestamp", "2024-01-02T03:04:06Z");
@@ -190,4 +189,14 @@ fn long_generate_name_is_truncated_at_character_boundary() {
         assert!(long.name().len() <= 63 && long.name().len() >= 62, "{}", long.name());
         assert_eq!(long.meta_str("generateName"), prefix);
     }
+}
+
+#[test]
+fn duplicate_owner_reference_is_removed() {
+    let owner = |uid: &str, controller: bool| json!({"uid": uid, "name": "o", "controller": controller});
+    let owners = json!([owner("a", false), owner("b", false), owner("a", false), owner("a", true)]);
+    let mut object = object(json!({"name": "x", "ownerReferences": owners}));
+    assert_eq!(remove_duplicate_owners(&mut object), ["a"]);
+    let kept = object.meta().unwrap().get("ownerReferences").unwrap();
+    assert_eq!(*kept, json!([owner("a", false), owner("b", false), owner("a", true)]));
 }

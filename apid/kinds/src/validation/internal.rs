@@ -10,6 +10,79 @@ use serde_json::Value;
 
 use super::Field;
 
+/// The shape of a value of an internal type.
+pub(crate) enum Shape {
+    /// A string; `""` if absent.
+    Text,
+    /// A number; 0 if absent.
+    Number,
+    /// A boolean; false if absent.
+    Flag,
+    /// A value that is shown as sent; `null` if absent.
+    Any,
+    /// A structure.
+    Struct(&'static [Member]),
+    /// A structure without its absent fields.
+    Present(&'static [Member]),
+    /// A value that may be absent: `null`.
+    Optional(&'static Shape),
+    /// A list; `null` if it is absent or empty.
+    List(&'static Shape),
+}
+
+/// A field: the name of the internal type, the name in JSON, and its shape.
+pub(crate) struct Member(pub(crate) &'static str, pub(crate) &'static str, pub(crate) Shape);
+
+/// A reference to an object.
+pub(crate) const OBJECT_REFERENCE: &[Member] = &[
+    Member("Kind", "kind", Shape::Text),
+    Member("Namespace", "namespace", Shape::Text),
+    Member("Name", "name", Shape::Text),
+    Member("UID", "uid", Shape::Text),
+    Member("APIVersion", "apiVersion", Shape::Text),
+    Member("ResourceVersion", "resourceVersion", Shape::Text),
+    Member("FieldPath", "fieldPath", Shape::Text),
+];
+
+/// Renders a value of an internal type.
+pub(crate) fn render_value(value: Option<&Value>, shape: &Shape) -> String {
+    let value = value.filter(|value| !value.is_null());
+    match shape {
+        Shape::Text => text(value.and_then(Value::as_str).unwrap_or("")),
+        Shape::Number => value.map_or_else(|| "0".to_owned(), Value::to_string),
+        Shape::Flag => value.map_or_else(|| "false".to_owned(), Value::to_string),
+        Shape::Any => self::value(value),
+        Shape::Present(members) => {
+            let members = members.iter().filter_map(|Member(name, field, shape)| {
+                let value = value.and_then(|value| value.get(*field))?;
+                Some((*name, render_value(Some(value), shape)))
+            });
+            render(&members.collect::<Vec<_>>())
+        }
+        Shape::Struct(members) => {
+            let member = |Member(name, field, shape): &Member| -> (&str, String) {
+                (*name, render_value(value.and_then(|value| value.get(*field)), shape))
+            };
+            render(&members.iter().map(member).collect::<Vec<_>>())
+        }
+        Shape::Optional(shape) => {
+            value.map_or_else(|| "null".to_owned(), |value| render_value(Some(value), shape))
+        }
+        Shape::List(shape) => match value.and_then(Value::as_array) {
+            Some(items) if !items.is_empty() => {
+                let items: Vec<String> = items.iter().map(|item| render_value(Some(item), shape)).collect();
+                format!("[{}]", items.join(","))
+            }
+            _ => "null".to_owned(),
+        },
+    }
+}
+
+/// `Invalid value`, which shows the value of a field as its internal type.
+pub(crate) fn invalid_value(field: &Field<'_, '_>, shape: &Shape, detail: &str) -> FieldError {
+    invalid(field, &render_value(field.value(), shape), detail)
+}
+
 /// Renders a structure from names and rendered values.
 pub(crate) fn render(fields: &[(&str, String)]) -> String {
     let fields: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
@@ -35,6 +108,11 @@ pub(crate) fn invalid(field: &Field<'_, '_>, shown: &str, detail: &str) -> Field
 pub(crate) fn duplicate(field: &Field<'_, '_>, shown: &str, detail: &str) -> FieldError {
     let tail = format!("{}: {detail}", shorten(shown));
     FieldError::without_value(FieldErrorKind::Duplicate, &field.path(), &tail)
+}
+
+/// `Duplicate value` with a rendered value, without a detail.
+pub(crate) fn duplicate_value(field: &Field<'_, '_>, shown: &str) -> FieldError {
+    FieldError::without_value(FieldErrorKind::Duplicate, &field.path(), &shorten(shown))
 }
 
 /// `Unsupported value` with a rendered value and the quoted supported values.

@@ -11,7 +11,9 @@
 //!
 //! Rules, messages and their order are those of kube-apiserver 1.33.
 
+pub(crate) mod address_form;
 pub(crate) mod conditions;
+pub(crate) mod difference;
 mod field;
 pub(crate) mod internal;
 pub(crate) mod network;

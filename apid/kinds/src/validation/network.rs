@@ -172,7 +172,8 @@ pub(crate) fn endpoint_ip(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn is_mapped(address: IpAddr) -> bool {
+/// Whether an address is IPv4-mapped.
+pub(crate) fn is_mapped(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some())
 }
 

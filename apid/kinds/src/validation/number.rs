@@ -1,6 +1,7 @@
 //! Rules for whole numbers.
 
 use apimachinery::field::FieldErrors;
+use schema::tags;
 
 use super::Field;
 
@@ -8,6 +9,13 @@ use super::Field;
 pub(crate) fn check_not_negative(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if field.integer().is_some_and(|number| number < 0) {
         errors.push(field.invalid("must be greater than or equal to 0"));
+    }
+}
+
+/// Reports a negative number in a field whose validation tag `minimum` states the same rule.
+pub(crate) fn check_tagged_minimum(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if field.integer().is_some_and(|number| number < 0) {
+        errors.push(field.invalid("must be greater than or equal to 0").with_tag(tags::MINIMUM));
     }
 }
 

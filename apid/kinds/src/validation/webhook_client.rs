@@ -119,9 +119,14 @@ fn path(path: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
     // The reference ignores the first character even if it is not a slash.
     let mut characters = text.chars();
-    characters.next();
-    let segments = characters.as_str();
-    for (i, segment) in segments.strip_suffix('/').unwrap_or(segments).split('/').enumerate() {
+    let first = characters.next();
+    // It ignores one byte, after which a longer character is no text.
+    let rest = characters.as_str();
+    let segments = match first.is_some_and(|first| first.len_utf8() > 1) {
+        true => format!("{}{rest}", char::REPLACEMENT_CHARACTER),
+        false => rest.to_owned(),
+    };
+    for (i, segment) in segments.strip_suffix('/').unwrap_or(&segments).split('/').enumerate() {
         if segment.is_empty() {
             errors.push(path.invalid(&format!("segment[{i}] may not be empty")));
             continue;

@@ -1,10 +1,8 @@
 //! Events of an audit log that concern a resource.
 
 use apimachinery::names::Names;
+use apimachinery::user::APISERVER;
 use serde_json::Value;
-
-/// The user of requests of the server itself, which a migration of clients does not concern.
-const SERVER: &str = "system:apiserver";
 
 /// A line of an audit log is not a JSON object.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +40,8 @@ fn event(value: &Value, names: &Names) -> Option<Event> {
     let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let annotation = |name: &str| value.get("annotations")?.get(names.group_key(name))?.as_str();
     let resource = text("/objectRef/resource");
-    if resource.is_empty() || text("/user/username") == SERVER {
+    // A migration of clients does not concern requests of the server itself.
+    if resource.is_empty() || text("/user/username") == APISERVER {
         return None;
     }
     Some(Event {

@@ -22,7 +22,10 @@ pub(super) struct Record {
 }
 
 /// Minimum lifetimes of a class and stage in releases: from the introduction, and after the deprecation.
-const LIFETIMES: [(&str, &str, u32, u32); 16] = [
+const LIFETIMES: [(&str, &str, u32, u32); 19] = [
+    (KEY, "GA", 0, 0),
+    (KEY, "BETA", 0, 0),
+    (KEY, "ALPHA", 0, 0),
     ("user-flag", "GA", 0, 2),
     ("user-flag", "BETA", 0, 1),
     ("user-flag", "ALPHA", 0, 0),
@@ -43,6 +46,10 @@ const LIFETIMES: [(&str, &str, u32, u32); 16] = [
 
 /// Deprecated gates whose release of deprecation is older than the table.
 const OLD_GATES: [&str; 1] = ["KMSv1"];
+
+/// Class of annotation and label keys. A key without an alpha name disappears only with its API version, which has a
+/// key of its own.
+const KEY: &str = "key";
 
 /// Releases after which a deprecated metric is hidden; one release later it is deleted.
 const HIDDEN_AFTER: u32 = 3;
@@ -136,6 +143,10 @@ fn removed_elements(previous: &Record, current: &Record) -> Vec<String> {
     let (old, new) = (elements(previous), elements(current));
     let mut found = Vec::new();
     for (key, element) in old.iter().filter(|(key, _)| !new.contains_key(*key)) {
+        if element.class == KEY && element.stage != "ALPHA" {
+            found.push(format!("{} {}: removed", key.0, key.1));
+            continue;
+        }
         let Some((operational, after)) = element.lifetimes() else { continue };
         let lived = element.since.is_none_or(|since| since + operational <= CURRENT.0);
         let announced =
@@ -236,6 +247,13 @@ fn flag_removed_before_minimum_time_violates_rules() {
     check_removal("admin-flag,f,ALPHA,,,", false);
     check_removal("behaviour,b,GA,,1.30,", false);
     check_removal("behaviour,b,GA,,1.31,", true);
+}
+
+#[test]
+fn annotation_key_removed_violates_rules_unless_alpha() {
+    check_removal("key,label batch/job-name,GA,,,", true);
+    check_removal("key,label volume.beta/storage-class,BETA,,,", true);
+    check_removal("key,label scheduler.alpha/node-selector,ALPHA,,,", false);
 }
 
 #[test]

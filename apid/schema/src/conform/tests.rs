@@ -202,6 +202,7 @@ fn type_mismatch_names_path_and_types() {
                 "json: cannot unmarshal bool into Go struct field ObjectMeta.metadata.labels of type string",
             ),
             (json!({"binaryData": {"a": "no!"}}), "binaryData.a", "illegal base64 data at input byte 2"),
+            (json!({"binaryData": {"a": "YWJjYQ"}}), "binaryData.a", "illegal base64 data at input byte 4"),
         ],
     );
     check_errors(
@@ -235,17 +236,37 @@ fn type_mismatch_names_path_and_types() {
         ],
     );
     check_errors(
+        "core/v1.PodSpec",
+        &[
+            (
+                json!({"volumes": [{"secret": {"secretName": 7}}]}),
+                "volumes[0].secret.secretName",
+                "json: cannot unmarshal number into Go struct field SecretVolumeSource.volumes.VolumeSource.secret.secretName of type string",
+            ),
+            (
+                json!({"overhead": {"cpu": true}}),
+                "overhead.cpu",
+                "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+            ),
+            (
+                json!({"activeDeadlineSeconds": 9.223_372_036_854_776e18}),
+                "activeDeadlineSeconds",
+                "json: cannot unmarshal number 9223372036854775808 into Go struct field PodSpec.activeDeadlineSeconds of type int64",
+            ),
+        ],
+    );
+    check_errors(
         "coordination/v1.LeaseSpec",
         &[
             (
                 json!({"renewTime": "2024-01-02T03:04:05Z"}),
                 "renewTime",
-                "parsing time \"2024-01-02T03:04:05Z\" as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse \"2024-01-02T03:04:05Z\"",
+                "parsing time \"2024-01-02T03:04:05Z\" as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse \"Z\" as \".000000\"",
             ),
             (
                 json!({"renewTime": 5}),
                 "renewTime",
-                "json: cannot unmarshal number into Go value of type string",
+                "json: cannot unmarshal number into Go struct field LeaseSpec.renewTime of type string",
             ),
         ],
     );
@@ -327,4 +348,17 @@ fn unknown_fields_below_long_key_have_bounded_messages() {
     let conformed = Schema::of("apiextensions/v1.JSONSchemaProps").unwrap().conform(&mut object).unwrap();
     assert_eq!(conformed.unknown.len(), 100);
     assert!(conformed.unknown.iter().map(String::len).sum::<usize>() < 100_000);
+}
+
+#[test]
+fn list_that_was_sent_empty_stays_where_it_replaces_default() {
+    for (rules, expected) in [
+        (json!({"policies": [], "selectPolicy": "Max"}), json!({"policies": [], "selectPolicy": "Max"})),
+        (json!({"policies": null}), json!({})),
+        (json!({}), json!({})),
+    ] {
+        let mut object = Object::from_value(rules).unwrap();
+        Schema::of("autoscaling/v2.HPAScalingRules").unwrap().conform(&mut object).unwrap();
+        assert_eq!(object.into_value(), expected);
+    }
 }

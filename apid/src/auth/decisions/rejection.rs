@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use apimachinery::attributes::Attributes;
+use apimachinery::decision::Decision;
 use apimachinery::field::quote;
 use apimachinery::gvk::GroupResource;
 use apimachinery::status::Status;
@@ -17,12 +18,14 @@ pub struct Rejection {
     pub status: Box<Status>,
     /// The reason of the authenticator or authorizer, for the audit log.
     pub reason: Arc<str>,
+    /// Whether an authorizer failed, so that a later decision can differ.
+    pub has_evaluation_error: bool,
 }
 
 impl Rejection {
     /// The rejection of credentials. The client gets no reason.
     pub(in crate::auth) fn unauthorized(reason: Arc<str>) -> Self {
-        Rejection { status: Box::new(Status::unauthorized()), reason }
+        Rejection { status: Box::new(Status::unauthorized()), reason, has_evaluation_error: false }
     }
 }
 
@@ -35,12 +38,17 @@ impl From<Rejection> for Status {
 impl From<Status> for Rejection {
     /// A rejection without a decision: no authorizer gave a reason.
     fn from(status: Status) -> Self {
-        Rejection { reason: Arc::from(status.message.as_str()), status: Box::new(status) }
+        Rejection {
+            reason: Arc::from(status.message.as_str()),
+            status: Box::new(status),
+            has_evaluation_error: false,
+        }
     }
 }
 
 /// A 403 for a user and the rejected attributes.
-pub(in crate::auth) fn forbidden(user: &UserInfo, attributes: &Attributes, reason: &str) -> Rejection {
+pub(in crate::auth) fn forbidden(user: &UserInfo, attributes: &Attributes, decision: &Decision) -> Rejection {
+    let reason = decision.reason.as_str();
     let mut message = denial_message(user, attributes);
     if !reason.is_empty() {
         message.push_str(": ");
@@ -51,6 +59,7 @@ pub(in crate::auth) fn forbidden(user: &UserInfo, attributes: &Attributes, reaso
     Rejection {
         status: Box::new(Status::forbidden(&group_resource, &attributes.name, &message)),
         reason: reason.into(),
+        has_evaluation_error: !decision.evaluation_error.is_empty(),
     }
 }
 
@@ -76,6 +85,8 @@ fn denial_message(user: &UserInfo, a: &Attributes) -> String {
 
 #[cfg(test)]
 mod tests {
+    use apimachinery::decision::Verdict;
+
     use super::*;
 
     #[test]
@@ -115,7 +126,12 @@ mod tests {
                 r#"forbidden: User "u" cannot get path "/metrics""#,
             ),
         ] {
-            let rejection = forbidden(&user, &attributes, reason);
+            let decision = Decision {
+                verdict: Verdict::NoOpinion,
+                reason: reason.to_owned(),
+                evaluation_error: String::new(),
+            };
+            let rejection = forbidden(&user, &attributes, &decision);
             assert_eq!((rejection.status.code, rejection.status.message.as_str()), (403, expected));
         }
     }

@@ -216,6 +216,8 @@ struct Writer;
 
 #[async_trait::async_trait]
 impl PolicyWriter for Writer {
+    async fn wait_for(&self, _revision: Revision) {}
+
     async fn write(&self, controller: &str, system: bool, write: &ObjectWrite) -> Result<u16, Status> {
         assert_eq!((controller, system, write.name.as_str()), ("c", true, "written"));
         Err(Status::bad_request("not today"))

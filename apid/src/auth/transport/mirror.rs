@@ -35,6 +35,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use crate::auth::Auth;
 use crate::auth::decisions::revisions::PolicyChange;
 use crate::auth::reduce::Reduction;
+use crate::auth::transport::link::Link;
 use crate::auth::transport::stream::{Backoff, channel, with_source};
 
 /// Limit of the queued messages.
@@ -72,6 +73,10 @@ impl MirrorOptions {
 /// Performs the writes that authd requests, through the ordinary verbs and with audit.
 #[async_trait]
 pub trait PolicyWriter: Send + Sync + 'static {
+    /// Waits until writes see every change up to a revision. A change reaches authd before the watch cache, so that a
+    /// write can depend on an object that the cache has not observed yet.
+    async fn wait_for(&self, revision: Revision);
+
     /// Performs one write as a controller and returns the HTTP code of the success.
     ///
     /// `system` marks default policy, which is exempt from users' webhooks.
@@ -151,7 +156,7 @@ impl Auth {
         tokio::select! {
             ended = incoming => ended,
             ended = self.send_policy(store.as_ref(), &updates) => ended,
-            ended = perform(to_write, store.as_ref(), writer.as_ref(), &updates) => ended,
+            ended = perform(to_write, &self.link, store.as_ref(), writer.as_ref(), &updates) => ended,
         }
     }
 
@@ -228,7 +233,10 @@ impl Auth {
                     let observed = self.revisions.observed();
                     loop {
                         match changes.try_recv() {
-                            Ok(change) => forward(change, &mut last_sent, updates).await?,
+                            Ok(change) => {
+                                forward(change, &mut last_sent, updates).await?;
+                                self.link.set_mirror_sent(last_sent);
+                            }
                             Err(TryRecvError::Empty | TryRecvError::Closed) => break,
                             Err(TryRecvError::Lagged(missed)) => return Err(format!("authd is {missed} changes behind")),
                         }
@@ -265,14 +273,17 @@ fn closed() -> String {
     "the mirror stream closed".to_owned()
 }
 
-/// Performs batches in the order of arrival.
+/// Performs batches in the order of arrival, each after the watch cache has the newest change sent to authd.
 async fn perform(
     mut batches: mpsc::Receiver<WriteBatch>,
+    link: &Link,
     store: &dyn Store,
     writer: &dyn PolicyWriter,
     updates: &mpsc::Sender<MirrorUpdate>,
 ) -> Result<(), String> {
     while let Some(batch) = batches.recv().await {
+        let (sent, _) = link.mirror_progress();
+        writer.wait_for(Revision(sent)).await;
         let each = batch.writes.iter().map(|write| writer.write(&batch.controller, batch.system, write));
         // All writes of a batch run concurrently, so that the store groups their commits. Default policy is
         // about 150 objects, which readiness waits for.
@@ -296,5 +307,51 @@ fn result(outcome: Result<u16, Status>) -> Failure {
             message: status.message,
             detail: String::new(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::clock::ManualClock;
+    use futures_util::FutureExt as _;
+    use storage::Observers;
+    use storage::engine::memory::MemoryStore;
+    use tokio::sync::watch;
+
+    use super::*;
+
+    /// A writer whose watch cache has observed the revision of the channel.
+    struct CachedWriter(watch::Sender<u64>);
+
+    #[async_trait]
+    impl PolicyWriter for CachedWriter {
+        async fn wait_for(&self, revision: Revision) {
+            self.0.subscribe().wait_for(|observed| *observed >= revision.0).await.unwrap();
+        }
+
+        async fn write(&self, _: &str, _: bool, _: &ObjectWrite) -> Result<u16, Status> {
+            Ok(if *self.0.borrow() >= 5 { 200 } else { 409 })
+        }
+    }
+
+    #[tokio::test]
+    async fn writes_of_authd_wait_for_revision_sent_to_authd() {
+        let link = Link::new(Arc::new(ManualClock::at(jiff::Timestamp::UNIX_EPOCH)));
+        link.set_mirror_sent(5);
+        let store = MemoryStore::new(Arc::new(Observers(Vec::new())));
+        let writer = CachedWriter(watch::Sender::new(4));
+        let (batches, to_write) = mpsc::channel(1);
+        let (updates, mut results) = mpsc::channel(1);
+        let writes = vec![ObjectWrite::default()];
+        batches.send(WriteBatch { id: 7, writes, ..WriteBatch::default() }).await.unwrap();
+        drop(batches);
+        let performed = perform(to_write, &link, &store, &writer, &updates);
+        tokio::pin!(performed);
+        assert!(performed.as_mut().now_or_never().is_none(), "the cache is at revision 4");
+        writer.0.send_replace(5);
+        performed.await.unwrap();
+        let update = results.recv().await.unwrap().update;
+        let Some(Update::WriteResult(result)) = update else { panic!("{update:?}") };
+        assert_eq!((result.id, result.results[0].code), (7, 200));
     }
 }

@@ -219,6 +219,11 @@ impl Auth {
         (Auth::scripted(script, revisions, clock), count)
     }
 
+    /// Ends the connection to authd.
+    pub(crate) fn disconnect_authd(&self) {
+        self.link.lost("gone");
+    }
+
     /// Allows everything except requests for a path.
     pub(crate) fn allow_except(clock: Arc<dyn Clock>, path: &'static str) -> Arc<Self> {
         Auth::allow_if(clock, move |request| {

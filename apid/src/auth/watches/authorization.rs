@@ -459,7 +459,7 @@ impl RefreshLease {
             if cached_decision.decision.allowed() {
                 AuthorizationState::Allowed(cached_decision.validity.clone())
             } else {
-                AuthorizationState::Denied(forbidden(user, attributes, &cached_decision.decision.reason))
+                AuthorizationState::Denied(forbidden(user, attributes, &cached_decision.decision))
             }
         });
         // The release comes first: a stream that needs a newer decision wakes the task, which must find no

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::object::{Object, Value};
-use apimachinery::status::{Reason, Status};
+use apimachinery::status::Status;
 use apimachinery::time;
 use extensions::definition::conditions::{self, Deletion};
 use parking_lot::Mutex;
 
 use super::DEFINITION;
-use crate::background::actor::{Actor, Target};
+use crate::background::actor::{Actor, Target, is_race};
 use crate::background::stored;
 use crate::server_state::Collection;
 use crate::verbs::deletion::options::{DeleteOptions, Propagation};
@@ -54,7 +54,7 @@ impl Cleanup {
                 match self.run_round(&name).await {
                     Ok(true) => break,
                     Ok(false) => {}
-                    Err(status) if matches!(status.reason, Reason::Conflict | Reason::NotFound) => {}
+                    Err(status) if is_race(&status) => {}
                     Err(status) => {
                         tracing::warn!(definition = name, reason = %status, "deleting custom objects failed; retrying");
                     }
@@ -71,7 +71,7 @@ impl Cleanup {
         let server_state = self.actor.server_state();
         let definitions = stored::of_kind(server_state, DEFINITION.0, DEFINITION.1)?;
         let finalizer = conditions::cleanup_finalizer(&server_state.names);
-        let Some(definition) = read(&definitions, name).await? else { return Ok(true) };
+        let Some(definition) = stored::get(&definitions, "", name).await? else { return Ok(true) };
         let is_ended = definition.is_terminating() && definition.finalizers().any(|other| other == finalizer);
         if !is_ended {
             return Ok(true);
@@ -138,10 +138,4 @@ impl Cleanup {
         let target = Target { collection: definitions, namespace: "", name: &name, subresource: "" };
         self.actor.update(target, definition).await.map(|_| true)
     }
-}
-
-async fn read(definitions: &Collection, name: &str) -> Result<Option<Object>, Status> {
-    let key = definitions.resource.key("", name);
-    let (item, _) = definitions.items.get(&key).await.map_err(stored::unavailable)?;
-    Ok(item.as_deref().and_then(stored::object))
 }

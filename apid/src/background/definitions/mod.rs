@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use apimachinery::object::{Object, Value};
-use apimachinery::status::{Reason, Status};
+use apimachinery::status::Status;
 use apimachinery::time;
 use aws_lc_rs::digest;
 use extensions::definition::conditions::{self, NAMES_ACCEPTED, NON_STRUCTURAL_SCHEMA, NamesInUse};
@@ -37,7 +37,7 @@ use parking_lot::Mutex;
 use storage::Revision;
 use tokio::sync::Notify;
 
-use super::actor::{Actor, Target};
+use super::actor::{Actor, Target, is_race};
 use super::reflector::reflect;
 use super::stored;
 use crate::server_state::{Collection, ServerState};
@@ -134,7 +134,7 @@ impl DefinitionController {
                 changed.notified().await;
                 tokio::time::sleep(DEBOUNCE).await;
                 if let Err(status) = self.reconcile().await {
-                    if !matches!(status.reason, Reason::Conflict | Reason::NotFound) {
+                    if !is_race(&status) {
                         tracing::warn!(reason = %status, "reconciling custom resource definitions failed; retrying");
                     }
                     tokio::time::sleep(RETRY).await;
@@ -309,9 +309,7 @@ impl DefinitionController {
     /// Writes accepted names and conditions into the stored definition.
     async fn write_status(&self, name: &str, slim: &Object) -> Result<(), Status> {
         let collection = self.collection()?;
-        let key = collection.resource.key("", name);
-        let (item, _) = collection.items.get(&key).await.map_err(stored::unavailable)?;
-        let Some(mut definition) = item.as_deref().and_then(stored::object) else { return Ok(()) };
+        let Some(mut definition) = stored::get(&collection, "", name).await? else { return Ok(()) };
         if definition.uid() != slim.uid() || definition.resource_version() != slim.resource_version() {
             // A later change causes another reconciliation.
             return Ok(());
@@ -323,7 +321,7 @@ impl DefinitionController {
         }
         let target = Target { collection: &collection, namespace: "", name, subresource: "status" };
         match self.actor.update(target, definition).await {
-            Err(status) if matches!(status.reason, Reason::Conflict | Reason::NotFound) => Ok(()),
+            Err(status) if is_race(&status) => Ok(()),
             other => other.map(drop),
         }
     }

@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 
 use super::collection;
 use super::conditions::RoundOutcome;
-use crate::background::actor::{Actor, Target};
+use crate::background::actor::{Actor, Target, is_race};
 use crate::background::stored;
 use crate::server_state::{Collection, Item};
 use crate::verbs::deletion::options::{DeleteOptions, Preconditions, Propagation};
@@ -210,7 +210,7 @@ impl NamespaceDeletion {
                 ..background()
             };
             match self.actor.delete(target, &options).await {
-                Err(status) if !matches!(status.reason, Reason::NotFound | Reason::Conflict) => {
+                Err(status) if !is_race(&status) => {
                     result = Err(status);
                 }
                 _ => {}

@@ -64,9 +64,8 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool) {
 async fn track(server_state: &ServerState, server: &Actor) -> Result<String, Status> {
     let maps = stored::core(server_state, "configmaps")?;
     let namespace = server_state.names.system_namespace;
-    let (item, _) = maps.items.get(&maps.resource.key(namespace, NAME)).await.map_err(stored::unavailable)?;
+    let held = stored::get(&maps, namespace, NAME).await?;
     let today = day(server_state.clock.now());
-    let held = item.as_deref().and_then(stored::object);
     let held = held.as_ref().and_then(|map| map.str_at(&["data", SINCE])).filter(|since| is_day(since));
     if let Some(since) = held.filter(|since| **since <= *today) {
         return Ok(since.to_owned());

@@ -62,9 +62,8 @@ async fn put(
     data: Map<String, Value>,
     exactly: bool,
 ) -> Result<(), Status> {
-    let (item, _) = maps.items.get(&maps.resource.key(namespace, name)).await.map_err(stored::unavailable)?;
     let target = |name| Target { collection: maps, namespace, name, subresource: "" };
-    let written = match item.as_deref().and_then(stored::object) {
+    let written = match stored::get(maps, namespace, name).await? {
         None => {
             let mut object = Object::default();
             object.set_meta("name", name);

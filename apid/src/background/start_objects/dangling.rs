@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use apimachinery::object::Object;
-use apimachinery::status::{Reason, Status};
+use apimachinery::status::Status;
 use tokio::sync::Notify;
 
 use super::{collection, objects, reconcile_on_changes};
-use crate::background::actor::{Actor, Target};
+use crate::background::actor::{Actor, Target, is_race};
 use crate::background::condition::{Condition, with_conditions};
 
 /// Follows both kinds until the process ends. Notifies `wake` of every change, because some objects are
@@ -38,7 +38,7 @@ async fn reconcile(actor: &Actor) -> Result<(), Status> {
             Target { collection: &schemas, namespace: "", name: schema.name(), subresource: "status" };
         match actor.update(target, next).await {
             // The flow schema was changed or deleted meanwhile; the next event covers it.
-            Err(status) if matches!(status.reason, Reason::Conflict | Reason::NotFound) => {}
+            Err(status) if is_race(&status) => {}
             Err(status) => return Err(status),
             Ok(_) => {}
         }

@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
-use apimachinery::status::{Reason, Status};
+use apimachinery::status::Status;
 use serde_json::json;
 
 use super::{StartObject, api_services, collection, ensure, objects, reconcile_on_changes, same_spec};
-use crate::background::actor::{Actor, Target};
+use crate::background::actor::{Actor, Target, is_race};
 use crate::background::condition::{Condition, with_conditions};
 
 const DEFINITION: (&str, &str) = ("apiextensions", "CustomResourceDefinition");
@@ -61,7 +61,7 @@ async fn reconcile(actor: &Actor) -> Result<(), Status> {
         };
         match done {
             // The APIService was changed or deleted meanwhile; the next event covers it.
-            Err(status) if matches!(status.reason, Reason::Conflict | Reason::NotFound) => {}
+            Err(status) if is_race(&status) => {}
             other => other?,
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serving::build::BuildInfo;
-use serving::gates::{FeatureGates, GATES, Stage};
+use serving::gates::{FeatureGates, Stage};
 use serving::metrics::{Definition, Metrics, Stability, raise};
 
 use super::Labels;
@@ -31,16 +31,6 @@ const HIDDEN: Definition = Definition::new(
 );
 const DISABLED: Definition =
     Definition::new("disabled_metrics_total", Stability::Beta, "Number of metrics disabled by a flag");
-const VALIDATION_MISMATCHES: Definition = Definition::new(
-    "apiserver_validation_declarative_validation_mismatch_total",
-    Stability::Beta,
-    "Number of differences between declarative and other validation; apid has one validation, so that it stays 0",
-);
-const VALIDATION_PANICS: Definition = Definition::new(
-    "apiserver_validation_declarative_validation_panic_total",
-    Stability::Beta,
-    "Number of panics of declarative validation; apid has one validation, so that it stays 0",
-);
 
 /// Registers the facts. The build has no Go version.
 pub(super) fn register(metrics: &Arc<Metrics>, gates: &FeatureGates, build: &BuildInfo) {
@@ -59,14 +49,12 @@ pub(super) fn register(metrics: &Arc<Metrics>, gates: &FeatureGates, build: &Bui
     let labels = [labels, vec![("platform", build.platform())]].concat();
     metrics.gauge(&BUILD).get_or_create(&labels).set(1);
     let features = metrics.gauge::<Labels>(&FEATURES);
-    for gate in GATES {
+    for (gate, milestone, is_on) in gates.iter() {
         // The reference shows the stage of stable features as empty text.
-        let stage = if gate.stage == Stage::Stable { "" } else { gate.stage.as_str() };
+        let stage = if milestone.stage == Stage::Stable { "" } else { milestone.stage.as_str() };
         let labels = vec![("name", gate.name.to_owned()), ("stage", stage.to_owned())];
-        features.get_or_create(&labels).set(i64::from(gates.enabled(gate.gate)));
+        features.get_or_create(&labels).set(i64::from(is_on));
     }
-    metrics.single_counter(&VALIDATION_MISMATCHES);
-    metrics.single_counter(&VALIDATION_PANICS);
     register_own_counts(metrics);
 }
 

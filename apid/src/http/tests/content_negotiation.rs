@@ -164,7 +164,7 @@ async fn every_resource_is_served_as_json_and_table() {
                 assert!(column["priority"].is_u64(), "{url}");
             }
             assert!(protobuf::is_form_of(resource), "{url}");
-            let form = protobuf::schema_of(&resource.api_version(), resource.kind.kind()).unwrap();
+            let form = schema::Schema::of_kind(&resource.api_version(), resource.kind.kind()).unwrap();
             assert_eq!(Some(form.name()), resource.kind.type_name(), "{url}");
             served += 1;
         }

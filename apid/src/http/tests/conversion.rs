@@ -22,6 +22,10 @@ struct Converter {
     /// Whether requests get no response.
     is_stuck: AtomicBool,
     changes_names: AtomicBool,
+    /// Whether responses have no objects.
+    drops_objects: AtomicBool,
+    /// Whether reviews have no response.
+    is_silent: AtomicBool,
     reviews: Mutex<Vec<Value>>,
 }
 
@@ -50,9 +54,15 @@ impl ConversionClient for Converter {
                 object["metadata"]["name"] = json!("other");
             }
         }
-        let response = json!({
+        if self.drops_objects.load(Ordering::SeqCst) {
+            objects = json!([]);
+        }
+        let mut response = json!({
             "uid": review["request"]["uid"], "result": {"status": "Success"}, "convertedObjects": objects,
         });
+        if self.is_silent.load(Ordering::SeqCst) {
+            response = Value::Null;
+        }
         let review = json!({
             "kind": "ConversionReview", "apiVersion": review["apiVersion"], "response": response,
         });
@@ -170,6 +180,33 @@ async fn list_and_watch_convert_objects_in_batches() {
         seen.iter().map(|event| (event["type"].as_str().unwrap(), &event["object"]["spec"])).collect();
     let spec = json!({"size": 8});
     assert_eq!(seen, [("ADDED", &spec), ("DELETED", &spec)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conversions_by_webhook_are_measured() {
+    let (server, converter) = start("v2").await;
+    assert_eq!(server.post(WIDGETS, widget("x", json!({"size": 3}))).await.code, 201);
+    for switch in
+        [&converter.is_down, &converter.is_silent, &converter.drops_objects, &converter.changes_names]
+    {
+        switch.store(true, Ordering::SeqCst);
+        assert_eq!(server.get(&format!("{WIDGETS}/x")).await.code, 500);
+        switch.store(false, Ordering::SeqCst);
+    }
+    let text = String::from_utf8(server.get("/metrics").await.body.to_vec()).unwrap();
+    let value = |series: &str| {
+        let line = text.lines().find(|line| line.starts_with(series));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or_default()
+    };
+    let requests = "apiserver_conversion_webhook_request_total";
+    assert!(value(&format!("{requests}{{result=\"success\",failure_type=\"\"}}")) >= 1.0, "{text}");
+    for failure in ["call", "malformed_response", "partial_response", "invalid_converted_object"] {
+        let labels = format!("result=\"failure\",failure_type=\"conversion_webhook_{failure}_failure\"");
+        assert!((value(&format!("{requests}{{{labels}}}")) - 1.0).abs() < 0.1, "{labels}: {text}");
+    }
+    let durations = "apiserver_crd_conversion_webhook_duration_seconds_count{crd_name=\"widgets.shop.example.com\",\
+                     from_version=\"v2\",to_version=\"v1\",succeeded=\"false\"}";
+    assert!((value(durations) - 4.0).abs() < 0.1, "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,7 +15,7 @@ pub(super) const WIDGETS: &str = "/apis/shop.example.com/v1/namespaces/a/widgets
 const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.example.test");
 
 /// Starts a server with the definition controller.
-async fn start() -> Server {
+pub(super) async fn start() -> Server {
     with_controller(Server::start().await).await
 }
 
@@ -210,6 +210,62 @@ async fn object_is_served_in_every_version() {
     }
     let group = server.get("/apis/shop.example.com").await.json();
     assert_eq!(group["preferredVersion"]["version"], "v2");
+}
+
+#[tokio::test]
+async fn each_version_of_definition_has_its_own_schema_and_columns() {
+    let server = start().await;
+    let mut second = version("v2", true);
+    second["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["size"]["maximum"] = json!(99);
+    second["additionalPrinterColumns"] =
+        json!([{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}]);
+    define(&server, definition(&[version("v1", false), second])).await;
+    let second = WIDGETS.replace("/v1/", "/v2/");
+    let large = |version: &str| {
+        let mut object = widget("x", json!({"size": 50, "color": "red"}));
+        object["apiVersion"] = format!("shop.example.com/{version}").into();
+        object
+    };
+    assert_eq!(server.post(WIDGETS, large("v1")).await.code, 422, "at most 9 in v1");
+    assert_eq!(server.post(&second, large("v2")).await.code, 201, "at most 99 in v2");
+    for (url, cells) in [(WIDGETS, json!(["x", "red"])), (&second, json!(["x", 50]))] {
+        let table = server.send("GET", url, &[TABLE], "").await.json();
+        assert_eq!(table["rows"][0]["cells"], cells, "{url}");
+    }
+}
+
+#[tokio::test]
+async fn removed_fields_and_missing_required_fields_of_definitions_are_rejected() {
+    let server = start().await;
+    let change = |pointer: &str, value: Value| {
+        let mut changed = definition(&[version("v1", true)]);
+        let (parent, name) = pointer.rsplit_once('/').unwrap();
+        let parent = changed.pointer_mut(parent).unwrap().as_object_mut().unwrap();
+        match value {
+            Value::Null => drop(parent.remove(name)),
+            value => drop(parent.insert(name.to_owned(), value)),
+        }
+        changed
+    };
+    let strict = format!("{DEFINITIONS}?fieldValidation=Strict");
+    let root = "/spec/versions/0/schema/openAPIV3Schema";
+    for (changed, code, part) in [
+        (change("/spec/scope", Value::Null), 422, "spec.scope"),
+        (change("/spec/versions/0/schema", Value::Null), 422, "spec.versions[0].schema.openAPIV3Schema"),
+        (change(&format!("{root}/properties/spec/type"), Value::Null), 422, "properties[spec].type"),
+        (change("/spec/preserveUnknownFields", json!(true)), 422, "spec.preserveUnknownFields"),
+        (change("/spec/version", json!("v1")), 400, "unknown field \\\"spec.version\\\""),
+        (change("/spec/validation", json!({"openAPIV3Schema": {"type": "object"}})), 400, "spec.validation"),
+        (change("/spec/subresources", json!({"status": {}})), 400, "spec.subresources"),
+        (change("/spec/additionalPrinterColumns", json!([])), 400, "spec.additionalPrinterColumns"),
+        (change("/spec/versions/0/additionalPrinterColumns/0/JSONPath", json!(".a")), 400, "JSONPath"),
+    ] {
+        let reply = server.post(&strict, changed).await;
+        let text = String::from_utf8_lossy(&reply.body).into_owned();
+        assert_eq!(reply.code, code, "{part}: {text}");
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(server.post(&strict, definition(&[version("v1", true)])).await.code, 201);
 }
 
 #[tokio::test]

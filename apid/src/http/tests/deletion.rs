@@ -445,6 +445,22 @@ async fn unreadable_object_blocks_only_namespace_deletion() {
 }
 
 #[tokio::test]
+async fn system_priority_class_is_protected_from_delete_but_not_from_delete_collection() {
+    let server = Server::start().await;
+    let classes = "/apis/scheduling.example.test/v1/priorityclasses";
+    let class = format!("{classes}/system-node-critical");
+    let object = json!({"metadata": {"name": "system-node-critical"}, "value": 2_000_001_000});
+    assert_eq!(server.post(classes, object).await.code, 201);
+    let refused = server.delete(&class, Value::Null).await;
+    assert_eq!(refused.code, 403);
+    let message = refused.json()["message"].as_str().unwrap().to_owned();
+    assert!(message.ends_with("this is a system priority class and cannot be deleted"), "{message}");
+    assert_eq!(server.get(&class).await.code, 200);
+    assert_eq!(server.delete(classes, Value::Null).await.code, 200);
+    assert_eq!(server.get(&class).await.code, 404);
+}
+
+#[tokio::test]
 async fn delete_collection_with_limit_reports_remaining_objects() {
     let server = Server::start().await;
     for name in ["m1", "m2", "m3", "m4", "m5"] {

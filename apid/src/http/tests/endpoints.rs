@@ -1,6 +1,7 @@
 //! Paths, methods and error reasons (requirements D-EP, D-TERM, D-SVC, D-ERR).
 
 use serde_json::{Value, json};
+use serving::compatibility::CompatibilityVersions;
 
 use super::{MAPS, Reply, Server, map};
 
@@ -394,4 +395,25 @@ async fn continue_token_of_compacted_revision_returns_410() {
     // With a limit and no match, the resourceVersion is exact. A list without a limit is at least as new.
     let limited = server.get(&format!("{MAPS}?limit=1&resourceVersion={version}")).await;
     assert_eq!((limited.code, &limited.json()["reason"]), (410, &json!("Expired")));
+}
+
+#[tokio::test]
+async fn version_document_shows_emulated_and_compatible_release() {
+    let texts = |versions: &[&str]| versions.iter().map(|version| (*version).to_owned()).collect::<Vec<_>>();
+    for (emulated, oldest, expected) in [
+        (&[][..], &[][..], ("33", "32")),
+        (&["1.32"], &[], ("32", "31")),
+        (&["1.32"], &["1.30"], ("32", "30")),
+    ] {
+        let versions = CompatibilityVersions::parse(&texts(emulated), &texts(oldest)).unwrap();
+        let server = Server::start_with_versions(versions).await;
+        let version = server.get("/version").await.json();
+        assert_eq!((&version["minor"], &version["gitVersion"]), (&"33".into(), &"v1.33.0".into()));
+        assert_eq!(
+            (&version["emulationMajor"], &version["minCompatibilityMajor"]),
+            (&"1".into(), &"1".into())
+        );
+        assert_eq!(version["emulationMinor"], expected.0);
+        assert_eq!(version["minCompatibilityMinor"], expected.1);
+    }
 }

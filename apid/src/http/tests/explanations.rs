@@ -1,4 +1,5 @@
-//! Explanations of denials: the audit annotation, and the warnings of callers who may create access reviews.
+//! Explanations of denials: the audit annotation, the warnings of callers who may create access reviews, and the
+//! correlation id of a 401.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,6 +23,14 @@ fn decide(request: &AuthorizeRequest) -> bool {
 
 /// A server, and the number of explanations that apid requested.
 async fn server(audit: AuditLog, misses: &[&str]) -> (Server, Arc<AtomicUsize>) {
+    server_with(audit, misses, decide).await
+}
+
+async fn server_with(
+    audit: AuditLog,
+    misses: &[&str],
+    decide: impl Fn(&AuthorizeRequest) -> bool + Send + 'static,
+) -> (Server, Arc<AtomicUsize>) {
     let mut count = None;
     let start = |clock: Arc<SystemClock>| {
         let (auth, explanations) = Auth::with_explanations(clock, decide, misses);
@@ -61,7 +70,7 @@ async fn denial_names_nearest_misses_only_to_callers_with_review_permission() {
 }
 
 #[tokio::test]
-async fn denial_of_ordinary_caller_is_independent_of_explanation() {
+async fn denial_without_review_permission_is_independent_of_explanation() {
     let mut replies = Vec::new();
     for misses in [&MISSES[..], &[], &["another rule"]] {
         let (server, _) = server(AuditLog::off(), misses).await;
@@ -92,4 +101,52 @@ async fn audit_reason_of_denial_names_nearest_misses_cached_and_uncached() {
         .collect();
     let expected = "nearest: RoleBinding \"b/a\" allows `get` on `pods`, not `list`; and 2 more";
     assert_eq!(reasons, [expected, expected]);
+}
+
+#[tokio::test]
+async fn explanation_permission_is_one_cached_decision_of_denied_requests() {
+    let questions = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&questions);
+    let counting = move |request: &AuthorizeRequest| {
+        let is_permission =
+            request.attributes.as_ref().is_some_and(|asked| asked.resource == "subjectaccessreviews");
+        counter.fetch_add(usize::from(is_permission), Ordering::SeqCst);
+        decide(request)
+    };
+    let (server, _) = server_with(AuditLog::off(), &MISSES, counting).await;
+    assert_eq!(server.send("GET", "/api", &[("authorization", "Bearer ordinary")], "").await.code, 200);
+    assert_eq!(questions.load(Ordering::SeqCst), 0, "an allowed request has no explanation");
+    for _ in 0..5 {
+        assert_eq!(version(&server, "ordinary").await.code, 403);
+    }
+    assert_eq!(questions.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn cached_denial_has_no_explanation_while_authd_is_unreachable() {
+    let (server, explanations) = server(AuditLog::off(), &MISSES).await;
+    let explained = version(&server, "reviewer").await;
+    assert!(explained.headers.contains_key("warning"));
+    server.server_state.auth.disconnect_authd();
+    let cached = version(&server, "reviewer").await;
+    assert_eq!((cached.code, cached.headers.get("warning")), (403, None));
+    assert_eq!(cached.body, explained.body);
+    assert_eq!(explanations.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn unauthorized_status_has_audit_id_of_client_only() {
+    let (server, _) = server(AuditLog::off(), &MISSES).await;
+    let credentials = ("authorization", "Bearer bad");
+    let own = server.send("GET", "/version", &[credentials], "").await;
+    assert_eq!((own.code, own.json().get("details")), (401, None), "the body of the reference");
+    assert!(!own.headers["audit-id"].is_empty());
+    let given = server.send("GET", "/version", &[credentials, ("audit-id", "build-7")], "").await;
+    assert_eq!((given.code, &given.json()["details"]), (401, &serde_json::json!({"uid": "build-7"})));
+    assert_eq!(given.headers["audit-id"], "build-7");
+    let invalid = server.send("GET", "/version", &[credentials, ("audit-id", "a b")], "").await;
+    assert_eq!((invalid.code, invalid.json().get("details")), (401, None));
+    let denied =
+        server.send("GET", "/version", &[("authorization", "Bearer ordinary"), ("audit-id", "a")], "");
+    assert_eq!(denied.await.json()["details"].get("uid"), None, "the uid of a 403 names an object");
 }

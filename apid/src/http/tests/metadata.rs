@@ -239,7 +239,16 @@ async fn server_managed_metadata_cannot_be_set_by_clients() {
         assert_eq!(found["metadata"].get("deletionTimestamp"), None, "{field}");
         assert_eq!(found["metadata"].get("selfLink"), None, "{field}");
     }
-    assert_eq!(server.put(&url, with("uid", "other")).await.code, 409);
+    let conflict = server.put(&url, with("uid", "other")).await;
+    assert_eq!(conflict.code, 409);
+    let uid = made["metadata"]["uid"].as_str().unwrap();
+    assert_eq!(
+        conflict.json()["message"],
+        format!(
+            "Operation cannot be fulfilled on configmaps \"x\": StorageError: invalid object, Code: 4, Key: /configmaps/a/x, \
+             ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: other, UID in object meta: {uid}"
+        )
+    );
     let now = server.get(&url).await.json();
     assert_ne!(now["metadata"]["resourceVersion"], version.as_str(), "a write changes the resourceVersion");
     assert_eq!(now["metadata"]["uid"], made["metadata"]["uid"]);

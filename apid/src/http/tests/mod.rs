@@ -5,15 +5,20 @@ mod api_versions;
 mod apply;
 mod audit;
 mod backup;
+mod body_types;
 mod cbor;
 mod connections;
 mod content_negotiation;
 mod conversion;
 mod custom_kinds;
+mod custom_merges;
+mod custom_schemas;
+mod declarative_validation;
 mod deletion;
 mod endpoints;
 mod explanations;
 mod headers;
+mod key_order;
 mod managed_fields;
 mod metadata;
 mod metric_families;
@@ -39,7 +44,7 @@ mod work_limits;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admission::{Chain, Configuration, Environment};
+use admission::{AdmissionMetrics, Chain, Configuration, Environment};
 use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
 use async_trait::async_trait;
@@ -49,7 +54,9 @@ use http_body_util::BodyExt as _;
 use kinds::{CurrentRegistry, Kind, Registry};
 use serde_json::{Value, json};
 use serving::body::Body;
+use serving::compatibility::CompatibilityVersions;
 use serving::health::Checks;
+use serving::metrics::Metrics;
 use serving::server::ConnectionInfo;
 use storage::cache::Limits;
 use storage::engine::memory::MemoryStore;
@@ -62,9 +69,9 @@ use crate::audit::AuditLog;
 use crate::auth::Auth;
 use crate::background::AdmissionWrites;
 use crate::config::{NodePortRange, ServiceRange};
-use crate::conversion::{ConversionClient, ConversionResponse};
+use crate::conversion::{ConversionClient, ConversionMetrics, ConversionResponse};
 use crate::server_state::{Cache, Health, Parts, ServerState};
-use crate::verbs::{AdmissionBackend, TokenKey};
+use crate::verbs::{self, AdmissionBackend, TokenKey, Validator};
 
 /// The default request timeout.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -81,6 +88,10 @@ struct Settings<'a> {
     preset: Preset,
     /// Feature gates.
     gates: &'a str,
+    /// The emulated release and the oldest compatible release.
+    versions: CompatibilityVersions,
+    /// The declarative validation.
+    validator: Validator,
     rng: Arc<dyn Rng>,
     /// Additional kinds.
     kinds: &'a [&'static [Kind]],
@@ -107,6 +118,8 @@ impl Default for Settings<'_> {
         Settings {
             preset: Preset::Svc,
             gates: "",
+            versions: CompatibilityVersions::default(),
+            validator: verbs::type_table_validator(),
             rng: Arc::new(SeededRng::new(7)),
             kinds: &[],
             limits: Limits::default(),
@@ -184,6 +197,16 @@ impl Server {
         Server::of_settings(Settings { rng, kinds, ..Settings::default() }).await
     }
 
+    /// Like [`Server::start`], with feature gates and another declarative validation.
+    pub(super) async fn start_with_validator(gates: &str, validator: Validator) -> Self {
+        Server::of_settings(Settings { gates, validator, ..Settings::default() }).await
+    }
+
+    /// Like [`Server::start`], for an emulated release.
+    pub(super) async fn start_with_versions(versions: CompatibilityVersions) -> Self {
+        Server::of_settings(Settings { versions, ..Settings::default() }).await
+    }
+
     /// Like [`Server::start`], with other cache limits.
     pub(super) async fn start_with_cache_limits(limits: Limits) -> Self {
         Server::of_settings(Settings { limits, ..Settings::default() }).await
@@ -214,8 +237,18 @@ impl Server {
         audit: AuditLog,
         settings: Settings<'_>,
     ) -> Self {
-        let Settings { preset, gates, rng, kinds, limits, request_timeout, conversion_client, ranges } =
-            settings;
+        let Settings {
+            preset,
+            gates,
+            versions,
+            validator,
+            rng,
+            kinds,
+            limits,
+            request_timeout,
+            conversion_client,
+            ranges,
+        } = settings;
         let names = Arc::new(Names::new(preset, "example.test").unwrap());
         let clock = Arc::new(SystemClock::new());
         let current_registry = Arc::new(CurrentRegistry::new(Registry::with(&names, kinds)));
@@ -235,9 +268,12 @@ impl Server {
         let writes = Arc::new(AdmissionWrites::default());
         let dyn_clock: Arc<dyn Clock> = clock.clone();
         let map = webhooks::ServiceMap::default();
+        let (gates, _) = serving::gates::FeatureGates::parse(gates, versions.emulated).unwrap();
+        let metrics = Arc::new(Metrics::default());
         let environment = Environment {
             webhooks: admission::webhook_clients(backend.clone(), map, &names, &dyn_clock, &rng),
-            webhook_metrics: Arc::default(),
+            metrics: Arc::new(AdmissionMetrics::new(&metrics)),
+            gates: gates.clone(),
             names: names.clone(),
             clock: clock.clone(),
             rng: rng.clone(),
@@ -263,10 +299,13 @@ impl Server {
             auth: auth(clock),
             admission,
             conversion_client,
+            conversion_metrics: Arc::new(ConversionMetrics::new(&metrics)),
             audit,
-            gates: serving::gates::FeatureGates::parse(gates).unwrap().0,
+            gates,
+            compatibility_versions: versions,
+            validator,
             health: Health { livez: checks(), readyz: checks(), healthz: checks() },
-            metrics: Arc::default(),
+            metrics,
             server_address: "127.0.0.1:6443".to_owned(),
             stopping,
             request_timeout,

@@ -43,7 +43,7 @@ async fn denied_write_has_warnings_of_body_and_of_other_policies() {
 }
 
 #[tokio::test]
-async fn policy_does_not_judge_deletion_that_waits_for_grace_period() {
+async fn policy_does_not_validate_deletion_that_waits_for_grace_period() {
     let server = Server::start().await;
     let pod = json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n",
         "automountServiceAccountToken": false, "containers": [{"name": "c", "image": "i"}]}});

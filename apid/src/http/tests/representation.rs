@@ -3,6 +3,7 @@
 use apimachinery::codec;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
+use schema::key_order::Ordered;
 use schema::write_message;
 use serde_json::{Value, json};
 use storage::{Op, Revision};
@@ -42,7 +43,7 @@ impl Representation {
         };
         match self.format {
             Format::Protobuf(_) => protobuf::document(&value).unwrap(),
-            _ => self.oracle_encode(value.to_string().into_bytes()),
+            _ => self.oracle_encode(serde_json::to_vec(&Ordered::new(&value)).unwrap()),
         }
     }
 
@@ -57,7 +58,9 @@ impl Representation {
                 let mut object = self.converted(shown.object().unwrap()).unwrap();
                 object.remove("kind");
                 object.remove("apiVersion");
-                out.extend_from_slice(object.into_value().to_string().as_bytes());
+                let schema = Schema::of_kind(&self.api_version(), self.resource.kind.kind());
+                let value = object.into_value();
+                out.extend(serde_json::to_vec(&Ordered::of_type(&value, schema)).unwrap());
             } else {
                 shown.write_json(&mut out, false).unwrap();
             }
@@ -67,7 +70,7 @@ impl Representation {
     }
 
     fn oracle_messages(&self, listed: &ListResult, metadata: Value) -> Vec<u8> {
-        let schema = protobuf::schema_of(&self.api_version(), self.resource.kind.kind()).unwrap();
+        let schema = Schema::of_kind(&self.api_version(), self.resource.kind.kind()).unwrap();
         let mut out = Vec::new();
         envelope::write(&self.api_version(), &self.resource.list_kind(), &mut out, |out| {
             let metadata = Object::from_value(metadata).unwrap();
@@ -106,7 +109,7 @@ impl Representation {
         };
         match self.format {
             Format::Protobuf(_) => protobuf::document(&value).unwrap(),
-            _ => self.oracle_encode(value.to_string().into_bytes()),
+            _ => self.oracle_encode(serde_json::to_vec(&Ordered::new(&value)).unwrap()),
         }
     }
 
@@ -120,7 +123,7 @@ impl Representation {
             Format::Yaml => codec::yaml::encode(&value),
             Format::Cbor => codec::cbor::encode(&value),
             Format::Json | Format::Protobuf(_) => {
-                let mut text = serde_json::to_vec_pretty(&value).unwrap();
+                let mut text = serde_json::to_vec_pretty(&Ordered::new(&value)).unwrap();
                 text.push(b'\n');
                 text
             }
@@ -413,7 +416,7 @@ async fn discovery_document_buffer_is_shared_by_responses() {
         let message = server.send("GET", url, &[("accept", "application/vnd.svc.protobuf")], "").await.body;
         assert_eq!(message, protobuf::document(&json).unwrap());
         let indented = server.get(&format!("{url}?pretty=1")).await.body;
-        assert_eq!(indented, format!("{}\n", serde_json::to_string_pretty(&json).unwrap()));
+        assert_eq!(indented, format!("{}\n", serde_json::to_string_pretty(&Ordered::new(&json)).unwrap()));
     }
 }
 

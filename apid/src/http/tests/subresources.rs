@@ -231,7 +231,7 @@ async fn pod_subresources_change_only_their_fields() {
     }
 }
 
-/// ListResult but unimplemented subresources return 501; missing objects return 404.
+/// Subresources with a connection are checked and then return 501; missing objects return 404.
 #[tokio::test]
 async fn connected_subresource_is_checked_and_never_connected() {
     let server = Server::start().await;

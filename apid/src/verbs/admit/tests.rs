@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use admission::quota::QUOTA;
 use admission::{
-    Attributes, Chain, Configuration, Environment, MaybeFuture, ObjectKind, Operation, PluginOutput,
-    Reader as _,
+    AdmissionMetrics, Attributes, Chain, Configuration, Environment, MaybeFuture, ObjectKind, Operation,
+    PluginOutput, Reader as _,
 };
 use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
@@ -15,6 +15,7 @@ use apimachinery::user::UserInfo;
 use async_trait::async_trait;
 use kinds::{CurrentRegistry, Registry};
 use serde_json::json;
+use serving::metrics::Metrics;
 use storage::cache::Limits;
 use storage::engine::memory::MemoryStore;
 use storage::{CommitOutcome, Op, Page, Result, Revision, Row, Store, Watch};
@@ -94,7 +95,8 @@ async fn world() -> World {
     let webhooks = admission::webhook_clients(backend.clone(), map, &names, &clock, &rng);
     let environment = Environment {
         webhooks,
-        webhook_metrics: Arc::default(),
+        metrics: Arc::new(AdmissionMetrics::new(&Metrics::default())),
+        gates: serving::gates::FeatureGates::default(),
         registry: Arc::new(CurrentRegistry::new(Registry::new(&names))),
         names,
         clock,

@@ -265,7 +265,7 @@ fn json_failure(error: json_patch::Error) -> Status {
     let text = error.to_string();
     match error {
         json_patch::Error::Malformed(_) => Status::bad_request(text),
-        json_patch::Error::Rejected => {
+        json_patch::Error::Rejected | json_patch::Error::TestFailed => {
             Status::failure(Reason::Invalid, text).with_details(Details::default())
         }
         json_patch::Error::TooLarge(_) => Status::too_large(text),

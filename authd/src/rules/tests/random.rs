@@ -1,7 +1,6 @@
 //! Property test of the indexed policy against a reference model.
 //! Random policies with random changes compare decisions, reasons, listed rules, explanations, allowed subjects and
-//! suggested grants. `PAIRS` sets the
-//! number of pairs of policy and request (default 72,000); `SEED` repeats a run.
+//! suggested grants. `PAIRS` sets the number of pairs of policy and request (default 72,000); `SEED` repeats a run.
 
 use std::collections::BTreeMap;
 
@@ -198,19 +197,30 @@ fn check_suggestion(user: &UserInfo, ask: &Attributes, other: &(UserInfo, Attrib
         Attributes { path: other.1.path.clone(), ..ask.clone() },
     ];
     for (other_user, changed) in changed.iter().flat_map(|ask| [(user, ask), (&other.0, ask)]) {
-        let is_same = other_user.name == user.name
-            && ask.resource_request == changed.resource_request
-            && (ask.verb == "*" || ask.verb == changed.verb)
-            && if ask.resource_request {
-                (&ask.group, &ask.resource, &ask.subresource)
-                    == (&changed.group, &changed.resource, &changed.subresource)
-                    && (ask.name.is_empty() || ask.name == changed.name)
-                    && (ask.namespace.is_empty() || ask.namespace == changed.namespace)
-            } else {
-                ask.path == changed.path
-            };
-        assert_eq!(allows(other_user, changed), is_same, "{grant:?} {other_user:?} {changed:?}");
+        let is_included = other_user.name == user.name && includes(ask, changed);
+        assert_eq!(allows(other_user, changed), is_included, "{grant:?} {other_user:?} {changed:?}");
     }
+}
+
+/// Whether a request includes another. `*` includes all values, an absent name all names, and an absent namespace all
+/// namespaces.
+fn includes(ask: &Attributes, other: &Attributes) -> bool {
+    let equals_or_star = |asked: &str, other: &str| asked == "*" || asked == other;
+    if ask.resource_request != other.resource_request || !equals_or_star(&ask.verb, &other.verb) {
+        return false;
+    }
+    if !ask.resource_request {
+        return match ask.path.strip_suffix('*') {
+            Some(start) => other.path.starts_with(start),
+            None => ask.path == other.path,
+        };
+    }
+    let is_any_resource = ask.resource == "*" && ask.subresource.is_empty();
+    equals_or_star(&ask.group, &other.group)
+        && (is_any_resource
+            || equals_or_star(&ask.resource, &other.resource) && ask.subresource == other.subresource)
+        && (ask.name.is_empty() || ask.name == other.name)
+        && (ask.namespace.is_empty() || ask.namespace == other.namespace)
 }
 
 #[test]
@@ -267,14 +277,22 @@ fn indexed_policy_agrees_with_reference_model() {
                     format!(
                         "{} {}",
                         pick(&mut rng, &VERBS),
-                        pick(&mut rng, &["/healthz", "/healthz/x", "/apis"])
+                        pick(&mut rng, &["/healthz", "/healthz/x", "/apis", "/healthz/*"])
                     )
                 } else {
                     let resource = pick(
                         &mut rng,
-                        &["pods", "pods/log", "deployments", "deployments/log", "deployments/scale"],
+                        &[
+                            "pods",
+                            "pods/log",
+                            "deployments",
+                            "deployments/log",
+                            "deployments/scale",
+                            "*",
+                            "*/log",
+                        ],
                     );
-                    let group = pick(&mut rng, &["-", "apps", "batch"]);
+                    let group = pick(&mut rng, &["-", "apps", "batch", "*"]);
                     format!(
                         "{} {group}/{resource} {}/{}",
                         pick(&mut rng, &VERBS),

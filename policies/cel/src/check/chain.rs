@@ -78,6 +78,9 @@ impl Checker<'_> {
             }
             Type::Object(object) => match object.fields.get(field) {
                 Some(declared) => Some((declared.name.clone(), declared.ty.clone())),
+                None if let Some(ty) = self.message_field(&object.name, field) => {
+                    Some((field.to_owned(), ty))
+                }
                 None => {
                     self.report(at, format!("undefined field '{field}'"));
                     None

@@ -3,12 +3,12 @@
 //! # Contract
 //!
 //! `Object{field: value}` and `Object.path{field: value}` have any fields; their values are dynamic. `JSONPatch{…}` has
-//! the fields of an operation of a JSON patch. The value of a message literal is a map of its fields.
+//! the fields of an operation of a JSON patch. Expressions can select the fields of both. The value of a message literal
+//! is a map of its fields with the name of its type.
 
 use crate::ast::StructField;
-use crate::program::Node;
+use crate::program::{MessageField, Node};
 use crate::types::Type;
-use crate::value::Value;
 
 use super::{Checked, Checker};
 
@@ -19,22 +19,29 @@ impl Checker<'_> {
     /// Checks a message literal.
     pub(super) fn message(&mut self, at: usize, name: &str, fields: &[StructField]) -> Checked {
         let name = name.strip_prefix('.').unwrap_or(name);
-        let is_object = name == OBJECT || name.strip_prefix(OBJECT).is_some_and(|path| path.starts_with('.'));
-        if !self.has_mutation_types || !(is_object || name == PATCH) {
+        if !self.has_mutation_types || !(is_object(name) || name == PATCH) {
             return self.report(at, format!("undeclared reference to '{name}' (in container '')"));
         }
-        let mut nodes = Vec::with_capacity(fields.len());
+        let mut checked = Vec::with_capacity(fields.len());
         for field in fields {
             let (node, ty) = self.node(&field.value);
             let ty = if field.is_optional { self.unwrap(field.value.at, ty) } else { ty };
-            match field_type(is_object, &field.name) {
+            match field_type(name, &field.name) {
                 Some(expected) => self.expect_field(field, &ty, &expected),
                 None => drop(self.report(field.value.at, format!("undefined field '{}'", field.name))),
             }
-            let key = Node::Const(Value::text(&field.name));
-            nodes.push((key, node, field.is_optional));
+            checked.push(MessageField {
+                name: field.name.clone(),
+                value: node,
+                is_optional: field.is_optional,
+            });
         }
-        (Node::Map(nodes), Type::object(name, []))
+        (Node::Message { name: name.to_owned(), fields: checked }, Type::object(name, []))
+    }
+
+    /// Returns the type of a selected field of a message type; None for other types and undeclared fields.
+    pub(super) fn message_field(&self, ty: &str, field: &str) -> Option<Type> {
+        self.has_mutation_types.then(|| field_type(ty, field)).flatten()
     }
 
     fn expect_field(&mut self, field: &StructField, found: &Type, expected: &Type) {
@@ -48,10 +55,15 @@ impl Checker<'_> {
     }
 }
 
-/// Returns the type of a field of a message.
-fn field_type(is_object: bool, name: &str) -> Option<Type> {
+fn is_object(ty: &str) -> bool {
+    ty == OBJECT || ty.strip_prefix(OBJECT).is_some_and(|path| path.starts_with('.'))
+}
+
+/// Returns the type of a field of a message type.
+fn field_type(ty: &str, name: &str) -> Option<Type> {
     match name {
-        _ if is_object => Some(Type::Dyn),
+        _ if is_object(ty) => Some(Type::Dyn),
+        _ if ty != PATCH => None,
         "op" | "path" | "from" => Some(Type::String),
         "value" => Some(Type::Dyn),
         _ => None,
@@ -70,6 +82,8 @@ mod tests {
             ("Object{metadata: Object.metadata{labels: {'a': 'b'}}}", "Object"),
             ("Object.spec{?replicas: optional.of(1)}", "Object.spec"),
             ("[JSONPatch{op: 'add', path: '/a', value: {}}]", "list(JSONPatch)"),
+            ("1 == 2 ? [] : [JSONPatch{op: 'add'}]", "list(JSONPatch)"),
+            ("[] + (1 == 2 ? [JSONPatch{op: 'add'}] : [])", "list(JSONPatch)"),
         ] {
             assert_eq!(environment.compile(source).unwrap().result_type().to_string(), expected, "{source}");
         }
@@ -78,11 +92,14 @@ mod tests {
             ("JSONPatch{operation: 'add'}", "undefined field 'operation'"),
             ("JSONPatch{op: 1}", "expected type of field 'op' is 'string' but provided type is 'int'"),
             ("Object{a: b}", "undeclared reference to 'b'"),
+            ("JSONPatch{}.operation", "undefined field 'operation'"),
+            ("jsonpatch.escapeKey(1)", "no matching overload for 'jsonpatch.escapeKey'"),
         ] {
             let error = environment.compile(source).err().unwrap().to_string();
             assert!(error.contains(expected), "{source}: {error}");
         }
         assert!(Environment::new().compile("Object{}").is_err());
+        assert!(Environment::new().compile("jsonpatch.escapeKey('a')").is_err());
         assert_ne!(Type::object("Object", []), Type::object("Object.spec", []));
     }
 }

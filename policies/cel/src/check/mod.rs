@@ -13,7 +13,7 @@ use crate::env::Environment;
 use crate::error::{CompileError, Issue};
 use crate::library::{Function, Table};
 use crate::program::{Node, Program};
-use crate::types::{Bindings, ListKind, Type};
+use crate::types::{Bindings, ListKind, Overload, Type};
 use crate::value::{Text, Value};
 
 /// Checks the syntax tree of an expression and builds its program.
@@ -41,6 +41,7 @@ pub(crate) fn compile(env: &Environment, source: &str, tree: &Expr) -> Result<Pr
 }
 
 struct Checker<'e> {
+    /// Whether expressions can make messages of mutations and call their functions.
     has_mutation_types: bool,
     functions: &'e Table,
     source: &'e str,
@@ -57,6 +58,14 @@ struct Checker<'e> {
 
 /// A checked node and its type. After an error the type is dynamic, so that the error is reported once.
 type Checked = (Node, Type);
+
+impl<'e> Checker<'e> {
+    /// Overloads of a function.
+    fn overloads(&self, name: &str, member: bool) -> Option<&'e [(Overload, &'static Function)]> {
+        let of_mutations = || self.has_mutation_types.then(Table::of_mutations)?.find(name, member);
+        self.functions.find(name, member).or_else(of_mutations)
+    }
+}
 
 impl Checker<'_> {
     fn report(&mut self, at: usize, message: String) -> Checked {
@@ -183,7 +192,7 @@ impl Checker<'_> {
         });
         if let Some(path) = qualified {
             let full = format!("{path}.{name}");
-            if self.functions.find(&full, false).is_some() {
+            if self.overloads(&full, false).is_some() {
                 return self.function(expr.at, &full, None, arguments);
             }
         }
@@ -200,6 +209,8 @@ impl Checker<'_> {
         }
         let result = match (yes_type, no_type) {
             (Type::Dyn, _) | (_, Type::Dyn) => Type::Dyn,
+            // An empty list has the type of the other list.
+            (Type::List(_), other @ Type::List(_)) if is_empty_list(&yes_node) => other,
             (Type::Null, other) | (other, _) => other,
         };
         (Node::Conditional(Box::new((condition_node, yes_node, no_node))), result)
@@ -207,7 +218,7 @@ impl Checker<'_> {
 
     /// Resolves a call by its argument types.
     fn function(&mut self, at: usize, name: &str, target: Option<&Expr>, arguments: &[Expr]) -> Checked {
-        let Some(known) = self.functions.find(name, target.is_some()) else {
+        let Some(known) = self.overloads(name, target.is_some()) else {
             // Reports errors of the arguments as well.
             for argument in target.into_iter().chain(arguments) {
                 self.node(argument);
@@ -230,7 +241,11 @@ impl Checker<'_> {
             && let [left @ Type::List(_), right @ Type::List(_)] = types.as_mut_slice()
             && left.has_same_structure_as(right)
         {
-            *right = left.clone();
+            match nodes.first() {
+                // An empty list has the type of the other list.
+                Some(node) if is_empty_list(node) => *left = right.clone(),
+                _ => *right = left.clone(),
+            }
         }
         let mut functions: Vec<&'static Function> = Vec::new();
         let mut result: Option<Type> = None;
@@ -272,6 +287,11 @@ impl Checker<'_> {
         }
         (Node::Call { functions, arguments: nodes, ty: result.clone() }, result)
     }
+}
+
+/// Whether a node is the literal of an empty list.
+fn is_empty_list(node: &Node) -> bool {
+    matches!(node, Node::List(elements) if elements.is_empty())
 }
 
 /// Formats the argument types of a call for messages.

@@ -9,13 +9,13 @@ mod fold;
 
 use std::sync::Arc;
 
-use crate::cost::{Cost, LIST_LITERAL, MAP_LITERAL};
+use crate::cost::{Cost, LIST_LITERAL, MAP_LITERAL, MESSAGE_LITERAL};
 use crate::error::EvalError;
 use crate::library::Function;
 use crate::map::MapBuilder;
-use crate::program::Node;
+use crate::program::{MessageField, Node};
 use crate::types::Type;
-use crate::value::Value;
+use crate::value::{Text, Value};
 
 /// Maximum number of nested values.
 /// Shared parts make huge values cheap to create, but slow to traverse.
@@ -107,6 +107,7 @@ impl<'a> Run<'a, '_> {
                 Ok(Value::list(items))
             }
             Node::Map(entries) => self.map(entries),
+            Node::Message { name, fields } => self.message(name, fields),
             Node::Fold(fold) => self.fold(fold),
             Node::OptionalMap { operand, slot, body, flat } => {
                 let Value::Optional(inner) = self.node(operand)? else { return Err(EvalError::NoOverload) };
@@ -203,6 +204,21 @@ impl<'a> Run<'a, '_> {
             made.insert(key, value)?;
         }
         Ok(Value::Map(made.finish()))
+    }
+
+    fn message(&mut self, name: &'a str, fields: &'a [MessageField]) -> Outcome<'a> {
+        self.cost.charge(MESSAGE_LITERAL)?;
+        let mut made = MapBuilder::default();
+        for field in fields {
+            let value = match (self.node(&field.value)?, field.is_optional) {
+                (value, false) => value,
+                (Value::Optional(Some(inner)), true) => inner.as_ref().clone(),
+                (Value::Optional(None), true) => continue,
+                _ => return Err(EvalError::NoOverload),
+            };
+            made.insert(Value::String(Text::Borrowed(&field.name)), value)?;
+        }
+        Ok(Value::Map(made.finish_message(name)))
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod authorization;
 mod conversions;
 mod formats;
 mod ips;
+mod json_patches;
 mod lists;
 mod operators;
 mod optionals;
@@ -31,7 +32,7 @@ use crate::value::Value;
 /// Minor release whose libraries new expressions may use.
 const SERVED: u32 = 33;
 
-/// All libraries.
+/// All libraries, except that of mutations.
 static LIBRARIES: &[&Library] = &[
     &operators::LIBRARY,
     &conversions::LIBRARY,
@@ -55,7 +56,7 @@ static LIBRARIES: &[&Library] = &[
 /// All overloads in declaration notation, in table order.
 /// The number is the minor release since which new expressions may use the overload (0: all releases).
 pub fn functions() -> impl Iterator<Item = (u32, &'static str)> {
-    LIBRARIES.iter().flat_map(|library| {
+    LIBRARIES.iter().copied().chain([&json_patches::LIBRARY]).flat_map(|library| {
         let declared = library.functions.iter().flat_map(|function| function.declares.iter());
         declared.map(|text| (library.since, *text))
     })
@@ -106,8 +107,12 @@ pub(crate) struct Table([HashMap<&'static str, Vec<(Overload, &'static Function)
 
 impl Table {
     fn upto(release: u32) -> Table {
+        Table::of(LIBRARIES.iter().copied().filter(|library| library.since <= release))
+    }
+
+    fn of(libraries: impl Iterator<Item = &'static Library>) -> Table {
         let [mut global, mut member] = [HashMap::<_, Vec<_>>::new(), HashMap::new()];
-        for library in LIBRARIES.iter().filter(|library| library.since <= release) {
+        for library in libraries {
             for function in library.functions {
                 for text in function.declares {
                     let d = Declaration::parse(text);
@@ -129,6 +134,12 @@ impl Table {
     pub(crate) fn all() -> Arc<Table> {
         static TABLE: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(Table::upto(u32::MAX)));
         TABLE.clone()
+    }
+
+    /// Functions of mutations, in addition to those of the other tables.
+    pub(crate) fn of_mutations() -> &'static Table {
+        static TABLE: LazyLock<Table> = LazyLock::new(|| Table::of([&json_patches::LIBRARY].into_iter()));
+        &TABLE
     }
 
     /// Overloads of a name.

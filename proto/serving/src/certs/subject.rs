@@ -1,26 +1,50 @@
-//! Certificate subjects with several organizations.
+//! Names in certificates with several values of one attribute type, such as organizations.
 //!
-//! The certificate generator keeps one value per attribute type. This module therefore replaces the subject
+//! The certificate generator keeps one value per attribute type. This module therefore replaces the names
 //! of a generated certificate and signs the certificate again.
 
 use rcgen::{KeyPair, SigningKey};
 use yasna::models::ObjectIdentifier;
 use yasna::{DERWriterSeq, construct_der};
 
-const ORGANIZATION: &[u64] = &[2, 5, 4, 10];
-const COMMON_NAME: &[u64] = &[2, 5, 4, 3];
-
-/// Index of the subject in the signed part of a certificate.
+/// Object identifier of the common name.
+pub(super) const COMMON_NAME: &[u64] = &[2, 5, 4, 3];
+/// Object identifier of an organization.
+pub(super) const ORGANIZATION: &[u64] = &[2, 5, 4, 10];
+/// Attributes of the subject of a request that a certificate keeps.
 ///
-/// Version, serial number, signature algorithm, issuer and validity precede it.
-const SUBJECT: usize = 5;
+/// Common name, serial number, country, locality, province, street, organization, organizational unit and postal code.
+pub(super) const KINDS: [&[u64]; 9] = [
+    COMMON_NAME,
+    &[2, 5, 4, 5],
+    &[2, 5, 4, 6],
+    &[2, 5, 4, 7],
+    &[2, 5, 4, 8],
+    &[2, 5, 4, 9],
+    ORGANIZATION,
+    &[2, 5, 4, 11],
+    &[2, 5, 4, 17],
+];
+
+/// Object identifier and value of an attribute.
+pub(super) type Attribute<'a> = (&'static [u64], &'a str);
+
+/// Index of the issuer in the signed part of a certificate, after version, serial number and algorithm.
+pub(super) const ISSUER: usize = 3;
+/// Index of the subject in the signed part of a certificate, after issuer and validity.
+pub(super) const SUBJECT: usize = 5;
 
 /// Encodes a name as DER: organizations in order, then the common name.
 pub(super) fn name(organizations: &[String], common_name: &str) -> Vec<u8> {
     let organizations = organizations.iter().map(|organization| (ORGANIZATION, organization.as_str()));
-    construct_sequence(|attributes| {
-        for (kind, value) in organizations.chain([(COMMON_NAME, common_name)]) {
-            attributes.next().write_set(|set| {
+    encode(&organizations.chain([(COMMON_NAME, common_name)]).collect::<Vec<_>>())
+}
+
+/// Encodes the attributes of a name as DER, in order.
+pub(super) fn encode(attributes: &[Attribute<'_>]) -> Vec<u8> {
+    construct_sequence(|writer| {
+        for (kind, value) in attributes {
+            writer.next().write_set(|set| {
                 set.next().write_sequence(|pair| {
                     pair.next().write_oid(&ObjectIdentifier::from_slice(kind));
                     pair.next().write_utf8_string(value);
@@ -30,13 +54,15 @@ pub(super) fn name(organizations: &[String], common_name: &str) -> Vec<u8> {
     })
 }
 
-/// Replaces the subject of a certificate and signs it with the key of the issuer. None: the input is no
+/// Replaces names of a certificate by index and signs it with the key of the issuer. None: the input is no
 /// certificate.
-pub(super) fn replace(certificate: &[u8], subject: &[u8], issuer: &KeyPair) -> Option<Vec<u8>> {
+pub(super) fn replace(certificate: &[u8], names: &[(usize, &[u8])], issuer: &KeyPair) -> Option<Vec<u8>> {
     let parts = elements(certificate)?;
     let [signed, algorithm, _signature] = parts.as_slice() else { return None };
     let mut fields = elements(signed)?;
-    *fields.get_mut(SUBJECT)? = subject.to_vec();
+    for (index, name) in names {
+        *fields.get_mut(*index)? = name.to_vec();
+    }
     let signed = sequence(&fields);
     let signature = issuer.sign(&signed).ok()?;
     let signature = construct_der(|writer| writer.write_bitvec_bytes(&signature, signature.len() * 8));

@@ -265,45 +265,12 @@ impl<S> Filter<S> for RateLimit {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use apimachinery::clock::ManualClock;
-    use tracing_subscriber::fmt::MakeWriter;
     use tracing_subscriber::layer::SubscriberExt as _;
     use tracing_subscriber::{Layer as _, fmt};
 
+    use super::super::captured::Lines;
     use super::*;
-
-    /// Captured log output.
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl<'a> MakeWriter<'a> for Lines {
-        type Writer = Lines;
-
-        fn make_writer(&'a self) -> Lines {
-            self.clone()
-        }
-    }
-
-    impl Lines {
-        /// Counts the lines with a text since the last call.
-        fn take(&self, text: &str) -> usize {
-            let bytes = std::mem::take(&mut *self.0.lock());
-            String::from_utf8(bytes).unwrap().lines().filter(|line| line.contains(text)).count()
-        }
-    }
 
     /// Runs a test under a subscriber with the limit.
     fn limited(test: impl FnOnce(&RateLimit, &ManualClock, &Lines)) {
@@ -383,7 +350,7 @@ mod tests {
                 tracing::debug!(request, "debugging");
             }
             tracing::error!("a rare error");
-            let text = String::from_utf8(std::mem::take(&mut *lines.0.lock())).unwrap();
+            let text = lines.take_text();
             let count = |text_part: &str| text.lines().filter(|line| line.contains(text_part)).count();
             let counts = ["login failed", "cannot accept", "debugging", "a rare error"].map(count);
             assert_eq!(counts, [100, 100, 1_000, 1]);

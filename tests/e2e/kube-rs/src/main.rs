@@ -6,6 +6,7 @@
 //! history. A session requests them by a line on standard output and waits for a line on standard input:
 //! [`ask`]. A session that finds a violation panics; the process then ends with a code other than 0.
 
+mod custom;
 mod dynamic;
 mod reflected;
 mod typed;
@@ -23,6 +24,7 @@ async fn main() {
     let client = Client::try_default().await.expect("a configuration file");
     let session = std::env::args().nth(1).unwrap_or_default();
     match session.as_str() {
+        "custom" => custom::run(client).await,
         "typed" => typed::run(client).await,
         "dynamic" => dynamic::run(client).await,
         "reflected" => reflected::run(client, reflected::Initial::List).await,

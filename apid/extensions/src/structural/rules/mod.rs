@@ -13,6 +13,8 @@
 mod check;
 mod field_path;
 mod run;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::fmt;

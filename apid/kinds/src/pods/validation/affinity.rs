@@ -1,5 +1,7 @@
 //! Node affinity, pod affinity and pod anti-affinity.
 
+use std::collections::BTreeSet;
+
 use apimachinery::field::FieldErrors;
 
 use super::label_selector;
@@ -143,8 +145,9 @@ fn label_keys(term: &Field<'_, '_>, errors: &mut FieldErrors) {
             }
         }
     }
+    let mismatched: BTreeSet<&str> = mismatching.items().map(|key| key.text()).collect();
     for key in matching.items() {
-        if mismatching.list().iter().any(|other| other.as_str() == Some(key.text())) {
+        if mismatched.contains(key.text()) {
             errors.push(key.invalid_value(key.text(), "exists in both matchLabelKeys and mismatchLabelKeys"));
         }
     }

@@ -2,14 +2,15 @@
 //!
 //! # Contract
 //!
-//! [`pod`] validates a new pod, [`template`] a pod template, and [`spec`] the rules that both share. [`update`] validates
-//! the changes of a pod. One file contains the rules of one part of a pod.
+//! [`new_pod`] validates a new pod, [`pod`] any pod, [`template`] a pod template, and [`spec`] the rules that all share.
+//! [`update`] validates the changes of a pod. One file contains the rules of one part of a pod.
 //!
 //! # Reference
 //!
 //! Rules, messages and their order are those of kube-apiserver 1.33.
 
 mod affinity;
+mod annotations;
 mod container;
 mod container_lists;
 mod dns;
@@ -71,12 +72,21 @@ impl<'v> PodFacts<'v> {
     }
 }
 
-/// Validates a new pod.
+/// Validates the metadata and the spec of a pod.
 pub(crate) fn pod(pod: &Object, names: &Names) -> FieldErrors {
     let spec = Field::new(pod.get("spec"), "spec");
     let mut errors = FieldErrors::new();
     self::spec(&spec, names, &mut errors);
     container_lists::validate_for_pod(&spec, &mut errors);
+    errors
+}
+
+/// Validates a new pod.
+pub(crate) fn new_pod(pod: &Object, names: &Names) -> FieldErrors {
+    let mut errors = self::pod(pod, names);
+    let spec = Field::new(pod.get("spec"), "spec");
+    annotations::check_container_names(pod, names, &mut errors);
+    annotations::check_profiles(pod, names, &mut errors);
     let ephemeral = spec.child("ephemeralContainers");
     if !ephemeral.list().is_empty() {
         errors.push(ephemeral.forbidden("cannot be set on create"));

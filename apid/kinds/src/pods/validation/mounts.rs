@@ -7,9 +7,15 @@ use apimachinery::object::Value;
 
 use crate::validation::{Field, path, text};
 
+/// The texts of a field of all items.
+fn texts<'v>(list: &Field<'v, '_>, name: &str) -> BTreeSet<&'v str> {
+    list.items().map(|item| item.child(name).text()).collect()
+}
+
 /// Validates `volumeMounts`.
 pub(super) fn mounts(container: &Field<'_, '_>, volumes: &BTreeMap<&str, &Value>, errors: &mut FieldErrors) {
     let devices = container.child("volumeDevices");
+    let (device_names, device_paths) = (texts(&devices, "name"), texts(&devices, "devicePath"));
     let mut paths = BTreeSet::new();
     let mounts = container.child("volumeMounts");
     for mount in mounts.items() {
@@ -22,10 +28,10 @@ pub(super) fn mounts(container: &Field<'_, '_>, volumes: &BTreeMap<&str, &Value>
         if !paths.insert(mount_path.text()) {
             errors.push(mount_path.invalid("must be unique"));
         }
-        if devices.items().any(|device| device.child("name").text() == name.text()) {
+        if device_names.contains(name.text()) {
             errors.push(name.invalid("must not already exist in volumeDevices"));
         }
-        if devices.items().any(|device| device.child("devicePath").text() == mount_path.text()) {
+        if device_paths.contains(mount_path.text()) {
             errors.push(mount_path.invalid("must not already exist as a path in volumeDevices"));
         }
         // The reference reports errors of these fields without the index.
@@ -83,6 +89,7 @@ fn recursive_read_only(mount: &Field<'_, '_>, errors: &mut FieldErrors) {
 /// Validates `volumeDevices`.
 pub(super) fn devices(container: &Field<'_, '_>, volumes: &BTreeMap<&str, &Value>, errors: &mut FieldErrors) {
     let mounts = container.child("volumeMounts");
+    let (mount_names, mount_paths) = (texts(&mounts, "name"), texts(&mounts, "mountPath"));
     let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());
     for device in container.child("volumeDevices").items() {
         let (name, device_path) = (device.child("name"), device.child("devicePath"));
@@ -108,10 +115,10 @@ pub(super) fn devices(container: &Field<'_, '_>, volumes: &BTreeMap<&str, &Value
         } else {
             paths.insert(device_path.text());
         }
-        if mounts.items().any(|mount| mount.child("name").text() == name.text()) {
+        if mount_names.contains(name.text()) {
             errors.push(name.invalid("must not already exist in volumeMounts"));
         }
-        if mounts.items().any(|mount| mount.child("mountPath").text() == device_path.text()) {
+        if mount_paths.contains(device_path.text()) {
             errors.push(device_path.invalid("must not already exist as a path in volumeMounts"));
         }
         if !name.text().is_empty() {

@@ -99,7 +99,7 @@ pub(super) fn resize_policy(policies: &Field<'_, '_>, facts: &PodFacts<'_>, erro
     for policy in policies.items() {
         let (resource, restart) = (policy.child("resourceName"), policy.child("restartPolicy"));
         if !seen.insert(resource.text()) {
-            errors.push(apimachinery::field::FieldError::duplicate(&policies.path(), resource.text()));
+            errors.push(policy.duplicate_value(resource.text()));
         }
         for (field, supported) in
             [(&resource, ["cpu", "memory"]), (&restart, ["NotRequired", "RestartContainer"])]
@@ -115,7 +115,7 @@ pub(super) fn resize_policy(policies: &Field<'_, '_>, facts: &PodFacts<'_>, erro
             }
         }
         if facts.restart_policy == "Never" && restart.text() != "NotRequired" {
-            let detail = "must be 'NotRequired' when `restartPolicy` is 'Never'";
+            let detail = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
             errors.push(policies.invalid_value(restart.text(), detail));
         }
     }

@@ -1,9 +1,12 @@
 //! Validation of writes to the status of a pod.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use apimachinery::field::{FieldError, FieldErrors};
 use apimachinery::object::Object;
 
 use crate::format;
+use crate::validation::internal::{self, Member, Shape};
 use crate::validation::{Field, network, number, text};
 
 /// Highest user and group id.
@@ -38,6 +41,9 @@ pub(crate) fn status(new: &Object, old: &Object) -> FieldErrors {
     errors
 }
 
+/// The internal type of a list of addresses.
+const ADDRESSES: Shape = Shape::List(&Shape::Struct(&[Member("IP", "ip", Shape::Text)]));
+
 /// Validates that a list of addresses begins with the single address, and has at most one address of each family.
 fn addresses(status: &Field<'_, '_>, single: &str, list: &str, errors: &mut FieldErrors) {
     let addresses = status.child(list);
@@ -68,7 +74,8 @@ fn addresses(status: &Field<'_, '_>, single: &str, list: &str, errors: &mut Fiel
             &format!("failed to check for dual stack with error:invalid IP[{at}]: {shown}"),
         ));
     } else if addresses.list().len() > 2 || families.first() == families.get(1) {
-        errors.push(addresses.invalid("may specify no more than one IP for each IP family"));
+        let detail = "may specify no more than one IP for each IP family";
+        errors.push(internal::invalid_value(&addresses, &ADDRESSES, detail));
     }
 }
 
@@ -79,8 +86,21 @@ fn terminated_containers(pod: &Object, new: &Field<'_, '_>, old: &Field<'_, '_>,
     if policy == "Always" {
         return;
     }
+    let init_containers = spec.child("initContainers");
+    let sidecars: BTreeSet<&str> = init_containers
+        .items()
+        .filter(|container| container.child("restartPolicy").text() == "Always")
+        .map(|container| container.child("name").text())
+        .collect();
     for list in ["containerStatuses", "initContainerStatuses"] {
         let statuses = new.child(list);
+        let mut running: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+        for status in statuses.items() {
+            if !status.child("state").child("terminated").is_present() {
+                running.entry(status.child("name").text()).or_default().push(status);
+            }
+        }
+        let mut seen = BTreeSet::new();
         for before in old.child(list).items() {
             let name = before.child("name").text();
             let state = before.child("state");
@@ -89,19 +109,16 @@ fn terminated_containers(pod: &Object, new: &Field<'_, '_>, old: &Field<'_, '_>,
             if !terminated.is_present() || (has_failed && policy == "OnFailure") {
                 continue;
             }
-            let is_sidecar = list == "initContainerStatuses"
-                && spec.child("initContainers").items().any(|container| {
-                    container.child("name").text() == name
-                        && container.child("restartPolicy").text() == "Always"
-                });
-            if is_sidecar {
+            if list == "initContainerStatuses" && sidecars.contains(name) {
                 continue;
             }
-            for after in statuses.items().filter(|after| after.child("name").text() == name) {
+            // A full list of errors does not count those of a repeated name.
+            if !seen.insert(name) && errors.is_full() {
+                continue;
+            }
+            for after in running.get(name).into_iter().flatten() {
                 let state = after.child("state");
-                if !state.child("terminated").is_present() {
-                    errors.push(state.forbidden("may not be transitioned to non-terminated state"));
-                }
+                errors.push(state.forbidden("may not be transitioned to non-terminated state"));
             }
         }
     }

@@ -73,3 +73,62 @@ fn pod_update_of_immutable_field_is_rejected() {
     assert_eq!(run("/containers/0/name", json!("b")), ["spec"]);
     assert_eq!(run("/containers", json!([])), ["spec.containers"]);
 }
+
+#[test]
+fn ephemeral_containers_are_rejected_at_creation_only() {
+    let names = Names::new(Preset::Kubernetes, "").unwrap();
+    let container = |name: &str| json!({"name": name, "image": "a:1", "terminationMessagePolicy": "File", "imagePullPolicy": "Always"});
+    let spec = json!({"restartPolicy": "Always", "dnsPolicy": "Default", "containers": [container("a")],
+        "ephemeralContainers": [container("b")]});
+    let object = Object::from_value(json!({ "spec": spec })).unwrap();
+    assert_eq!(messages(&super::pod(&object, &names)), [""; 0]);
+    assert_eq!(
+        messages(&new_pod(&object, &names)),
+        ["spec.ephemeralContainers: Forbidden: cannot be set on create"]
+    );
+}
+
+#[test]
+fn profile_contradicting_its_annotation_is_rejected() {
+    let names = Names::new(Preset::Kubernetes, "").unwrap();
+    let run = |annotations: Value, profile: Value| {
+        let container = json!({"name": "a", "image": "a:1", "terminationMessagePolicy": "File",
+            "imagePullPolicy": "Always", "securityContext": {"appArmorProfile": profile}});
+        let spec = json!({"restartPolicy": "Always", "dnsPolicy": "Default", "containers": [container]});
+        let pod = json!({"metadata": {"annotations": annotations}, "spec": spec});
+        messages(&new_pod(&Object::from_value(pod).unwrap(), &names))
+    };
+    let key = "container.apparmor.security.beta.kubernetes.io/a";
+    let localhost = json!({"type": "Localhost", "localhostProfile": "p"});
+    assert_eq!(run(json!({key: "localhost/p"}), localhost.clone()), [""; 0]);
+    let path = "spec.containers[0].securityContext.appArmorProfile";
+    assert_eq!(
+        run(json!({key: "localhost/q"}), localhost),
+        [format!("{path}.localhostProfile: Forbidden: apparmor profile in annotation and field must match")]
+    );
+    assert_eq!(
+        run(json!({key: "unconfined"}), json!({"type": "RuntimeDefault"})),
+        [format!("{path}.type: Forbidden: apparmor type in annotation and field must match")]
+    );
+    let other = "container.apparmor.security.beta.kubernetes.io/b";
+    assert_eq!(
+        run(json!({other: "unconfined"}), json!({"type": "RuntimeDefault"})),
+        [format!("metadata.annotations[{other}]: Invalid value: \"b\": container not found")]
+    );
+}
+
+#[test]
+fn apparmor_annotation_of_unknown_container_is_found_among_many() {
+    let key = |name: usize| format!("container.apparmor.security.beta.kubernetes.io/{name}");
+    let annotations: serde_json::Map<String, Value> =
+        (1..100_000).map(|name| (key(name), json!(""))).collect();
+    let containers: Vec<Value> = (0..99_999).map(|name| json!({"name": name.to_string()})).collect();
+    let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": containers}});
+    let mut errors = FieldErrors::new();
+    let names = Names::new(Preset::Kubernetes, "").unwrap();
+    annotations::check_container_names(&Object::from_value(pod).unwrap(), &names, &mut errors);
+    assert_eq!(
+        messages(&errors),
+        [format!("metadata.annotations[{}]: Invalid value: \"99999\": container not found", key(99_999))]
+    );
+}

@@ -1,17 +1,24 @@
 //! Topology spread constraints.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use apimachinery::field::{FieldError, FieldErrors};
 
 use super::label_selector;
 use crate::format;
-use crate::table::cell::PathReader as _;
 use crate::validation::{Field, text};
 
 /// Validates the topology spread constraints of a pod.
-pub(super) fn validate(constraints: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let mut rest = constraints.list().iter();
-    for constraint in constraints.items() {
-        rest.next();
+pub(super) fn validate<'v>(constraints: &Field<'v, '_>, errors: &mut FieldErrors) {
+    let identity = |constraint: &Field<'v, '_>| {
+        (constraint.child("topologyKey").text(), constraint.child("whenUnsatisfiable").text())
+    };
+    // The last constraint of each key and action.
+    let mut last = BTreeMap::new();
+    for (i, constraint) in constraints.items().enumerate() {
+        last.insert(identity(&constraint), i);
+    }
+    for (i, constraint) in constraints.items().enumerate() {
         let skew = constraint.child("maxSkew");
         let number = skew.integer().unwrap_or(0);
         if number <= 0 {
@@ -30,10 +37,7 @@ pub(super) fn validate(constraints: &Field<'_, '_>, errors: &mut FieldErrors) {
             ));
         }
         // The reference reports a constraint that a later one repeats.
-        let is_repeated = rest.clone().any(|later| {
-            later.text("topologyKey") == key.text() && later.text("whenUnsatisfiable") == action.text()
-        });
-        if is_repeated {
+        if last.get(&identity(&constraint)).is_some_and(|last| *last > i) {
             let pair = constraint.child("{topologyKey, whenUnsatisfiable}");
             let shown = format!("{{{}, {}}}", key.text(), action.text());
             errors.push(FieldError::duplicate(&pair.path(), shown));
@@ -71,10 +75,11 @@ fn label_keys(constraint: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
     let expressions = selector.child("matchExpressions");
     let labels = selector.child("matchLabels");
+    let expressed: BTreeSet<&str> =
+        expressions.items().map(|expression| expression.child("key").text()).collect();
     for key in keys.items() {
         text::check_format(&key, format::qualified_name, errors);
-        let is_selected = labels.child(key.text()).is_present()
-            || expressions.items().any(|expression| expression.child("key").text() == key.text());
+        let is_selected = labels.child(key.text()).is_present() || expressed.contains(key.text());
         if is_selected {
             errors.push(key.invalid_value(key.text(), "exists in both matchLabelKeys and labelSelector"));
         }

@@ -14,11 +14,11 @@ use crate::table::cell::PathReader;
 pub(crate) fn update(new: &Object, old: &Object) -> FieldErrors {
     let path = FieldPath::new("spec");
     let mut errors = FieldErrors::new();
-    for (field, what) in [("containers", "containers"), ("initContainers", "init containers")] {
+    for field in ["containers", "initContainers"] {
         let full = format!("spec.{field}");
         if new.items(&full).len() != old.items(&full).len() {
-            let detail = format!("pod updates may not add or remove {what}");
-            errors.push(FieldError::forbidden(&path.child(field), &detail));
+            let detail = "pod updates may not add or remove containers";
+            errors.push(FieldError::forbidden(&path.child(field), detail));
         }
     }
     if !errors.is_empty() {

@@ -10,6 +10,12 @@ use crate::validation::Field;
 /// Lists of containers, in the order of the reference.
 const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
+/// Maximum ports with one number and protocol that later ports are compared with.
+const COMPARED_MAX: usize = 100;
+
+/// Maximum conflicts of ports that are reported; a response shows fewer.
+const CONFLICTS_MAX: usize = 100;
+
 /// A port with its path.
 struct Port<'v> {
     path: String,
@@ -32,12 +38,23 @@ pub(super) fn resources_and_variables(spec: &Field<'_, '_>, warnings: &mut Vec<S
     }
 }
 
-/// Reports an amount of bytes that is not whole. The reference counts at most 2^63 - 1 thousandths.
+/// Reports a fractional amount of bytes.
+///
+/// kube-apiserver computes thousandths in 64 bits. An overflow counts as 2^63 - 1 for a text of more than 18 digits, and
+/// as 0 otherwise.
 pub(super) fn fractional_bytes(amounts: &Field<'_, '_>, name: &str, warnings: &mut Vec<String>) {
     const NANOS_OF_THOUSANDTH: i128 = 1_000_000;
+    /// Number of decimal digits that always fit into 64 bits.
+    const INT64_DIGITS: usize = 18;
     let amount = amounts.entry(name, amounts.value().and_then(|amounts| amounts.get(name)));
     let Ok((nanos, _)) = quantity::nanos(amount.text()) else { return };
-    let thousandths = (nanos / NANOS_OF_THOUSANDTH).min(i128::from(i64::MAX));
+    let max = i128::from(i64::MAX);
+    let digits = amount.text().bytes().filter(u8::is_ascii_digit).count();
+    let thousandths = match nanos / NANOS_OF_THOUSANDTH {
+        exact if exact <= max => exact,
+        _ if digits > INT64_DIGITS => max,
+        _ => 0,
+    };
     if thousandths % 1000 != 0 {
         let (path, text) = (amount.path(), amount.text());
         warnings.push(format!("{path}: fractional byte value \"{text}\" is invalid, must be an integer"));
@@ -62,14 +79,14 @@ fn hidden_variables(variables: &Field<'_, '_>, warnings: &mut Vec<String>) {
 
 /// Reports ports that conflict with ports of the same or of earlier containers.
 pub(super) fn ports(spec: &Field<'_, '_>, warnings: &mut Vec<String>) {
-    let mut seen: BTreeMap<(i64, &str), Vec<Port<'_>>> = BTreeMap::new();
+    let mut conflicts = Conflicts::default();
     let mut names: BTreeMap<&str, String> = BTreeMap::new();
     for list in LISTS {
         for container in spec.child(list).items() {
             let is_long_running = list == "containers" || container.child("restartPolicy").text() == "Always";
             for port in container.child("ports").items() {
                 let path = port.path().to_string();
-                overlapping_ports(&port, &path, &mut seen, warnings);
+                conflicts.add(&port, &path, warnings);
                 let name = port.child("name").text();
                 if name.is_empty() || !is_long_running {
                     continue;
@@ -87,26 +104,39 @@ pub(super) fn ports(spec: &Field<'_, '_>, warnings: &mut Vec<String>) {
     }
 }
 
-fn overlapping_ports<'v>(
-    port: &Field<'v, '_>,
-    path: &str,
-    seen: &mut BTreeMap<(i64, &'v str), Vec<Port<'v>>>,
-    warnings: &mut Vec<String>,
-) {
-    let number = port.child("containerPort").integer().unwrap_or(0);
-    let (host_ip, host_port) = (port.child("hostIP").text(), port.child("hostPort").integer().unwrap_or(0));
-    let others = seen.entry((number, port.child("protocol").text())).or_default();
-    for other in others.iter() {
-        let conflict = if host_ip == other.host_ip && host_port == other.host_port {
-            "duplicate"
-        } else if host_port == 0 || other.host_port == 0 {
-            "overlapping"
-        } else if host_port == other.host_port && host_ip.is_empty() != other.host_ip.is_empty() {
-            "dangerously ambiguous"
-        } else {
-            continue;
-        };
-        warnings.push(format!("{path}: {conflict} port definition with {}", other.path));
+/// Conflicts of ports with earlier ports.
+#[derive(Default)]
+struct Conflicts<'v> {
+    /// Ports by number and protocol.
+    seen: BTreeMap<(i64, &'v str), Vec<Port<'v>>>,
+    reported: usize,
+}
+
+impl<'v> Conflicts<'v> {
+    /// Reports the earlier ports that conflict with a port.
+    fn add(&mut self, port: &Field<'v, '_>, path: &str, warnings: &mut Vec<String>) {
+        let number = port.child("containerPort").integer().unwrap_or(0);
+        let (host_ip, host_port) =
+            (port.child("hostIP").text(), port.child("hostPort").integer().unwrap_or(0));
+        let others = self.seen.entry((number, port.child("protocol").text())).or_default();
+        for other in others.iter() {
+            let conflict = if host_ip == other.host_ip && host_port == other.host_port {
+                "duplicate"
+            } else if host_port == 0 || other.host_port == 0 {
+                "overlapping"
+            } else if host_port == other.host_port && host_ip.is_empty() != other.host_ip.is_empty() {
+                "dangerously ambiguous"
+            } else {
+                continue;
+            };
+            if self.reported == CONFLICTS_MAX {
+                return;
+            }
+            self.reported += 1;
+            warnings.push(format!("{path}: {conflict} port definition with {}", other.path));
+        }
+        if others.len() < COMPARED_MAX {
+            others.push(Port { path: path.to_owned(), host_ip, host_port });
+        }
     }
-    others.push(Port { path: path.to_owned(), host_ip, host_port });
 }

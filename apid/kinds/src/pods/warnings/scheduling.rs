@@ -2,19 +2,26 @@
 
 use apimachinery::names::Names;
 
+use crate::format;
 use crate::validation::Field;
 
 /// A label of nodes: a sub-domain, which may be empty, and a name.
 type NodeLabel = (&'static str, &'static str);
 
-/// Deprecated labels of nodes: the label, the release that deprecated it, and its replacement.
-const DEPRECATED_LABELS: [(NodeLabel, &str, NodeLabel); 6] = [
+/// Replaced labels of nodes: the label, the release that deprecated it, and its replacement.
+const REPLACED_LABELS: [(NodeLabel, &str, NodeLabel); 6] = [
     (("beta", "arch"), "deprecated since v1.14; ", ("", "arch")),
     (("beta", "os"), "deprecated since v1.14; ", ("", "os")),
     (("beta", "instance-type"), "deprecated since v1.17; ", ("node", "instance-type")),
     (("failure-domain.beta", "region"), "deprecated since v1.17; ", ("topology", "region")),
     (("failure-domain.beta", "zone"), "deprecated since v1.17; ", ("topology", "zone")),
     (("node-role", "master"), "", ("node-role", "control-plane")),
+];
+
+/// Deprecated labels of nodes without a replacement.
+const REMOVED_LABELS: [(NodeLabel, &str); 2] = [
+    (("app", "created-by"), "deprecated since v1.9"),
+    (("scheduler.alpha", "preferAvoidPods"), "deprecated since v1.22; use Taints and Tolerations instead"),
 ];
 
 /// Lists of terms of pod affinities, with the field of the term.
@@ -24,19 +31,33 @@ const POD_TERMS: [(&str, &str); 2] = [
 ];
 
 /// Text about a deprecated label of nodes.
-fn deprecation(label: &str, names: &Names) -> Option<String> {
+pub(crate) fn label_deprecation(label: &str, names: &Names) -> Option<String> {
     let key = |(sub, name): (&str, &str)| {
         if sub.is_empty() { names.label_key(name) } else { names.label_sub_key(sub, name) }
     };
-    let (_, since, replacement) =
-        DEPRECATED_LABELS.iter().find(|(deprecated, ..)| key(*deprecated) == label)?;
+    if let Some((_, text)) = REMOVED_LABELS.iter().find(|(removed, _)| key(*removed) == label) {
+        return Some((*text).to_owned());
+    }
+    let (_, since, replacement) = REPLACED_LABELS.iter().find(|(replaced, ..)| key(*replaced) == label)?;
     Some(format!("{since}use \"{}\" instead", key(*replacement)))
+}
+
+/// Reports deprecated labels of nodes in a label selector.
+pub(crate) fn selector_labels(selector: &Field<'_, '_>, names: &Names, warnings: &mut Vec<String>) {
+    node_term(selector, names, warnings);
+    let labels = selector.child("matchLabels");
+    for key in labels.entries().map(|(key, _)| key) {
+        if let Some(text) = label_deprecation(key, names) {
+            // The reference appends the key as the name of a field.
+            warnings.push(format!("{}: {text}", labels.child(key).path()));
+        }
+    }
 }
 
 /// Reports deprecated labels of nodes.
 pub(super) fn node_labels(spec: &Field<'_, '_>, names: &Names, warnings: &mut Vec<String>) {
     for (key, entry) in spec.child("nodeSelector").entries() {
-        if let Some(text) = deprecation(key, names) {
+        if let Some(text) = label_deprecation(key, names) {
             warnings.push(format!("{}: {text}", entry.path()));
         }
     }
@@ -45,7 +66,9 @@ pub(super) fn node_labels(spec: &Field<'_, '_>, names: &Names, warnings: &mut Ve
     let required = node.child("requiredDuringSchedulingIgnoredDuringExecution");
     node_terms(&required.child("nodeSelectorTerms"), names, warnings);
     for term in node.child("preferredDuringSchedulingIgnoredDuringExecution").items() {
-        node_term(&term.child("preference"), names, warnings);
+        let preference = term.child("preference");
+        node_term(&preference, names, warnings);
+        values(&preference, warnings);
     }
     for constraint in spec.child("topologySpreadConstraints").items() {
         label(&constraint.child("topologyKey"), names, warnings);
@@ -65,10 +88,20 @@ fn node_term(term: &Field<'_, '_>, names: &Names, warnings: &mut Vec<String>) {
     }
 }
 
+/// Reports values of expressions that no label has. The rules accept them in preferred terms.
+fn values(term: &Field<'_, '_>, warnings: &mut Vec<String>) {
+    for expression in term.child("matchExpressions").items() {
+        for value in expression.child("values").items() {
+            for message in format::label_value(value.text()) {
+                warnings.push(format!("{}: {} is invalid, {message}", value.path(), value.text()));
+            }
+        }
+    }
+}
+
 fn label(field: &Field<'_, '_>, names: &Names, warnings: &mut Vec<String>) {
-    if let Some(text) = deprecation(field.text(), names) {
-        let verb = if text.starts_with("use") { "" } else { "is " };
-        warnings.push(format!("{}: {} {verb}{text}", field.path(), field.text()));
+    if let Some(text) = label_deprecation(field.text(), names) {
+        warnings.push(format!("{}: {} is {text}", field.path(), field.text()));
     }
 }
 

@@ -76,8 +76,17 @@ fn deprecated_labels_and_sources_return_warnings() {
              v1.17; use \"topology.kubernetes.io/zone\" instead",
             "spec.volumes[0].storageOS: deprecated in v1.22, non-functional in v1.25+",
             "spec.topologySpreadConstraints[0].labelSelector: a null labelSelector results in matching no pod",
-            "volume \"w\" (ConfigMap \"m\"): overlapping paths: \"a/b\" with \"a\"",
+            "volume \"w\" (ConfigMap \"m\"): overlapping paths: \"a\" with \"a/b\"",
             "volume \"x\" (Projected) has no sources provided",
         ]
     );
+}
+
+#[test]
+fn many_overlapping_files_return_limited_warnings() {
+    let items = vec![json!({"key": "k", "path": "a"}); 30_000];
+    let volume = json!({"name": "v", "configMap": {"name": "m", "items": items}});
+    let warnings = warnings_of(json!({"volumes": [volume]}));
+    assert_eq!(warnings.len(), 100);
+    assert_eq!(warnings[0], "volume \"v\" (ConfigMap \"m\"): overlapping paths: \"a\" with \"a\"");
 }

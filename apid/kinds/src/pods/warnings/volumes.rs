@@ -1,4 +1,4 @@
-//! Warnings about volumes: deprecated sources, and files of a volume that hide others.
+//! Warnings about volumes and claims: deprecated sources and annotations, and fractional amounts.
 
 use apimachinery::names::Names;
 use apimachinery::object::Object;
@@ -26,16 +26,16 @@ const OPTIONS_ANNOTATION: (&str, &str, &str) = ("mount-options", "v1.31", "mount
 /// Reports deprecated sources of volumes.
 pub(super) fn deprecated(volumes: &Field<'_, '_>, warnings: &mut Vec<String>) {
     for volume in volumes.items() {
-        deprecated_sources(&volume, warnings);
+        deprecated_sources(&volume, &[], warnings);
         let ephemeral = volume.child("ephemeral");
         let template = ephemeral.child("volumeClaimTemplate");
         claim_spec(&template.child("spec"), warnings);
     }
 }
 
-fn deprecated_sources(owner: &Field<'_, '_>, warnings: &mut Vec<String>) {
+fn deprecated_sources(owner: &Field<'_, '_>, except: &[&str], warnings: &mut Vec<String>) {
     for (field, name, text) in DEPRECATED_SOURCES {
-        if owner.child(field).is_present() {
+        if !except.contains(&field) && owner.child(field).is_present() {
             warnings.push(format!("{}: {text}", owner.child(name).path()));
         }
     }
@@ -86,55 +86,7 @@ pub(crate) fn persistent_volume(volume: &Object, names: &Names) -> Vec<String> {
     let affinity = spec.child("nodeAffinity");
     let required = affinity.child("required");
     scheduling::node_terms(&required.child("nodeSelectorTerms"), names, &mut warnings);
-    deprecated_sources(&spec, &mut warnings);
+    // The reference does not warn of these sources of persistent volumes.
+    deprecated_sources(&spec, &["flocker", "quobyte"], &mut warnings);
     warnings
-}
-
-/// Reports files of a volume that hide other files of it, and projections without a source.
-pub(super) fn overlapping_paths(volumes: &Field<'_, '_>, warnings: &mut Vec<String>) {
-    for volume in volumes.items() {
-        let name = volume.child("name").text();
-        for (source, owner, described) in [
-            ("configMap", "name", "ConfigMap"),
-            ("secret", "secretName", "Secret"),
-            ("downwardAPI", "", "DownwardAPI"),
-        ] {
-            let source = volume.child(source);
-            let described = match owner {
-                "" => described.to_owned(),
-                owner => format!("{described} {:?}", source.child(owner).text()),
-            };
-            for overlap in overlaps(&source.child("items")) {
-                warnings.push(format!("volume {name:?} ({described}): overlapping paths: {overlap}"));
-            }
-        }
-        let projected = volume.child("projected");
-        for source in projected.child("sources").items() {
-            let kinds = ["secret", "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle"];
-            if !kinds.iter().any(|kind| source.child(kind).is_present()) {
-                warnings.push(format!("volume {name:?} (Projected) has no sources provided"));
-            }
-        }
-    }
-}
-
-/// Pairs of paths of which the first is equal to the second, or is below it.
-fn overlaps(items: &Field<'_, '_>) -> Vec<String> {
-    let mut paths: Vec<&str> = items
-        .list()
-        .iter()
-        .filter_map(|item| Some(item.get("path")?.as_str()?.trim_end_matches('/')))
-        .collect();
-    paths.sort_unstable();
-    let mut found = Vec::new();
-    for (i, path) in paths.iter().enumerate() {
-        for shorter in paths.iter().take(i) {
-            let is_below =
-                path.strip_prefix(shorter).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-            if is_below {
-                found.push(format!("{path:?} with {shorter:?}"));
-            }
-        }
-    }
-    found
 }

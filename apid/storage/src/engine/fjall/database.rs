@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use fjall::config::FilterPolicy;
 use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
@@ -21,6 +22,13 @@ const MAX_JOURNAL_BYTES: u64 = 64 << 20;
 /// One worker flushes while the other compacts. With a single worker, compactions that wait for a flush would
 /// block both.
 const WORKERS: usize = 2;
+/// Number of unflushed memtables of a keyspace at which fjall halts a write.
+const HALT_MEMTABLES: usize = 4;
+/// Number of level-0 runs of a keyspace at which a write waits. fjall halts a write at 30, and the flush of each memtable
+/// can add one.
+const WAIT_RUNS: usize = 30 - HALT_MEMTABLES;
+/// Interval of checks for the end of a flush.
+const FLUSH_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The database and its three keyspaces.
 pub(super) struct Tables {
@@ -94,6 +102,38 @@ impl Tables {
     /// Whether a write failed. fjall then rejects all writes until it is reopened.
     pub(super) fn is_poisoned(&self) -> bool {
         matches!(self.database.persist(PersistMode::Buffer), Err(fjall::Error::Poisoned))
+    }
+
+    /// Checks that no background write failed.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the database must be reopened.
+    pub(super) fn check_background_writes(&self) -> Result<(), Error> {
+        if self.is_poisoned() {
+            return Err(Error::Unavailable("a background write of the database failed".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Waits until fjall accepts a batch without a halt.
+    ///
+    /// fjall halts a written batch while flushes or compactions are too far behind, and forever once they have failed.
+    /// Only the caller seals memtables, so that none is sealed between this wait and its batch.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tables::check_background_writes`].
+    pub(super) fn wait_for_flushes(&self) -> Result<(), Error> {
+        let is_behind = |keyspace: &&Keyspace| {
+            keyspace.tree.sealed_memtable_count() >= HALT_MEMTABLES
+                || keyspace.tree.l0_run_count() >= WAIT_RUNS
+        };
+        while self.keyspaces().iter().any(is_behind) {
+            self.check_background_writes()?;
+            std::thread::sleep(FLUSH_CHECK_INTERVAL);
+        }
+        Ok(())
     }
 
     /// Size of the tables on disk in bytes.

@@ -361,7 +361,7 @@ impl Writer {
         }
     }
 
-    /// Returns the tables, after reopening the database if a write failed.
+    /// Returns the tables, after reopening the database if a write failed. fjall then accepts a batch without a halt.
     fn writable_tables(&mut self, now: Duration) -> Result<Arc<Tables>> {
         if let Some(failure) = &mut self.failure {
             if now.saturating_sub(failure.last_attempt) < REOPEN_INTERVAL {
@@ -376,7 +376,9 @@ impl Writer {
             }
             self.failure = None;
         }
-        self.state.tables()
+        let tables = self.state.tables()?;
+        tables.wait_for_flushes().map_err(|error| self.record_failure(error))?;
+        Ok(tables)
     }
 
     /// Opens the database again. The old database serves reads until there is disk space for a reopen.
@@ -462,10 +464,7 @@ impl Writer {
     /// Runs the periodic maintenance.
     fn tick(&mut self, now: Duration) -> Result<()> {
         let tables = self.writable_tables(now)?;
-        if tables.is_poisoned() {
-            let error = Error::Unavailable("a background write of the database failed".to_owned());
-            return Err(self.record_failure(error));
-        }
+        tables.check_background_writes().map_err(|error| self.record_failure(error))?;
         let is_full = self.is_full(&tables, now);
         let limit = if is_full { FULL_RETENTION } else { Duration::MAX };
         let leased = self.state.leases.oldest().map_or(u64::MAX, |oldest| oldest.0);

@@ -2,8 +2,41 @@
 
 use std::sync::mpsc;
 
+use super::super::database::{Tables, map_fjall_error};
+use super::super::layout;
 use super::*;
 use crate::Observer;
+
+/// Renames the folder of the tables of each keyspace, so that flushes fail. Returns the old and the new paths.
+fn move_tables_away(database: &Path) -> Vec<(PathBuf, PathBuf)> {
+    let keyspaces = std::fs::read_dir(database.join("keyspaces")).unwrap();
+    let move_away = |keyspace: std::fs::DirEntry| {
+        let tables = keyspace.path().join("tables");
+        let away = tables.with_extension("away");
+        std::fs::rename(&tables, &away).unwrap();
+        (tables, away)
+    };
+    keyspaces.map(|keyspace| move_away(keyspace.unwrap())).collect()
+}
+
+/// fjall halts a batch forever if flushes fail behind several memtables: the failure must come first.
+#[test]
+fn batch_behind_failed_flushes_is_rejected() {
+    for _ in 0..20 {
+        let dir = memory_dir();
+        let tables = Tables::open(dir.path(), 1 << 20).unwrap();
+        move_tables_away(dir.path());
+        let write = |revision: u64| {
+            tables.wait_for_flushes()?;
+            let mut batch = tables.database.batch();
+            batch.insert(&tables.log, layout::log_key(revision), b"entry".as_slice());
+            batch.commit().map_err(|error| map_fjall_error(&error))?;
+            tables.log.rotate_memtable().map_err(|error| map_fjall_error(&error))
+        };
+        let failure = (1..10_000).find_map(|revision| write(revision).err());
+        assert!(matches!(failure, Some(Error::Unavailable(_))), "{failure:?}");
+    }
+}
 
 /// Flushing fails because the directory of tables is renamed, as on a broken disk. The failure poisons fjall.
 #[tokio::test(flavor = "multi_thread")]
@@ -13,13 +46,7 @@ async fn failed_write_reopens_database_without_restart() {
     let options = Options { memtable_bytes: 64 << 10, clock: clock.clone(), ..options(dir.path()) };
     let store = FjallStore::open(options, observer.clone()).unwrap();
     churn(&store, 1, 50, 100).await;
-    let mut away = Vec::new();
-    for entry in std::fs::read_dir(dir.path().join("fjall/keyspaces")).unwrap() {
-        let tables = entry.unwrap().path().join("tables");
-        let aside = tables.with_extension("away");
-        std::fs::rename(&tables, &aside).unwrap();
-        away.push((tables, aside));
-    }
+    let away = move_tables_away(&dir.path().join("fjall"));
     let mut acknowledged = std::collections::HashMap::new();
     let mut number = 0;
     let refused = loop {

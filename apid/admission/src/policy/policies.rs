@@ -5,30 +5,28 @@ use std::sync::{Arc, OnceLock};
 
 use apimachinery::object::{Object, Value};
 
-use super::compiled::CompiledPolicy;
-use super::evaluate::FailurePolicy;
+use super::expressions::{PolicyExpressions, text};
 use crate::matching::{Constraints, ResourceIndex};
 
-/// All policies.
-#[derive(Default)]
-pub(super) struct Policies {
+/// All policies of a kind.
+pub(crate) struct Policies<E> {
     /// The policies by name.
-    pub(super) all: Vec<Arc<Policy>>,
+    all: Vec<Arc<Policy<E>>>,
     index: ResourceIndex,
 }
 
-/// One policy.
-pub(super) struct Policy {
+/// One policy with the expressions `E`.
+pub(crate) struct Policy<E> {
     /// The object.
     object: Arc<Object>,
-    /// Writes that the policy judges.
-    pub(super) constraints: Constraints,
+    /// Writes to which the policy applies.
+    pub(crate) constraints: Constraints,
     /// Effect of errors.
-    pub(super) failure_policy: FailurePolicy,
+    pub(crate) failure_policy: FailurePolicy,
     /// Kind of the parameters.
     pub(super) param_kind: Option<ParamKind>,
     /// The expressions, compiled on first use.
-    compiled: OnceLock<CompiledPolicy>,
+    compiled: OnceLock<E>,
 }
 
 /// Kind of the parameters of a policy.
@@ -40,23 +38,39 @@ pub(super) struct ParamKind {
     pub(super) kind: String,
 }
 
+/// Failure policy of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailurePolicy {
+    /// An error denies the write.
+    Fail,
+    /// An error is ignored.
+    Ignore,
+}
+
+impl FailurePolicy {
+    /// Whether an error denies the write.
+    pub(crate) fn denies(self) -> bool {
+        self == FailurePolicy::Fail
+    }
+}
+
 /// All bindings by the name of their policy.
 #[derive(Default)]
-pub(super) struct Bindings(HashMap<String, Vec<Binding>>);
+pub(crate) struct Bindings(HashMap<String, Vec<Binding>>);
 
 /// One binding.
 #[derive(Debug)]
-pub(super) struct Binding {
+pub(crate) struct Binding {
     /// The name.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The name of its policy.
-    pub(super) policy: String,
+    pub(crate) policy: String,
     /// Writes for which the binding is in effect.
     pub(super) constraints: Constraints,
     /// Selection of the parameters; None: no parameters.
     pub(super) param_ref: Option<ParamRef>,
-    /// Actions after a failed validation, as written.
-    pub(super) actions: Vec<String>,
+    /// Actions after a failed validation, as written; empty for mutating policies.
+    pub(crate) actions: Vec<String>,
 }
 
 /// Selection of parameters.
@@ -72,15 +86,15 @@ pub(super) struct ParamRef {
     pub(super) denies_without: bool,
 }
 
-impl Policies {
+impl<E: PolicyExpressions> Policies<E> {
     /// Reads all policies; unchanged policies keep their compiled expressions.
-    pub(super) fn new(objects: &[Arc<Object>], previous: Option<&Policies>) -> Self {
-        let known: HashMap<(&str, &str), &Arc<Policy>> = previous
+    pub(super) fn new(objects: &[Arc<Object>], previous: Option<&Policies<E>>) -> Self {
+        let known: HashMap<(&str, &str), &Arc<Policy<E>>> = previous
             .into_iter()
             .flat_map(|previous| &previous.all)
             .map(|policy| ((policy.object.uid(), policy.object.resource_version()), policy))
             .collect();
-        let all: Vec<Arc<Policy>> = objects
+        let all: Vec<Arc<Policy<E>>> = objects
             .iter()
             .map(|object| match known.get(&(object.uid(), object.resource_version())) {
                 Some(policy) => Arc::clone(policy),
@@ -91,13 +105,13 @@ impl Policies {
         Policies { all, index }
     }
 
-    /// The policies that may judge writes to a resource, by name.
-    pub(super) fn candidates<'a>(&'a self, resource: &str) -> impl Iterator<Item = &'a Arc<Policy>> {
+    /// The policies that may apply to writes to a resource, by name.
+    pub(crate) fn candidates<'a>(&'a self, resource: &str) -> impl Iterator<Item = &'a Arc<Policy<E>>> {
         self.index.candidates(resource).iter().filter_map(|position| self.all.get(*position))
     }
 }
 
-impl Policy {
+impl<E: PolicyExpressions> Policy<E> {
     fn new(object: Arc<Object>) -> Self {
         let spec = object.get("spec").unwrap_or(&Value::Null);
         let param_kind = spec.get("paramKind").filter(|kind| kind.is_object());
@@ -117,13 +131,13 @@ impl Policy {
     }
 
     /// The name.
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.object.name()
     }
 
     /// The expressions.
-    pub(super) fn compiled(&self) -> &CompiledPolicy {
-        self.compiled.get_or_init(|| CompiledPolicy::new(&self.object))
+    pub(crate) fn compiled(&self) -> &E {
+        self.compiled.get_or_init(|| E::compile(&self.object))
     }
 }
 
@@ -138,8 +152,8 @@ impl Bindings {
     }
 
     /// The bindings of a policy, by name.
-    pub(super) fn of(&self, policy: &Policy) -> &[Binding] {
-        self.0.get(policy.name()).map_or(&[], Vec::as_slice)
+    pub(crate) fn of(&self, policy: &str) -> &[Binding] {
+        self.0.get(policy).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -177,8 +191,4 @@ fn constraints(resources: Option<&Value>) -> Constraints {
         excluded: Constraints::read_rules(resources.get("excludeResourceRules")),
         ..Constraints::read(resources)
     }
-}
-
-fn text<'a>(value: &'a Value, field: &str) -> &'a str {
-    value.get(field).and_then(Value::as_str).unwrap_or_default()
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use kinds::{Registry, Resource};
@@ -53,7 +54,7 @@ pub(super) async fn collect(
     if found.is_empty() && reference.denies_without {
         return Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned());
     }
-    let convert = |object: Arc<Object>| represent(resource, object, environment).map(Some);
+    let convert = |object: Arc<Object>| represent(resource, object, &environment.names).map(Some);
     found.into_iter().map(convert).collect()
 }
 
@@ -71,16 +72,20 @@ async fn select(
     reader.select_of(resource, namespace, selector).get().await
 }
 
-/// The parameter in the version of the parameter kind.
-fn represent(
+/// An object in the version of a resource, with the names of responses.
+///
+/// # Errors
+///
+/// The version cannot represent the object.
+pub(super) fn represent(
     resource: &Resource,
     object: Arc<Object>,
-    environment: &Environment,
+    names: &Names,
 ) -> Result<Arc<Object>, String> {
-    if resource.is_sent_as_stored(&environment.names) {
+    if resource.is_sent_as_stored(names) {
         return Ok(object);
     }
     let mut object = Arc::unwrap_or_clone(object);
-    resource.represent(&mut object, &environment.names).map_err(|error| error.to_string())?;
+    resource.represent(&mut object, names).map_err(|error| error.to_string())?;
     Ok(Arc::new(object))
 }

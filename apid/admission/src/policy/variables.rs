@@ -10,11 +10,11 @@ use std::cell::{Cell, RefCell};
 use expressions::{Cost, EvalError, LazyFields, Value, limits};
 use kinds::admission_expressions::VARIABLES;
 
-use super::compiled::CompiledPolicy;
+use super::expressions::CommonExpressions;
 
 /// Values of variables that an evaluation has computed.
 pub(super) struct Variables<'a, 'i> {
-    policy: &'a CompiledPolicy,
+    policy: &'a CommonExpressions,
     inputs: &'i [(&'static str, Value<'a>)],
     computed: RefCell<Vec<Option<Result<Value<'a>, EvalError>>>>,
     cost: Cell<u64>,
@@ -22,7 +22,7 @@ pub(super) struct Variables<'a, 'i> {
 
 impl<'a, 'i> Variables<'a, 'i> {
     /// The variables of a policy over the values of all other variables.
-    pub(super) fn new(policy: &'a CompiledPolicy, inputs: &'i [(&'static str, Value<'a>)]) -> Self {
+    pub(super) fn new(policy: &'a CommonExpressions, inputs: &'i [(&'static str, Value<'a>)]) -> Self {
         let computed = RefCell::new(vec![None; policy.variables.len()]);
         Variables { policy, inputs, computed, cost: Cell::new(0) }
     }
@@ -49,7 +49,7 @@ impl<'a, 'i> Variables<'a, 'i> {
     }
 
     fn compute(&self, position: usize) -> Result<Value<'a>, EvalError> {
-        let policy: &'a CompiledPolicy = self.policy;
+        let policy: &'a CommonExpressions = self.policy;
         let Some(variable) = policy.variables.get(position) else {
             return Err(EvalError::Failed("unknown variable".to_owned()));
         };

@@ -1,19 +1,20 @@
-//! Command lines of apid: clap parses them, and all mistakes are reported together.
+//! Command lines: clap parses them, and all mistakes are reported together.
 //!
 //! # Contract
 //!
 //! clap stops at the first mistake. [`parse`] records the mistake, removes its arguments and parses the rest,
-//! until no mistake remains. A command must not declare required arguments: callers check them, so that
-//! missing flags are reported together with invalid ones.
+//! until no mistake remains. Parsing ends at a missing required argument: callers that check required flags
+//! themselves report them together with invalid ones.
 
 use std::error::Error as _;
+use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Command};
 
 /// The result of a command line.
 #[derive(Debug)]
-pub(crate) enum ParsedLine {
+pub enum ParsedLine {
     /// The valid flags.
     Flags {
         /// The values of the valid flags.
@@ -25,12 +26,28 @@ pub(crate) enum ParsedLine {
     Text(String),
 }
 
+/// Returns the arguments as text.
+///
+/// # Errors
+///
+/// One line for each argument that is not UTF-8.
+pub fn text_arguments(arguments: impl IntoIterator<Item = OsString>) -> Result<Vec<String>, Vec<String>> {
+    let (mut texts, mut mistakes) = (Vec::new(), Vec::new());
+    for argument in arguments {
+        match argument.into_string() {
+            Ok(text) => texts.push(text),
+            Err(argument) => mistakes.push(format!("argument `{}` is not valid UTF-8", argument.display())),
+        }
+    }
+    if mistakes.is_empty() { Ok(texts) } else { Err(mistakes) }
+}
+
 /// Parses the arguments, without the program name.
 ///
 /// # Errors
 ///
 /// One line for each mistake, when clap cannot continue after the last of them.
-pub(crate) fn parse(
+pub fn parse(
     command: Command,
     arguments: impl IntoIterator<Item = String>,
 ) -> Result<ParsedLine, Vec<String>> {
@@ -153,6 +170,15 @@ mod tests {
             Ok(ParsedLine::Flags { matches, mistakes }) => (matches, mistakes),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn arguments_that_are_not_utf_8_are_reported_together() {
+        use std::os::unix::ffi::OsStringExt as _;
+        let invalid = |byte| OsString::from_vec(vec![b'a', byte]);
+        let mistakes = text_arguments([invalid(0xff), "--port".into(), invalid(0x80)]).unwrap_err();
+        assert_eq!(mistakes, ["argument `a\u{fffd}` is not valid UTF-8"; 2]);
+        assert_eq!(text_arguments(["--port".into(), "é".into()]).unwrap(), ["--port", "é"]);
     }
 
     #[test]

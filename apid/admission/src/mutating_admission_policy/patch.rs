@@ -1,0 +1,136 @@
+//! Application of the result of a mutation to an object.
+//!
+//! # Contract
+//!
+//! An apply configuration is merged by the merge type of the kind, without a record of field ownership. It must not
+//! contain atomic parts, whose merge would remove fields. A JSON patch is applied as a whole; a failed `test` leaves the
+//! object unchanged.
+
+use std::borrow::Cow;
+
+use apimachinery::codec::Limits;
+use apimachinery::field::shorten;
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+use apply::json_patch;
+use apply::typed::{TypingError, atomic_parts, check, merge};
+
+use super::compiled::Change;
+use crate::representation::Representation;
+use crate::{Attributes, Environment, mutation};
+
+/// The reason why a mutation fails.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum MutationError {
+    /// An error of the policy, to which the failure policy applies.
+    Policy(String),
+    /// The response to the write.
+    Status(Status),
+}
+
+/// Applies a change to an object of a write. Returns the changed object in the stored form.
+///
+/// `visible` is the object in the matched version, and `object` its stored form.
+///
+/// # Errors
+///
+/// See [`MutationError`].
+pub(super) fn apply(
+    change: Change,
+    visible: Cow<'_, Object>,
+    object: &Object,
+    representation: &Representation<'_>,
+    attributes: &Attributes<'_>,
+    environment: &Environment,
+) -> Result<Object, MutationError> {
+    let is_patch = matches!(change, Change::JsonPatch(_));
+    let changed = match change {
+        Change::ApplyConfiguration(configuration) => {
+            apply_configuration(configuration, &visible, representation)?
+        }
+        Change::JsonPatch(patch) => match apply_patch(&patch, visible.into_owned(), environment)? {
+            Some(changed) => changed,
+            None => return Ok(object.clone()),
+        },
+    };
+    let restored = mutation::accept(changed, object, representation, attributes, environment);
+    let restored = restored.map_err(|status| match is_patch {
+        true => MutationError::Status(status),
+        false => MutationError::Policy(status.message),
+    })?;
+    if is_patch && !restored.unknown.is_empty() {
+        let unknown: Vec<String> =
+            restored.unknown.iter().map(|field| format!("unknown field {field:?}")).collect();
+        let text = format!("strict decoding error: {}", unknown.join(", "));
+        return Err(MutationError::Status(Status::internal(text)));
+    }
+    Ok(restored.object)
+}
+
+/// Merges an apply configuration over an object.
+fn apply_configuration(
+    configuration: Value,
+    object: &Object,
+    representation: &Representation<'_>,
+) -> Result<Object, MutationError> {
+    let Some(ty) = representation.merge() else {
+        let kind = representation.kind();
+        let text = format!(
+            "Resource kind {}/{}, Kind={} not found. There can be a delay between when CustomResourceDefinitions are \
+             created and when they are available.",
+            kind.group, kind.version, kind.kind
+        );
+        return Err(MutationError::Status(Status::unavailable(text, 1)));
+    };
+    let failed = |reason: String| MutationError::Policy(format!("error applying patch: {reason}"));
+    let Ok(mut configuration) = Object::from_value(configuration) else {
+        return Err(failed("the apply configuration is not an object".to_owned()));
+    };
+    configuration.set_type(object.api_version(), object.kind());
+    let untyped = |of: &str, errors: Vec<TypingError>| {
+        failed(format!("failed to convert {of} object to typed object: {}", typing_text(&errors)))
+    };
+    check(&ty, &configuration.0).map_err(|errors| untyped("patch", errors))?;
+    let atomics = atomic_parts(&ty, &configuration.0);
+    if !atomics.is_empty() {
+        let parts = atomics.join(", ");
+        return Err(failed(format!(
+            "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {parts}"
+        )));
+    }
+    check(&ty, &object.0).map_err(|errors| untyped("original", errors))?;
+    Ok(Object(merge(&ty, &object.0, &configuration.0)))
+}
+
+fn typing_text(errors: &[TypingError]) -> String {
+    match errors {
+        [only] => only.to_string(),
+        several => {
+            let lines: String = several.iter().map(|error| format!("\n  {error}")).collect();
+            format!("errors:{lines}")
+        }
+    }
+}
+
+/// Applies a JSON patch to an object; None if a test of the patch fails.
+fn apply_patch(
+    patch: &Value,
+    object: Object,
+    environment: &Environment,
+) -> Result<Option<Object>, MutationError> {
+    let failed = |error: &dyn std::fmt::Display| {
+        let text = patch.to_string();
+        let shown = shorten(&text);
+        MutationError::Policy(format!("JSON Patch: the patch {shown} does not apply to the object: {error}"))
+    };
+    let operations = json_patch::parse(patch.clone()).map_err(|error| failed(&error))?;
+    let is_lenient = environment.names.behaviour.replace_of_missing_key_succeeds;
+    match json_patch::apply(&operations, object.into_value(), is_lenient, Limits::BODY) {
+        Ok(changed) => match Object::from_value(changed) {
+            Ok(changed) => Ok(Some(changed)),
+            Err(_) => Err(failed(&"the result is not an object")),
+        },
+        Err(json_patch::Error::TestFailed) => Ok(None),
+        Err(error) => Err(failed(&error)),
+    }
+}

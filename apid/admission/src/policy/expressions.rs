@@ -1,0 +1,180 @@
+//! Expressions that validating and mutating policies have in common.
+
+use std::collections::{BTreeSet, HashMap};
+
+use apimachinery::object::{Object, Value};
+use expressions::{Cost, Parsed, Program, limits};
+use kinds::admission_expressions::{
+    AUTHORIZER, Compiler, NAMESPACE_OBJECT, ObjectTypes, REQUEST, REQUEST_RESOURCE, VARIABLES,
+};
+
+use super::variables::Variables;
+use crate::match_conditions::{Expression, MatchConditions};
+
+/// Number of variables that may read each other in a chain during one evaluation. Longer chains are computed from
+/// their beginning, so that the recursion is bounded.
+const CHAIN_MAX: usize = 32;
+
+/// The expressions of a kind of policy.
+pub(crate) trait PolicyExpressions: Send + Sync + 'static {
+    /// Compiles the expressions of a stored policy.
+    fn compile(policy: &Object) -> Self;
+
+    /// The match conditions and variables.
+    fn common(&self) -> &CommonExpressions;
+}
+
+/// Match conditions and variables of a policy.
+pub(crate) struct CommonExpressions {
+    /// Match conditions.
+    pub(crate) conditions: MatchConditions,
+    /// Variables, in order.
+    pub(super) variables: Vec<Variable>,
+    /// Positions of the variables by name.
+    pub(super) variable_positions: HashMap<String, usize>,
+    /// Whether an expression of the policy reads the attributes of the request.
+    pub(super) uses_request: bool,
+    /// Whether an expression of the policy reads the namespace.
+    pub(super) uses_namespace: bool,
+    /// Whether an expression of the policy calls the authorizer.
+    pub(super) uses_authorizer: bool,
+}
+
+/// A variable of a policy.
+pub(super) struct Variable {
+    /// The name.
+    pub(super) name: String,
+    /// The program, or the detail of the compile error.
+    pub(super) program: Result<Program, String>,
+    /// Variables that the program selects, if the chain below the variable is long.
+    dependencies: Option<Vec<usize>>,
+}
+
+impl CommonExpressions {
+    /// Compiles the match conditions and variables of a stored policy. Returns the compiler of its other expressions.
+    pub(crate) fn compile(policy: &Object) -> (Self, Compiler<'static>) {
+        let has_params = policy.at(&["spec", "paramKind"]).is_some_and(Value::is_object);
+        let variables = items(policy, "variables");
+        let mut compiler = Compiler::of_stored(ObjectTypes::dynamic(has_params), !variables.is_empty());
+        let mut compiled = CommonExpressions {
+            conditions: MatchConditions::compile(&compiler, items(policy, "matchConditions")),
+            variables: Vec::with_capacity(variables.len()),
+            variable_positions: HashMap::new(),
+            uses_request: false,
+            uses_namespace: false,
+            uses_authorizer: false,
+        };
+        for variable in variables {
+            compiled.add_variable(&mut compiler, text(variable, "name"), text(variable, "expression"));
+        }
+        let CommonExpressions { conditions, variables, .. } = &compiled;
+        let variables = variables.iter().filter_map(|variable| variable.program.as_ref().ok());
+        let uses = Uses::of(conditions.programs().chain(variables));
+        compiled.add(uses);
+        (compiled, compiler)
+    }
+
+    /// Notes the variables that other expressions of the policy read.
+    pub(crate) fn note_uses<'p>(&mut self, expressions: impl Iterator<Item = &'p Expression>) {
+        self.add(Uses::of(expressions.filter_map(|expression| expression.program.as_ref().ok())));
+    }
+
+    fn add(&mut self, uses: Uses) {
+        self.uses_request |= uses.request;
+        self.uses_namespace |= uses.namespace;
+        self.uses_authorizer |= uses.authorizer;
+    }
+
+    fn add_variable(&mut self, compiler: &mut Compiler<'_>, name: &str, source: &str) {
+        let program = compiler.variable(name, source);
+        let position = self.variables.len();
+        // A short list of variables has no long chain.
+        let dependencies = (position >= CHAIN_MAX).then(|| {
+            let parsed = Parsed::new(source).ok();
+            let selected =
+                parsed.as_ref().map(|parsed| parsed.selected_fields(VARIABLES)).unwrap_or_default();
+            selected.into_iter().filter_map(|name| self.variable_positions.get(name).copied()).collect()
+        });
+        self.variable_positions.insert(name.to_owned(), position);
+        self.variables.push(Variable { name: name.to_owned(), program, dependencies });
+    }
+
+    /// Variables that a variable reads directly or through others, in order; empty for a short list of variables.
+    pub(super) fn chain_below(&self, position: usize) -> BTreeSet<usize> {
+        let mut below = BTreeSet::new();
+        let mut open = vec![position];
+        while let Some(variable) = open.pop().and_then(|position| self.variables.get(position)) {
+            let new = variable.dependencies.iter().flatten().filter(|position| below.insert(**position));
+            open.extend(new.copied());
+        }
+        below
+    }
+}
+
+/// The variables with costly values that programs read.
+#[derive(Clone, Copy, Default)]
+struct Uses {
+    request: bool,
+    namespace: bool,
+    authorizer: bool,
+}
+
+impl Uses {
+    fn of<'p>(programs: impl Iterator<Item = &'p Program>) -> Self {
+        let mut uses = Uses::default();
+        for program in programs {
+            uses.request |= program.uses(REQUEST);
+            uses.namespace |= program.uses(NAMESPACE_OBJECT);
+            uses.authorizer |= program.uses(AUTHORIZER) || program.uses(REQUEST_RESOURCE);
+        }
+        uses
+    }
+}
+
+/// The exceeded budget of a group of expressions.
+pub(crate) struct BudgetExceeded;
+
+/// Expressions that share a budget and computed variables.
+pub(crate) struct Group<'a, 'i> {
+    inputs: &'i [(&'static str, expressions::Value<'a>)],
+    variables: Variables<'a, 'i>,
+    /// Remaining cost units.
+    pub(crate) left: u64,
+}
+
+impl<'a, 'i> Group<'a, 'i> {
+    /// A group of expressions with a budget.
+    pub(crate) fn new(
+        policy: &'a CommonExpressions,
+        inputs: &'i [(&'static str, expressions::Value<'a>)],
+        budget: u64,
+    ) -> Self {
+        Group { inputs, variables: Variables::new(policy, inputs), left: budget }
+    }
+
+    /// Evaluates an expression. The inner error is its message.
+    pub(crate) fn evaluate(
+        &mut self,
+        expression: &'a Expression,
+    ) -> Result<Result<expressions::Value<'a>, String>, BudgetExceeded> {
+        let program = match expression.program() {
+            Ok(program) => program,
+            Err(message) => return Ok(Err(message)),
+        };
+        let mut cost = Cost::limit(limits::CALL);
+        let outcome = program.evaluate_with_lazy(self.inputs, (VARIABLES, &self.variables), &mut cost);
+        let used = self.variables.take_cost().saturating_add(cost.used());
+        self.left = self.left.checked_sub(used).ok_or(BudgetExceeded)?;
+        Ok(outcome.map_err(|error| expression.failure(&error)))
+    }
+}
+
+/// The items of a list in the spec of a policy.
+pub(crate) fn items<'o>(policy: &'o Object, list: &str) -> &'o [Value] {
+    policy.at(&["spec", list]).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// A text of an item; `""` when absent.
+pub(crate) fn text<'v>(item: &'v Value, field: &str) -> &'v str {
+    item.get(field).and_then(Value::as_str).unwrap_or_default()
+}

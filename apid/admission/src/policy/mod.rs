@@ -1,0 +1,29 @@
+//! Mechanism of admission policies, which validating and mutating policies share.
+//!
+//! # Contract
+//!
+//! A [`PolicySource`] has the policies and bindings of a kind. A policy applies to a write if its constraints and those
+//! of a binding match. Each parameter of the binding leads to one [`Invocation`]. A [`PolicyWrite`] evaluates the
+//! expressions of a policy for one write.
+//!
+//! # Invariants
+//!
+//! INVARIANT (fresh policy objects): the policies, bindings and parameters that were acknowledged before the arrival of
+//! a write apply to it.
+//! INVARIANT (fast path): a write whose resource no policy names costs one lookup, without a task switch.
+//! INVARIANT (no lock-out): no policy applies to writes of policies, bindings and webhook configurations, nor to reviews.
+
+mod expressions;
+mod metrics;
+mod parameters;
+mod policies;
+mod source;
+mod variables;
+mod write;
+
+pub(crate) use expressions::{BudgetExceeded, CommonExpressions, Group, PolicyExpressions, items, text};
+pub(crate) use metrics::PolicyMetrics;
+
+pub(crate) use policies::{Binding, FailurePolicy, Policies, Policy};
+pub(crate) use source::PolicySource;
+pub(crate) use write::{ConfigurationError, FixedValues, Inputs, Invocation, PolicyWrite, ReviewedObjects};

@@ -1,0 +1,232 @@
+//! A write while policies of one kind apply to it: invocations, and the values of variables.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use apimachinery::object::{Map, Object, Value};
+use apimachinery::status::Status;
+use expressions::Value as CelValue;
+use kinds::Registry;
+use kinds::admission_expressions::REQUEST;
+
+use super::expressions::{CommonExpressions, PolicyExpressions};
+use super::parameters;
+use super::policies::{Binding, Policy};
+use super::source::PolicySource;
+use crate::admission_request::{condition_request, request_fields};
+use crate::authorization::AuthorizationAnswers;
+use crate::expression_inputs::{ExpressionInputs, authorizer_variables};
+use crate::matching::MatchedResource;
+use crate::representation::Representation;
+use crate::{Attributes, ObjectKind};
+
+/// A write while policies apply to it.
+pub(crate) struct PolicyWrite<'w, E> {
+    pub(crate) source: &'w PolicySource<E>,
+    pub(crate) attributes: &'w Attributes<'w>,
+    pub(crate) registry: Arc<Registry>,
+    answers: Arc<AuthorizationAnswers>,
+}
+
+/// One evaluation of a policy: by a binding, with one parameter or without any.
+pub(crate) struct Invocation<'p> {
+    pub(crate) binding: &'p Binding,
+    pub(crate) param: Option<Arc<Object>>,
+}
+
+/// A configuration error of a policy or binding, to which the failure policy applies.
+pub(crate) struct ConfigurationError<'p> {
+    /// The binding; None for an error of the policy.
+    pub(crate) binding: Option<&'p Binding>,
+    /// The message for the client.
+    pub(crate) message: String,
+}
+
+impl<'p> ConfigurationError<'p> {
+    /// A configuration error with its reason.
+    pub(crate) fn new(binding: Option<&'p Binding>, reason: &str) -> Self {
+        let part = if binding.is_some() { "binding" } else { "policy" };
+        ConfigurationError { binding, message: format!("failed to configure {part}: {reason}") }
+    }
+}
+
+/// The invocations of a policy for a write, in the order of bindings and parameters.
+pub(crate) struct Invocations<'p> {
+    /// The version of the resource that the policy matched.
+    pub(crate) matched: MatchedResource,
+    /// Invocations and configuration errors.
+    pub(crate) all: Vec<Result<Invocation<'p>, ConfigurationError<'p>>>,
+}
+
+/// The objects of a write in one version.
+pub(crate) struct ReviewedObjects<'o> {
+    pub(crate) new: Option<Cow<'o, Object>>,
+    pub(crate) old: Option<Cow<'o, Object>>,
+}
+
+/// Values of variables that do not depend on the object.
+pub(crate) struct FixedValues {
+    request: Value,
+    condition_request: Value,
+    namespace: Option<Arc<Object>>,
+}
+
+/// Values of variables by name, for one evaluation.
+pub(crate) struct Inputs<'v> {
+    /// Values for match conditions; empty without conditions.
+    pub(crate) conditions: Vec<(&'static str, CelValue<'v>)>,
+    /// Values for all other expressions.
+    pub(crate) others: Vec<(&'static str, CelValue<'v>)>,
+}
+
+impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
+    pub(crate) fn new(source: &'w PolicySource<E>, attributes: &'w Attributes<'w>) -> Self {
+        let registry = source.environment.registry.get();
+        PolicyWrite { source, attributes, registry, answers: Arc::default() }
+    }
+
+    /// Compares a policy and its bindings with the write. Returns None if the policy does not match.
+    ///
+    /// # Errors
+    ///
+    /// A configuration error of the policy.
+    pub(crate) async fn invocations<'p>(
+        &self,
+        policy: &Policy<E>,
+        bindings: &'p [Binding],
+        object: Option<&Object>,
+    ) -> Result<Option<Invocations<'p>>, ConfigurationError<'p>> {
+        if bindings.is_empty() {
+            return Ok(None);
+        }
+        let (matcher, attributes) = (&self.source.matcher, self.attributes);
+        let defect = |reason: &str| ConfigurationError::new(None, reason);
+        let matched = matcher.matches(&policy.constraints, attributes, object).await;
+        let Some(matched) = matched.map_err(|status| defect(&status.message))? else { return Ok(None) };
+        let param_kind = policy.param_kind.as_ref();
+        let param_resource = param_kind.map(|kind| kind.resource(&self.registry)).transpose();
+        let param_resource = param_resource.map_err(|reason| defect(&reason))?;
+        let mut all = Vec::new();
+        for binding in bindings {
+            let defect = |reason: &str| Err(ConfigurationError::new(Some(binding), reason));
+            match matcher.matches(&binding.constraints, attributes, object).await {
+                Ok(Some(_)) => {}
+                Ok(None) => continue,
+                Err(status) => {
+                    all.push(defect(&status.message));
+                    continue;
+                }
+            }
+            let (reference, namespace) = (binding.param_ref.as_ref(), attributes.request_namespace());
+            let params =
+                parameters::collect(param_resource, reference, namespace, &self.source.environment).await;
+            match params {
+                Ok(params) => all.extend(params.into_iter().map(|param| Ok(Invocation { binding, param }))),
+                Err(reason) => all.push(defect(&reason)),
+            }
+        }
+        Ok(Some(Invocations { matched, all }))
+    }
+
+    /// The representation of the objects of the write in a matched version.
+    pub(crate) fn representation<'m>(&self, matched: &'m MatchedResource) -> Representation<'m>
+    where
+        'w: 'm,
+    {
+        Representation::matched(matched, self.attributes, &self.registry, &self.source.environment.names)
+    }
+
+    /// Reads the values of the variables of a policy that do not depend on the object. `name` is the name of the object.
+    ///
+    /// # Errors
+    ///
+    /// The namespace is missing or unreadable.
+    pub(crate) async fn fixed_values(
+        &self,
+        common: &CommonExpressions,
+        matched: &MatchedResource,
+        name: &str,
+    ) -> Result<FixedValues, Status> {
+        let request = match common.uses_request {
+            true => Value::Object(self.request(matched, name)),
+            false => Value::Null,
+        };
+        let condition_request = match &request {
+            Value::Object(fields) if common.conditions.uses(REQUEST) => {
+                Value::Object(condition_request(fields.clone()))
+            }
+            _ => Value::Null,
+        };
+        let namespace = match namespace_of(self.attributes) {
+            name if common.uses_namespace && !name.is_empty() => {
+                let namespace = self.source.environment.reader.namespace(name).get().await?;
+                Some(self.represent_namespace(namespace)?)
+            }
+            _ => None,
+        };
+        Ok(FixedValues { request, condition_request, namespace })
+    }
+
+    /// Evaluates expressions of a policy, until all authorization checks have answers.
+    pub(crate) async fn evaluate<T>(
+        &self,
+        common: &CommonExpressions,
+        objects: &ReviewedObjects<'_>,
+        param: Option<&Object>,
+        fixed: &FixedValues,
+        mut run: impl for<'v> FnMut(&Inputs<'v>) -> T,
+    ) -> T {
+        let run = || {
+            let inputs = ExpressionInputs {
+                object: objects.new.as_deref(),
+                old: objects.old.as_deref(),
+                param,
+                request: &fixed.request,
+                namespace: fixed.namespace.as_deref(),
+            };
+            run(&self.inputs(common, &inputs, &fixed.condition_request))
+        };
+        self.answers.evaluate(self.attributes.user, &self.source.environment, run).await
+    }
+
+    fn inputs<'v>(
+        &self,
+        common: &CommonExpressions,
+        inputs: &ExpressionInputs<'v>,
+        condition_request: &'v Value,
+    ) -> Inputs<'v> {
+        let authorizer =
+            || common.uses_authorizer.then(|| authorizer_variables(&self.answers, self.attributes));
+        let mut others = inputs.variables();
+        others.extend(authorizer().into_iter().flatten());
+        let mut conditions = Vec::new();
+        if !common.conditions.is_empty() {
+            let of_conditions = ExpressionInputs { namespace: None, request: condition_request, ..*inputs };
+            conditions = of_conditions.variables();
+            conditions.extend(authorizer().into_iter().flatten());
+        }
+        Inputs { conditions, others }
+    }
+
+    /// The value of the variable `request`.
+    fn request(&self, matched: &MatchedResource, name: &str) -> Map<String, Value> {
+        let requested = MatchedResource::Requested;
+        let requested = self.representation(&requested);
+        request_fields(self.attributes, &self.representation(matched), &requested, name)
+    }
+
+    fn represent_namespace(&self, namespace: Arc<Object>) -> Result<Arc<Object>, Status> {
+        match self.registry.find_kind("", "Namespace") {
+            Some(resource) => {
+                let names = &self.source.environment.names;
+                parameters::represent(resource, namespace, names).map_err(Status::internal)
+            }
+            None => Ok(namespace),
+        }
+    }
+}
+
+/// Name of the namespace of a write; `""` for cluster-scoped objects and for Namespaces.
+fn namespace_of<'a>(attributes: &Attributes<'a>) -> &'a str {
+    if attributes.is_of(ObjectKind::NAMESPACE) { "" } else { attributes.namespace }
+}

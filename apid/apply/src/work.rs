@@ -1,0 +1,19 @@
+//! Limit of the work of a patch whose cost grows faster than its size.
+
+/// The remaining units of work.
+pub(crate) struct Work(pub(crate) usize);
+
+/// The work of a patch exceeds its limit.
+pub(crate) struct WorkExceeded;
+
+impl Work {
+    /// Subtracts units of work.
+    ///
+    /// # Errors
+    ///
+    /// Fewer units remain.
+    pub(crate) fn spend(&mut self, units: usize) -> Result<(), WorkExceeded> {
+        self.0 = self.0.checked_sub(units).ok_or(WorkExceeded)?;
+        Ok(())
+    }
+}

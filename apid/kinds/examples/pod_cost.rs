@@ -1,0 +1,84 @@
+//! Measures the CPU time of the rules of a 4 kB pod beyond its parse: conform, default, prepare and validate.
+//!
+//! `cargo run --release -p kinds --example pod_cost`. With `--check` the example fails above the limit.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use apimachinery::clock::{Clock, SeededRng, SystemClock};
+use apimachinery::names::{Names, Preset};
+use apimachinery::object::Object;
+use kinds::{Context, Registry};
+
+/// Limit of the rules in addition to the parse.
+const LIMIT: Duration = Duration::from_micros(12);
+/// Number of timed batches. The fastest batch is reported, to reduce noise from other processes.
+const BATCHES: u32 = 200;
+const ROUNDS: u32 = 50;
+
+#[expect(clippy::expect_used, reason = "an example with a constant body")]
+fn main() -> ExitCode {
+    let names = Names::new(Preset::Kubernetes, "").expect("names");
+    let registry = Registry::new(&names);
+    let pods = registry.find("", "v1", "pods").expect("a kind");
+    let (clock, rng) = (SystemClock::new(), SeededRng::new(1));
+    let ctx = Context { names: &names, clock: &clock, rng: &rng, subresource: "" };
+    let body = body();
+    let parse = || Object(serde_json::from_str(&body).expect("JSON"));
+    let conform = || {
+        let mut pod = parse();
+        pods.conform(&mut pod).expect("a pod");
+        pod
+    };
+    let default = || {
+        let mut pod = conform();
+        pods.default(&mut pod, &ctx);
+        pod
+    };
+    let prepare = || {
+        let mut pod = default();
+        pods.prepare_create(&mut pod, "team", &ctx);
+        pod
+    };
+    let validate = || {
+        let pod = prepare();
+        let errors = pods.validate_create(&pod, &ctx);
+        assert!(errors.is_empty(), "{errors:?}");
+        pod
+    };
+    let steps: [(&str, &dyn Fn() -> Object); 5] = [
+        ("parse", &parse),
+        ("conform", &conform),
+        ("default", &default),
+        ("prepare", &prepare),
+        ("validate", &validate),
+    ];
+    let mut times = Vec::new();
+    for (name, step) in steps {
+        let batch = |_| {
+            let start = clock.monotonic();
+            (0..ROUNDS).for_each(|_| drop(std::hint::black_box(step())));
+            clock.monotonic() - start
+        };
+        let taken = (0..BATCHES).map(batch).min().unwrap_or_default() / ROUNDS;
+        let before = times.last().copied().unwrap_or_default();
+        println!("{name:<10} {:>10.1?}", taken.saturating_sub(before));
+        times.push(taken);
+    }
+    let total = times.last().copied().unwrap_or_default();
+    let rules = total.saturating_sub(times.first().copied().unwrap_or_default());
+    println!("{} bytes: rules {rules:.1?}, limit {LIMIT:?}", body.len());
+    if std::env::args().any(|argument| argument == "--check") && rules > LIMIT {
+        eprintln!("the rules of a pod take longer than {LIMIT:?}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+/// The pod of the bench, about 4 kB, without whitespace.
+#[expect(clippy::expect_used, reason = "an example with a constant body")]
+fn body() -> String {
+    let pod: serde_json::Value =
+        serde_json::from_str(include_str!("../../schema/examples/pod.json")).expect("JSON");
+    pod.to_string()
+}

@@ -1,0 +1,116 @@
+//! Warnings about files of a volume that hide other files of it.
+
+use apimachinery::field::shorten_name;
+use apimachinery::object::Value;
+
+use crate::validation::Field;
+
+/// Sources of volumes with files: the field, the field with the name of the source, and the kind in warnings.
+const SOURCES: [(&str, &str, &str); 3] = [
+    ("configMap", "name", "ConfigMap"),
+    ("secret", "secretName", "Secret"),
+    ("downwardAPI", "", "DownwardAPI"),
+];
+
+/// The same for sources of projected volumes, which always have one field with a name.
+const PROJECTED_SOURCES: [(&str, &str, &str); 3] =
+    [("configMap", "name", "ConfigMap"), ("secret", "name", "Secret"), ("downwardAPI", "", "DownwardAPI")];
+
+/// Maximum files of a source that are compared with each other.
+const FILES_MAX: usize = 1000;
+
+/// Maximum overlaps of a source that are reported; a response shows fewer.
+const OVERLAPS_MAX: usize = 100;
+
+/// A file of a volume.
+struct File<'v> {
+    path: &'v str,
+    /// The file as the warnings show it.
+    shown: String,
+}
+
+impl<'v> File<'v> {
+    /// A file of a source; `""` is the only source of a volume.
+    fn new(path: &'v str, source: &str) -> Self {
+        let path = path.trim_end_matches('/');
+        let shown = shorten_name(path);
+        let shown = match source {
+            "" => format!("{shown:?}"),
+            source => format!("{shown:?} ({source})"),
+        };
+        File { path, shown }
+    }
+
+    /// Whether both files have the same path, or one is below the other.
+    fn overlaps(&self, other: &File<'_>) -> bool {
+        let is_below = |path: &str, folder: &str| {
+            path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        !self.path.is_empty()
+            && !other.path.is_empty()
+            && (is_below(self.path, other.path) || is_below(other.path, self.path))
+    }
+}
+
+/// Reports files of a volume that hide other files of it, and projections without a source.
+pub(super) fn overlapping(volumes: &Field<'_, '_>, warnings: &mut Vec<String>) {
+    for volume in volumes.items() {
+        let name = volume.child("name").text();
+        for (field, owner, kind) in SOURCES {
+            let source = volume.child(field);
+            let files = files(&source, "");
+            report(name, &describe_source(&source, owner, kind), &files, warnings);
+        }
+        let (projected, mut all) = (volume.child("projected"), Vec::new());
+        for source in projected.child("sources").items() {
+            match projected_files(&source) {
+                Some(files) => all.extend(files),
+                None => warnings.push(format!("volume {name:?} (Projected) has no sources provided")),
+            }
+        }
+        report(name, "Projected", &all, warnings);
+    }
+}
+
+/// Reports each file with the earlier files that it overlaps, up to a limit.
+fn report(volume: &str, source: &str, files: &[File<'_>], warnings: &mut Vec<String>) {
+    let files = files.get(..FILES_MAX).unwrap_or(files);
+    let overlaps = files.iter().enumerate().flat_map(|(i, file)| {
+        files.iter().take(i).filter(move |other| file.overlaps(other)).map(move |other| (file, other))
+    });
+    for (file, other) in overlaps.take(OVERLAPS_MAX) {
+        let (file, other) = (&file.shown, &other.shown);
+        warnings.push(format!("volume {volume:?} ({source}): overlapping paths: {file} with {other}"));
+    }
+}
+
+/// A source with its name, if it has one.
+fn describe_source(source: &Field<'_, '_>, owner: &str, kind: &str) -> String {
+    match owner {
+        "" => kind.to_owned(),
+        owner => format!("{kind} {:?}", shorten_name(source.child(owner).text())),
+    }
+}
+
+fn files<'v>(source: &Field<'v, '_>, described: &str) -> Vec<File<'v>> {
+    let items = source.value().and_then(|source| source.get("items")).and_then(Value::as_array);
+    let path = |item: &'v Value| item.get("path").and_then(Value::as_str);
+    items.into_iter().flatten().filter_map(path).map(|path| File::new(path, described)).collect()
+}
+
+/// Files of a source of a projected volume; None if the source is empty.
+fn projected_files<'v>(source: &Field<'v, '_>) -> Option<Vec<File<'v>>> {
+    for (field, owner, kind) in PROJECTED_SOURCES {
+        let source = source.child(field);
+        if source.is_present() {
+            return Some(files(&source, &describe_source(&source, owner, kind)));
+        }
+    }
+    let (token, bundle) = (source.child("serviceAccountToken"), source.child("clusterTrustBundle"));
+    if token.is_present() {
+        return Some(vec![File::new(token.child("path").text(), "ServiceAccountToken")]);
+    }
+    let owner = if bundle.child("name").is_present() { "name" } else { "signerName" };
+    let described = describe_source(&bundle, owner, "ClusterTrustBundle");
+    bundle.is_present().then(|| vec![File::new(bundle.child("path").text(), &described)])
+}

@@ -1,0 +1,245 @@
+//! The difference between two values, as lines of their JSON texts.
+//!
+//! # Contract
+//!
+//! [`lines`] compares two values of an internal type. It returns hunks in the format of unified diffs, with three lines of
+//! context, and at most [`LINES_MAX`] lines. A line shows at most 100 characters of a value.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use apimachinery::field::shorten;
+use serde_json::Value;
+
+use super::internal::{Shape, render_value};
+
+/// Maximum lines of a difference.
+const LINES_MAX: usize = 100;
+/// Maximum lines of a text in which all equal lines are found; of a longer text, only those at its beginning and end are.
+const COMPARED_MAX: usize = 400;
+/// Equal lines before and after changed lines.
+const CONTEXT: usize = 3;
+
+/// Equal lines of both texts: the first line in each, and their number.
+#[derive(Clone, Copy)]
+struct Block {
+    old: usize,
+    new: usize,
+    len: usize,
+}
+
+/// Returns the changed lines between the JSON texts of two values.
+pub(crate) fn lines(old: Option<&Value>, new: Option<&Value>, shape: &Shape) -> String {
+    let texts = [old, new].map(|value| indent(&render_value(value, shape)));
+    let [old, new] = texts.each_ref().map(|text| text.lines().collect::<Vec<_>>());
+    let all = marked_lines(&old, &new, &equal_blocks(&old, &new));
+    let mut out = String::new();
+    for hunk in hunks(&all) {
+        write_hunk(hunk, &mut out);
+    }
+    match out.match_indices('\n').nth(LINES_MAX - 1) {
+        Some((end, _)) if end + 1 < out.len() => format!("{}\n…\n", out.get(..end).unwrap_or_default()),
+        _ => out,
+    }
+}
+
+/// Indents a JSON text without spaces by one space for each level.
+fn indent(json: &str) -> String {
+    let mut out = String::new();
+    let (mut level, mut is_text, mut is_escaped) = (0, false, false);
+    let mut previous = ' ';
+    for c in json.chars() {
+        if is_text {
+            out.push(c);
+            is_text = is_escaped || c != '"';
+            is_escaped = c == '\\' && !is_escaped;
+            previous = c;
+            continue;
+        }
+        let is_first = matches!(previous, '{' | '[');
+        match c {
+            '}' | ']' => {
+                level -= 1;
+                if !is_first {
+                    new_line(&mut out, level);
+                }
+            }
+            _ if is_first => new_line(&mut out, level),
+            _ => {}
+        }
+        out.push(c);
+        match c {
+            '{' | '[' => level += 1,
+            ',' => new_line(&mut out, level),
+            ':' => out.push(' '),
+            '"' => is_text = true,
+            _ => {}
+        }
+        previous = c;
+    }
+    out
+}
+
+fn new_line(out: &mut String, level: usize) {
+    out.push('\n');
+    out.extend(std::iter::repeat_n(' ', level));
+}
+
+/// Finds the equal lines of two texts, in the order of the texts.
+fn equal_blocks(old: &[&str], new: &[&str]) -> Vec<Block> {
+    if old.len().max(new.len()) <= COMPARED_MAX {
+        let mut blocks = Vec::new();
+        common_blocks(old, new, (0..old.len(), 0..new.len()), &mut blocks);
+        return blocks;
+    }
+    let start = old.iter().zip(new).take_while(|(a, b)| a == b).count();
+    let rest = old.len().min(new.len()) - start;
+    let end = old.iter().rev().zip(new.iter().rev()).take(rest).take_while(|(a, b)| a == b).count();
+    vec![Block { old: 0, new: 0, len: start }, Block { old: old.len() - end, new: new.len() - end, len: end }]
+}
+
+/// Finds equal lines in two ranges: the longest block, then those before and after it.
+fn common_blocks(old: &[&str], new: &[&str], ranges: (Range<usize>, Range<usize>), blocks: &mut Vec<Block>) {
+    let (of_old, of_new) = ranges;
+    let Some(longest) = longest_block(old, new, &of_old, &of_new) else { return };
+    common_blocks(old, new, (of_old.start..longest.old, of_new.start..longest.new), blocks);
+    blocks.push(longest);
+    let (old_end, new_end) = (longest.old + longest.len, longest.new + longest.len);
+    common_blocks(old, new, (old_end..of_old.end, new_end..of_new.end), blocks);
+}
+
+/// The first of the longest blocks.
+fn longest_block(old: &[&str], new: &[&str], of_old: &Range<usize>, of_new: &Range<usize>) -> Option<Block> {
+    let mut longest: Option<Block> = None;
+    for i in of_old.clone() {
+        for j in of_new.clone() {
+            let equal = old.iter().take(of_old.end).skip(i).zip(new.iter().take(of_new.end).skip(j));
+            let len = equal.take_while(|(a, b)| a == b).count();
+            if len > longest.map_or(0, |longest| longest.len) {
+                longest = Some(Block { old: i, new: j, len });
+            }
+        }
+    }
+    longest
+}
+
+/// A line of one or both texts: `-`, `+` or a space, and the numbers of lines of both texts before it.
+struct Line<'t> {
+    mark: char,
+    text: &'t str,
+    old: usize,
+    new: usize,
+}
+
+/// All lines of both texts, in the order of a difference.
+fn marked_lines<'t>(old: &[&'t str], new: &[&'t str], blocks: &[Block]) -> Vec<Line<'t>> {
+    let mut all = Vec::with_capacity(old.len().max(new.len()));
+    let (mut i, mut j) = (0, 0);
+    let end = Block { old: old.len(), new: new.len(), len: 0 };
+    for block in blocks.iter().chain([&end]) {
+        for text in old.iter().take(block.old).skip(i) {
+            all.push(Line { mark: '-', text, old: i, new: j });
+            i += 1;
+        }
+        for text in new.iter().take(block.new).skip(j) {
+            all.push(Line { mark: '+', text, old: i, new: j });
+            j += 1;
+        }
+        for text in old.iter().skip(block.old).take(block.len) {
+            all.push(Line { mark: ' ', text, old: i, new: j });
+            (i, j) = (i + 1, j + 1);
+        }
+    }
+    all
+}
+
+/// Changed lines with their context: each run of lines of which none is further than the context from a change.
+fn hunks<'l, 't>(all: &'l [Line<'t>]) -> Vec<&'l [Line<'t>]> {
+    let mut hunks: Vec<Range<usize>> = Vec::new();
+    for (at, _) in all.iter().enumerate().filter(|(_, line)| line.mark != ' ') {
+        let near = at.saturating_sub(CONTEXT)..(at + CONTEXT + 1).min(all.len());
+        match hunks.last_mut().filter(|hunk| hunk.end >= near.start) {
+            Some(hunk) => hunk.end = near.end,
+            None => hunks.push(near),
+        }
+    }
+    hunks.into_iter().filter_map(|hunk| all.get(hunk)).collect()
+}
+
+fn write_hunk(hunk: &[Line<'_>], out: &mut String) {
+    let Some(first) = hunk.first() else { return };
+    let count = |absent: char| hunk.iter().filter(|line| line.mark != absent).count();
+    let (old, new) = (format_range(first.old, count('+')), format_range(first.new, count('-')));
+    let _ = writeln!(out, "@@ -{old} +{new} @@");
+    for line in hunk {
+        let _ = writeln!(out, "{}{}", line.mark, shorten(line.text));
+    }
+}
+
+/// A range of lines: the number of the first line, counted from 1, and the length unless that is 1.
+fn format_range(before: usize, len: usize) -> String {
+    match len {
+        0 => format!("{before},0"),
+        1 => (before + 1).to_string(),
+        _ => format!("{},{len}", before + 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::internal::Member;
+    use super::*;
+
+    const SHAPE: Shape = Shape::Struct(&[
+        Member("A", "a", Shape::Any),
+        Member("B", "b", Shape::Any),
+        Member("C", "c", Shape::Any),
+        Member("D", "d", Shape::Any),
+        Member("E", "e", Shape::Any),
+    ]);
+
+    #[test]
+    fn changed_lines_have_context() {
+        let (old, new) = (json!({"a": 1, "c": [1]}), json!({"a": {"x": "\"{"}, "c": []}));
+        assert_eq!(
+            lines(Some(&old), Some(&new), &SHAPE),
+            "@@ -1,9 +1,9 @@\n {\n- \"A\": 1,\n+ \"A\": {\n+  \"x\": \"\\\"{\"\n+ },\n  \"B\": null,\n- \"C\": [\n-  1\n- ],\n\
+             + \"C\": [],\n  \"D\": null,\n  \"E\": null\n }\n"
+        );
+        assert_eq!(lines(Some(&old), Some(&old), &SHAPE), "");
+        let (old, new) = (json!({"e": 1}), json!({"e": 2}));
+        assert_eq!(
+            lines(Some(&old), Some(&new), &SHAPE),
+            "@@ -3,5 +3,5 @@\n  \"B\": null,\n  \"C\": null,\n  \"D\": null,\n- \"E\": 1\n+ \"E\": 2\n }\n"
+        );
+    }
+
+    #[test]
+    fn long_difference_is_cut() {
+        let long: Vec<u32> = (0..1000).collect();
+        let text = lines(Some(&json!({})), Some(&json!({ "a": long })), &SHAPE);
+        assert_eq!(text.lines().count(), LINES_MAX + 1);
+        assert!(text.ends_with("…\n"));
+    }
+
+    #[test]
+    fn difference_of_long_lists_shows_appended_item() {
+        let list = |len: usize| json!({"a": vec!["x"; len]});
+        let text = lines(Some(&list(200_000)), Some(&list(200_001)), &SHAPE);
+        assert_eq!(
+            text,
+            "@@ -199999,6 +199999,7 @@\n   \"x\",\n   \"x\",\n   \"x\",\n+  \"x\",\n   \"x\"\n  ],\n  \"B\": null,\n"
+        );
+        let [old, new] = ["y", "z"].map(|text| json!({"a": vec![text; 20_000]}));
+        assert_eq!(lines(Some(&old), Some(&new), &SHAPE).lines().count(), LINES_MAX + 1);
+    }
+
+    #[test]
+    fn long_value_in_difference_is_shortened() {
+        let (old, new) = (json!({"e": "x"}), json!({"e": "y".repeat(1000)}));
+        let text = lines(Some(&old), Some(&new), &SHAPE);
+        assert!(text.contains("\n- \"E\": \"x\"\n+ \"E\": \"yyy") && text.len() < 300, "{text}");
+    }
+}

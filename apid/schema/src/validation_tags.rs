@@ -1,0 +1,159 @@
+//! Declarative validation: the rules that the validation tags of the type table state.
+//!
+//! # Contract
+//!
+//! [`Schema::validate_tags`] validates a conformed object against the tags of its type and of the types of its fields.
+//! The tags are facts of fields in `data/types.txt`:
+//!
+//! | Tag | Rule |
+//! |---|---|
+//! | `minimum=N` | an integer is at least N |
+//! | `optional` | no rule by itself; a pointer with a default is required, because defaulting sets the field |
+//!
+//! Each error carries the name of its tag, so that the error compares with the one of a hand-written rule.
+
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::object::{Map, Object, Value};
+
+use self::tags::{MINIMUM, REQUIRED};
+use crate::table::{Field, Schema, Type};
+
+/// A rule of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ValidationTag {
+    /// The field must be present.
+    Required,
+    /// The least value of an integer.
+    Minimum(i64),
+}
+
+/// Names of validation tags, which errors carry.
+pub mod tags {
+    /// The tag of missing required values.
+    pub const REQUIRED: &str = "required";
+    /// The tag of integers below their least value.
+    pub const MINIMUM: &str = "minimum";
+}
+
+/// Reads the tags among the facts of a field.
+pub(crate) fn read<'a>(facts: impl Iterator<Item = &'a str>, ty: &Type) -> Box<[ValidationTag]> {
+    let (mut tags, mut is_optional, mut has_default) = (Vec::new(), false, false);
+    for fact in facts {
+        match fact.split_once('=') {
+            None if fact == "optional" => is_optional = true,
+            Some(("default", _)) => has_default = true,
+            Some((MINIMUM, minimum)) => tags.extend(minimum.parse().ok().map(ValidationTag::Minimum)),
+            _ => {}
+        }
+    }
+    if is_optional && has_default && matches!(ty, Type::Pointer(_)) {
+        tags.push(ValidationTag::Required);
+    }
+    tags.into_boxed_slice()
+}
+
+impl Schema {
+    /// Validates a conformed object against the validation tags of its type and of the types of its fields.
+    pub fn validate_tags(&'static self, object: &Object) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        self.validate_fields(&object.0, &FieldPath::root(), &mut errors);
+        errors
+    }
+
+    fn validate_fields(&'static self, map: &Map<String, Value>, path: &FieldPath, errors: &mut FieldErrors) {
+        for field in &self.fields {
+            let value = map.get(field.name).filter(|value| !value.is_null());
+            if value.is_none() && field.validation_tags.is_empty() {
+                continue;
+            }
+            let path = path.child(field.name);
+            field.validate(value, &path, errors);
+            if let Some(value) = value {
+                field.ty.validate_value(value, &path, errors);
+            }
+        }
+    }
+}
+
+impl Field {
+    fn validate(&self, value: Option<&Value>, path: &FieldPath, errors: &mut FieldErrors) {
+        if value.is_none() && self.validation_tags.contains(&ValidationTag::Required) {
+            errors.push(FieldError::required(path, "").with_tag(REQUIRED));
+        }
+        let Some(number) = value.and_then(Value::as_i64) else { return };
+        for tag in &self.validation_tags {
+            if let ValidationTag::Minimum(minimum) = tag
+                && number < *minimum
+            {
+                let text = format!("must be greater than or equal to {minimum}");
+                errors.push(FieldError::invalid(path, number, &text).with_tag(MINIMUM));
+            }
+        }
+    }
+}
+
+impl Type {
+    /// Validates the parts of a value.
+    fn validate_value(&self, value: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+        match (self, value) {
+            (Type::Struct(of), Value::Object(map)) => {
+                if let Some(schema) = of.schema() {
+                    schema.validate_fields(map, path, errors);
+                }
+            }
+            (Type::Pointer(of), _) => of.validate_value(value, path, errors),
+            (Type::List(of), Value::Array(items)) if of.has_parts() => {
+                for (index, item) in items.iter().enumerate() {
+                    of.validate_value(item, &path.index(index), errors);
+                }
+            }
+            (Type::Map(of), Value::Object(map)) if of.has_parts() => {
+                for (key, item) in map {
+                    of.validate_value(item, &path.key(key), errors);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether values can contain fields of a type.
+    fn has_parts(&self) -> bool {
+        match self {
+            Type::Struct(_) => true,
+            Type::Pointer(of) | Type::List(of) | Type::Map(of) => of.has_parts(),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn validators_follow_from_tags_of_the_type_table() {
+        let schema = Schema::of("core/v1.ReplicationController").unwrap();
+        for (spec, expected) in [
+            (json!({"replicas": 0, "minReadySeconds": 0}), &[][..]),
+            (
+                json!({"replicas": -1, "minReadySeconds": -2}),
+                &[
+                    ("spec.minReadySeconds: Invalid value: -2: must be greater than or equal to 0", MINIMUM),
+                    ("spec.replicas: Invalid value: -1: must be greater than or equal to 0", MINIMUM),
+                ],
+            ),
+            (json!({"selector": {"a": "b"}}), &[("spec.replicas: Required value", REQUIRED)]),
+            (json!({"replicas": null}), &[("spec.replicas: Required value", REQUIRED)]),
+        ] {
+            let object = Object::from_value(json!({"spec": spec})).unwrap();
+            let errors = schema.validate_tags(&object);
+            let found: Vec<(String, &str)> =
+                errors.iter().map(|error| (error.to_string(), error.tag().unwrap())).collect();
+            let expected: Vec<(String, &str)> =
+                expected.iter().map(|(text, tag)| ((*text).to_owned(), *tag)).collect();
+            assert_eq!(found, expected, "{object:?}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Built-in signer and cleaner of CertificateSigningRequests.
+//!
+//! # Contract
+//!
+//! [`sign`] follows the requests and issues certificates for the approved ones of its signers. A request
+//! that breaks a rule of its signer, or whose own signature is invalid, gets the condition `Failed` with the reason
+//! `SignerValidationFailure`. The files of the authority are read for each certificate, so that changed files are
+//! used without a restart. Requests of other signers are left unchanged. [`cleaner`] deletes old requests.
+//!
+//! # Errors
+//!
+//! An unreadable or expired authority and a failed write are logged and retried.
+//!
+//! # Invariants
+//!
+//! INVARIANT (own account): the signer always writes as the service account `certificate-controller`. The admission
+//! plugin `CertificateSigning` requires the permission `sign`; the shared identity lacks it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+use apimachinery::time;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use parking_lot::Mutex;
+use serving::certs::Authority;
+use serving::certs::requests::{CertificateParameters, CertificateRequest};
+use tokio::sync::mpsc;
+
+use super::actor::{Actor, Target, is_race};
+use super::condition::{Condition, with_conditions};
+use super::reflector::{ObjectEvent, reflect};
+use super::stored;
+use crate::config::CertificateSigning;
+use crate::server_state::{Collection, ServerState};
+use rules::Signer;
+
+mod cleaner;
+mod rules;
+
+/// Delay before a retry.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Error from issuing a certificate.
+enum IssueError {
+    /// The request breaks a rule and stays without a certificate.
+    Refused(String),
+    /// The signer failed. A later attempt can succeed.
+    Unavailable(String),
+}
+
+/// Issues certificates for approved requests until the process ends.
+pub(super) async fn sign(server_state: Arc<ServerState>, signing: CertificateSigning) {
+    let Ok(requests) = collection(&server_state) else { return };
+    let (changes, mut changed) = mpsc::unbounded_channel::<String>();
+    let again = changes.clone();
+    // A request that changes often has one retry, so that the retries do not accumulate.
+    let retries = Arc::new(Mutex::new(BTreeSet::new()));
+    let observe = reflect(Arc::clone(&requests.items), move |event| {
+        if let ObjectEvent::Exists(entry) = event {
+            let _ = changes.send(entry.name().to_owned());
+        }
+    });
+    let actor = Actor::controller(server_state, "certificate-controller", true);
+    let work = async {
+        while let Some(name) = changed.recv().await {
+            if let Err(status) = process(&actor, &requests, &signing, &name).await {
+                tracing::warn!(request = name, reason = %status, "signing a certificate request failed; retrying");
+                if !retries.lock().insert(name.clone()) {
+                    continue;
+                }
+                let (again, retries) = (again.clone(), Arc::clone(&retries));
+                tokio::spawn(async move {
+                    tokio::time::sleep(RETRY).await;
+                    retries.lock().remove(&name);
+                    let _ = again.send(name);
+                });
+            }
+        }
+    };
+    tokio::join!(observe, work);
+}
+
+/// Deletes old requests until the process ends.
+pub(super) async fn clean(server_state: Arc<ServerState>, own_account: bool) {
+    let Ok(requests) = collection(&server_state) else { return };
+    cleaner::run(server_state, &requests, own_account).await;
+}
+
+fn collection(server_state: &ServerState) -> Result<Arc<Collection>, Status> {
+    stored::of_kind(server_state, "certificates", "CertificateSigningRequest")
+}
+
+/// Writes the certificate or the failure of a request, if the request is ready for the signer.
+async fn process(
+    actor: &Actor,
+    requests: &Collection,
+    signing: &CertificateSigning,
+    name: &str,
+) -> Result<(), Status> {
+    let Some(request) = stored::get(requests, "", name).await? else { return Ok(()) };
+    let server_state = actor.server_state();
+    let signer_name = request.str_at(&["spec", "signerName"]).unwrap_or("");
+    let signer = Signer::find(signer_name, &server_state.names).filter(|_| rules::is_ready(&request));
+    let Some(signer) = signer else { return Ok(()) };
+    let now = server_state.clock.now();
+    let issued = {
+        let (request, signing) = (request.clone(), signing.clone());
+        let issue = move || issue(signer, &request, &signing, now);
+        tokio::task::spawn_blocking(issue).await.map_err(|error| Status::internal(error.to_string()))?
+    };
+    let new = match issued {
+        Ok(certificate) => with_certificate(request.clone(), &certificate),
+        Err(IssueError::Refused(message)) => {
+            let reason = "SignerValidationFailure";
+            let failed = Condition { kind: "Failed", status_is_true: true, reason, message };
+            let Some(new) = with_conditions(&request, &[failed], &time::time(now)) else { return Ok(()) };
+            new
+        }
+        Err(IssueError::Unavailable(message)) => return Err(Status::internal(message)),
+    };
+    let target = Target { collection: requests, namespace: "", name, subresource: "status" };
+    match actor.update(target, new).await {
+        // A later change is processed by its own notification.
+        Err(status) if is_race(&status) => Ok(()),
+        result => result.map(drop),
+    }
+}
+
+/// Issues the certificate of a request, as PEM.
+fn issue(
+    signer: Signer,
+    request: &Object,
+    signing: &CertificateSigning,
+    now: jiff::Timestamp,
+) -> Result<String, IssueError> {
+    let encoded = request.str_at(&["spec", "request"]).unwrap_or("");
+    let text = STANDARD.decode(encoded).map_err(|error| IssueError::Refused(error.to_string()))?;
+    let content =
+        CertificateRequest::from_pem(&text).map_err(|error| IssueError::Refused(error.to_string()))?;
+    let usages: Vec<&str> = request
+        .at(&["spec", "usages"])
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    signer.validate(content.identity(), &usages).map_err(IssueError::Refused)?;
+    let unavailable = |error: serving::certs::CertError| IssueError::Unavailable(error.to_string());
+    let authority = Authority::load(&signing.cert, &signing.key).map_err(unavailable)?;
+    let requested = request.at(&["spec", "expirationSeconds"]).and_then(Value::as_i64);
+    let end = authority.not_after().map_err(unavailable)?;
+    let (not_before, not_after) =
+        rules::validity(requested, signing.duration, now, end).map_err(IssueError::Unavailable)?;
+    authority
+        .issue(&content, &CertificateParameters { usages: &usages, not_before, not_after })
+        .map_err(unavailable)
+}
+
+fn with_certificate(mut request: Object, certificate: &str) -> Object {
+    request.part_mut("status").insert("certificate".to_owned(), STANDARD.encode(certificate).into());
+    request
+}

@@ -1,0 +1,335 @@
+//! Rules of the built-in signer: the served signers, their requirements and the validity of certificates.
+//!
+//! # Reference
+//!
+//! The rules are those of the signing controller of Kubernetes 1.33.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use apimachinery::names::Names;
+use apimachinery::object::{Object, Value};
+use apimachinery::time;
+use jiff::Timestamp;
+use serving::certs::requests::RequestedIdentity;
+
+/// Only organization of certificates of nodes.
+const NODES: &str = "system:nodes";
+/// Prefix of the common name in certificates of nodes.
+const NODE_PREFIX: &str = "system:node:";
+
+/// Seconds by which a certificate is valid before its issue, for clocks that are behind.
+const BACKDATING: i64 = 5 * 60;
+/// Minimum seconds of the requested duration.
+const DURATION_MIN: i64 = 10 * 60;
+/// A certificate with fewer seconds ends with its full duration, in spite of the backdating.
+const SHORT_DURATION: i64 = 8 * 3600;
+
+/// A signer that issues certificates with the configured authority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signer {
+    /// Client certificates for the API server.
+    Client,
+    /// Client certificates of kubelets.
+    KubeletClient,
+    /// Serving certificates of kubelets.
+    KubeletServing,
+    /// Certificates without rules, of requests from before Kubernetes 1.22.
+    LegacyUnknown,
+}
+
+impl Signer {
+    /// Returns the signer of a name. None: the built-in signer does not serve the name.
+    pub(super) fn find(name: &str, names: &Names) -> Option<Self> {
+        let signers = [
+            ("kube-apiserver-client", Signer::Client),
+            ("kube-apiserver-client-kubelet", Signer::KubeletClient),
+            ("kubelet-serving", Signer::KubeletServing),
+            ("legacy-unknown", Signer::LegacyUnknown),
+        ];
+        signers.into_iter().find(|(path, _)| names.label_key(path) == name).map(|(_, signer)| signer)
+    }
+
+    /// Validates identity and usages of a request.
+    ///
+    /// # Errors
+    ///
+    /// The first broken rule.
+    pub(super) fn validate(self, identity: &RequestedIdentity, usages: &[&str]) -> Result<(), String> {
+        match self {
+            Signer::Client => validate_client_usages(usages),
+            Signer::KubeletClient => validate_kubelet_client(identity, usages),
+            Signer::KubeletServing => validate_kubelet_serving(identity, usages),
+            Signer::LegacyUnknown => Ok(()),
+        }
+    }
+}
+
+fn validate_client_usages(usages: &[&str]) -> Result<(), String> {
+    let is_allowed = |usage: &str| matches!(usage, "client auth" | "digital signature" | "key encipherment");
+    if let Some(usage) = usages.iter().find(|usage| !is_allowed(usage)) {
+        return Err(format!("invalid usage for client certificate: {usage}"));
+    }
+    require(usages.contains(&"client auth"), "missing required usage for client certificate: client auth")
+}
+
+fn validate_kubelet_client(identity: &RequestedIdentity, usages: &[&str]) -> Result<(), String> {
+    require_organization(identity)?;
+    require(identity.dns_names.is_empty(), "DNS subjectAltNames are not allowed")?;
+    require(identity.emails.is_empty(), "Email subjectAltNames are not allowed")?;
+    require(identity.addresses.is_empty(), "IP subjectAltNames are not allowed")?;
+    require(identity.uris.is_empty(), "URI subjectAltNames are not allowed")?;
+    require_common_name(identity)?;
+    require_node_usages(usages, "client auth")
+}
+
+fn validate_kubelet_serving(identity: &RequestedIdentity, usages: &[&str]) -> Result<(), String> {
+    require_organization(identity)?;
+    let has_name = !identity.dns_names.is_empty() || !identity.addresses.is_empty();
+    require(has_name, "DNS or IP subjectAltName is required")?;
+    require(identity.emails.is_empty(), "Email subjectAltNames are not allowed")?;
+    require(identity.uris.is_empty(), "URI subjectAltNames are not allowed")?;
+    require_node_usages(usages, "server auth")?;
+    require_common_name(identity)
+}
+
+fn require_organization(identity: &RequestedIdentity) -> Result<(), String> {
+    require(identity.organizations == [NODES], "subject organization is not system:nodes")
+}
+
+fn require_common_name(identity: &RequestedIdentity) -> Result<(), String> {
+    let is_node = identity.common_name.starts_with(NODE_PREFIX);
+    require(is_node, "subject common name does not begin with system:node:")
+}
+
+/// Requires the usages of a certificate of a node. Key encipherment is optional, because only RSA keys need it.
+fn require_node_usages(usages: &[&str], purpose: &str) -> Result<(), String> {
+    let mut given: BTreeSet<&str> = usages.iter().copied().collect();
+    given.remove("key encipherment");
+    if given == BTreeSet::from(["digital signature", purpose]) {
+        return Ok(());
+    }
+    let mut all = ["digital signature", "key encipherment", purpose];
+    all.sort_unstable();
+    Err(format!("usages did not match [{}]", all.join(" ")))
+}
+
+fn require(is_met: bool, message: &str) -> Result<(), String> {
+    if is_met { Ok(()) } else { Err(message.to_owned()) }
+}
+
+/// Whether a request waits for its certificate: it is approved, not denied, not failed and has no certificate.
+pub(super) fn is_ready(request: &Object) -> bool {
+    let has = |kind: &str| conditions(request).any(|condition| condition["type"] == kind);
+    has("Approved") && !has("Denied") && !has("Failed") && certificate(request).is_empty()
+}
+
+/// Returns the conditions of a request.
+pub(super) fn conditions(request: &Object) -> impl Iterator<Item = &Value> {
+    request.at(&["status", "conditions"]).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Returns the issued certificate as base64 of PEM, or `""`.
+pub(super) fn certificate(request: &Object) -> &str {
+    request.str_at(&["status", "certificate"]).unwrap_or("")
+}
+
+/// Returns start and end of the validity of a certificate.
+///
+/// The default duration is the maximum. The certificate ends with the authority at the latest.
+///
+/// # Errors
+///
+/// The authority has expired.
+pub(super) fn validity(
+    requested_seconds: Option<i64>,
+    default: Duration,
+    now: Timestamp,
+    authority_end: Timestamp,
+) -> Result<(Timestamp, Timestamp), String> {
+    if now >= authority_end {
+        return Err(format!("the certificate of the signer expired at {}", time::time(authority_end)));
+    }
+    let default = i64::try_from(default.as_secs()).unwrap_or(i64::MAX);
+    let duration = requested_seconds.map_or(default, |seconds| seconds.max(DURATION_MIN).min(default));
+    let backdating = if duration < SHORT_DURATION { 0 } else { BACKDATING };
+    let end = now.as_second().saturating_add(duration).saturating_sub(backdating);
+    let end = time::from_unix(end, 0).map_or(authority_end, |end| end.min(authority_end));
+    let start = time::from_unix(now.as_second().saturating_sub(BACKDATING), 0).unwrap_or(now);
+    Ok((start, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use serde_json::json;
+
+    use super::*;
+
+    fn node() -> RequestedIdentity {
+        RequestedIdentity {
+            common_name: "system:node:n1".to_owned(),
+            organizations: vec![NODES.to_owned()],
+            ..RequestedIdentity::default()
+        }
+    }
+
+    fn changed_node(change: fn(&mut RequestedIdentity)) -> RequestedIdentity {
+        let mut identity = node();
+        change(&mut identity);
+        identity
+    }
+
+    fn serving_node() -> RequestedIdentity {
+        RequestedIdentity { dns_names: vec!["n1".to_owned()], ..node() }
+    }
+
+    #[test]
+    fn signer_is_found_by_name_of_preset() {
+        for (preset, domain) in [(Preset::Kubernetes, "kubernetes.io"), (Preset::Svc, "svc.internal")] {
+            let names = Names::new(preset, "svc.internal").unwrap();
+            let find = |path: &str| Signer::find(&format!("{domain}/{path}"), &names);
+            assert_eq!(find("kube-apiserver-client"), Some(Signer::Client));
+            assert_eq!(find("kube-apiserver-client-kubelet"), Some(Signer::KubeletClient));
+            assert_eq!(find("kubelet-serving"), Some(Signer::KubeletServing));
+            assert_eq!(find("legacy-unknown"), Some(Signer::LegacyUnknown));
+            let find = |name: &str| Signer::find(name, &names);
+            assert_eq!(find("example.com/kubelet-serving"), None);
+            assert_eq!(find("kubelet-serving"), None);
+        }
+    }
+
+    #[test]
+    fn client_certificate_has_only_client_usages() {
+        for (usages, expected) in [
+            (&["client auth"][..], ""),
+            (&["key encipherment", "digital signature", "client auth"], ""),
+            (&["digital signature"], "missing required usage for client certificate: client auth"),
+            (&["client auth", "server auth"], "invalid usage for client certificate: server auth"),
+            (&["signing", "client auth"], "invalid usage for client certificate: signing"),
+        ] {
+            let result = Signer::Client.validate(&RequestedIdentity::default(), usages);
+            assert_eq!(result.err().unwrap_or_default(), expected, "{usages:?}");
+        }
+        assert_eq!(Signer::LegacyUnknown.validate(&RequestedIdentity::default(), &["any"]), Ok(()));
+    }
+
+    #[test]
+    fn kubelet_client_certificate_names_only_a_node() {
+        const USAGES: &[&str] = &["client auth", "digital signature", "key encipherment"];
+        const MISMATCH: &str = "usages did not match [client auth digital signature key encipherment]";
+        for (identity, usages, expected) in [
+            (node(), USAGES, ""),
+            (node(), &["digital signature", "client auth"], ""),
+            (node(), &["client auth"], MISMATCH),
+            (node(), &["client auth", "digital signature", "server auth"], MISMATCH),
+            (
+                changed_node(|node| node.organizations.push("more".to_owned())),
+                USAGES,
+                "subject organization is not system:nodes",
+            ),
+            (
+                changed_node(|node| node.organizations.clear()),
+                USAGES,
+                "subject organization is not system:nodes",
+            ),
+            (
+                changed_node(|node| node.common_name = "n1".to_owned()),
+                USAGES,
+                "subject common name does not begin with system:node:",
+            ),
+            (
+                changed_node(|node| node.dns_names.push("n1".to_owned())),
+                USAGES,
+                "DNS subjectAltNames are not allowed",
+            ),
+            (
+                changed_node(|node| node.emails.push("a@b.c".to_owned())),
+                USAGES,
+                "Email subjectAltNames are not allowed",
+            ),
+            (
+                changed_node(|node| node.addresses.push([10, 0, 0, 1].into())),
+                USAGES,
+                "IP subjectAltNames are not allowed",
+            ),
+            (
+                changed_node(|node| node.uris.push("spiffe://a".to_owned())),
+                USAGES,
+                "URI subjectAltNames are not allowed",
+            ),
+        ] {
+            let result = Signer::KubeletClient.validate(&identity, usages);
+            assert_eq!(result.err().unwrap_or_default(), expected, "{identity:?} {usages:?}");
+        }
+    }
+
+    #[test]
+    fn kubelet_serving_certificate_requires_dns_name_or_address() {
+        const USAGES: &[&str] = &["server auth", "digital signature", "key encipherment"];
+        let of_address = RequestedIdentity { addresses: vec![[10, 0, 0, 1].into()], ..node() };
+        let of_email = RequestedIdentity { emails: vec!["a@b.c".to_owned()], ..serving_node() };
+        let of_uri = RequestedIdentity { uris: vec!["spiffe://a".to_owned()], ..serving_node() };
+        let of_user = RequestedIdentity { common_name: "jane".to_owned(), ..serving_node() };
+        let of_team = RequestedIdentity { organizations: vec!["team".to_owned()], ..serving_node() };
+        for (identity, usages, expected) in [
+            (serving_node(), USAGES, ""),
+            (of_address, &["server auth", "digital signature"][..], ""),
+            (node(), USAGES, "DNS or IP subjectAltName is required"),
+            (of_email, USAGES, "Email subjectAltNames are not allowed"),
+            (of_uri, USAGES, "URI subjectAltNames are not allowed"),
+            (of_user, USAGES, "subject common name does not begin with system:node:"),
+            (of_team, USAGES, "subject organization is not system:nodes"),
+            (
+                serving_node(),
+                &["client auth", "digital signature"],
+                "usages did not match [digital signature key encipherment server auth]",
+            ),
+        ] {
+            let result = Signer::KubeletServing.validate(&identity, usages);
+            assert_eq!(result.err().unwrap_or_default(), expected, "{identity:?} {usages:?}");
+        }
+    }
+
+    #[test]
+    fn only_approved_request_without_result_is_ready() {
+        const NONE: &[&str] = &[];
+        for (conditions, certificate, expected) in [
+            (NONE, "", false),
+            (&["Approved"], "", true),
+            (&["Approved"], "Yw==", false),
+            (&["Approved", "Failed"], "", false),
+            (&["Denied"], "", false),
+            (&["Approved", "Denied"], "", false),
+        ] {
+            let conditions: Vec<Value> =
+                conditions.iter().map(|kind| json!({"type": kind, "status": "True"})).collect();
+            let status = json!({"status": {"conditions": conditions, "certificate": certificate}});
+            let request = Object::from_value(status).unwrap();
+            assert_eq!(is_ready(&request), expected, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn validity_is_limited_by_default_and_authority() {
+        const HOUR: i64 = 3600;
+        const YEAR: i64 = 365 * 24 * HOUR;
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let now = 1_700_000_000;
+        for (requested, default, authority_end, expected) in [
+            (None, YEAR, now + 10 * YEAR, now + YEAR - BACKDATING),
+            (Some(HOUR), YEAR, now + 10 * YEAR, now + HOUR),
+            (Some(1), YEAR, now + 10 * YEAR, now + DURATION_MIN),
+            (Some(9 * HOUR), YEAR, now + 10 * YEAR, now + 9 * HOUR - BACKDATING),
+            (Some(2 * YEAR), YEAR, now + 10 * YEAR, now + YEAR - BACKDATING),
+            (None, YEAR, now + HOUR, now + HOUR),
+            (None, i64::MAX, now + HOUR, now + HOUR),
+        ] {
+            let default = Duration::from_secs(u64::try_from(default).unwrap());
+            let validity = validity(requested, default, at(now), at(authority_end));
+            assert_eq!(validity, Ok((at(now - BACKDATING), at(expected))), "{requested:?} {default:?}");
+        }
+        let expired = validity(None, Duration::from_secs(60), at(now), at(now)).unwrap_err();
+        assert_eq!(expired, "the certificate of the signer expired at 2023-11-14T22:13:20Z");
+    }
+}

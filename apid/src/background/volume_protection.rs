@@ -1,0 +1,349 @@
+//! Protection of volumes: removes the protection finalizers of claims and volumes that nothing uses.
+//!
+//! # Contract
+//!
+//! A terminating PersistentVolumeClaim loses the finalizer `pvc-protection` when no scheduled pod of its namespace uses
+//! it. A terminating PersistentVolume loses the finalizer `pv-protection` when no stored claim is bound to it. The
+//! admission plugin `StorageObjectInUseProtection` adds both finalizers. The task examines terminating objects after
+//! each change of a pod, a claim or a volume, and at an interval.
+//!
+//! # Errors
+//!
+//! A failed read or write is logged and retried after a pause.
+//!
+//! # Reference
+//!
+//! Use of claims follows Kubernetes 1.33. A pod without a node does not use its claims. A finished pod uses them until
+//! it is deleted. Kubernetes decides the use of a volume by its phase. No controller of apid writes the phase, so the
+//! stored claims decide.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::actor::{Actor, Target, is_race};
+use super::reflector::{ObjectEvent, reflect};
+use super::stored;
+use crate::config::EnabledControllers;
+use crate::server_state::{Collection, ServerState};
+
+/// Debounce interval: changes within it cause one examination. It also lets a client remove the finalizer itself right
+/// after the deletion, as scripts for servers without controllers do.
+const DEBOUNCE: Duration = Duration::from_secs(1);
+/// Delay before a retry.
+const RETRY: Duration = Duration::from_secs(1);
+/// Maximum time between two examinations; the reflector can miss a deletion.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Terminating objects, and the notification of a change that can end their use.
+#[derive(Default)]
+struct TerminatingObjects {
+    /// Namespace and name of the claims.
+    claims: Mutex<BTreeSet<(String, String)>>,
+    /// Names of the volumes.
+    volumes: Mutex<BTreeSet<String>>,
+    changed: Notify,
+}
+
+/// Collections and writers of the task.
+struct Protection {
+    pods: Arc<Collection>,
+    claims: Arc<Collection>,
+    volumes: Arc<Collection>,
+    claim_writer: Actor,
+    volume_writer: Actor,
+    terminating: Arc<TerminatingObjects>,
+    enabled: EnabledControllers,
+}
+
+/// Removes the protection finalizers of the enabled controllers until the process ends.
+pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, enabled: EnabledControllers) {
+    let core = |resource| stored::core(&server_state, resource);
+    let (Ok(pods), Ok(claims), Ok(volumes)) =
+        (core("pods"), core("persistentvolumeclaims"), core("persistentvolumes"))
+    else {
+        return;
+    };
+    let terminating = Arc::new(TerminatingObjects::default());
+    let (of_pods, of_claims, of_volumes) =
+        (Arc::clone(&terminating), Arc::clone(&terminating), Arc::clone(&terminating));
+    let observe_pods = reflect(Arc::clone(&pods.items), move |event| of_pods.observe_pod(event));
+    let observe_claims = reflect(Arc::clone(&claims.items), move |event| of_claims.observe_claim(event));
+    let observe_volumes = reflect(Arc::clone(&volumes.items), move |event| of_volumes.observe_volume(event));
+    let writer = |name| Actor::controller(Arc::clone(&server_state), name, own_accounts);
+    let protection = Protection {
+        pods,
+        claims,
+        volumes,
+        claim_writer: writer("pvc-protection-controller"),
+        volume_writer: writer("pv-protection-controller"),
+        terminating,
+        enabled,
+    };
+    tokio::join!(observe_pods, observe_claims, observe_volumes, protection.work());
+}
+
+impl TerminatingObjects {
+    /// Requests an examination if a claim in the namespace of the pod is terminating.
+    fn observe_pod(&self, event: ObjectEvent<'_>) {
+        let (ObjectEvent::Exists(pod) | ObjectEvent::Deleted(pod)) = event;
+        if self.claims.lock().iter().any(|(namespace, _)| namespace == pod.namespace()) {
+            self.changed.notify_one();
+        }
+    }
+
+    fn observe_claim(&self, event: ObjectEvent<'_>) {
+        let (ObjectEvent::Exists(claim) | ObjectEvent::Deleted(claim)) = event;
+        let key = (claim.namespace().to_owned(), claim.name().to_owned());
+        let is_terminating = matches!(event, ObjectEvent::Exists(_)) && claim.is_terminating();
+        let mut claims = self.claims.lock();
+        if is_terminating {
+            claims.insert(key);
+        } else {
+            claims.remove(&key);
+        }
+        // The deletion or change of a claim can end the use of a volume.
+        if is_terminating || !self.volumes.lock().is_empty() {
+            self.changed.notify_one();
+        }
+    }
+
+    fn observe_volume(&self, event: ObjectEvent<'_>) {
+        match event {
+            ObjectEvent::Exists(volume) if volume.is_terminating() => {
+                self.volumes.lock().insert(volume.name().to_owned());
+                self.changed.notify_one();
+            }
+            ObjectEvent::Exists(volume) | ObjectEvent::Deleted(volume) => {
+                self.volumes.lock().remove(volume.name());
+            }
+        }
+    }
+}
+
+impl Protection {
+    /// Examines the terminating objects after each change.
+    async fn work(&self) {
+        loop {
+            let _ = tokio::time::timeout(INTERVAL, self.terminating.changed.notified()).await;
+            tokio::time::sleep(DEBOUNCE).await;
+            let mut results = Vec::new();
+            if self.enabled.claim_protection {
+                results.push(self.remove_claim_finalizers().await);
+            }
+            if self.enabled.volume_protection {
+                results.push(self.remove_volume_finalizers().await);
+            }
+            for status in results.into_iter().filter_map(Result::err) {
+                tracing::warn!(reason = %status, "removing a protection finalizer failed; retrying");
+                tokio::time::sleep(RETRY).await;
+                self.terminating.changed.notify_one();
+            }
+        }
+    }
+
+    /// Removes the finalizer of each terminating claim that no pod uses. Returns the last failure.
+    async fn remove_claim_finalizers(&self) -> Result<(), Status> {
+        let keys = self.terminating.claims.lock().clone();
+        let finalizer = self.claim_writer.server_state().names.label_key("pvc-protection");
+        let mut result = Ok(());
+        // The keys are sorted, so that the pods of each namespace are read once.
+        let mut pods_of_namespace = (String::new(), Vec::new());
+        for (namespace, name) in &keys {
+            let Some(claim) = stored::get(&self.claims, namespace, name).await? else { continue };
+            if !is_protected(&claim, &finalizer) {
+                continue;
+            }
+            if pods_of_namespace.0 != *namespace {
+                let scope = self.pods.resource.key(namespace, "");
+                pods_of_namespace = (namespace.clone(), stored::objects(&self.pods, &scope).await?);
+            }
+            if !pods_of_namespace.1.iter().any(|pod| uses_claim(pod, &claim)) {
+                let target = Target { collection: &self.claims, namespace, name, subresource: "" };
+                result = remove_finalizer(&self.claim_writer, target, claim, &finalizer).await.and(result);
+            }
+        }
+        result
+    }
+
+    /// Removes the finalizer of each terminating volume to which no claim is bound. Returns the last failure.
+    async fn remove_volume_finalizers(&self) -> Result<(), Status> {
+        let names = self.terminating.volumes.lock().clone();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let finalizer = self.volume_writer.server_state().names.label_key("pv-protection");
+        let claims = stored::objects(&self.claims, &self.claims.resource.key_prefix).await?;
+        let mut result = Ok(());
+        for name in &names {
+            let Some(volume) = stored::get(&self.volumes, "", name).await? else { continue };
+            if is_protected(&volume, &finalizer) && !claims.iter().any(|claim| is_bound(claim, &volume)) {
+                let target = Target { collection: &self.volumes, namespace: "", name, subresource: "" };
+                result = remove_finalizer(&self.volume_writer, target, volume, &finalizer).await.and(result);
+            }
+        }
+        result
+    }
+}
+
+/// Removes a finalizer. After a concurrent write, the next notification continues.
+async fn remove_finalizer(
+    writer: &Actor,
+    target: Target<'_>,
+    mut object: Object,
+    finalizer: &str,
+) -> Result<(), Status> {
+    let rest: Vec<String> =
+        object.finalizers().filter(|other| *other != finalizer).map(str::to_owned).collect();
+    object.set_meta("finalizers", rest);
+    match writer.update(target, object).await {
+        Err(status) if !is_race(&status) => Err(status),
+        _ => Ok(()),
+    }
+}
+
+/// Whether an object is terminating and has the finalizer.
+fn is_protected(object: &Object, finalizer: &str) -> bool {
+    object.is_terminating() && object.finalizers().any(|other| other == finalizer)
+}
+
+/// Whether a pod of the same namespace uses a claim, by a volume of the pod.
+fn uses_claim(pod: &Object, claim: &Object) -> bool {
+    let is_scheduled = pod.str_at(&["spec", "nodeName"]).is_some_and(|node| !node.is_empty());
+    let volumes = pod.at(&["spec", "volumes"]).and_then(Value::as_array);
+    let mut volumes = volumes.into_iter().flatten();
+    is_scheduled
+        && volumes.any(|volume| {
+            let names_claim = volume.pointer("/persistentVolumeClaim/claimName").and_then(Value::as_str)
+                == Some(claim.name());
+            let is_ephemeral = !volume["ephemeral"].is_null() && !is_shut_down(pod) && {
+                let name = volume["name"].as_str().unwrap_or("");
+                claim.name() == format!("{}-{name}", pod.name()) && is_controlled_by(claim, pod)
+            };
+            names_claim || is_ephemeral
+        })
+}
+
+/// Whether the deletion of a pod waits only for its finalizers.
+fn is_shut_down(pod: &Object) -> bool {
+    let grace_period = pod.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64);
+    pod.is_terminating() && grace_period == Some(0)
+}
+
+fn is_controlled_by(claim: &Object, pod: &Object) -> bool {
+    let owners = claim.at(&["metadata", "ownerReferences"]).and_then(Value::as_array);
+    let mut owners = owners.into_iter().flatten();
+    owners.any(|owner| owner["controller"] == true && owner["uid"] == pod.uid())
+}
+
+/// Whether a claim is bound to a volume: each names the other, or one names the other and has the phase `Bound`.
+fn is_bound(claim: &Object, volume: &Object) -> bool {
+    let has_bound_phase = |object: &Object| object.str_at(&["status", "phase"]) == Some("Bound");
+    let names_volume = claim.str_at(&["spec", "volumeName"]) == Some(volume.name());
+    let names_claim = names_claim(volume, claim);
+    (names_volume && (names_claim || has_bound_phase(claim))) || (names_claim && has_bound_phase(volume))
+}
+
+/// Whether the reference of a volume names a claim. A reference without a uid names any claim of its name.
+fn names_claim(volume: &Object, claim: &Object) -> bool {
+    let part = |name: &str| volume.str_at(&["spec", "claimRef", name]).unwrap_or("");
+    let has_uid = part("uid").is_empty() || part("uid") == claim.uid();
+    part("name") == claim.name() && part("namespace") == claim.namespace() && has_uid
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(value: Value) -> Object {
+        Object::from_value(value).unwrap()
+    }
+
+    fn claim() -> Object {
+        object(json!({
+            "metadata": {
+                "name": "p-data", "namespace": "a", "uid": "c1",
+                "ownerReferences": [{"kind": "Pod", "name": "p", "uid": "p1", "controller": true}],
+            },
+            "spec": {"volumeName": "v"},
+        }))
+    }
+
+    #[test]
+    fn scheduled_pod_uses_claims_of_its_volumes() {
+        let by_name = json!({"name": "x", "persistentVolumeClaim": {"claimName": "p-data"}});
+        let other = json!({"name": "x", "persistentVolumeClaim": {"claimName": "q-data"}});
+        let ephemeral = json!({"name": "data", "ephemeral": {"volumeClaimTemplate": {}}});
+        let other_ephemeral = json!({"name": "logs", "ephemeral": {"volumeClaimTemplate": {}}});
+        let terminating =
+            json!({"deletionTimestamp": "2025-05-01T00:00:00Z", "deletionGracePeriodSeconds": 30});
+        let shut_down = json!({"deletionTimestamp": "2025-05-01T00:00:00Z", "deletionGracePeriodSeconds": 0});
+        for (label, node, uid, metadata, volumes, expected) in [
+            ("no volumes", "n", "p1", json!({}), json!([]), false),
+            ("claim", "n", "p1", json!({}), json!([other, by_name]), true),
+            ("claim without a node", "", "p1", json!({}), json!([by_name]), false),
+            ("another claim", "n", "p1", json!({}), json!([other]), false),
+            ("claim of a shut down pod", "n", "p1", shut_down.clone(), json!([by_name]), true),
+            ("ephemeral volume", "n", "p1", json!({}), json!([ephemeral]), true),
+            ("another ephemeral volume", "n", "p1", json!({}), json!([other_ephemeral]), false),
+            ("ephemeral volume of a terminating pod", "n", "p1", terminating, json!([ephemeral]), true),
+            ("ephemeral volume of a shut down pod", "n", "p1", shut_down, json!([ephemeral]), false),
+            ("ephemeral volume of a later pod", "n", "p2", json!({}), json!([ephemeral]), false),
+        ] {
+            let mut pod =
+                object(json!({"metadata": metadata, "spec": {"nodeName": node, "volumes": volumes}}));
+            pod.set_meta("name", "p");
+            pod.set_meta("uid", uid);
+            assert_eq!(uses_claim(&pod, &claim()), expected, "{label}");
+        }
+    }
+
+    #[test]
+    fn claim_and_volume_are_bound_by_mutual_reference_or_phase() {
+        let reference = |name: &str, uid: &str| json!({"namespace": "a", "name": name, "uid": uid});
+        let (both, bound, pending) = (reference("p-data", "c1"), "Bound", "Pending");
+        for (label, named, claim_phase, claim_ref, volume_phase, expected) in [
+            ("mutual reference", "v", "", both.clone(), "", true),
+            ("reference without uid", "v", "", reference("p-data", ""), "", true),
+            ("phase of the claim", "v", bound, json!(null), "", true),
+            ("request for a volume", "v", pending, json!(null), "", false),
+            ("phase of the volume", "", pending, both.clone(), bound, true),
+            ("volume that is reserved for the claim", "", pending, both.clone(), "Available", false),
+            ("earlier claim of the name", "v", "", reference("p-data", "c0"), bound, false),
+            ("reference to another claim", "v", pending, reference("q", "c1"), bound, false),
+            ("claim of another volume", "w", bound, json!(null), "", false),
+        ] {
+            let mut claim = claim();
+            claim.set("spec", json!({"volumeName": named}));
+            claim.set("status", json!({"phase": claim_phase}));
+            let volume = object(json!({
+                "metadata": {"name": "v"}, "spec": {"claimRef": claim_ref}, "status": {"phase": volume_phase},
+            }));
+            assert_eq!(is_bound(&claim, &volume), expected, "{label}");
+        }
+    }
+
+    #[test]
+    fn is_protected_requires_deletion_and_finalizer() {
+        const FINALIZER: &str = "kubernetes.io/pvc-protection";
+        for (deletion, finalizer, expected) in [
+            (json!("2025-05-01T00:00:00Z"), FINALIZER, true),
+            (json!("2025-05-01T00:00:00Z"), "example.com/other", false),
+            (json!(null), FINALIZER, false),
+        ] {
+            let mut claim = claim();
+            claim.set_meta("finalizers", vec![finalizer.to_owned()]);
+            if !deletion.is_null() {
+                claim.set_meta("deletionTimestamp", deletion);
+            }
+            assert_eq!(is_protected(&claim, FINALIZER), expected);
+        }
+    }
+}

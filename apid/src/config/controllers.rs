@@ -1,0 +1,74 @@
+//! The controllers of apid that `--controllers` enables.
+
+/// Controllers that run unless `--controllers` disables them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EnabledControllers {
+    /// Signer of certificate requests.
+    pub certificate_signer: bool,
+    /// Cleaner of old certificate requests.
+    pub certificate_cleaner: bool,
+    /// Removal of the protection finalizers of claims.
+    pub claim_protection: bool,
+    /// Removal of the protection finalizers of volumes.
+    pub volume_protection: bool,
+}
+
+impl EnabledControllers {
+    /// Reads the values of `--controllers`.
+    pub(super) fn new(entries: &[String]) -> Self {
+        EnabledControllers {
+            certificate_signer: is_enabled(
+                entries,
+                &["certificatesigningrequest-signing-controller", "csrsigning"],
+            ),
+            certificate_cleaner: is_enabled(
+                entries,
+                &["certificatesigningrequest-cleaner-controller", "csrcleaner"],
+            ),
+            claim_protection: is_enabled(
+                entries,
+                &["persistentvolumeclaim-protection-controller", "pvc-protection"],
+            ),
+            volume_protection: is_enabled(
+                entries,
+                &["persistentvolume-protection-controller", "pv-protection"],
+            ),
+        }
+    }
+}
+
+/// Whether a list of controllers enables one. The first entry with a name of the controller decides, then `*`; an empty
+/// list enables the default controllers.
+pub(super) fn is_enabled(controllers: &[String], names: &[&str]) -> bool {
+    let decide = |entry: &String| match entry.strip_prefix('-') {
+        Some(disabled) => names.contains(&disabled).then_some(false),
+        None => names.contains(&entry.as_str()).then_some(true),
+    };
+    let named = controllers.iter().find_map(decide);
+    named.unwrap_or_else(|| controllers.is_empty() || controllers.iter().any(|entry| entry == "*"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_are_enabled_by_name_and_by_default() {
+        let of = |text: &str| {
+            let entries: Vec<String> = text.split_terminator(',').map(str::to_owned).collect();
+            let enabled = EnabledControllers::new(&entries);
+            [
+                enabled.certificate_signer,
+                enabled.certificate_cleaner,
+                enabled.claim_protection,
+                enabled.volume_protection,
+            ]
+        };
+        assert_eq!(of(""), [true; 4]);
+        assert_eq!(of("*,bootstrapsigner"), [true; 4]);
+        assert_eq!(of("*,-csrsigning"), [false, true, true, true]);
+        assert_eq!(of("*,-certificatesigningrequest-cleaner-controller"), [true, false, true, true]);
+        assert_eq!(of("pvc-protection"), [false, false, true, false]);
+        assert_eq!(of("-pv-protection,*"), [true, true, true, false]);
+    }
+}

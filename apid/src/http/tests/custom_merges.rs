@@ -1,0 +1,145 @@
+//! Server-side apply of custom objects by the list and map types of their schema (requirements D-MRG, D-SSA).
+
+use serde_json::{Value, json};
+
+use super::custom_kinds::{DEFINITIONS, define, eventually, start};
+use super::{Reply, Server};
+
+fn definition(group: &str, spec: Value) -> Value {
+    json!({
+        "metadata": {"name": format!("things.{group}")},
+        "spec": {"group": group, "scope": "Namespaced",
+            "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "properties": {"spec": spec}}}}]},
+    })
+}
+
+/// Applies a spec as a field manager.
+async fn apply(server: &Server, group: &str, manager: &str, spec: Value) -> Reply {
+    let url = format!("/apis/{group}/v1/namespaces/a/things/x?fieldManager={manager}");
+    let body = json!({"apiVersion": format!("{group}/v1"), "kind": "Thing", "metadata": {"name": "x"}, "spec": spec});
+    server.send("PATCH", &url, &[("content-type", "application/apply-patch+yaml")], body.to_string()).await
+}
+
+fn list(fields: Value) -> Value {
+    let mut list = json!({"type": "array", "items": {"type": "object", "required": ["k"],
+        "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}}});
+    list.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    json!({"type": "object", "properties": {"list": list}})
+}
+
+fn keyed() -> Value {
+    list(json!({"x-svc-list-type": "map", "x-svc-list-map-keys": ["k"]}))
+}
+
+/// Replaces the schema of a definition and waits until OpenAPI publishes its list type.
+async fn change_schema(server: &Server, group: &str, spec: Value) {
+    let list_type = spec["properties"]["list"]["x-svc-list-type"].clone();
+    let patch = json!([{"op": "replace", "value": spec,
+        "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec"}]);
+    let url = format!("{DEFINITIONS}/things.{group}");
+    let changed = server
+        .send("PATCH", &url, &[("content-type", "application/json-patch+json")], patch.to_string())
+        .await;
+    assert_eq!(changed.code, 200, "{}", changed.json());
+    eventually("the changed schema", || async {
+        let document = server.get(&format!("/openapi/v3/apis/{group}/v1")).await.json();
+        let schemas = document["components"]["schemas"].as_object()?.clone();
+        let (_, schema) = schemas.into_iter().find(|(name, _)| name.ends_with(".v1.Thing"))?;
+        (schema["properties"]["spec"]["properties"]["list"]["x-svc-list-type"] == list_type).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn applied_fields_merge_by_the_types_of_the_schema() {
+    let server = start().await;
+    let free = json!({"type": "object", "x-svc-preserve-unknown-fields": true});
+    let part = json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}});
+    let mut atomic = part.clone();
+    atomic["x-svc-map-type"] = json!("atomic");
+    let with = |schema: &Value| json!({"type": "object", "properties": {"part": schema}});
+    let item = |k: &str, v: i64| json!({"k": k, "v": v});
+    for (i, (row, schema, first, second, result)) in [
+        (
+            "D-MRG-20",
+            with(&free),
+            json!({"part": {"a": 1}}),
+            json!({"part": {"b": 2}}),
+            Ok(json!({"part": {"a": 1, "b": 2}})),
+        ),
+        (
+            "D-MRG-21",
+            list(json!({})),
+            json!({"list": [item("x", 1)]}),
+            json!({"list": [item("y", 1)]}),
+            Err(".spec.list"),
+        ),
+        (
+            "D-MRG-22",
+            keyed(),
+            json!({"list": [item("x", 1)]}),
+            json!({"list": [item("y", 1)]}),
+            Ok(json!({"list": [item("x", 1), item("y", 1)]})),
+        ),
+        (
+            "D-MRG-22",
+            keyed(),
+            json!({"list": [item("x", 1)]}),
+            json!({"list": [item("x", 2)]}),
+            Err(".spec.list[k=\"x\"].v"),
+        ),
+        (
+            "D-MRG-23",
+            with(&part),
+            json!({"part": {"a": 1}}),
+            json!({"part": {"b": 2}}),
+            Ok(json!({"part": {"a": 1, "b": 2}})),
+        ),
+        ("D-MRG-23", with(&atomic), json!({"part": {"a": 1}}), json!({"part": {"b": 2}}), Err(".spec.part")),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let group = format!("merge{i}.example.com");
+        define(&server, definition(&group, schema)).await;
+        let created = apply(&server, &group, "first", first).await;
+        assert_eq!(created.code, 201, "{row}: {}", created.json());
+        let applied = apply(&server, &group, "second", second).await;
+        match result {
+            Ok(spec) => assert_eq!((applied.code, &applied.json()["spec"]), (200, &spec), "{row}"),
+            Err(field) => {
+                let causes = applied.json()["details"]["causes"].clone();
+                assert_eq!((applied.code, &causes[0]["field"]), (409, &json!(field)), "{row}: {causes}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn granular_schema_keeps_owners_of_atomic_list_without_conflict() {
+    let server = start().await;
+    let group = "granular.example.com";
+    define(&server, definition(group, list(json!({"x-svc-list-type": "atomic"})))).await;
+    let first = json!({"list": [{"k": "x", "v": 1}, {"k": "y", "v": 1}]});
+    assert_eq!(apply(&server, group, "first", first).await.code, 201);
+    change_schema(&server, group, keyed()).await;
+    let applied = apply(&server, group, "second", json!({"list": [{"k": "x", "v": 1}]})).await;
+    assert_eq!(applied.code, 200, "D-SSA-33: {}", applied.json());
+    let changed = apply(&server, group, "second", json!({"list": [{"k": "z", "v": 3}]})).await;
+    assert_eq!(changed.code, 200, "D-SSA-33: {}", changed.json());
+}
+
+#[tokio::test]
+async fn atomic_schema_makes_changes_conflict_with_owners_of_items() {
+    let server = start().await;
+    let group = "atomic.example.com";
+    define(&server, definition(group, keyed())).await;
+    assert_eq!(apply(&server, group, "first", json!({"list": [{"k": "x", "v": 1}]})).await.code, 201);
+    assert_eq!(apply(&server, group, "second", json!({"list": [{"k": "y", "v": 1}]})).await.code, 200);
+    change_schema(&server, group, list(json!({"x-svc-list-type": "atomic"}))).await;
+    let conflict = apply(&server, group, "first", json!({"list": [{"k": "x", "v": 2}]})).await;
+    assert_eq!(conflict.code, 409, "D-SSA-34: {}", conflict.json());
+    assert!(conflict.json()["message"].as_str().unwrap().contains("second"), "{}", conflict.json());
+}

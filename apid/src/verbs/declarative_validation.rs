@@ -1,0 +1,205 @@
+//! Declarative validation beside the hand-written validation of a kind.
+//!
+//! # Contract
+//!
+//! With the gate `DeclarativeValidation`, both validations run for kinds whose types have validation tags. The errors
+//! that both know are compared by kind, field and tag: each difference is logged and counted. The hand-written errors
+//! decide. With the gate `DeclarativeValidationTakeover` too, the declarative errors replace the hand-written errors that
+//! carry a tag. The second gate has no effect without the first one.
+//!
+//! A panic of the declarative validation is counted. Only if that validation decides does the write fail.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::object::Object;
+use kinds::{Context, Resource};
+use serving::gates::{FeatureGates, Gate};
+use serving::metrics::{Counter, Definition, Metrics, Stability};
+
+const MISMATCHES: Definition = Definition::new(
+    "apiserver_validation_declarative_validation_mismatch_total",
+    Stability::Beta,
+    "Number of differences between the results of declarative and hand-written validation",
+);
+const PANICS: Definition = Definition::new(
+    "apiserver_validation_declarative_validation_panic_total",
+    Stability::Beta,
+    "Number of panics of declarative validation",
+);
+
+/// Declarative validation of an object; None for kinds without validation tags.
+pub type Validator = Arc<dyn Fn(&Resource, &Object, &Context<'_>) -> Option<FieldErrors> + Send + Sync>;
+
+/// Returns the validator of the type table.
+pub fn type_table_validator() -> Validator {
+    Arc::new(Resource::validate_tags)
+}
+
+/// The two validations of a server.
+pub struct DeclarativeValidation {
+    validator: Validator,
+    is_enabled: bool,
+    takes_over: bool,
+    mismatches: Counter,
+    panics: Counter,
+}
+
+impl DeclarativeValidation {
+    /// Reads the gates and registers the metrics.
+    pub fn new(gates: &FeatureGates, validator: Validator, metrics: &Metrics) -> Self {
+        let is_enabled = gates.enabled(Gate::DeclarativeValidation);
+        DeclarativeValidation {
+            validator,
+            is_enabled,
+            takes_over: is_enabled && gates.enabled(Gate::DeclarativeValidationTakeover),
+            mismatches: metrics.single_counter(&MISMATCHES),
+            panics: metrics.single_counter(&PANICS),
+        }
+    }
+
+    /// Compares the hand-written errors of a written object with the declarative ones. Returns the errors that decide.
+    pub(super) fn decide(
+        &self,
+        resource: &Resource,
+        object: &Object,
+        context: &Context<'_>,
+        hand_written: FieldErrors,
+    ) -> FieldErrors {
+        if !self.is_enabled {
+            return hand_written;
+        }
+        let validated = panic::catch_unwind(AssertUnwindSafe(|| (self.validator)(resource, object, context)));
+        let declarative = match validated {
+            Ok(None) => return hand_written,
+            Ok(Some(errors)) => errors,
+            Err(_) => self.errors_of_panic(resource),
+        };
+        for (error, found_by) in mismatches(&hand_written, &declarative) {
+            self.mismatches.inc();
+            tracing::error!(
+                kind = resource.kind.kind(),
+                field = error.path.as_str(),
+                error = error.body(),
+                found_by,
+                decisive = if self.takes_over { "declarative" } else { "hand-written" },
+                "declarative and hand-written validation differ"
+            );
+        }
+        if !self.takes_over {
+            return hand_written;
+        }
+        let mut errors = hand_written.without_tagged();
+        errors.extend(declarative);
+        errors
+    }
+
+    /// Counts a panic. Returns the error of the write, if the declarative validation decides.
+    fn errors_of_panic(&self, resource: &Resource) -> FieldErrors {
+        self.panics.inc();
+        tracing::error!(kind = resource.kind.kind(), "declarative validation panicked");
+        if !self.takes_over {
+            return FieldErrors::new();
+        }
+        FieldError::internal(&FieldPath::root(), "panic during declarative validation").into()
+    }
+}
+
+/// Errors that one of the validations finds and the other does not, with the name of the former. Several hand-written
+/// errors can match one declarative error, and the reverse.
+fn mismatches<'a>(
+    hand_written: &'a FieldErrors,
+    declarative: &'a FieldErrors,
+) -> Vec<(&'a FieldError, &'static str)> {
+    let is_same = |a: &FieldError, b: &FieldError| a.kind == b.kind && a.path == b.path && a.tag() == b.tag();
+    let is_in = |errors: &FieldErrors, error: &FieldError| errors.iter().any(|other| is_same(error, other));
+    let tagged = hand_written.iter().filter(|error| error.tag().is_some());
+    let only_hand_written = tagged.filter(|error| !is_in(declarative, error));
+    let only_declarative = declarative.iter().filter(|error| !is_in(hand_written, error));
+    only_hand_written
+        .map(|error| (error, "hand-written"))
+        .chain(only_declarative.map(|error| (error, "declarative")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::clock::{SeededRng, SystemClock};
+    use apimachinery::names::{Names, Preset};
+    use kinds::Registry;
+    use parking_lot::Mutex;
+    use serde_json::json;
+    use tracing::field::{Field, Visit};
+    use tracing::span;
+
+    use super::*;
+
+    /// A subscriber that keeps the fields of all events.
+    #[derive(Clone, Default)]
+    struct Events(Arc<Mutex<Vec<String>>>);
+
+    struct Fields(String);
+
+    impl Visit for Fields {
+        fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+            self.0.push_str(&format!("{}={value:?} ", field.name()));
+        }
+    }
+
+    impl tracing::Subscriber for Events {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+        fn event(&self, event: &tracing::Event<'_>) {
+            let mut fields = Fields(String::new());
+            event.record(&mut fields);
+            self.0.lock().push(fields.0);
+        }
+
+        fn enter(&self, _: &span::Id) {}
+
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[test]
+    fn mismatch_is_logged_with_its_field() {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        let registry = Registry::new(&names);
+        let resource = registry.find("", "v1", "replicationcontrollers").unwrap();
+        let (clock, rng) = (SystemClock::new(), SeededRng::new(1));
+        let context = Context { names: &names, clock: &clock, rng: &rng, subresource: "" };
+        let object = Object::from_value(json!({"spec": {"replicas": -1}})).unwrap();
+        let hand_written: FieldErrors =
+            FieldError::invalid(&FieldPath::new("spec.replicas"), -1, "must be greater than or equal to 0")
+                .with_tag("minimum")
+                .into();
+        let events = Events::default();
+        let _guard = tracing::subscriber::set_default(events.clone());
+        for (validator, lines) in [
+            (type_table_validator(), 0),
+            (Arc::new(|_: &Resource, _: &Object, _: &Context<'_>| Some(FieldErrors::new())) as Validator, 1),
+        ] {
+            let validation =
+                DeclarativeValidation::new(&FeatureGates::default(), validator, &Metrics::default());
+            let errors = validation.decide(resource, &object, &context, hand_written.clone());
+            assert_eq!(errors, hand_written, "the hand-written errors decide");
+            let logged = events.0.lock().clone();
+            assert_eq!(logged.len(), lines, "{logged:?}");
+            if let Some(line) = logged.first() {
+                for part in ["validation differ", "field=\"spec.replicas\"", "found_by=\"hand-written\""] {
+                    assert!(line.contains(part), "{part} in {line}");
+                }
+            }
+        }
+    }
+}

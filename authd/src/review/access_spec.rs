@@ -1,0 +1,122 @@
+//! The spec of access reviews and AccessExplanations: validation and decoding of subject and attributes.
+//!
+//! # Contract
+//!
+//! [`AccessSpec::read`] is the only reader. It validates spec and metadata together, so that one 422 has all causes in
+//! the order of Kubernetes: attributes, subject, metadata, namespace (requirements A-REV-15 to A-REV-18).
+
+use apimachinery::attributes::Attributes;
+use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::names::Names;
+use apimachinery::object::{Map, Object, Value};
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+
+use super::attributes::{check_attributes, format_path_attributes, read_attributes};
+use super::{invalid, string_lists, strings};
+
+type Fields = Map<String, Value>;
+
+/// The form of a spec, by kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SpecForm<'a> {
+    /// The subject may be absent: SelfSubjectAccessReview and AccessExplanation.
+    OptionalSubject,
+    /// The spec names a user or a group: SubjectAccessReview.
+    RequiredSubject,
+    /// The spec names a user or a group, and a resource in this namespace: LocalSubjectAccessReview.
+    Namespaced(&'a str),
+}
+
+/// A valid spec.
+#[derive(Clone, Debug)]
+pub(super) struct AccessSpec {
+    /// The user of the reviewed request; empty without a subject.
+    pub(super) subject: UserInfo,
+    /// The attributes of the reviewed request.
+    pub(super) attributes: Attributes,
+}
+
+impl AccessSpec {
+    /// Validates and decodes the spec of an object.
+    ///
+    /// # Errors
+    ///
+    /// 422 with a cause for each error.
+    pub(super) fn read(names: &Names, object: &Object, form: SpecForm<'_>) -> Result<Self, Status> {
+        let spec = object.get("spec").and_then(Value::as_object);
+        let mut errors = check_attributes(spec);
+        if form != SpecForm::OptionalSubject {
+            errors.extend(check_subject(spec));
+        }
+        errors.extend(check_metadata(object, matches!(form, SpecForm::Namespaced(_))));
+        if let SpecForm::Namespaced(namespace) = form {
+            check_namespace(spec, namespace, &mut errors);
+        }
+        if !errors.is_empty() {
+            return Err(invalid(names, &errors));
+        }
+        Ok(AccessSpec { subject: read_subject(spec), attributes: read_attributes(spec) })
+    }
+}
+
+fn object_at<'a>(spec: Option<&'a Fields>, field: &str) -> Option<&'a Fields> {
+    spec?.get(field)?.as_object()
+}
+
+fn text<'a>(spec: Option<&'a Fields>, field: &str) -> &'a str {
+    spec.and_then(|spec| spec.get(field)).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn read_subject(spec: Option<&Fields>) -> UserInfo {
+    let field = |name: &str| spec.and_then(|spec| spec.get(name));
+    UserInfo {
+        name: text(spec, "user").to_owned(),
+        uid: text(spec, "uid").to_owned(),
+        groups: strings(field("groups")),
+        extra: string_lists(field("extra"))
+            .into_iter()
+            .map(|(key, list)| (key.to_lowercase(), list))
+            .collect(),
+    }
+}
+
+fn check_subject(spec: Option<&Fields>) -> Option<FieldError> {
+    let groups = spec.and_then(|spec| spec.get("groups"));
+    (text(spec, "user").is_empty() && strings(groups).is_empty()).then(|| {
+        let path = FieldPath::new("spec").child("user");
+        FieldError::invalid(&path, "", "at least one of user or group must be specified")
+    })
+}
+
+/// Rejects metadata, except fields that the server sets.
+fn check_metadata(object: &Object, namespaced: bool) -> Option<FieldError> {
+    let meta = object.meta()?;
+    let has_forbidden_field = meta.iter().any(|(field, value)| match field.as_str() {
+        "managedFields" | "creationTimestamp" => false,
+        "namespace" => !namespaced && value.as_str() != Some(""),
+        _ => !(value.is_null() || value.as_str() == Some("") || value.as_object().is_some_and(Map::is_empty)),
+    });
+    let detail = if namespaced { "must be empty except for namespace" } else { "must be empty" };
+    has_forbidden_field
+        .then(|| FieldError::invalid(&FieldPath::new("metadata"), Value::Object(meta.clone()), detail))
+}
+
+/// Rejects attributes outside the namespace of the review.
+fn check_namespace(spec: Option<&Fields>, namespace: &str, errors: &mut Vec<FieldError>) {
+    let path = FieldPath::new("spec");
+    if let Some(resource) = object_at(spec, "resourceAttributes") {
+        let of_resource = text(Some(resource), "namespace");
+        if of_resource != namespace {
+            let path = path.child("resourceAttributes").child("namespace");
+            errors.push(FieldError::invalid(&path, of_resource, "must match metadata.namespace"));
+        }
+    }
+    if let Some(non_resource) = object_at(spec, "nonResourceAttributes") {
+        errors.push(FieldError::invalid_text(
+            &path.child("nonResourceAttributes"),
+            &format_path_attributes(non_resource),
+            "disallowed on this kind of request",
+        ));
+    }
+}

@@ -1,0 +1,181 @@
+//! MutatingAdmissionPolicy: changes, order with webhooks, dry runs, managed fields, metrics, and the feature gate.
+
+use apimachinery::names::Preset;
+use serde_json::{Value, json};
+
+use super::admission_policies::merge;
+use super::admission_webhooks::{Hook, configure, patch};
+use crate::harness::{ControlPlane, Options};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Adds the flags that run mutating policies.
+pub(super) fn with_mutating_policies(options: Options) -> Options {
+    options.flag("--feature-gates=MutatingAdmissionPolicy=true").flag("--runtime-config=api/alpha=true")
+}
+
+/// Creates a policy on writes of config maps and deployments, with a binding of the same name.
+pub(super) async fn create(plane: &ControlPlane, name: &str, policy: Value, binding: Value) -> String {
+    let group = plane.api("admissionregistration", "v1alpha1");
+    let rule = json!({"apiGroups": ["", "apps"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"],
+        "resources": ["configmaps", "deployments"]});
+    let spec = json!({"matchConstraints": {"resourceRules": [rule]}, "reinvocationPolicy": "Never"});
+    let policy = json!({"metadata": {"name": name}, "spec": merge(spec, policy)});
+    let created = plane.admin().post(&format!("{group}/mutatingadmissionpolicies"), &policy).await;
+    created.expect(201);
+    let binding = json!({"metadata": {"name": name}, "spec": merge(json!({"policyName": name}), binding)});
+    plane.admin().post(&format!("{group}/mutatingadmissionpolicybindings"), &binding).await.expect(201);
+    created.header("warning").to_owned()
+}
+
+pub(super) fn apply(expression: &str) -> Value {
+    json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}})
+}
+
+fn json_patch(expression: &str) -> Value {
+    json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
+}
+
+fn map(name: &str, data: Value) -> Value {
+    json!({"metadata": {"name": name}, "data": data})
+}
+
+#[tokio::test]
+async fn policy_changes_writes_and_dry_runs_and_owns_no_field() {
+    for preset in [Preset::Svc, Preset::Kubernetes] {
+        let options = Options { preset, ..Options::default() };
+        let plane = ControlPlane::start(with_mutating_policies(options)).await;
+        let admin = plane.admin();
+        let label = "Object{metadata: Object.metadata{labels: {'by': request.userInfo.username}}}";
+        let add =
+            "[JSONPatch{op: 'add', path: '/data/' + jsonpatch.escapeKey('a.b'), value: variables.text}]";
+        let variables = json!([{"name": "text", "expression": "object.data.k + '!'"}]);
+        let condition = json!([{"name": "has-data", "expression": "has(object.data)"}]);
+        let spec = json!({"mutations": [apply(label), json_patch(add)], "variables": variables,
+            "matchConditions": condition});
+        assert_eq!(
+            create(&plane, "p", spec, json!({})).await,
+            "",
+            "the policy is in effect without a warning"
+        );
+        for path in [format!("{MAPS}?dryRun=All"), MAPS.to_owned()] {
+            let written = admin.post(&path, &map("m", json!({"k": "v"}))).await.expect(201);
+            assert_eq!(written["data"], json!({"k": "v", "a.b": "v!"}));
+            assert_eq!(written["metadata"]["labels"], json!({"by": "admin"}));
+            let owned = written["metadata"]["managedFields"].to_string();
+            assert!(
+                owned.contains("f:k") && !owned.contains("f:labels") && !owned.contains("a.b"),
+                "{owned}"
+            );
+        }
+        let updated = admin.put(&format!("{MAPS}/m"), &map("m", json!({"k": "w"}))).await.expect(200);
+        assert_eq!(updated["data"]["a.b"], "w!");
+        let without = admin.post(MAPS, &json!({"metadata": {"name": "n"}})).await.expect(201);
+        assert!(without["metadata"].get("labels").is_none(), "the match condition is false");
+        let metrics = admin.get("/metrics").await.text();
+        for line in [
+            "apiserver_mutating_admission_policy_check_total{policy=\"p\",policy_binding=\"p\",error_type=\"no_error\"} 6",
+            "apiserver_admission_match_condition_exclusions_total{name=\"p\",kind=\"policy\",type=\"validate\",operation=\"CREATE\"} 1",
+        ] {
+            assert!(metrics.contains(line), "{line}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn apply_configuration_adds_container_and_rejects_atomic_list() {
+    let plane = ControlPlane::start(with_mutating_policies(Options::kubernetes())).await;
+    let admin = plane.admin();
+    let container = "Object.spec.template.spec.containers{name: 'side', image: 'side:1'}";
+    let sidecar = format!(
+        "Object{{spec: Object.spec{{template: Object.spec.template{{spec: Object.spec.template.spec{{containers: \
+         [{container}]}}}}}}}}"
+    );
+    let only = json!([{"name": "only", "expression": "object.kind == 'Deployment'"}]);
+    create(&plane, "sidecar", json!({"mutations": [apply(&sidecar)], "matchConditions": only}), json!({}))
+        .await;
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let pod =
+        json!({"metadata": {"labels": {"app": "d"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let deployment = json!({"metadata": {"name": "d"},
+        "spec": {"selector": {"matchLabels": {"app": "d"}}, "template": pod}});
+    let created = admin.post(deployments, &deployment).await.expect(201);
+    let containers = created["spec"]["template"]["spec"]["containers"].as_array().expect("containers");
+    let of = |name: &str| containers.iter().find(|container| container["name"] == name).expect(name);
+    assert_eq!((&of("c")["image"], &of("side")["image"]), (&json!("i"), &json!("side:1")));
+    assert_eq!(of("side")["terminationMessagePath"], "/dev/termination-log", "the sidecar has defaults");
+
+    let selector = "Object{spec: Object.spec{selector: Object.spec.selector{matchLabels: {'a': 'b'}}}}";
+    create(&plane, "atomic", json!({"mutations": [apply(selector)], "matchConditions": only}), json!({}))
+        .await;
+    let denied = admin.put(&format!("{deployments}/d"), &deployment).await.expect(403);
+    let message = "policy 'atomic' with binding 'atomic' denied request: error applying patch: invalid \
+                   ApplyConfiguration: may not mutate atomic arrays, maps or structs: .spec.selector";
+    assert_eq!((denied["message"].as_str(), denied["reason"].as_str()), (Some(message), Some("Invalid")));
+    assert_eq!(denied["details"]["causes"], json!([{"message": message}]));
+}
+
+#[tokio::test]
+async fn policies_run_before_webhooks_and_again_after_their_changes() {
+    let hook = Hook::start(|_, request| match request["object"]["data"]["hook"].as_str() {
+        Some(_) => patch(request, json!([])),
+        None => patch(request, json!([{"op": "add", "path": "/data/hook", "value": "changed"}])),
+    })
+    .await;
+    let plane = ControlPlane::start(with_mutating_policies(Options::kubernetes())).await;
+    configure(&plane, "mutating", json!([hook.webhook("change", json!({}))])).await;
+    for (name, policy) in [("again", "IfNeeded"), ("once", "Never")] {
+        let append = format!(
+            "Object{{data: Object.data{{{name}: 'hook' in object.data ? 'after the webhook' : 'before the webhook'}}}}"
+        );
+        create(&plane, name, json!({"mutations": [apply(&append)], "reinvocationPolicy": policy}), json!({}))
+            .await;
+    }
+    let written = plane.admin().post(MAPS, &map("m", json!({"k": "v"}))).await.expect(201);
+    let expected =
+        json!({"k": "v", "again": "after the webhook", "once": "before the webhook", "hook": "changed"});
+    assert_eq!(written["data"], expected);
+    let reviews = hook.take();
+    assert_eq!(reviews[0].1["request"]["object"]["data"]["again"], "before the webhook");
+}
+
+#[tokio::test]
+async fn policy_without_feature_gate_is_stored_with_warning_and_has_no_effect() {
+    let plane = ControlPlane::start(Options::default()).await;
+    let group = plane.api("admissionregistration", "v1alpha1");
+    plane.admin().get(&format!("{group}/mutatingadmissionpolicies")).await.expect(404);
+    let names = plane.names();
+    let version = format!("--runtime-config={}/v1alpha1=true", names.group("admissionregistration"));
+    let plane = ControlPlane::start(Options::default().flag(&version)).await;
+    let label = apply("Object{metadata: Object.metadata{labels: {'a': 'b'}}}");
+    let warning = create(&plane, "p", json!({"mutations": [label]}), json!({})).await;
+    assert!(warning.contains("--feature-gates=MutatingAdmissionPolicy=true"), "{warning}");
+    let written = plane.admin().post(MAPS, &map("m", json!({}))).await.expect(201);
+    assert!(written["metadata"].get("labels").is_none());
+}
+
+#[tokio::test]
+async fn author_without_read_access_to_parameters_gets_422() {
+    let plane = ControlPlane::start(with_mutating_policies(Options::kubernetes())).await;
+    let (admin, alice) = (plane.admin(), plane.user("alice"));
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let rule = json!({"apiGroups": ["admissionregistration.k8s.io"], "resources": ["*"], "verbs": ["*"]});
+    let role = json!({"metadata": {"name": "author"}, "rules": [rule]});
+    admin.post(&format!("{rbac}/clusterroles"), &role).await.expect(201);
+    let binding = json!({"metadata": {"name": "author"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "author"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "alice"}]});
+    admin.post(&format!("{rbac}/clusterrolebindings"), &binding).await.expect(201);
+    let spec = json!({"mutations": [apply("Object{data: Object.data{k: params.data.k}}")],
+        "paramKind": {"apiVersion": "v1", "kind": "Secret"}});
+    create(&plane, "p", spec, json!({})).await;
+    let group = plane.api("admissionregistration", "v1alpha1");
+    let mut policy = admin.get(&format!("{group}/mutatingadmissionpolicies/p")).await.expect(200);
+    policy["metadata"] = json!({"name": "q"});
+    let denied = alice.post(&format!("{group}/mutatingadmissionpolicies"), &policy).await.expect(422);
+    assert_eq!(denied["details"]["causes"][0]["field"], "spec.paramKind", "{denied}");
+    let reference = json!({"name": "s", "namespace": "default", "parameterNotFoundAction": "Deny"});
+    let binding = json!({"metadata": {"name": "q"}, "spec": {"policyName": "p", "paramRef": reference}});
+    let denied = alice.post(&format!("{group}/mutatingadmissionpolicybindings"), &binding).await.expect(422);
+    assert_eq!(denied["details"]["causes"][0]["field"], "spec.paramRef", "{denied}");
+}
