@@ -11,6 +11,7 @@ use std::time::Duration;
 use fjall::config::FilterPolicy;
 use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
+use super::files::journal;
 use super::layout::{self, Jump};
 use crate::Error;
 
@@ -41,9 +42,10 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Opens or creates the database in a directory. An assertion failure of fjall means corruption here, not
-    /// a crash.
+    /// Opens or creates the database in a directory, without the last batch if it is incomplete. An assertion failure
+    /// of fjall means corruption here, not a crash.
     pub(super) fn open(path: &Path, cache_bytes: u64) -> Result<Tables, Error> {
+        journal::discard_torn_batch(path).map_err(|error| map_io_error(&error))?;
         let opened = std::panic::catch_unwind(AssertUnwindSafe(|| Tables::try_open(path, cache_bytes)));
         match opened {
             Ok(result) => result,

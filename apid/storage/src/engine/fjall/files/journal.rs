@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`Batches`] reads batches from an offset and ends where fjall would truncate the journal. The end is an
-//! incomplete batch, a failed checksum, or the zeros of a preallocated journal. [`resume`] finds the offset
+//! [`Batches`] reads batches from an offset and ends at an incomplete batch, a failed checksum, or the zeros of a
+//! preallocated journal. [`discard_torn_batch`] truncates the newest journal there. [`resume`] finds the offset
 //! behind a damage from which reading can continue.
 
 use std::fs::File;
@@ -27,6 +27,27 @@ const RESUME_WORK_FACTOR: usize = 16;
 /// The journals of a database, oldest first.
 pub(in super::super) fn journals(database: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     super::numbered_entries(database, ".jnl")
+}
+
+/// Truncates the newest journal behind its last complete batch.
+///
+/// A power cut can lose any sector of an unsynced batch. fjall discards a batch without its end, but does not open a
+/// journal with a wrong checksum. The caller has verified that the complete batches hold all acknowledged writes.
+pub(in super::super) fn discard_torn_batch(database: &Path) -> io::Result<()> {
+    let newest = match journals(database) {
+        Ok(mut journals) => journals.pop(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    let Some((_, newest)) = newest else { return Ok(()) };
+    let mut batches = Batches::open(&newest, 0)?;
+    while batches.next()?.is_some() {}
+    if batches.size > batches.end() {
+        let file = File::options().write(true).open(newest)?;
+        file.set_len(batches.end())?;
+        file.sync_all()?;
+    }
+    Ok(())
 }
 
 /// An atomic batch of rows.

@@ -8,7 +8,7 @@
 //! # Invariants
 //!
 //! INVARIANT (only intact databases are opened): fjall trusts its manifests. fjall deletes tables that no
-//! manifest names and keyspaces without a known name, and truncates journals at the first unreadable byte. So
+//! manifest names and keyspaces without a known name. Journals are truncated at the first unreadable batch. So
 //! one flipped byte could silently delete rows before [`super::recovery`] runs. [`verify`] detects the damage
 //! while all files are unchanged.
 //!

@@ -123,6 +123,37 @@ async fn truncated_journal_is_rejected_if_acknowledged_writes_are_lost() {
     }
 }
 
+/// A power cut can lose any sector of an unsynced batch, also from its middle. Such a batch was never
+/// acknowledged, and the store opens without it.
+#[tokio::test(flavor = "multi_thread")]
+async fn torn_unacknowledged_batch_is_discarded() {
+    let dir = memory_dir();
+    let (source, copy) = (dir.path().join("source"), dir.path().join("copy"));
+    let store = open(&source).unwrap();
+    let before = churn(&store, 5, 20, 300).await;
+    let first = written(&source.join("fjall/0.jnl")).len();
+    let mark = std::fs::read(source.join("mark")).unwrap();
+    store.commit("last", Op::Create(Bytes::from(vec![b'l'; 500]))).await.unwrap();
+    store.close().await;
+    shorten_journals(&source);
+    std::fs::write(source.join("mark"), &mark).unwrap();
+    let journal = written(&source.join("fjall/0.jnl"));
+    let end = journal.len();
+    for at in (first..end).step_by(7) {
+        let _ = std::fs::remove_dir_all(&copy);
+        copy_store(&source, &copy);
+        let mut torn = journal.clone();
+        torn[at..end.min(at + 64)].fill(0);
+        std::fs::write(copy.join("fjall/0.jnl"), torn).unwrap();
+        let store = open(&copy).unwrap_or_else(|error| panic!("torn at {at} of {first}..{end}: {error}"));
+        assert_eq!(rows(&store).await.unwrap(), before, "torn at {at}");
+        let next = store.commit("next", Op::Create(Bytes::new())).await.unwrap();
+        assert_eq!(next.revision, Revision(21));
+        store.close().await;
+        assert_eq!(open(&copy).unwrap().revision(), Revision(21), "torn at {at}");
+    }
+}
+
 /// Offsets of a file to flip: all of a small file, some of a larger one. `FLIPS` sets their number.
 fn places(size: usize, random: &SeededRng) -> Vec<usize> {
     let flips = std::env::var("FLIPS").map_or(10, |flips| flips.parse().unwrap());
