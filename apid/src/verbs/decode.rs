@@ -39,6 +39,8 @@ const DUPLICATE_OWNERS: &str = ".metadata.ownerReferences contains duplicate ent
 struct Type<'a> {
     /// Stem of the API group.
     group: &'a str,
+    /// Schema type of a built-in kind.
+    type_name: Option<&'static str>,
     kind: &'a str,
     version: &'a str,
     api_version: String,
@@ -104,6 +106,7 @@ pub(super) fn decode(
     let custom = resource.is_custom().then_some(resource);
     let expected = Type {
         group: resource.kind.group(),
+        type_name: resource.kind.type_name(),
         kind: resource.kind.kind(),
         version,
         api_version: group_version.to_string(),
@@ -164,7 +167,8 @@ impl ReadError {
             return expected.reject_version(&api_version);
         }
         let why = if is_registered {
-            "the kind does not match".to_owned()
+            let package = expected.internal_package();
+            format!("converting ({version}.{kind}) to ({package}.{}): unknown conversion", expected.kind)
         } else {
             let (kind, version) = (quote(&shorten(&kind)), quote(&shorten(&api_version)));
             let scheme = scheme.map(|scheme| format!(" in scheme {}", quote(scheme))).unwrap_or_default();
@@ -175,6 +179,16 @@ impl ReadError {
 }
 
 impl Type<'_> {
+    /// Package of the type inside kube-apiserver, which messages about other kinds name.
+    fn internal_package(&self) -> &str {
+        match self.type_name.and_then(|name| name.split_once('/')) {
+            // The kind Event of the group `events` is the one of the core group.
+            Some(("events", _)) => "core",
+            Some((package, _)) => package,
+            None => self.group,
+        }
+    }
+
     fn mismatch(&self, kind: &str, why: &str) -> Status {
         let text = format!(
             "{} in version {} cannot be handled as a {}: {why}",
@@ -246,8 +260,14 @@ fn read(
 mod tests {
     use super::*;
 
-    const CONFIG_MAP: Type<'static> =
-        Type { group: "", kind: "ConfigMap", version: "v1", api_version: String::new(), custom: None };
+    const CONFIG_MAP: Type<'static> = Type {
+        group: "",
+        type_name: Some("core/v1.ConfigMap"),
+        kind: "ConfigMap",
+        version: "v1",
+        api_version: String::new(),
+        custom: None,
+    };
 
     fn read_json(text: &str) -> Result<Object, u16> {
         let expected = Type { api_version: "v1".to_owned(), ..CONFIG_MAP };

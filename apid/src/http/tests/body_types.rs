@@ -11,6 +11,7 @@ const EXTENSIONS: &str = "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver
 const AGGREGATOR: &str = "k8s.io/kube-aggregator/pkg/apiserver/scheme/scheme.go:28";
 
 const INGRESSES: &str = "/apis/networking.k8s.io/v1/namespaces/a/ingresses";
+const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/a/events";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const AUTOSCALERS: &str = "/apis/autoscaling/v2/namespaces/a/horizontalpodautoscalers";
@@ -70,11 +71,25 @@ async fn message_about_unregistered_kind_has_no_scheme_under_neutral_names() {
 #[tokio::test]
 async fn registered_kind_in_body_returns_400_about_kind_or_version() {
     let server = Server::start_with_preset(Preset::Kubernetes).await;
-    let other_kind = |kind: &str| {
-        format!("{kind} in version \"v1\" cannot be handled as a ConfigMap: the kind does not match")
-    };
-    assert_eq!(message(&server, MAPS, "Secret", "v1").await, other_kind("Secret"));
-    assert_eq!(message(&server, MAPS, "Deployment", "apps/v1").await, other_kind("Deployment"));
+    for (url, expected, internal, kind, api_version) in [
+        (MAPS, "ConfigMap", "core.ConfigMap", "Secret", "v1"),
+        (MAPS, "ConfigMap", "core.ConfigMap", "Deployment", "apps/v1"),
+        (INGRESSES, "Ingress", "networking.Ingress", "IngressClass", "networking.k8s.io/v1"),
+        (EVENTS, "Event", "core.Event", "Pod", "v1"),
+        (
+            AUTOSCALERS,
+            "HorizontalPodAutoscaler",
+            "autoscaling.HorizontalPodAutoscaler",
+            "Lease",
+            "coordination.k8s.io/v1",
+        ),
+    ] {
+        let text = format!(
+            "{kind} in version \"v1\" cannot be handled as a {expected}: converting (v1.{kind}) to ({internal}): unknown \
+             conversion"
+        );
+        assert_eq!(message(&server, url, kind, api_version).await, text);
+    }
     assert_eq!(
         message(&server, AUTOSCALERS, "HorizontalPodAutoscaler", "autoscaling/v1").await,
         "the API version in the data (autoscaling/v1) does not match the expected API version (autoscaling/v2)"
