@@ -25,14 +25,14 @@ pub struct ControlPlane {
     /// Process ids, apid first.
     pub pids: Vec<u32>,
     child: Option<Child>,
-    /// Removed at the end, with the data.
-    _dir: Option<TempDir>,
+    /// Directory of a started control plane, removed at the end. The data are in `data`.
+    dir: Option<TempDir>,
 }
 
 impl ControlPlane {
     /// Uses a running control plane.
     pub fn running(target: Target, pids: Vec<u32>) -> Self {
-        ControlPlane { target, pids, child: None, _dir: None }
+        ControlPlane { target, pids, child: None, dir: None }
     }
 
     /// Starts the programs of a directory on an empty store.
@@ -76,12 +76,22 @@ impl ControlPlane {
         }
         let apid = child.id().ok_or("apid ended at once")?;
         let pids = std::iter::once(apid).chain(process::children(apid)).collect();
-        Ok(ControlPlane { target, pids, child: Some(child), _dir: Some(dir) })
+        Ok(ControlPlane { target, pids, child: Some(child), dir: Some(dir) })
     }
 
     /// Whether the benchmark started the control plane.
     pub fn is_own(&self) -> bool {
         self.child.is_some()
+    }
+
+    /// Returns the allocated disk space of the data directory of a started control plane, in MiB.
+    ///
+    /// # Errors
+    ///
+    /// The control plane was not started by the benchmark, or the directory cannot be read.
+    pub fn disk_mib(&self) -> Result<f64, Error> {
+        let dir = self.dir.as_ref().ok_or("the data directory is unknown")?;
+        Ok(process::disk_mib(&dir.path().join("data"))?)
     }
 
     /// Stops the control plane.

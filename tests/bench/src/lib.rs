@@ -1,4 +1,5 @@
-//! Parts of the benchmarks: a client, CPU time and memory of processes, and the baseline server.
+//! Parts of the benchmarks: a client, CPU time and memory of processes, the baseline server,
+//! and a server for webhooks.
 //!
 //! Benchmarks measure real time, so this crate is exempt from the rule that time is a parameter.
 
@@ -14,3 +15,4 @@ pub mod objects;
 pub mod policy;
 pub mod process;
 pub mod throughput;
+pub mod tls_server;

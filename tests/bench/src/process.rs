@@ -1,6 +1,8 @@
-//! CPU time and memory of processes, from `/proc`.
+//! CPU time and memory of processes, from `/proc`, and the disk space of their directories.
 
-use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::{fs, io};
 
 /// Returns the CPU time (user and system) of processes in seconds; None: one has ended.
 pub fn cpu_seconds(pids: &[u32]) -> Option<f64> {
@@ -33,7 +35,7 @@ pub fn peak_mib(pid: u32) -> Option<f64> {
 /// # Errors
 ///
 /// The process has ended or belongs to another user.
-pub fn reset_peak(pid: u32) -> std::io::Result<()> {
+pub fn reset_peak(pid: u32) -> io::Result<()> {
     fs::write(format!("/proc/{pid}/clear_refs"), "5")
 }
 
@@ -42,6 +44,26 @@ fn status_mib(pid: u32, field: &str) -> Option<f64> {
     let line = status.lines().find(|line| line.starts_with(field))?;
     let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kib / 1024.0)
+}
+
+/// Returns the allocated disk space of all files below a directory, in MiB.
+///
+/// # Errors
+///
+/// A directory cannot be read. A file that was removed meanwhile counts zero.
+pub fn disk_mib(dir: &Path) -> io::Result<f64> {
+    const BLOCK_BYTES: f64 = 512.0;
+    let mut sum = 0.0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        sum += match entry.metadata() {
+            Ok(found) if found.is_dir() => disk_mib(&entry.path())?,
+            Ok(found) => found.blocks() as f64 * BLOCK_BYTES / f64::from(1 << 20),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0.0,
+            Err(error) => return Err(error),
+        };
+    }
+    Ok(sum)
 }
 
 /// Returns the child processes of `pid`.
