@@ -34,14 +34,14 @@ fn main() {
     }
     let discovery = Discovery::new(&registry, &names, "127.0.0.1:6443", true);
     let openapi = OpenApi::new(Arc::clone(&registry), Arc::clone(&names));
-    let (time, more) = (clock.monotonic() - start, resident().saturating_sub(memory));
+    let (time, growth) = (clock.monotonic() - start, resident().saturating_sub(memory));
     let documents = discovery.paths().count();
-    println!("{} kinds, {documents} documents: {time:?}, {} kB", registry.resources().len(), more / 1024);
+    println!("{} kinds, {documents} documents: {time:?}, {} kB", registry.resources().len(), growth / 1024);
 
     let (memory, start) = (resident(), clock.monotonic());
     openapi.v2().expect("a document");
     openapi.v2_protobuf().expect("a document");
     openapi.v3_index().expect("documents");
-    let (time, more) = (clock.monotonic() - start, resident().saturating_sub(memory));
-    println!("all OpenAPI documents: {time:?}, {} kB", more / 1024);
+    let (time, growth) = (clock.monotonic() - start, resident().saturating_sub(memory));
+    println!("all OpenAPI documents: {time:?}, {} kB", growth / 1024);
 }

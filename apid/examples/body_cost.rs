@@ -201,25 +201,25 @@ impl Case {
             reset_then_track: true,
         };
         write.update(None, &mut object).expect("owners");
-        let own = cpu() - before - decode - conform;
+        let ownership = cpu() - before - decode - conform;
         let namespace = if resource.kind.namespaced() { "default" } else { "" };
         if resource.kind.namespaced() {
             object.set_meta("namespace", namespace);
         }
         resource.prepare_create(&mut object, namespace, &ctx);
         let errors = resource.validate_create(&object, &ctx);
-        let answer = if errors.is_empty() {
+        let response = if errors.is_empty() {
             let stored = kinds::entry::encode(&object);
             let read = kinds::entry::decode(&stored, storage::Revision(1)).expect("an object");
             json::encode(&read.into_value())
         } else {
             json::encode(&Status::invalid(&resource.group_kind, "a", &errors).to_value())
         };
-        let rest = cpu() - before - decode - conform - own;
+        let rest = cpu() - before - decode - conform - ownership;
         format!(
-            "{} errors, answer {} kB; decode {decode} ms, conform {conform}, owners {own}, rest {rest}",
+            "{} errors, response {} kB; decode {decode} ms, conform {conform}, owners {ownership}, rest {rest}",
             errors.len(),
-            answer.len() / 1024
+            response.len() / 1024
         )
     }
 }
@@ -262,10 +262,10 @@ fn main() {
     // The search for the number increased the peak memory, so the peak is reset here.
     fs::write("/proc/self/clear_refs", "5").expect("the peak is reset");
     let (memory, start) = (peak(), cpu());
-    let told = case.create(&body, limits);
+    let report = case.create(&body, limits);
     let (kilobytes, milliseconds) = (peak() - memory, cpu() - start);
     println!(
-        "{:<30} {count:>7} items, {:>4} kB: {milliseconds:>5} ms, {:>4} MB; {told}",
+        "{:<30} {count:>7} items, {:>4} kB: {milliseconds:>5} ms, {:>4} MB; {report}",
         case.name,
         body.len() / 1024,
         kilobytes / 1024

@@ -1,4 +1,5 @@
-//! The entry point of apid: selects the subcommand by program name or first argument and maps its result to an exit code.
+//! The entry point of apid: selects the subcommand by program name or first argument and maps its result to an exit
+//! code.
 
 use std::io::Write as _;
 use std::process::ExitCode;

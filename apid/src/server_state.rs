@@ -6,10 +6,10 @@
 //! read-only from then on. Mutable state is inside its parts: the store, the watch cache, authorization, the
 //! audit log, and the served kinds.
 //!
-//! [`ServedKinds`] is an immutable snapshot of all served kinds with their objects and documents. A request
-//! takes one snapshot at its start and uses it to its end. [`ServerState::serve`] replaces the snapshot when
-//! definitions change. A replacement ends the watches of changed and removed kinds; unchanged kinds keep their
-//! resources, objects and watches.
+//! [`ServedKinds`] is an immutable list of all served kinds with their documents and with handles to their live
+//! collections; the objects of a collection change all the time. A request takes the current list at its start and
+//! uses it to its end. [`ServerState::serve`] replaces the list when definitions change. A replacement ends the
+//! watches of changed and removed kinds; unchanged kinds keep their resources, collections and watches.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -139,26 +139,26 @@ pub struct ServedKinds {
     has_storage_version_hashes: bool,
     /// Generated on first use.
     discovery: OnceLock<Discovery>,
-    collections: BTreeMap<String, Versions>,
+    collections: BTreeMap<String, KindCollections>,
 }
 
 /// The collections of a stored kind in all versions.
-struct Versions {
+struct KindCollections {
     stored: Arc<Collection>,
     others: Vec<Arc<Collection>>,
 }
 
 impl ServedKinds {
-    /// Builds a snapshot. Kinds whose versions are those of `before` keep their objects in the cache.
+    /// Builds the list. Kinds with the same versions as in `before` keep their collections and cached objects.
     fn new(registry: Arc<Registry>, openapi: OpenApi, parts: &Parts, before: Option<&ServedKinds>) -> Self {
-        let collections: BTreeMap<String, Versions> = registry
+        let collections: BTreeMap<String, KindCollections> = registry
             .stored()
             .map(|stored| {
                 let key_prefix = &stored.key_prefix;
-                let known = before.and_then(|before| before.collections.get(key_prefix));
-                let versions = match known {
-                    Some(known) if known.are_of(&registry, stored) => known.clone_handles(),
-                    _ => Versions::new(&registry, stored, parts),
+                let existing = before.and_then(|before| before.collections.get(key_prefix));
+                let versions = match existing {
+                    Some(existing) if existing.are_current(&registry, stored) => existing.clone_handles(),
+                    _ => KindCollections::new(&registry, stored, parts),
                 };
                 (key_prefix.clone(), versions)
             })
@@ -196,7 +196,7 @@ impl ServedKinds {
     }
 }
 
-impl Versions {
+impl KindCollections {
     /// Registers the objects of a kind. Objects of an earlier definition of the kind leave the cache.
     fn new(registry: &Registry, stored: &Arc<Resource>, parts: &Parts) -> Self {
         if stored.is_custom() {
@@ -218,18 +218,18 @@ impl Versions {
             Arc::new(Collection { resource, served, items, converter })
         };
         let others = registry.versions_of(stored).filter(|version| version.is_other_version());
-        Versions { stored: collection(stored), others: others.map(collection).collect() }
+        KindCollections { stored: collection(stored), others: others.map(collection).collect() }
     }
 
-    /// Whether these are the versions of a kind in a registry.
-    fn are_of(&self, registry: &Registry, stored: &Arc<Resource>) -> bool {
+    /// Whether the collections are those of the versions that a registry has for the kind.
+    fn are_current(&self, registry: &Registry, stored: &Arc<Resource>) -> bool {
         let others = registry.versions_of(stored).filter(|version| version.is_other_version());
         Arc::ptr_eq(&self.stored.served, stored)
             && others.map(Arc::as_ptr).eq(self.others.iter().map(|other| Arc::as_ptr(&other.served)))
     }
 
     fn clone_handles(&self) -> Self {
-        Versions { stored: Arc::clone(&self.stored), others: self.others.clone() }
+        KindCollections { stored: Arc::clone(&self.stored), others: self.others.clone() }
     }
 }
 
@@ -237,10 +237,10 @@ impl Versions {
 pub struct ServerState {
     parts: Parts,
     kinds: ArcSwap<ServedKinds>,
-    /// Held while the snapshot is replaced.
-    replacing: Mutex<()>,
+    /// Held while the served kinds are replaced.
+    replacement_lock: Mutex<()>,
     /// Counts the replacements.
-    replaced: watch::Sender<u64>,
+    replacement_count: watch::Sender<u64>,
     /// The metrics of requests.
     pub request_metrics: RequestMetrics,
     /// The metrics of lists and watches.
@@ -268,8 +268,8 @@ impl ServerState {
         ServerState {
             parts,
             kinds: ArcSwap::from_pointee(kinds),
-            replacing: Mutex::default(),
-            replaced: watch::Sender::new(0),
+            replacement_lock: Mutex::default(),
+            replacement_count: watch::Sender::new(0),
             request_metrics,
             declarative_validation,
             read_metrics,
@@ -285,13 +285,13 @@ impl ServerState {
 
     /// Notifies of each replacement of the served kinds.
     pub fn kinds_changes(&self) -> watch::Receiver<u64> {
-        self.replaced.subscribe()
+        self.replacement_count.subscribe()
     }
 
     /// Replaces the custom kinds. Kinds with the same resources as before stay as they are; watches of all
     /// other custom kinds end.
     pub fn serve(&self, custom: impl IntoIterator<Item = Arc<Resource>>) {
-        let _lock = self.replacing.lock();
+        let _lock = self.replacement_lock.lock();
         let before = self.kinds.load_full();
         let registry = Arc::new(before.registry.with_custom(custom));
         let openapi = before.openapi.with_registry(Arc::clone(&registry));
@@ -303,7 +303,7 @@ impl ServerState {
         for prefix in removed {
             self.parts.cache.unregister(prefix);
         }
-        self.replaced.send_modify(|count| *count += 1);
+        self.replacement_count.send_modify(|count| *count += 1);
     }
 
     /// The registry of the served kinds.

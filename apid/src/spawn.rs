@@ -9,7 +9,7 @@
 //!
 //! authd listens at the socket once it has accepted its command line and its files.
 //!
-//! The supervisor kills and restarts an authd that fails its health check for [`HealthPolicy::unanswered`].
+//! The supervisor kills and restarts an authd that fails its health check for [`HealthPolicy::min_failure_duration`].
 //! An authd that has never responded gets [`HealthPolicy::startup`] in addition. After
 //! [`AuthdSupervisor::begin_shutdown`] it is not restarted.
 
@@ -45,9 +45,14 @@ pub enum SpawnError {
     /// No program was found.
     #[error("authd not found beside apid or on PATH; name the program with `--authd-program`")]
     NotFound,
-    /// The folder of the socket cannot be created.
-    #[error("the folder of authd's socket cannot be created: {0}")]
-    Socket(io::Error),
+    /// The directory of the socket cannot be created.
+    #[error("cannot create the authd socket directory `{}`: {error}", path.display())]
+    Socket {
+        /// The directory.
+        path: PathBuf,
+        /// The failure of the file system.
+        error: io::Error,
+    },
     /// The program cannot be started.
     #[error("{0}")]
     Start(io::Error),
@@ -57,24 +62,29 @@ pub enum SpawnError {
 #[derive(Debug)]
 pub struct Socket {
     path: PathBuf,
-    /// A folder created only for the socket; removed on drop.
-    owned_folder: Option<PathBuf>,
+    /// A directory created only for the socket; removed on drop.
+    owned_directory: Option<PathBuf>,
 }
 
 impl Socket {
-    /// Chooses a path in the data folder, or in a new private temporary folder when that path is too long.
+    /// Chooses a path in the data directory, or in a new private temporary directory when that path is too long.
     ///
     /// # Errors
     ///
-    /// The folder cannot be created.
-    pub fn place(data_dir: &Path, rng: &dyn Rng) -> io::Result<Self> {
-        let path = std::path::absolute(data_dir)?.join("authd.sock");
+    /// [`SpawnError::Socket`]
+    pub fn place(data_dir: &Path, rng: &dyn Rng) -> Result<Self, SpawnError> {
+        let directory = std::path::absolute(data_dir)
+            .map_err(|error| SpawnError::Socket { path: data_dir.to_owned(), error })?;
+        let path = directory.join("authd.sock");
         if path.as_os_str().len() <= LONGEST_PATH {
-            return Ok(Socket { path, owned_folder: None });
+            return Ok(Socket { path, owned_directory: None });
         }
-        let folder = std::env::temp_dir().join(format!("apid-{:016x}", rng.bits() >> 64));
-        std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
-        Ok(Socket { path: folder.join("authd.sock"), owned_folder: Some(folder) })
+        let directory = std::env::temp_dir().join(format!("apid-{:016x}", rng.bits() >> 64));
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&directory)
+            .map_err(|error| SpawnError::Socket { path: directory.clone(), error })?;
+        Ok(Socket { path: directory.join("authd.sock"), owned_directory: Some(directory) })
     }
 
     /// The path.
@@ -85,8 +95,8 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if let Some(folder) = &self.owned_folder {
-            let _ = std::fs::remove_dir_all(folder);
+        if let Some(directory) = &self.owned_directory {
+            let _ = std::fs::remove_dir_all(directory);
         }
     }
 }
@@ -97,15 +107,15 @@ impl Drop for Socket {
 ///
 /// [`SpawnError::NotFound`]
 pub fn find() -> Result<PathBuf, SpawnError> {
-    let beside = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.join("authd")));
+    let sibling = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.join("authd")));
     let on_path = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
     let on_path = on_path.unwrap_or_default().into_iter().map(|folder| folder.join("authd"));
-    beside.into_iter().chain(on_path).find(|candidate| candidate.is_file()).ok_or(SpawnError::NotFound)
+    sibling.into_iter().chain(on_path).find(|candidate| candidate.is_file()).ok_or(SpawnError::NotFound)
 }
 
 /// A supervised authd.
 pub struct AuthdSupervisor {
-    end: Option<oneshot::Sender<()>>,
+    stop_sender: Option<oneshot::Sender<()>>,
     supervisor: tokio::task::JoinHandle<()>,
     /// Whether apid shuts down: health checks no longer restart authd.
     is_shutting_down: Arc<AtomicBool>,
@@ -124,7 +134,7 @@ struct HealthPolicy {
     /// suspended.
     failures: u32,
     /// The minimum duration of these failures.
-    unanswered: Duration,
+    min_failure_duration: Duration,
     /// The time that authd has until its first response.
     startup: Duration,
 }
@@ -134,7 +144,7 @@ const HEALTH_POLICY: HealthPolicy = HealthPolicy {
     retry: Duration::from_millis(250),
     timeout: Duration::from_secs(1),
     failures: 4,
-    unanswered: Duration::from_secs(5),
+    min_failure_duration: Duration::from_secs(5),
     startup: Duration::from_secs(30),
 };
 
@@ -149,7 +159,7 @@ struct AuthdCommand {
 }
 
 impl AuthdSupervisor {
-    /// Starts and supervises authd. `rejected` is signalled when authd rejects its command line.
+    /// Starts and supervises authd. Sends to `rejection_sender` when authd rejects its command line.
     ///
     /// # Errors
     ///
@@ -159,9 +169,9 @@ impl AuthdSupervisor {
         flags: &[String],
         socket: &Path,
         clock: Arc<dyn Clock>,
-        rejected: oneshot::Sender<()>,
+        rejection_sender: oneshot::Sender<()>,
     ) -> io::Result<Self> {
-        AuthdSupervisor::start_under(HEALTH_POLICY, program, flags, socket, clock, rejected)
+        AuthdSupervisor::start_under(HEALTH_POLICY, program, flags, socket, clock, rejection_sender)
     }
 
     fn start_under(
@@ -170,7 +180,7 @@ impl AuthdSupervisor {
         flags: &[String],
         socket: &Path,
         clock: Arc<dyn Clock>,
-        rejected: oneshot::Sender<()>,
+        rejection_sender: oneshot::Sender<()>,
     ) -> io::Result<Self> {
         let mut arguments = vec![format!("--socket={}", socket.display()), "--exit-on-stdin-eof".to_owned()];
         arguments.extend(flags.iter().cloned());
@@ -185,9 +195,9 @@ impl AuthdSupervisor {
             is_shutting_down: Arc::clone(&is_shutting_down),
         };
         let child = command.start()?;
-        let (end, ended) = oneshot::channel();
-        let supervisor = tokio::spawn(supervise(command, child, ended, rejected));
-        Ok(AuthdSupervisor { end: Some(end), supervisor, is_shutting_down })
+        let (stop_sender, stop_signal) = oneshot::channel();
+        let supervisor = tokio::spawn(supervise(command, child, stop_signal, rejection_sender));
+        Ok(AuthdSupervisor { stop_sender: Some(stop_sender), supervisor, is_shutting_down })
     }
 
     /// Records the start of the shutdown: an unresponsive authd is not restarted.
@@ -196,9 +206,9 @@ impl AuthdSupervisor {
     }
 
     /// Stops authd and waits for its exit.
-    pub async fn end(mut self) {
-        if let Some(end) = self.end.take() {
-            let _ = end.send(());
+    pub async fn stop(mut self) {
+        if let Some(stop_sender) = self.stop_sender.take() {
+            let _ = stop_sender.send(());
         }
         let _ = self.supervisor.await;
     }
@@ -218,29 +228,29 @@ impl AuthdCommand {
             })
     }
 
-    /// Returns when authd is unresponsive. `started` is its start on the monotonic clock.
-    async fn wait_until_unresponsive(&self, started: Duration) {
-        let HealthPolicy { pause, retry, timeout, failures, unanswered, startup } = self.health;
+    /// Returns when authd is unresponsive. `started_at` is its start on the monotonic clock.
+    async fn wait_until_unresponsive(&self, started_at: Duration) {
+        let HealthPolicy { pause, retry, timeout, failures, min_failure_duration, startup } = self.health;
         let mut has_responded = false;
         // Consecutive failed checks, and the start of the first of them.
-        let (mut failed, mut since) = (0, Duration::ZERO);
+        let (mut failed, mut first_failure) = (0, Duration::ZERO);
         loop {
             tokio::time::sleep(if has_responded && failed == 0 { pause } else { retry }).await;
             let check_start = self.clock.monotonic();
-            let checked = tokio::time::timeout(timeout, auth::check_health(&self.socket)).await;
-            if matches!(checked, Ok(Ok(()))) {
+            let result = tokio::time::timeout(timeout, auth::check_health(&self.socket)).await;
+            if matches!(result, Ok(Ok(()))) {
                 (has_responded, failed) = (true, 0);
                 continue;
             }
-            if !has_responded && check_start.saturating_sub(started) < startup {
+            if !has_responded && check_start.saturating_sub(started_at) < startup {
                 continue;
             }
             if failed == 0 {
-                since = check_start;
+                first_failure = check_start;
             }
             failed += 1;
-            let is_unresponsive =
-                failed >= failures && self.clock.monotonic().saturating_sub(since) >= unanswered;
+            let is_unresponsive = failed >= failures
+                && self.clock.monotonic().saturating_sub(first_failure) >= min_failure_duration;
             if is_unresponsive && !self.is_shutting_down.load(Ordering::SeqCst) {
                 return;
             }
@@ -250,39 +260,39 @@ impl AuthdCommand {
 
 async fn supervise(
     command: AuthdCommand,
-    first: Child,
-    mut ended: oneshot::Receiver<()>,
-    rejected: oneshot::Sender<()>,
+    first_child: Child,
+    mut stop_signal: oneshot::Receiver<()>,
+    rejection_sender: oneshot::Sender<()>,
 ) {
-    let mut rejected = Some(rejected);
+    let mut rejection_sender = Some(rejection_sender);
     // Whether authd has run with these flags: its files have changed and may change again.
     let mut has_run = false;
     let mut pause = FIRST_PAUSE;
-    let mut running = Some(first);
+    let mut running = Some(first_child);
     loop {
         if let Some(mut child) = running.take() {
-            let started = command.clock.monotonic();
+            let started_at = command.clock.monotonic();
             tracing::info!(pid = child.id(), program = %command.program.display(), "authd started");
             // Waiting for a child closes its input. This variable keeps the pipe open, whose end signals
             // authd to exit.
             let input = child.stdin.take();
             let status = tokio::select! {
                 status = child.wait() => status,
-                _ = &mut ended => return end(child, input).await,
-                () = command.wait_until_unresponsive(started) => {
-                    let (pid, seconds) = (child.id(), command.health.unanswered.as_secs());
+                _ = &mut stop_signal => return stop(child, input).await,
+                () = command.wait_until_unresponsive(started_at) => {
+                    let (pid, seconds) = (child.id(), command.health.min_failure_duration.as_secs());
                     tracing::error!(pid, seconds, "authd does not answer its health check; killing it");
                     kill(&mut child).await
                 }
             };
             if status.as_ref().is_ok_and(rejected_command_line) {
-                match rejected.take() {
+                match rejection_sender.take() {
                     // At the first start, the mistake is reported to the user of the command line.
-                    Some(rejected) if !has_run => {
-                        let _ = rejected.send(());
+                    Some(rejection_sender) if !has_run => {
+                        let _ = rejection_sender.send(());
                         return;
                     }
-                    sender => rejected = sender,
+                    sender => rejection_sender = sender,
                 }
                 tracing::error!(
                     "authd rejects its flags or files; correct the errors that it reported above; only cached decisions \
@@ -294,13 +304,13 @@ async fn supervise(
                 Ok(status) => tracing::error!(%status, "authd exited; restarting it"),
                 Err(error) => tracing::error!(%error, "waiting for authd failed; restarting it"),
             }
-            if command.clock.monotonic().saturating_sub(started) >= STABLE_UPTIME {
+            if command.clock.monotonic().saturating_sub(started_at) >= STABLE_UPTIME {
                 pause = FIRST_PAUSE;
             }
         }
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            _ = &mut ended => return,
+            _ = &mut stop_signal => return,
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
         match command.start() {
@@ -316,12 +326,12 @@ async fn kill(child: &mut Child) -> io::Result<ExitStatus> {
     child.wait().await
 }
 
-/// Whether authd rejected its command line, so that a restart is useless.
+/// Whether authd rejected its command line; a restart would be useless.
 fn rejected_command_line(status: &ExitStatus) -> bool {
     status.code() == Some(i32::from(EXIT_USAGE))
 }
 
-async fn end(mut child: Child, input: Option<ChildStdin>) {
+async fn stop(mut child: Child, input: Option<ChildStdin>) {
     drop(input);
     if tokio::time::timeout(EXIT_TIMEOUT, child.wait()).await.is_err() {
         tracing::warn!("authd did not exit in time; killing it");
@@ -362,11 +372,16 @@ mod tests {
     }
 
     fn start(folder: &Path, command: &str) -> (AuthdSupervisor, oneshot::Receiver<()>) {
-        let (rejected, rejection) = oneshot::channel();
+        let (rejection_sender, rejection) = oneshot::channel();
         let program = program(folder, command);
-        let started =
-            AuthdSupervisor::start(program, &[], &folder.join("s"), Arc::new(SystemClock::new()), rejected);
-        (started.unwrap(), rejection)
+        let supervisor = AuthdSupervisor::start(
+            program,
+            &[],
+            &folder.join("s"),
+            Arc::new(SystemClock::new()),
+            rejection_sender,
+        );
+        (supervisor.unwrap(), rejection)
     }
 
     #[tokio::test]
@@ -376,7 +391,7 @@ mod tests {
         while starts(folder.path()) < 4 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        authd.end().await;
+        authd.stop().await;
         let last = starts(folder.path());
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert_eq!(starts(folder.path()), last, "authd must not be restarted after the end");
@@ -387,7 +402,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (authd, rejection) = start(folder.path(), "exit 64");
         rejection.await.unwrap();
-        authd.end().await;
+        authd.stop().await;
         assert_eq!(starts(folder.path()), 1);
     }
 
@@ -442,19 +457,20 @@ mod tests {
             retry: Duration::from_millis(10),
             timeout: Duration::from_millis(500),
             failures: 3,
-            unanswered: Duration::from_millis(100),
+            min_failure_duration: Duration::from_millis(100),
             startup,
         }
     }
 
     fn start_hanging(folder: &Path, health: HealthPolicy) -> AuthdSupervisor {
-        let (rejected, _) = oneshot::channel();
+        let (rejection_sender, _) = oneshot::channel();
         let program = program(folder, "exec sleep 1000");
         let clock = Arc::new(SystemClock::new());
-        AuthdSupervisor::start_under(health, program, &[], &folder.join("s"), clock, rejected).unwrap()
+        AuthdSupervisor::start_under(health, program, &[], &folder.join("s"), clock, rejection_sender)
+            .unwrap()
     }
 
-    async fn started(folder: &Path, times: usize) {
+    async fn wait_for_starts(folder: &Path, times: usize) {
         while starts(folder) < times {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -468,7 +484,7 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(starts(folder.path()), 1, "a responsive authd must not be restarted");
         drop(service);
-        tokio::time::timeout(Duration::from_secs(30), started(folder.path(), 2)).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(30), wait_for_starts(folder.path(), 2)).await.unwrap();
         drop(authd);
     }
 
@@ -481,7 +497,7 @@ mod tests {
         drop(slow);
         let folder = tempfile::tempdir().unwrap();
         let hanging = start_hanging(folder.path(), quick(Duration::from_millis(200)));
-        tokio::time::timeout(Duration::from_secs(30), started(folder.path(), 2)).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(30), wait_for_starts(folder.path(), 2)).await.unwrap();
         drop(hanging);
     }
 
@@ -503,7 +519,7 @@ mod tests {
         while starts(folder.path()) < 1 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        authd.end().await;
+        authd.stop().await;
         assert!(folder.path().join("ended").exists(), "authd must exit by itself, not be killed");
     }
 }

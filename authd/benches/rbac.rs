@@ -2,7 +2,7 @@
 //! As a test it runs each path once.
 //!
 //! The policy: 100,000 bindings of other users in 1,000 namespaces, and 100 cluster-wide bindings of the
-//! tested user, each to a role of its own.
+//! tested user, each to its own role.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -39,7 +39,7 @@ fn binding(role_name: &str, user: &str) -> BindingSpec {
     }
 }
 
-fn request(resource: &str) -> Attributes {
+fn attributes(resource: &str) -> Attributes {
     Attributes {
         verb: "get".to_owned(),
         resource_request: true,
@@ -53,8 +53,9 @@ fn request(resource: &str) -> Attributes {
 }
 
 /// CPU time of this process, which is independent of other load.
-/// In hundredths of a second, from fields 14 and 15 of `stat`, counted after the closing parenthesis of the
-/// command.
+///
+/// Fields 14 and 15 of `stat`, in hundredths of a second. The skip of 11 fields begins after the command, which
+/// is field 2 and may contain spaces.
 fn cpu_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);
@@ -100,7 +101,7 @@ fn main() {
         ..UserInfo::default()
     };
     let stranger = UserInfo { name: "stranger".to_owned(), ..caller.clone() };
-    let (first, last, none) = (request("resource-0"), request("resource-99"), request("nothing"));
+    let (first, last, none) = (attributes("resource-0"), attributes("resource-99"), attributes("nothing"));
     measure("allowed by the first of 100 bindings", || drop(black_box(policy.decide(&caller, &first))));
     measure("allowed by the last of 100 bindings", || drop(black_box(policy.decide(&caller, &last))));
     measure("refused after 100 bindings", || drop(black_box(policy.decide(&caller, &none))));

@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! A request calls [`SharedConfig::current`] once for each attempt and uses nothing else, so that a response
+//! A request calls [`SharedConfig::current`] once for each attempt and uses nothing else, so a response
 //! never mixes two configurations. The response carries the epoch of its configuration. Each replacement
 //! raises the generation of the epoch by one. apid learns the epoch over the mirror and with each response.
 //! apid then drops cached results of earlier generations and re-authorizes its open watches. If
@@ -41,7 +41,7 @@ pub struct ActiveConfig {
 #[derive(Debug)]
 pub struct SharedConfig {
     current: ArcSwap<ActiveConfig>,
-    /// By subject. The lock also serializes replacements.
+    /// Current problems by subject, such as a configuration file. The lock also serializes replacements.
     notes: Mutex<BTreeMap<&'static str, String>>,
     /// Warnings from the start of the process.
     warnings: Vec<String>,
@@ -93,20 +93,20 @@ impl SharedConfig {
         self.replace(true, |previous| (Arc::clone(&previous.authn), Arc::clone(&previous.authz)));
     }
 
-    /// `identities`: a credential can now map to a different user, or to none.
+    /// `identities_changed`: a credential can now map to a different user, or to none.
     fn replace(
         &self,
-        identities: bool,
-        components: impl Fn(&ActiveConfig) -> (Arc<authn::Union>, Arc<authz::Union>),
+        identities_changed: bool,
+        next_unions: impl Fn(&ActiveConfig) -> (Arc<authn::Union>, Arc<authz::Union>),
     ) {
         let _serialized = self.notes.lock();
         let previous = self.current();
-        let (authn, authz) = components(&previous);
+        let (authn, authz) = next_unions(&previous);
         let Epoch { instance, generation, identities: identity_changes } = previous.epoch.clone();
         let epoch = Epoch {
             instance,
             generation: generation + 1,
-            identities: identity_changes + u64::from(identities),
+            identities: identity_changes + u64::from(identities_changed),
         };
         tracing::info!(generation = epoch.generation, ?authn, ?authz, "configuration replaced");
         self.current.store(Arc::new(ActiveConfig { authn, authz, epoch }));
@@ -133,7 +133,7 @@ impl SharedConfig {
         self.warnings.iter().cloned().chain(problems).collect()
     }
 
-    /// Notifies subscribers of a change outside of this value, such as a counted reload.
+    /// Notifies subscribers of a change that this value does not contain, such as a counted reload.
     pub fn notify(&self) {
         self.changes.send_replace(());
     }

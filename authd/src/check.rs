@@ -2,12 +2,12 @@
 //!
 //! # Contract
 //!
-//! The `kind` of a file selects its check; [`KINDS`] lists the known kinds. A file of ABAC policies is checked too.
-//! With `--token` the check also authenticates a token from standard input by the authentication files. Each error is a line `FILE:LINE:
-//! FIELD: REASON` on standard error; a valid file is a line on standard output. The exit code is 0 if all
-//! files are valid, 1 if one is not, and 64 if the command line is wrong. The check builds authorizers as the
-//! server does, with the files they need. Without `--token` the check does not
-//! contact issuers and webhooks.
+//! The `kind` of a file selects its check; [`KINDS`] lists the known kinds. A file of ABAC policies is checked
+//! too. With `--token` the check also authenticates a token from standard input by the authentication files.
+//! An error is a line `FILE:LINE: FIELD: REASON` on standard error; a valid file is a line on standard output.
+//! The exit code is 0 if all files are valid, 1 if one is not, and 64 if the command line is wrong. The check
+//! builds authorizers as the server does, with the files they need. Without `--token` the check contacts no
+//! issuer and no webhook.
 
 mod token;
 

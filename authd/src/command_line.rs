@@ -1,4 +1,4 @@
-//! The begin and the end of a command line: the configuration file, help, version, usage errors and exit codes.
+//! The command line of authd: flags, the configuration file, help, version, usage errors and exit codes.
 
 use std::fmt::Display;
 use std::io::Write as _;

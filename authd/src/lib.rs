@@ -84,7 +84,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let (flags, mut mistakes) = match command_line::parse(words) {
         Ok(parsed) => parsed,
-        Err(end) => return end,
+        Err(exit_code) => return exit_code,
     };
     let names = &flags.shared.names;
     // Invalid names are a mistake of their own.

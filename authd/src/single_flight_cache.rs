@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 const MAX_WEIGHT: u64 = 16 * 1024 * 1024;
 /// Limit in bytes for one key: legitimate requests of that size do not repeat.
 const MAX_KEY_BYTES: usize = 10_000;
-/// Weight of a response besides its key, in bytes.
+/// Weight of a response without its key, in bytes.
 const RESPONSE_WEIGHT: usize = 256;
 
 /// A response and the moment of the monotonic clock at which it expires.
@@ -120,10 +120,10 @@ struct Waiter<'a, K: Eq + Hash, V> {
 
 impl<'a, K: Clone + Eq + Hash, V> Waiter<'a, K, V> {
     fn register(pending: &'a PendingFetches<K, V>, key: &'a K) -> Self {
-        let none =
+        let new_fetches =
             || (0, Arc::new(KeyFetches { started: AtomicU64::new(0), last: tokio::sync::Mutex::new(None) }));
         let mut all = pending.lock();
-        let (waiting, fetches) = all.entry(key.clone()).or_insert_with(none);
+        let (waiting, fetches) = all.entry(key.clone()).or_insert_with(new_fetches);
         *waiting += 1;
         Waiter { pending, key, fetches: Arc::clone(fetches) }
     }
@@ -152,17 +152,17 @@ mod tests {
     struct TestCache {
         clock: Arc<ManualClock>,
         fetch_count: AtomicUsize,
-        answers: SingleFlightCache<String, usize>,
+        cache: SingleFlightCache<String, usize>,
     }
 
     fn test_cache() -> TestCache {
         let clock = Arc::new(ManualClock::at(Timestamp::UNIX_EPOCH));
-        let answers = SingleFlightCache::new(
+        let cache = SingleFlightCache::new(
             Duration::from_secs(60),
             String::len,
             Arc::clone(&clock) as Arc<dyn Clock>,
         );
-        TestCache { clock, fetch_count: AtomicUsize::new(0), answers }
+        TestCache { clock, fetch_count: AtomicUsize::new(0), cache }
     }
 
     impl TestCache {
@@ -171,7 +171,7 @@ mod tests {
                 tokio::task::yield_now().await;
                 (self.fetch_count.fetch_add(1, Ordering::SeqCst), Duration::from_secs(ttl))
             };
-            self.answers.get(&key.to_owned(), fetch).await
+            self.cache.get(&key.to_owned(), fetch).await
         }
     }
 
@@ -192,7 +192,7 @@ mod tests {
         };
         let key = "slow".to_owned();
         assert_eq!(
-            test_cache.answers.get(&key, slow).await,
+            test_cache.cache.get(&key, slow).await,
             (9, Duration::from_secs(6)),
             "the TTL counts from the start of the fetch"
         );
@@ -215,13 +215,12 @@ mod tests {
                 test_cache.clock.advance(Duration::from_secs(fetch_seconds));
                 (number, Duration::from_secs(ttl))
             };
-            let all =
-                futures_util::future::join_all((0..50).map(|_| test_cache.answers.get(&key, slow))).await;
+            let all = futures_util::future::join_all((0..50).map(|_| test_cache.cache.get(&key, slow))).await;
             let answers: Vec<usize> = all.into_iter().map(|(response, _)| response).collect();
             let mut expected = vec![later_response; 50];
             expected[0] = 0;
             assert_eq!(answers, expected, "TTL {ttl} s, fetch {fetch_seconds} s");
-            assert!(test_cache.answers.pending.lock().is_empty());
+            assert!(test_cache.cache.pending.lock().is_empty());
         }
     }
 
@@ -237,22 +236,22 @@ mod tests {
         let mut third = Box::pin(test_cache.get("k", 0));
         assert!((&mut third).now_or_never().is_none());
         assert_eq!((second.await.0, third.await.0), (1, 2));
-        assert!(test_cache.answers.pending.lock().is_empty());
+        assert!(test_cache.cache.pending.lock().is_empty());
     }
 
     #[tokio::test]
     async fn cancelled_waiters_leave_no_entry_and_remaining_waiter_fetches() {
         let test_cache = test_cache();
         let key = "k".to_owned();
-        let mut cancelled = Box::pin(test_cache.answers.get(&key, std::future::pending));
+        let mut cancelled = Box::pin(test_cache.cache.get(&key, std::future::pending));
         let mut remaining = Box::pin(test_cache.get("k", 0));
         assert!((&mut cancelled).now_or_never().is_none());
         assert!((&mut remaining).now_or_never().is_none());
         drop(cancelled);
         assert_eq!(remaining.await.0, 0);
-        let mut alone = Box::pin(test_cache.answers.get(&key, std::future::pending));
+        let mut alone = Box::pin(test_cache.cache.get(&key, std::future::pending));
         assert!((&mut alone).now_or_never().is_none());
         drop(alone);
-        assert!(test_cache.answers.pending.lock().is_empty());
+        assert!(test_cache.cache.pending.lock().is_empty());
     }
 }

@@ -24,12 +24,12 @@ class Server:
         if not line:
             self.stop()
             raise RuntimeError("apid test-server did not start:\n" + self.log())
-        facts = json.loads(line)
-        self.kubeconfig = facts["kubeconfig"]
-        self.url = facts["server"]
-        self.token = facts["token"]
-        self.certificate_authority = facts["certificateAuthority"]
-        self.directory = facts["directory"]
+        ready = json.loads(line)
+        self.kubeconfig = ready["kubeconfig"]
+        self.url = ready["server"]
+        self.token = ready["token"]
+        self.certificate_authority = ready["certificateAuthority"]
+        self.directory = ready["directory"]
 
     def log(self):
         """Return the log of the server."""

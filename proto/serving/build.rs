@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! A release build has the commit of the work tree, and the date of `SOURCE_DATE_EPOCH` or of the build. Other
-//! builds have neither, so that a commit recompiles nothing. Sources within the repository of a different project have no
-//! commit.
+//! builds have neither, so a commit recompiles nothing. Sources within the repository of a different project
+//! have no commit.
 //!
 //! The mark of uncommitted changes is a hint: it is that of the last commit, checkout or staging before the build,
 //! because a check at each build would recompile everything. `BUILD_COMMIT` gives the exact fact.

@@ -14,7 +14,7 @@ use crate::harness::{AuditLog, Client, ControlPlane, Options, Session, eventuall
 
 const MAPS: &str = "/api/v1/namespaces/team/configmaps";
 
-/// Writes policies and bindings of the namespace `team`.
+/// Creates admission policies whose bindings select the namespace `team`.
 struct Policies<'p> {
     plane: &'p ControlPlane,
     admin: Client,

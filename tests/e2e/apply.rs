@@ -146,7 +146,7 @@ fn server_side(_: &ControlPlane, kubectl: &Kubectl) {
         .must_fail_with_stdin("diff --server-side --field-manager=two -f -", &config_map(&json!({"a": "3"})));
     assert!(output.contains("-  a: \"2\"") && output.contains("+  a: \"3\""), "{output}");
 
-    // Migration from client-side to server-side apply does not conflict with the own field manager.
+    // Migration from client-side to server-side apply does not conflict with kubectl's own field manager.
     kubectl.ok("delete configmap one -n default", "");
     kubectl.ok("apply -f -", &config_map(&json!({"a": "1", "b": "1"})));
     kubectl.ok("apply --server-side -f -", &config_map(&json!({"a": "2"})));

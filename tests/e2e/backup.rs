@@ -94,7 +94,10 @@ async fn backup_of_running_server_is_restored_and_served() {
         assert_eq!(value(&format!("m{number}")), 0);
     }
     let (first, second) = (value("first"), value("second"));
-    assert!(second == first || second == first + 1, "the backup has one revision: {first} {second}");
+    assert!(
+        second == first || second == first + 1,
+        "the backup must show one revision: first is {first}, second is {second}"
+    );
     let created = admin.post(MAPS, &map("new", 1)).await.expect(201);
     assert!(version(&created) > last, "no revision is reused");
 }

@@ -48,9 +48,9 @@ pub fn installed(release: &str) -> Option<PathBuf> {
 fn find(release: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let first = std::env::split_paths(&path).map(|dir| dir.join("kubectl")).find(|file| file.exists())?;
-    let beside = first.canonicalize().ok()?.with_file_name(format!("kubectl.{release}"));
-    if beside.exists() {
-        return Some(beside);
+    let versioned_kubectl = first.canonicalize().ok()?.with_file_name(format!("kubectl.{release}"));
+    if versioned_kubectl.exists() {
+        return Some(versioned_kubectl);
     }
     let output = Command::new(&first).args(["version", "--client", "-o", "json"]).output().ok()?;
     let version: Value = serde_json::from_slice(&output.stdout).ok()?;

@@ -96,11 +96,11 @@ async fn old_manifests_and_requests_are_found_converted_and_applied() {
     fs::write(&token, "admin-token").expect("the token");
     let authority = plane.data_dir().join("certs/ca.crt");
     let server = ["--token-file", path(&token), "--certificate-authority", path(&authority)];
-    let metrics = |plane: &ControlPlane| {
+    let subjects_of_metrics = |plane: &ControlPlane| {
         let url = format!("{}/metrics", plane.url());
         subjects(&[&["--metrics", url.as_str()][..], &server[..]].concat())
     };
-    assert_eq!(metrics(&plane), ["v1 Endpoints"]);
+    assert_eq!(subjects_of_metrics(&plane), ["v1 Endpoints"]);
 
     // The converted manifests keep the meaning and are accepted.
     let converted = apid(&["convert", "-f", path(&old_file), "-o", "json"]);
@@ -125,7 +125,7 @@ async fn old_manifests_and_requests_are_found_converted_and_applied() {
     fs::remove_file(audit.path()).expect("the audit log");
     plane.launch().await;
     plane.admin().get("/apis/networking.k8s.io/v1/namespaces/default/ingresses/web").await.expect(200);
-    assert_eq!(metrics(&plane), [""; 0]);
+    assert_eq!(subjects_of_metrics(&plane), [""; 0]);
     plane.stop().await;
     assert_eq!(subjects(&["--audit", path(&audit.path())]), [""; 0], "{:?}", audit.events());
 }

@@ -60,7 +60,8 @@ impl ReviewFixture {
 const SELF: &str = "selfsubjectaccessreviews";
 const ANY: &str = "subjectaccessreviews";
 
-fn deployments() -> Value {
+/// The attributes of a `get` of Deployments in namespace `a`.
+fn deployment_attributes() -> Value {
     json!({"group": "apps", "resource": "deployments", "namespace": "a", "verb": "get"})
 }
 
@@ -70,12 +71,12 @@ async fn access_review_depends_on_every_attribute() {
     let alice = fixture.plane.user("alice");
     let maps = json!({"resource": "configmaps", "namespace": "a", "verb": "get", "name": "x"});
     for (attributes, field, other) in [
-        (deployments(), "group", json!("")),
-        (deployments(), "verb", json!("delete")),
-        (deployments(), "namespace", json!("b")),
-        (deployments(), "namespace", json!("")),
-        (deployments(), "resource", json!("statefulsets")),
-        (deployments(), "subresource", json!("scale")),
+        (deployment_attributes(), "group", json!("")),
+        (deployment_attributes(), "verb", json!("delete")),
+        (deployment_attributes(), "namespace", json!("b")),
+        (deployment_attributes(), "namespace", json!("")),
+        (deployment_attributes(), "resource", json!("statefulsets")),
+        (deployment_attributes(), "subresource", json!("scale")),
         (maps.clone(), "name", json!("y")),
         (maps, "name", json!("")),
     ] {
@@ -100,7 +101,7 @@ async fn access_review_depends_on_every_attribute() {
         }
     }
     // RBAC rules have no API version, so the version is ignored.
-    let mut versioned = deployments();
+    let mut versioned = deployment_attributes();
     versioned["version"] = "v7".into();
     assert_eq!(fixture.review(&alice, SELF, json!({"resourceAttributes": versioned})).await["allowed"], true);
 }
@@ -108,7 +109,7 @@ async fn access_review_depends_on_every_attribute() {
 #[tokio::test(flavor = "multi_thread")]
 async fn access_review_of_other_user_requires_permission() {
     let fixture = ReviewFixture::start(Options::kubernetes()).await;
-    let attributes = deployments();
+    let attributes = deployment_attributes();
     for (who, allowed) in [
         (json!({"user": "alice"}), true),
         (json!({"user": "bob"}), false),
@@ -174,14 +175,16 @@ async fn reviews_are_create_only_validated_and_not_stored() {
         }
     }
     let dry = format!("{}?dryRun=All", fixture.path(SELF));
-    let review_of =
-        json!({"metadata": {"creationTimestamp": null}, "spec": {"resourceAttributes": deployments()}});
+    let review_of = json!({
+        "metadata": {"creationTimestamp": null},
+        "spec": {"resourceAttributes": deployment_attributes()},
+    });
     assert_eq!(
         fixture.plane.user("alice").post(&dry, &review_of).await.expect(201)["status"]["allowed"],
         true
     );
     for _ in 0..50 {
-        let review_of = json!({"spec": {"resourceAttributes": deployments()}});
+        let review_of = json!({"spec": {"resourceAttributes": deployment_attributes()}});
         fixture.plane.user("alice").post(&fixture.path(SELF), &review_of).await.expect(201);
     }
     // Controllers may still write a few objects after the start.
@@ -191,12 +194,12 @@ async fn reviews_are_create_only_validated_and_not_stored() {
     let path = json!({"path": "/x", "verb": "get"});
     for (review, spec) in [
         (SELF, json!({})),
-        (SELF, json!({"resourceAttributes": deployments(), "nonResourceAttributes": path})),
-        (ANY, json!({"resourceAttributes": deployments()})),
+        (SELF, json!({"resourceAttributes": deployment_attributes(), "nonResourceAttributes": path})),
+        (ANY, json!({"resourceAttributes": deployment_attributes()})),
         (ANY, json!({"user": "alice"})),
         (
             "namespaces/b/localsubjectaccessreviews",
-            json!({"user": "alice", "resourceAttributes": deployments()}),
+            json!({"user": "alice", "resourceAttributes": deployment_attributes()}),
         ),
         ("namespaces/a/localsubjectaccessreviews", json!({"user": "alice", "nonResourceAttributes": path})),
     ] {

@@ -17,7 +17,7 @@ async fn robot(admin: &Client) -> Value {
 }
 
 /// Requests a token of `robot`.
-async fn issue(admin: &Client, spec: Value) -> String {
+async fn request_token(admin: &Client, spec: Value) -> String {
     let answer = admin.post(&format!("{ACCOUNTS}/robot/token"), &json!({"spec": spec})).await.expect(201);
     answer["status"]["token"].as_str().expect("a token").to_owned()
 }
@@ -50,7 +50,7 @@ async fn service_account_token_has_requested_claims_and_ends_with_account() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     let uid = robot(&admin).await;
-    let token = issue(&admin, json!({})).await;
+    let token = request_token(&admin, json!({})).await;
     let user = self_review(&plane, &plane.token(&token), &[]).await.expect("the token is good");
     assert_eq!((&user["username"], &user["uid"]), (&json!("system:serviceaccount:default:robot"), &uid));
     assert_eq!(
@@ -92,14 +92,14 @@ async fn service_account_token_has_requested_claims_and_ends_with_account() {
     }
 
     // The server honors the requested lifetime within its limits, and the requested audiences.
-    let (_, claims, ..) = jwt(&issue(&admin, json!({"expirationSeconds": 7200})).await);
+    let (_, claims, ..) = jwt(&request_token(&admin, json!({"expirationSeconds": 7200})).await);
     assert_eq!(
         claims["exp"].as_i64().zip(claims["iat"].as_i64()).map(|(end, start)| end - start),
         Some(7200)
     );
     let short = json!({"spec": {"expirationSeconds": 599}});
     admin.post(&format!("{ACCOUNTS}/robot/token"), &short).await.expect(422);
-    let other_audience = issue(&admin, json!({"audiences": ["elsewhere"]})).await;
+    let other_audience = request_token(&admin, json!({"audiences": ["elsewhere"]})).await;
     assert_eq!(jwt(&other_audience).1["aud"], json!(["elsewhere"]));
     assert_eq!(
         self_review(&plane, &plane.token(&other_audience), &[]).await,
@@ -135,7 +135,7 @@ async fn bound_token_is_rejected_after_object_deletion() {
         ("Node", "n", "/api/v1/nodes/n".to_owned()),
     ] {
         let reference = json!({"apiVersion": "v1", "kind": kind, "name": name});
-        let token = issue(&admin, json!({"boundObjectRef": reference})).await;
+        let token = request_token(&admin, json!({"boundObjectRef": reference})).await;
         let client = plane.token(&token);
         let user = self_review(&plane, &client, &[]).await.expect(kind);
         let (one, uid) = match kind {
@@ -194,7 +194,7 @@ async fn service_account_token_flags_are_applied() {
     let plane = ControlPlane::start(options).await;
     let admin = plane.admin();
     robot(&admin).await;
-    let token = issue(&admin, json!({"expirationSeconds": 1_000_000})).await;
+    let token = request_token(&admin, json!({"expirationSeconds": 1_000_000})).await;
     let (_, claims, ..) = jwt(&token);
     assert_eq!((&claims["iss"], &claims["aud"]), (&json!("https://issuer.example"), &json!(["one", "two"])));
     assert_eq!(

@@ -9,7 +9,7 @@ use admission::{
     AdmissionMetrics, Attributes, Authorizer, Chain, Configuration, Environment, LookupResult, MaybeFuture,
     ObjectKind, Operation, PluginOutput, Reader, Writer,
 };
-use apimachinery::attributes::Attributes as Question;
+use apimachinery::attributes::Attributes as RequestAttributes;
 use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::decision::Decision;
 use apimachinery::names::{Names, Preset};
@@ -22,12 +22,13 @@ use serving::metrics::Metrics;
 
 /// Number of timed batches; the fastest one counts, because the machine may run other processes.
 const BATCHES: u32 = 200;
+/// Number of writes in one batch.
 const ROUNDS: u32 = 100;
 
 /// A reader with one namespace and no other objects.
-struct World(Arc<Object>);
+struct FixedObjects(Arc<Object>);
 
-impl Reader for World {
+impl Reader for FixedObjects {
     fn get<'a>(&'a self, _: ObjectKind, _: &'a str, _: &'a str) -> MaybeFuture<'a, LookupResult> {
         MaybeFuture::Ready(Ok(Some(Arc::clone(&self.0))))
     }
@@ -50,7 +51,7 @@ impl Reader for World {
     }
 }
 
-impl Writer for World {
+impl Writer for FixedObjects {
     fn create<'a>(&'a self, _: ObjectKind, _: Object) -> MaybeFuture<'a, Result<(), Status>> {
         MaybeFuture::Ready(Ok(()))
     }
@@ -64,8 +65,12 @@ impl Writer for World {
     }
 }
 
-impl Authorizer for World {
-    fn decide<'a>(&'a self, _: &'a Arc<UserInfo>, _: Question) -> MaybeFuture<'a, Result<Decision, Status>> {
+impl Authorizer for FixedObjects {
+    fn decide<'a>(
+        &'a self,
+        _: &'a Arc<UserInfo>,
+        _: RequestAttributes,
+    ) -> MaybeFuture<'a, Result<Decision, Status>> {
         MaybeFuture::Ready(Ok(Decision::default()))
     }
 }
@@ -76,21 +81,21 @@ fn object(value: Value) -> Object {
 
 /// A pod with three containers, with or without a hardened security context.
 fn pod(hardened: bool) -> Object {
-    let security = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+    let security_context = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
     let container = |name: &str| {
         json!({
             "name": name, "image": "img.example.com/app:1",
             "ports": [{"containerPort": 8080, "protocol": "TCP"}],
             "volumeMounts": [{"name": "config", "mountPath": "/etc/app"}],
-            "securityContext": if hardened { security.clone() } else { json!({}) },
+            "securityContext": if hardened { security_context.clone() } else { json!({}) },
         })
     };
-    let of_pod = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
+    let pod_security_context = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
     let spec = json!({
         "containers": [container("app"), container("side")],
         "initContainers": [container("setup")],
         "volumes": [{"name": "config", "configMap": {"name": "app"}}, {"name": "tmp", "emptyDir": {}}],
-        "securityContext": if hardened { of_pod } else { json!({}) },
+        "securityContext": if hardened { pod_security_context } else { json!({}) },
     });
     object(json!({"metadata": {"name": "p", "namespace": "team"}, "spec": spec}))
 }
@@ -102,7 +107,7 @@ async fn main() {
     let registry = Registry::new(&names);
     let pods = registry.find("", "v1", "pods").expect("pods");
     let clock = Arc::new(SystemClock::new());
-    let others: Vec<String> = PLUGINS
+    let disabled_plugins: Vec<String> = PLUGINS
         .iter()
         .filter(|plugin| plugin.name != "PodSecurity")
         .map(|plugin| plugin.name.to_owned())
@@ -114,7 +119,7 @@ async fn main() {
         let namespace = object(json!({
             "metadata": {"name": "team", "labels": {names.label_sub_key("pod-security", "enforce"): level}},
         }));
-        let world = Arc::new(World(Arc::new(namespace)));
+        let world = Arc::new(FixedObjects(Arc::new(namespace)));
         let rng: Arc<dyn Rng> = Arc::new(SeededRng::new(1));
         let dyn_clock: Arc<dyn Clock> = clock.clone();
         let map = webhooks::ServiceMap::default();
@@ -131,10 +136,11 @@ async fn main() {
             authorizer: world,
             reservations: Arc::default(),
         };
-        let chain = Chain::new(&[], &others, &Configuration::default(), &environment).expect("a chain");
+        let chain =
+            Chain::new(&[], &disabled_plugins, &Configuration::default(), &environment).expect("a chain");
         let pod = pod(hardened);
-        let mut best = Duration::MAX;
-        let mut refused = false;
+        let mut fastest = Duration::MAX;
+        let mut is_rejected = false;
         for _ in 0..BATCHES {
             let start = clock.monotonic();
             for _ in 0..ROUNDS {
@@ -155,10 +161,10 @@ async fn main() {
                     has_generated_name: false,
                     notes: &notes,
                 };
-                refused = std::hint::black_box(chain.validate(&attributes, Some(&pod)).await).is_err();
+                is_rejected = std::hint::black_box(chain.validate(&attributes, Some(&pod)).await).is_err();
             }
-            best = best.min((clock.monotonic() - start) / ROUNDS);
+            fastest = fastest.min((clock.monotonic() - start) / ROUNDS);
         }
-        println!("enforce {level}: {best:?} a pod, {}", if refused { "rejected" } else { "allowed" });
+        println!("enforce {level}: {fastest:?} a pod, {}", if is_rejected { "rejected" } else { "allowed" });
     }
 }

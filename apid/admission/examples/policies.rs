@@ -10,7 +10,7 @@ use admission::{
     AdmissionMetrics, Attributes, Authorizer, Chain, Configuration, Environment, LookupResult, MaybeFuture,
     ObjectKind, Operation, PluginOutput, Reader, Writer,
 };
-use apimachinery::attributes::Attributes as Question;
+use apimachinery::attributes::Attributes as RequestAttributes;
 use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::decision::Decision;
 use apimachinery::names::{Names, Preset};
@@ -24,20 +24,21 @@ use webhooks::ServiceMap;
 
 /// Number of timed batches; the fastest one counts, because the machine may run other processes.
 const BATCHES: u32 = 200;
+/// Number of writes in one batch.
 const ROUNDS: u32 = 100;
 /// Number of stored policies.
 const POLICIES: usize = 500;
 
 /// A reader with policies and bindings, and no other objects.
-struct World {
+struct FixedObjects {
     policies: Vec<Arc<Object>>,
     bindings: Vec<Arc<Object>>,
 }
 
-impl World {
+impl FixedObjects {
     /// One policy on config maps; all other policies on secrets.
     fn new() -> Self {
-        let mut world = World { policies: Vec::new(), bindings: Vec::new() };
+        let mut world = FixedObjects { policies: Vec::new(), bindings: Vec::new() };
         for i in 0..POLICIES {
             let resource = if i == 0 { "configmaps" } else { "secrets" };
             let rule = json!({
@@ -49,8 +50,8 @@ impl World {
                 {"expression": "object.data.all(key, key.size() < 20)"},
             ]);
             let metadata = json!({"name": format!("p{i}"), "uid": format!("u{i}"), "resourceVersion": "1"});
-            let matching = json!({"resourceRules": [rule]});
-            let spec = json!({"matchConstraints": matching, "validations": validations});
+            let match_constraints = json!({"resourceRules": [rule]});
+            let spec = json!({"matchConstraints": match_constraints, "validations": validations});
             world.policies.push(object(json!({"metadata": metadata, "spec": spec})));
             let spec = json!({"policyName": format!("p{i}"), "validationActions": ["Deny"]});
             world.bindings.push(object(json!({"metadata": {"name": format!("b{i}")}, "spec": spec})));
@@ -59,7 +60,7 @@ impl World {
     }
 }
 
-impl Reader for World {
+impl Reader for FixedObjects {
     fn get<'a>(&'a self, _: ObjectKind, _: &'a str, _: &'a str) -> MaybeFuture<'a, LookupResult> {
         MaybeFuture::Ready(Ok(None))
     }
@@ -86,7 +87,7 @@ impl Reader for World {
     }
 }
 
-impl Writer for World {
+impl Writer for FixedObjects {
     fn create<'a>(&'a self, _: ObjectKind, _: Object) -> MaybeFuture<'a, Result<(), Status>> {
         MaybeFuture::Ready(Ok(()))
     }
@@ -100,8 +101,12 @@ impl Writer for World {
     }
 }
 
-impl Authorizer for World {
-    fn decide<'a>(&'a self, _: &'a Arc<UserInfo>, _: Question) -> MaybeFuture<'a, Result<Decision, Status>> {
+impl Authorizer for FixedObjects {
+    fn decide<'a>(
+        &'a self,
+        _: &'a Arc<UserInfo>,
+        _: RequestAttributes,
+    ) -> MaybeFuture<'a, Result<Decision, Status>> {
         MaybeFuture::Ready(Ok(Decision::default()))
     }
 }
@@ -116,12 +121,12 @@ async fn main() {
     let names = Arc::new(Names::new(Preset::Kubernetes, "").expect("names"));
     let registry = Registry::new(&names);
     let clock = Arc::new(SystemClock::new());
-    let others: Vec<String> = PLUGINS
+    let disabled_plugins: Vec<String> = PLUGINS
         .iter()
         .filter(|plugin| plugin.name != "ValidatingAdmissionPolicy")
         .map(|plugin| plugin.name.to_owned())
         .collect();
-    let world = Arc::new(World::new());
+    let world = Arc::new(FixedObjects::new());
     let (clock_of_clients, rng): (Arc<dyn Clock>, Arc<dyn Rng>) =
         (clock.clone(), Arc::new(SeededRng::new(1)));
     let environment = Environment {
@@ -143,16 +148,16 @@ async fn main() {
         authorizer: world,
         reservations: Arc::default(),
     };
-    let chain = Chain::new(&[], &others, &Configuration::default(), &environment).expect("a chain");
+    let chain = Chain::new(&[], &disabled_plugins, &Configuration::default(), &environment).expect("a chain");
     let (user, options) = (Arc::new(UserInfo::anonymous()), Value::Null);
-    let written = object(json!({
+    let config_map = object(json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "app", "namespace": "team", "labels": {"app": "a"}},
         "data": {"a": "1", "b": "2", "c": "3"},
     }));
-    for (name, write) in [("serviceaccounts", "no policy"), ("configmaps", "three expressions")] {
+    for (name, matches) in [("serviceaccounts", "no policy"), ("configmaps", "three expressions")] {
         let resource = registry.find("", "v1", name).expect("a resource");
-        let mut best = Duration::MAX;
+        let mut fastest = Duration::MAX;
         for _ in 0..BATCHES {
             let start = clock.monotonic();
             for _ in 0..ROUNDS {
@@ -173,10 +178,10 @@ async fn main() {
                     has_generated_name: false,
                     notes: &notes,
                 };
-                std::hint::black_box(chain.validate(&attributes, Some(&written)).await).expect("allowed");
+                std::hint::black_box(chain.validate(&attributes, Some(&config_map)).await).expect("allowed");
             }
-            best = best.min((clock.monotonic() - start) / ROUNDS);
+            fastest = fastest.min((clock.monotonic() - start) / ROUNDS);
         }
-        println!("{write}: {best:?} a write");
+        println!("{matches}: {fastest:?} a write");
     }
 }

@@ -6,7 +6,9 @@ use serde_json::json;
 use crate::Attributes;
 use crate::representation::Representation;
 
-/// The fields of the request in the matched version, without uid and objects.
+/// The fields of an AdmissionRequest without uid and objects.
+///
+/// `matched`: the version that a rule matched. `requested`: the version of the URL path.
 pub(crate) fn request_fields(
     attributes: &Attributes<'_>,
     matched: &Representation<'_>,
@@ -37,7 +39,7 @@ pub(crate) fn request_fields(
     fields
 }
 
-/// The request that match conditions see: `resource` is that of the URL path, as in the reference.
+/// The request for match conditions: its `resource` is the requested one, as in the reference.
 pub(crate) fn condition_request(mut fields: Map<String, Value>) -> Map<String, Value> {
     if let Some(requested) = fields.get("requestResource").cloned() {
         fields.insert("resource".to_owned(), requested);

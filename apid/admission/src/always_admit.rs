@@ -1,5 +1,5 @@
 //! AlwaysAdmit: allows every write.
-//! An empty chain does the same; the plugin exists because deployments name it.
+//! A chain without plugins does the same; the plugin exists for deployments that enable it by name.
 
 use crate::{Interest, Operation, Plugin};
 

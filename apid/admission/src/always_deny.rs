@@ -1,4 +1,4 @@
-//! AlwaysDeny: rejects every write, also writes of apid itself. For client tests.
+//! AlwaysDeny: rejects every write, also writes of apid itself. Clients test their error handling with it.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;

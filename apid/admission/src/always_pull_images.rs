@@ -3,8 +3,7 @@
 //!
 //! # Reference
 //!
-//! An update without a new image changes nothing: pods from before the plugin was enabled keep their pull
-//! policy.
+//! An update without a new image changes nothing, so pods that are older than the plugin keep their pull policy.
 
 use std::collections::HashSet;
 
@@ -29,7 +28,7 @@ impl Plugin for AlwaysPullImages {
         object: Option<&'a mut Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
         if let Some(pod) = object
-            && brings_images(attributes, pod)
+            && has_new_images(attributes, pod)
         {
             for list in pod_containers::LISTS {
                 for container in pod_containers::items_mut(pod, list).filter_map(Value::as_object_mut) {
@@ -50,8 +49,8 @@ impl Plugin for AlwaysPullImages {
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
-        let other = object.filter(|pod| brings_images(attributes, pod)).and_then(other_policy);
-        MaybeFuture::Ready(match other {
+        let error = object.filter(|pod| has_new_images(attributes, pod)).and_then(wrong_pull_policy);
+        MaybeFuture::Ready(match error {
             Some(error) => Err(attributes.forbidden(&error.to_string())),
             None => Ok(()),
         })
@@ -59,31 +58,31 @@ impl Plugin for AlwaysPullImages {
 }
 
 /// Whether the pod has images that the stored pod does not have.
-fn brings_images(attributes: &Attributes<'_>, pod: &Object) -> bool {
+fn has_new_images(attributes: &Attributes<'_>, pod: &Object) -> bool {
     let Some(old) = attributes.old.filter(|_| attributes.operation == Operation::Update) else { return true };
     let old: HashSet<&str> = images(old).collect();
     images(pod).any(|image| !old.contains(image))
 }
 
 fn images(pod: &Object) -> impl Iterator<Item = &str> {
-    pod_containers::each(pod).map(|(_, _, container)| text(container, "image"))
+    pod_containers::all_containers(pod).map(|(_, _, container)| text(container, "image"))
 }
 
-/// Error for the first pull policy that another plugin changed.
-fn other_policy(pod: &Object) -> Option<FieldError> {
+/// Returns an error for the first pull policy other than `Always`; a later plugin or a webhook has set it.
+fn wrong_pull_policy(pod: &Object) -> Option<FieldError> {
     let spec = FieldPath::new("spec");
-    let refuse = |path: &FieldPath, policy: &str| FieldError::not_supported(path, policy, &[ALWAYS]);
-    let container = pod_containers::each(pod).find_map(|(list, i, container)| {
+    let unsupported = |path: &FieldPath, policy: &str| FieldError::not_supported(path, policy, &[ALWAYS]);
+    let container = pod_containers::all_containers(pod).find_map(|(list, i, container)| {
         let policy = text(container, "imagePullPolicy");
         let path = || spec.child(list).index(i).child("imagePullPolicy");
-        (policy != ALWAYS).then(|| refuse(&path(), policy))
+        (policy != ALWAYS).then(|| unsupported(&path(), policy))
     });
     let volumes = pod.at(&["spec", "volumes"]).and_then(Value::as_array);
     container.or_else(|| {
         volumes.into_iter().flatten().enumerate().find_map(|(i, volume)| {
             let policy = text(volume.get("image").filter(|image| !image.is_null())?, "pullPolicy");
             let path = || spec.child("volumes").index(i).child("image").child("pullPolicy");
-            (policy != ALWAYS).then(|| refuse(&path(), policy))
+            (policy != ALWAYS).then(|| unsupported(&path(), policy))
         })
     })
 }
@@ -131,7 +130,7 @@ mod tests {
     fn changed_pull_policy_is_rejected_in_validation() {
         let find = |spec: Value| {
             let pod = Object::from_value(json!({ "spec": spec })).unwrap();
-            other_policy(&pod).map(|error| error.to_string()).unwrap_or_default()
+            wrong_pull_policy(&pod).map(|error| error.to_string()).unwrap_or_default()
         };
         assert_eq!(find(json!({"containers": [{"imagePullPolicy": "Always"}]})), "");
         assert_eq!(

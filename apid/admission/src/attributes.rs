@@ -58,7 +58,7 @@ pub struct Attributes<'a> {
     pub namespace: &'a str,
     /// Object name; `""` before name generation.
     pub name: &'a str,
-    /// Whether the server generated the name, so that mutating webhooks do not see a name.
+    /// Whether the server generated the name. Mutating webhooks and policies do not see a generated name.
     pub has_generated_name: bool,
     /// Stored object of an update or deletion.
     pub old: Option<&'a Object>,
@@ -68,8 +68,7 @@ pub struct Attributes<'a> {
     pub dry_run: bool,
     /// Options of the request: `CreateOptions`, `UpdateOptions`, `PatchOptions` or `DeleteOptions`.
     pub options: &'a Value,
-    /// Whether this is a reinvocation after later plugins changed the object.
-    /// Webhooks and policies request it.
+    /// Whether this is the second round of the mutating phase, which webhooks and policies request after a change.
     pub reinvoked: bool,
     /// Output of plugins besides the decision.
     pub notes: &'a PluginOutput,
@@ -106,7 +105,7 @@ pub struct PluginOutput {
     /// Annotations of the audit event.
     annotations: Mutex<Vec<(String, String)>>,
     /// Guards that live until the end of the write.
-    kept: Mutex<Vec<Box<dyn Any + Send>>>,
+    guards: Mutex<Vec<Box<dyn Any + Send>>>,
     /// Object reference of the audit event.
     reference: Mutex<ObjectReference>,
     /// Reinvocation state of webhooks and mutating policies.
@@ -129,11 +128,11 @@ impl ObjectReference {
     const MAX: usize = 1024;
 
     fn new(object: &Object) -> Self {
-        let kept = |text: &str| if text.len() <= Self::MAX { text.to_owned() } else { String::new() };
+        let bounded = |text: &str| if text.len() <= Self::MAX { text.to_owned() } else { String::new() };
         ObjectReference {
-            name: kept(object.name()),
-            uid: kept(object.uid()),
-            resource_version: kept(object.resource_version()),
+            name: bounded(object.name()),
+            uid: bounded(object.uid()),
+            resource_version: bounded(object.resource_version()),
         }
     }
 }
@@ -158,9 +157,9 @@ impl PluginOutput {
         self.annotations.lock().push((key.into(), value.into()));
     }
 
-    /// Keeps a guard until the write ends or is retried, with any result. Its drop informs the plugin.
+    /// Keeps a guard until the write ends or is retried, with any result. Dropping the guard informs the plugin.
     pub fn keep(&self, value: impl Any + Send) {
-        self.kept.lock().push(Box::new(value));
+        self.guards.lock().push(Box::new(value));
     }
 
     /// Sets the object reference of the audit event: from the request body, then from the created object.
@@ -188,8 +187,8 @@ impl PluginOutput {
     pub fn reset(&self) {
         self.annotations.lock().clear();
         *self.reinvocation.lock() = Reinvocation::default();
-        let kept = std::mem::take(&mut *self.kept.lock());
-        drop(kept);
+        let guards = std::mem::take(&mut *self.guards.lock());
+        drop(guards);
     }
 
     /// Takes the warnings in insertion order.

@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! Expressions run without waiting, and a decision may wait. The answers of a request are kept: a check without a kept
-//! answer gets a placeholder and is noted. [`AuthorizationAnswers::evaluate`] decides the first noted check, keeps its
-//! answer, and evaluates again. Evaluation is deterministic, so that each round adds the answer of a check that the
-//! policy really makes.
+//! Expressions cannot wait, but a decision can. [`AuthorizationAnswers`] holds the answers of one request. A check
+//! without an answer gets a placeholder, and the first such check is recorded as missing.
+//! [`AuthorizationAnswers::evaluate`] decides the missing check, adds its answer, and evaluates again until no check is
+//! missing. Evaluation is deterministic, so each round adds the answer of a check that the expressions really make.
 //!
 //! # Invariants
 //!
@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::attributes::{Attributes as Question, ParsedSelector};
+use apimachinery::attributes::{Attributes as RequestAttributes, ParsedSelector};
 use apimachinery::decision::Decision;
 use apimachinery::selector::field::FieldSelector;
 use apimachinery::selector::label::LabelSelector;
@@ -31,15 +31,15 @@ const LONG_EVALUATION: Duration = Duration::from_millis(1);
 /// Answers to the authorization checks of one request.
 #[derive(Default)]
 pub(crate) struct AuthorizationAnswers {
-    known: Mutex<Vec<(AuthorizationCheck, AuthorizationResult)>>,
+    answers: Mutex<Vec<(AuthorizationCheck, AuthorizationResult)>>,
     /// The first check without an answer.
     missing: Mutex<Option<AuthorizationCheck>>,
 }
 
 impl expressions::Authorizer for AuthorizationAnswers {
     fn check(&self, question: &AuthorizationCheck) -> AuthorizationResult {
-        let known = self.known.lock();
-        if let Some((_, answer)) = known.iter().find(|(known, _)| known == question) {
+        let answers = self.answers.lock();
+        if let Some((_, answer)) = answers.iter().find(|(check, _)| check == question) {
             return answer.clone();
         }
         self.missing.lock().get_or_insert_with(|| question.clone());
@@ -71,17 +71,19 @@ impl AuthorizationAnswers {
         self.missing.lock().take()
     }
 
-    /// Decides a check and keeps the answer.
+    /// Decides a check and adds the answer.
     async fn decide(&self, check: AuthorizationCheck, user: &Arc<UserInfo>, environment: &Environment) {
-        let account =
-            check.service_account.as_ref().map(|(namespace, name)| Arc::new(account(namespace, name)));
+        let account = check
+            .service_account
+            .as_ref()
+            .map(|(namespace, name)| Arc::new(service_account_user(namespace, name)));
         let user = account.as_ref().unwrap_or(user);
-        let decision = environment.authorizer.decide(user, question(&check)).get().await;
-        self.known.lock().push((check, answer(decision)));
+        let decision = environment.authorizer.decide(user, request_attributes(&check)).get().await;
+        self.answers.lock().push((check, authorization_result(decision)));
     }
 }
 
-fn account(namespace: &str, name: &str) -> UserInfo {
+fn service_account_user(namespace: &str, name: &str) -> UserInfo {
     UserInfo {
         name: format!("system:serviceaccount:{namespace}:{name}"),
         groups: vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")],
@@ -89,9 +91,13 @@ fn account(namespace: &str, name: &str) -> UserInfo {
     }
 }
 
-fn question(check: &AuthorizationCheck) -> Question {
+fn request_attributes(check: &AuthorizationCheck) -> RequestAttributes {
     if let Some(path) = &check.path {
-        return Question { verb: check.verb.clone(), path: path.clone(), ..Question::default() };
+        return RequestAttributes {
+            verb: check.verb.clone(),
+            path: path.clone(),
+            ..RequestAttributes::default()
+        };
     }
     let fields = |text: &String| match FieldSelector::parse(text) {
         Ok(selector) => selector.requirements(),
@@ -101,7 +107,7 @@ fn question(check: &AuthorizationCheck) -> Question {
         Ok(selector) => selector.requirements(),
         Err(_) => ParsedSelector::Unparsable(text.clone()),
     };
-    Question {
+    RequestAttributes {
         verb: check.verb.clone(),
         resource_request: true,
         group: check.group.clone(),
@@ -116,7 +122,7 @@ fn question(check: &AuthorizationCheck) -> Question {
     }
 }
 
-fn answer(decision: Result<Decision, Status>) -> AuthorizationResult {
+fn authorization_result(decision: Result<Decision, Status>) -> AuthorizationResult {
     match decision {
         Ok(decision) => AuthorizationResult {
             allowed: decision.allowed(),

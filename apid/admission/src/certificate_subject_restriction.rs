@@ -44,9 +44,9 @@ impl Plugin for CertificateSubjectRestriction {
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
-        let restricted = |request: &&Object| request.str_at(&["spec", "signerName"]) == Some(&self.signer);
+        let is_for_signer = |request: &&Object| request.str_at(&["spec", "signerName"]) == Some(&self.signer);
         MaybeFuture::Ready(
-            object.filter(restricted).map_or(Ok(()), |request| self.check(attributes, request)),
+            object.filter(is_for_signer).map_or(Ok(()), |request| self.check(attributes, request)),
         )
     }
 }

@@ -12,7 +12,7 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 
-use crate::plugins::{PLUGINS, State};
+use crate::plugins::{Availability, PLUGINS};
 use crate::quota::Reservations;
 use crate::timing::{Phase, Timing, TimingObserver};
 use crate::{Attributes, Configuration, Environment, Interest, ObjectKind, Operation, Plugin};
@@ -73,28 +73,30 @@ impl Chain {
         );
         let mut plugins = Vec::new();
         for entry in PLUGINS {
-            let named = |list: &[String]| list.iter().any(|name| name == entry.name);
-            if named(disabled) || !(entry.on_by_default || named(enabled)) {
+            let is_in = |list: &[String]| list.iter().any(|name| name == entry.name);
+            if is_in(disabled) || !(entry.on_by_default || is_in(enabled)) {
                 continue;
             }
-            let given = configuration.of(entry.name);
-            match entry.state {
-                State::Implemented(_) | State::Gated(..) | State::NotImplemented if given.is_some() => {
+            let plugin_configuration = configuration.of(entry.name);
+            match entry.availability {
+                Availability::Implemented(_) | Availability::Gated(..) | Availability::NotImplemented
+                    if plugin_configuration.is_some() =>
+                {
                     errors.push(ConfigError::NotConfigurable(entry.name));
                 }
-                State::Implemented(build) => plugins.push((entry.name, build(environment))),
-                State::Gated(gate, build) if environment.gates.enabled(gate) => {
+                Availability::Implemented(build) => plugins.push((entry.name, build(environment))),
+                Availability::Gated(gate, build) if environment.gates.enabled(gate) => {
                     plugins.push((entry.name, build(environment)));
                 }
-                State::Gated(..) => {}
-                State::Configured(build) => match build(environment, given) {
+                Availability::Gated(..) => {}
+                Availability::Configured(build) => match build(environment, plugin_configuration) {
                     Ok(plugin) => plugins.push((entry.name, plugin)),
                     Err(reason) => errors.push(ConfigError::Configuration(entry.name, reason)),
                 },
-                State::NotImplemented if named(enabled) => {
+                Availability::NotImplemented if is_in(enabled) => {
                     errors.push(ConfigError::NotImplemented(entry.name))
                 }
-                State::NotImplemented => {}
+                Availability::NotImplemented => {}
             }
         }
         if errors.is_empty() { Ok(Chain::assemble(plugins, &environment.reservations)) } else { Err(errors) }
@@ -144,9 +146,9 @@ impl Chain {
             result?;
         }
         if attributes.notes.has_remote_change() {
-            let again = Attributes { reinvoked: true, ..*attributes };
-            for (name, plugin) in self.interested_plugins(&again) {
-                let result = plugin.mutate(&again, object.as_deref_mut()).get().await;
+            let reinvoked = Attributes { reinvoked: true, ..*attributes };
+            for (name, plugin) in self.interested_plugins(&reinvoked) {
+                let result = plugin.mutate(&reinvoked, object.as_deref_mut()).get().await;
                 timer.end_plugin(name, result.is_err());
                 result?;
             }
@@ -211,13 +213,13 @@ impl Plans {
             Operation::ALL.map(|operation| {
                 let each = plugins.iter().zip(&interests).enumerate();
                 each.filter(|(_, ((_, plugin), interest))| {
-                    let concerned = match interest {
+                    let is_interested = match interest {
                         Interest::All => true,
-                        Interest::Only(places) => target.is_some_and(|target| {
-                            places.iter().any(|(kind, sub)| named(*kind, sub) == target)
+                        Interest::Only(targets) => target.is_some_and(|target| {
+                            targets.iter().any(|(kind, sub)| target_of(*kind, sub) == target)
                         }),
                     };
-                    concerned && plugin.handles(operation)
+                    is_interested && plugin.handles(operation)
                 })
                 .map(|(index, _)| index)
                 .collect()
@@ -225,9 +227,10 @@ impl Plans {
         };
         let targets = interests.iter().flat_map(|interest| match interest {
             Interest::All => &[],
-            Interest::Only(places) => *places,
+            Interest::Only(targets) => *targets,
         });
-        let named = targets.map(|(kind, sub)| named(*kind, sub)).map(|target| (target, plan(Some(target))));
+        let named =
+            targets.map(|(kind, sub)| target_of(*kind, sub)).map(|target| (target, plan(Some(target))));
         Plans { named: named.collect(), others: plan(None) }
     }
 
@@ -244,6 +247,6 @@ impl Plans {
     }
 }
 
-fn named(kind: ObjectKind, subresource: &'static str) -> Target<'static> {
+fn target_of(kind: ObjectKind, subresource: &'static str) -> Target<'static> {
     (kind.group, kind.kind, subresource)
 }

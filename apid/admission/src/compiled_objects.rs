@@ -22,12 +22,13 @@ pub struct CompiledObjects<T> {
     reader: Arc<dyn Reader>,
     kind: ObjectKind,
     compile: Box<Compile<T>>,
+    /// The number of the last change that the compiled form includes, and the form.
     current: RwLock<Option<(u64, Arc<T>)>>,
 }
 
 impl<T: Send + Sync + 'static> CompiledObjects<T> {
-    /// The compiled form of a kind. `compile` gets the objects in key order, and the previous form, from which
-    /// unchanged parts can be reused.
+    /// Creates the compiled form of a kind; the first use compiles. `compile` gets the objects in key order, and the
+    /// previous form, from which it can reuse unchanged parts.
     pub fn new(
         reader: Arc<dyn Reader>,
         kind: ObjectKind,
@@ -39,8 +40,8 @@ impl<T: Send + Sync + 'static> CompiledObjects<T> {
     /// The compiled form of the objects that are acknowledged now.
     pub fn get(&self) -> MaybeFuture<'_, Result<Arc<T>, Status>> {
         let change = self.reader.last_change(self.kind);
-        if let (Some(change), Some((compiled_at, compiled))) = (change, &*self.current.read())
-            && change == *compiled_at
+        if let (Some(change), Some((compiled_change, compiled))) = (change, &*self.current.read())
+            && change == *compiled_change
         {
             return MaybeFuture::Ready(Ok(Arc::clone(compiled)));
         }
@@ -53,7 +54,7 @@ impl<T: Send + Sync + 'static> CompiledObjects<T> {
         // Before the first load of the kind the number is unknown; the next call builds again.
         if let Some(change) = change {
             let mut current = self.current.write();
-            if current.as_ref().is_none_or(|(compiled_at, _)| *compiled_at <= change) {
+            if current.as_ref().is_none_or(|(compiled_change, _)| *compiled_change <= change) {
                 *current = Some((change, Arc::clone(&compiled)));
             }
         }

@@ -46,12 +46,12 @@ impl Configuration {
     ///
     /// All errors, one per line.
     pub fn parse(name: &str, text: &[u8], names: &Names, read: ReadFile<'_>) -> Result<Self, Vec<String>> {
-        let failed = |error: DocumentError| format!("file `{name}`: {error}");
-        let document = Document::read(text).map_err(|error| vec![failed(error)])?;
+        let message = |error: DocumentError| format!("file `{name}`: {error}");
+        let document = Document::read(text).map_err(|error| vec![message(error)])?;
         let plugins = document.decode(KIND, &api_versions(names, GROUP, &VERSIONS), |fields| {
             let mut plugins = BTreeMap::new();
             let entries = fields.objects("plugins", |entry| {
-                let (plugin, configuration) = plugin(entry, name, &document, read)?;
+                let (plugin, configuration) = read_plugin(entry, name, &document, read)?;
                 let problem = if !PLUGINS.iter().any(|known| known.name == plugin) {
                     "is unknown"
                 } else if plugins.insert(plugin.clone(), configuration).is_some() {
@@ -65,7 +65,7 @@ impl Configuration {
             drop(entries);
             plugins
         });
-        plugins.map(Configuration).map_err(|errors| errors.into_iter().map(failed).collect())
+        plugins.map(Configuration).map_err(|errors| errors.into_iter().map(message).collect())
     }
 
     /// Configuration of a plugin, if the file has one.
@@ -80,7 +80,7 @@ impl Configuration {
 }
 
 /// Reads an entry of the list `plugins`. Records the errors; None if the entry has no usable configuration.
-fn plugin(
+fn read_plugin(
     entry: &mut Fields<'_>,
     file: &str,
     document: &Document,

@@ -14,14 +14,14 @@ use crate::{
 /// Plugin that sets a default class.
 pub(crate) struct DefaultClass {
     reader: Arc<dyn Reader>,
-    places: &'static [WriteTarget],
+    targets: &'static [WriteTarget],
     class: ObjectKind,
     /// Annotations that mark the default class.
-    marks: Vec<String>,
+    default_annotations: Vec<String>,
     /// Deprecated annotation with the class name of an object.
-    annotation: String,
+    class_annotation: String,
     /// Spec field with the class name of an object.
-    field: &'static str,
+    class_field: &'static str,
 }
 
 impl DefaultClass {
@@ -30,14 +30,14 @@ impl DefaultClass {
         let names = &environment.names;
         DefaultClass {
             reader: Arc::clone(&environment.reader),
-            places: const { &[(ObjectKind::new("", "PersistentVolumeClaim"), "")] },
+            targets: const { &[(ObjectKind::new("", "PersistentVolumeClaim"), "")] },
             class: ObjectKind::new("storage", "StorageClass"),
-            marks: vec![
+            default_annotations: vec![
                 names.label_sub_key("storageclass", "is-default-class"),
                 names.label_sub_key("storageclass.beta", "is-default-class"),
             ],
-            annotation: names.label_sub_key("volume.beta", "storage-class"),
-            field: "storageClassName",
+            class_annotation: names.label_sub_key("volume.beta", "storage-class"),
+            class_field: "storageClassName",
         }
     }
 
@@ -46,18 +46,20 @@ impl DefaultClass {
         let names = &environment.names;
         DefaultClass {
             reader: Arc::clone(&environment.reader),
-            places: const { &[(ObjectKind::new("networking", "Ingress"), "")] },
+            targets: const { &[(ObjectKind::new("networking", "Ingress"), "")] },
             class: ObjectKind::new("networking", "IngressClass"),
-            marks: vec![names.label_sub_key("ingressclass", "is-default-class")],
-            annotation: names.label_key("ingress.class"),
-            field: "ingressClassName",
+            default_annotations: vec![names.label_sub_key("ingressclass", "is-default-class")],
+            class_annotation: names.label_key("ingress.class"),
+            class_field: "ingressClassName",
         }
     }
 
     /// The default class. Of several defaults, the newest wins; if equally old, the first by name.
-    async fn default(&self) -> Result<Option<Arc<Object>>, Status> {
+    async fn default_class(&self) -> Result<Option<Arc<Object>>, Status> {
         let mut classes = self.reader.list(self.class, "").get().await?;
-        classes.retain(|class| self.marks.iter().any(|mark| class.annotation(mark) == Some("true")));
+        classes.retain(|class| {
+            self.default_annotations.iter().any(|annotation| class.annotation(annotation) == Some("true"))
+        });
         let age = |class: &Arc<Object>| std::cmp::Reverse(class.meta_str("creationTimestamp").to_owned());
         classes.sort_by(|a, b| age(a).cmp(&age(b)).then_with(|| a.name().cmp(b.name())));
         Ok(classes.into_iter().next())
@@ -70,7 +72,7 @@ impl Plugin for DefaultClass {
     }
 
     fn interest(&self) -> Interest {
-        Interest::Only(self.places)
+        Interest::Only(self.targets)
     }
 
     fn mutate<'a>(
@@ -78,16 +80,17 @@ impl Plugin for DefaultClass {
         _attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
-        let names_one = |object: &Object| {
-            object.annotation(&self.annotation).is_some()
-                || object.at(&["spec", self.field]).is_some_and(|class| !class.is_null())
+        let has_class = |object: &Object| {
+            object.annotation(&self.class_annotation).is_some()
+                || object.at(&["spec", self.class_field]).is_some_and(|class| !class.is_null())
         };
-        let Some(object) = object.filter(|object| !names_one(object)) else {
+        let Some(object) = object.filter(|object| !has_class(object)) else {
             return MaybeFuture::Ready(Ok(()));
         };
         MaybeFuture::later(async move {
-            if let (Some(class), Some(spec)) = (self.default().await?, object_at(&mut object.0, "spec")) {
-                spec.insert(self.field.to_owned(), Value::from(class.name()));
+            if let (Some(class), Some(spec)) = (self.default_class().await?, object_at(&mut object.0, "spec"))
+            {
+                spec.insert(self.class_field.to_owned(), Value::from(class.name()));
             }
             Ok(())
         })

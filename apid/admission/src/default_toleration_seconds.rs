@@ -36,11 +36,11 @@ impl Plugin for DefaultTolerationSeconds {
         object: Option<&'a mut Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
         if let Some(pod) = object {
-            let present = tolerations::of(pod);
+            let present = tolerations::pod_tolerations(pod);
             let missing = self.taints.iter().filter(|taint| !present.iter().any(|t| tolerates(t, taint)));
-            let added: Vec<Value> = missing.map(|taint| toleration(taint)).collect();
-            if !added.is_empty() {
-                let all = [present, &added].concat();
+            let new_tolerations: Vec<Value> = missing.map(|taint| toleration(taint)).collect();
+            if !new_tolerations.is_empty() {
+                let all = [present, &new_tolerations].concat();
                 tolerations::set(pod, all);
             }
         }

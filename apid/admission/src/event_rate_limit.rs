@@ -45,9 +45,9 @@ impl EventRateLimit {
 
     fn check(&self, attributes: &Attributes<'_>, event: &Object) -> Result<(), Status> {
         let now = self.clock.monotonic();
-        let over: Vec<String> =
-            self.limits.iter().filter_map(|limit| limit.take(attributes, event, now)).collect();
-        match over.as_slice() {
+        let messages: Vec<String> =
+            self.limits.iter().filter_map(|limit| limit.take_token(attributes, event, now)).collect();
+        match messages.as_slice() {
             [] => Ok(()),
             [one] => Err(Status::failure(Reason::TooManyRequests, one.clone())),
             several => Err(Status::failure(Reason::TooManyRequests, format!("[{}]", several.join(", ")))),
@@ -55,35 +55,35 @@ impl EventRateLimit {
     }
 }
 
-/// Scope of a limit: each distinct key has its own bucket.
+/// Type of a limit, which determines the bucket of an event: each distinct key has its own bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scope {
+enum LimitType {
     Server,
     Namespace,
     User,
     SourceAndObject,
 }
 
-impl Scope {
-    const ALL: [(&'static str, Scope); 4] = [
-        ("Server", Scope::Server),
-        ("Namespace", Scope::Namespace),
-        ("User", Scope::User),
-        ("SourceAndObject", Scope::SourceAndObject),
+impl LimitType {
+    const ALL: [(&'static str, LimitType); 4] = [
+        ("Server", LimitType::Server),
+        ("Namespace", LimitType::Namespace),
+        ("User", LimitType::User),
+        ("SourceAndObject", LimitType::SourceAndObject),
     ];
 
-    fn word(self) -> &'static str {
-        Scope::ALL.iter().find(|(_, scope)| *scope == self).map_or("", |(word, _)| word)
+    fn as_str(self) -> &'static str {
+        LimitType::ALL.iter().find(|(_, limit_type)| *limit_type == self).map_or("", |(word, _)| word)
     }
 
     /// Bucket key of an event.
     fn key(self, attributes: &Attributes<'_>, event: &Object) -> String {
         let text = |path: &[&str]| event.str_at(path).unwrap_or("");
         match self {
-            Scope::Server => String::new(),
-            Scope::Namespace => attributes.namespace.to_owned(),
-            Scope::User => attributes.user.name.clone(),
-            Scope::SourceAndObject => {
+            LimitType::Server => String::new(),
+            LimitType::Namespace => attributes.namespace.to_owned(),
+            LimitType::User => attributes.user.name.clone(),
+            LimitType::SourceAndObject => {
                 let object = ["kind", "namespace", "name", "uid", "apiVersion"]
                     .map(|field| text(&["involvedObject", field]));
                 [text(&["source", "component"]), text(&["source", "host"])]
@@ -97,37 +97,41 @@ impl Scope {
 }
 
 struct Limit {
-    scope: Scope,
+    limit_type: LimitType,
     /// Refill rate in events per second.
     rate: f64,
     /// Burst size in events.
     burst: f64,
-    most: usize,
+    max_buckets: usize,
     buckets: Mutex<Buckets>,
 }
 
 /// Buckets by key, and keys by the time of last use.
 #[derive(Default)]
 struct Buckets {
-    all: HashMap<String, Bucket>,
+    by_key: HashMap<String, Bucket>,
     by_use: BTreeMap<u64, String>,
+    /// Number of uses of all buckets so far: the clock of `by_use`.
     uses: u64,
 }
 
 #[derive(Clone, Copy)]
 struct Bucket {
     tokens: f64,
-    filled: Duration,
-    used: u64,
+    /// Monotonic time of the last refill.
+    refilled: Duration,
+    /// Value of `Buckets::uses` at the last use.
+    last_use: u64,
 }
 
 impl Limit {
-    /// Reads an entry of the configuration. Records the errors; None without a scope.
+    /// Reads an entry of the configuration. Records the errors; None without a valid type.
     fn read(fields: &mut Fields<'_>) -> Option<Self> {
         let word = fields.text("type");
-        let scope = Scope::ALL.iter().find(|(known, _)| *known == word).map(|(_, scope)| *scope);
-        if scope.is_none() {
-            let words = Scope::ALL.map(|(word, _)| word).join(", ");
+        let limit_type =
+            LimitType::ALL.iter().find(|(known, _)| *known == word).map(|(_, limit_type)| *limit_type);
+        if limit_type.is_none() {
+            let words = LimitType::ALL.map(|(word, _)| word).join(", ");
             fields.errors().add_text(&fields.path().child("type"), &format!("must be one of {words}"));
         }
         let mut number = |field: &'static str, least: i64, problem: &str| {
@@ -139,41 +143,41 @@ impl Limit {
         };
         let rate = number("qps", 1, "must be a number above 0");
         let burst = number("burst", 1, "must be a number above 0");
-        let most = number("cacheSize", 0, "must not be negative");
-        let most = if most == 0 { CACHE_SIZE } else { most };
+        let max_buckets = number("cacheSize", 0, "must not be negative");
+        let max_buckets = if max_buckets == 0 { CACHE_SIZE } else { max_buckets };
         Some(Limit {
-            scope: scope?,
+            limit_type: limit_type?,
             rate: rate as f64,
             burst: burst as f64,
-            most: usize::try_from(most).unwrap_or(usize::MAX),
+            max_buckets: usize::try_from(max_buckets).unwrap_or(usize::MAX),
             buckets: Mutex::default(),
         })
     }
 
     /// Takes one token; returns the error message if the bucket is empty.
-    fn take(&self, attributes: &Attributes<'_>, event: &Object, now: Duration) -> Option<String> {
-        let key = self.scope.key(attributes, event);
+    fn take_token(&self, attributes: &Attributes<'_>, event: &Object, now: Duration) -> Option<String> {
+        let key = self.limit_type.key(attributes, event);
         let mut buckets = self.buckets.lock();
         buckets.uses += 1;
         let used = buckets.uses;
-        let before = buckets.all.get(&key).copied();
-        let mut bucket = before.unwrap_or(Bucket { tokens: self.burst, filled: now, used });
-        let since = now.saturating_sub(bucket.filled).as_secs_f64();
-        bucket.tokens = (bucket.tokens + since * self.rate).min(self.burst);
-        bucket.filled = now;
+        let before = buckets.by_key.get(&key).copied();
+        let mut bucket = before.unwrap_or(Bucket { tokens: self.burst, refilled: now, last_use: used });
+        let elapsed_seconds = now.saturating_sub(bucket.refilled).as_secs_f64();
+        bucket.tokens = (bucket.tokens + elapsed_seconds * self.rate).min(self.burst);
+        bucket.refilled = now;
         let allowed = bucket.tokens >= 1.0;
         if allowed {
             bucket.tokens -= 1.0;
         }
-        buckets.by_use.remove(&bucket.used);
-        bucket.used = used;
+        buckets.by_use.remove(&bucket.last_use);
+        bucket.last_use = used;
         buckets.by_use.insert(used, key.clone());
-        buckets.all.insert(key.clone(), bucket);
-        while buckets.all.len() > self.most {
+        buckets.by_key.insert(key.clone(), bucket);
+        while buckets.by_key.len() > self.max_buckets {
             let Some((_, oldest)) = buckets.by_use.pop_first() else { break };
-            buckets.all.remove(&oldest);
+            buckets.by_key.remove(&oldest);
         }
-        (!allowed).then(|| format!("limit reached on type {} for key {key}", self.scope.word()))
+        (!allowed).then(|| format!("limit reached on type {} for key {key}", self.limit_type.as_str()))
     }
 }
 

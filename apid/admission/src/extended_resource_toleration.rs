@@ -1,5 +1,5 @@
 //! ExtendedResourceToleration: adds tolerations for requested extended resources.
-//! The key of the taint on device nodes is the resource name.
+//! Nodes with devices have a taint whose key is the name of the extended resource.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl ExtendedResourceToleration {
 
     /// The extended resources that containers request, without ephemeral containers.
     fn requested_resources(&self, pod: &Object) -> BTreeSet<String> {
-        let requests = pod_containers::each(pod)
+        let requests = pod_containers::all_containers(pod)
             .filter(|(list, ..)| *list != pod_containers::EPHEMERAL_CONTAINERS)
             .filter_map(|(.., container)| container.get("resources")?.get("requests")?.as_object());
         let names = requests.flatten().map(|(name, _)| name);
@@ -45,9 +45,9 @@ impl Plugin for ExtendedResourceToleration {
         let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
         for resource in self.requested_resources(pod) {
             let expected = json!({"key": resource, "operator": "Exists", "effect": "NoSchedule"});
-            let have = tolerations::of(pod);
-            if !have.iter().any(|toleration| tolerations::equal(toleration, &expected)) {
-                let all = have.iter().cloned().chain([expected]).collect();
+            let present = tolerations::pod_tolerations(pod);
+            if !present.iter().any(|toleration| tolerations::equal(toleration, &expected)) {
+                let all = present.iter().cloned().chain([expected]).collect();
                 tolerations::set(pod, all);
             }
         }
@@ -92,8 +92,8 @@ mod tests {
         ] {
             let pod = json!({"metadata": {"name": "p"}, "spec": spec});
             let answer = fake.ask(&plugin, Write::default(), pod).await;
-            let have = answer.object["spec"].get("tolerations").cloned().unwrap_or_default();
-            assert_eq!(have, expected, "{spec}");
+            let present = answer.object["spec"].get("tolerations").cloned().unwrap_or_default();
+            assert_eq!(present, expected, "{spec}");
         }
     }
 }

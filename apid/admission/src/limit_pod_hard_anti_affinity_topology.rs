@@ -1,4 +1,5 @@
-//! LimitPodHardAntiAffinityTopology: rejects required pod anti-affinity on topologies except nodes.
+//! LimitPodHardAntiAffinityTopology: rejects required pod anti-affinity with a topology key other than
+//! the hostname.
 
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
@@ -6,12 +7,12 @@ use apimachinery::status::Status;
 use crate::{Attributes, Environment, Interest, MaybeFuture, Plugin};
 
 pub(crate) struct LimitPodHardAntiAffinityTopology {
-    host: String,
+    hostname_key: String,
 }
 
 impl LimitPodHardAntiAffinityTopology {
     pub(crate) fn new(environment: &Environment) -> Self {
-        LimitPodHardAntiAffinityTopology { host: environment.names.label_key("hostname") }
+        LimitPodHardAntiAffinityTopology { hostname_key: environment.names.label_key("hostname") }
     }
 }
 
@@ -28,10 +29,10 @@ impl Plugin for LimitPodHardAntiAffinityTopology {
         let path = ["spec", "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
         let terms = object.and_then(|pod| pod.at(&path)).and_then(Value::as_array).into_iter().flatten();
         let mut keys = terms.map(|term| term.get("topologyKey").and_then(Value::as_str).unwrap_or(""));
-        MaybeFuture::Ready(match keys.find(|key| *key != self.host) {
+        MaybeFuture::Ready(match keys.find(|key| *key != self.hostname_key) {
             Some(key) => Err(attributes.forbidden(&format!(
                 "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key {} is allowed",
-                self.host
+                self.hostname_key
             ))),
             None => Ok(()),
         })

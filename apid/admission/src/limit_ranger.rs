@@ -15,7 +15,7 @@ use apimachinery::status::Status;
 use serde_json::Value;
 
 use crate::pod_containers::{CONTAINERS, INIT_CONTAINERS, containers, items_mut, name};
-use crate::pod_resources::{ResourceList, of_container, of_pod};
+use crate::pod_resources::{ResourceList, container_amounts, pod_amounts};
 use crate::quantity::{Amounts, Quantity, amounts};
 use crate::tree::{annotate, object_at};
 use crate::{Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, Reader};
@@ -40,13 +40,13 @@ fn annotation(names: &Names) -> String {
 }
 
 /// Whether the plugin handles a write.
-fn concerns(attributes: &Attributes<'_>) -> bool {
+fn handles_write(attributes: &Attributes<'_>) -> bool {
     let is_pod = attributes.is_of(ObjectKind::POD);
-    let updates = attributes.operation == Operation::Update;
+    let is_update = attributes.operation == Operation::Update;
     !attributes.old.is_some_and(Object::is_terminating)
         && match attributes.subresource {
-            "resize" => is_pod && updates,
-            _ => !is_pod || !updates,
+            "resize" => is_pod && is_update,
+            _ => !is_pod || !is_update,
         }
 }
 
@@ -60,15 +60,16 @@ impl Plugin for LimitRanger {
         attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
-        let Some(pod) = object.filter(|_| attributes.is_of(ObjectKind::POD) && concerns(attributes)) else {
+        let Some(pod) = object.filter(|_| attributes.is_of(ObjectKind::POD) && handles_write(attributes))
+        else {
             return MaybeFuture::Ready(Ok(()));
         };
         let ranges = self.reader.list(LIMIT_RANGE, attributes.namespace);
         MaybeFuture::later(async move {
             for range in ranges.get().await? {
-                let given = apply_defaults(&range, pod);
-                if !given.is_empty() {
-                    let text = format!("LimitRanger plugin set: {}", given.join("; "));
+                let changes = apply_defaults(&range, pod);
+                if !changes.is_empty() {
+                    let text = format!("LimitRanger plugin set: {}", changes.join("; "));
                     annotate(pod, &self.annotation, text);
                 }
             }
@@ -81,7 +82,7 @@ impl Plugin for LimitRanger {
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
-        let Some(object) = object.filter(|_| concerns(attributes)) else {
+        let Some(object) = object.filter(|_| handles_write(attributes)) else {
             return MaybeFuture::Ready(Ok(()));
         };
         let ranges = self.reader.list(LIMIT_RANGE, attributes.namespace);
@@ -104,7 +105,7 @@ impl Plugin for LimitRanger {
 /// Maximum number of messages in a rejection.
 const MESSAGES_MAX: usize = 100;
 
-/// Joins distinct messages, at max the first hundred.
+/// Joins the first [`MESSAGES_MAX`] distinct messages.
 fn join_messages(messages: Vec<String>) -> String {
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let unique: Vec<String> =
@@ -116,9 +117,9 @@ fn join_messages(messages: Vec<String>) -> String {
 }
 
 /// Limits of a LimitRange for one type.
-fn limits<'a>(range: &'a Object, of: &'a str) -> impl Iterator<Item = &'a Value> + use<'a> {
+fn limits<'a>(range: &'a Object, limit_type: &'a str) -> impl Iterator<Item = &'a Value> + use<'a> {
     let all = range.at(&["spec", "limits"]).and_then(Value::as_array).into_iter().flatten();
-    all.filter(move |limit| limit.get("type").and_then(Value::as_str) == Some(of))
+    all.filter(move |limit| limit.get("type").and_then(Value::as_str) == Some(limit_type))
 }
 
 /// Sets default requests and limits of containers; returns a description of the changes.
@@ -130,39 +131,47 @@ fn apply_defaults(range: &Object, pod: &mut Object) -> Vec<String> {
             all.extend(entries.map(|(resource, amount)| (resource.clone(), amount.clone())));
         }
     }
-    let mut given = Vec::new();
+    let mut changes = Vec::new();
     for (list, container_type) in [(CONTAINERS, "container"), (INIT_CONTAINERS, "init container")] {
         for container in items_mut(pod, list) {
-            for (sort, defaults, word) in
+            for (resource_list, defaults, word) in
                 [(ResourceList::Requests, &requests, "request"), (ResourceList::Limits, &max, "limit")]
             {
-                let set = fill_resources(container, sort, defaults);
-                if !set.is_empty() {
-                    given.push(format!("{} {word} for {container_type} {}", set.join(", "), name(container)));
+                let added = fill_resources(container, resource_list, defaults);
+                if !added.is_empty() {
+                    changes.push(format!(
+                        "{} {word} for {container_type} {}",
+                        added.join(", "),
+                        name(container)
+                    ));
                 }
             }
         }
     }
-    given
+    changes
 }
 
 /// Fills one resource list of a container; returns the added resources in order.
-fn fill_resources(container: &mut Value, sort: ResourceList, defaults: &[(String, Value)]) -> Vec<String> {
+fn fill_resources(
+    container: &mut Value,
+    resource_list: ResourceList,
+    defaults: &[(String, Value)],
+) -> Vec<String> {
     let Some(container) = container.as_object_mut().filter(|_| !defaults.is_empty()) else {
         return Vec::new();
     };
     let resources = object_at(container, "resources");
-    let list = resources.and_then(|resources| object_at(resources, sort.field()));
+    let list = resources.and_then(|resources| object_at(resources, resource_list.field()));
     let Some(list) = list else { return Vec::new() };
-    let mut set = Vec::new();
+    let mut added = Vec::new();
     for (resource, amount) in defaults {
         if list.get(resource).is_none_or(Value::is_null) {
-            set.push(resource.clone());
+            added.push(resource.clone());
             list.insert(resource.clone(), amount.clone());
         }
     }
-    set.sort_unstable();
-    set
+    added.sort_unstable();
+    added
 }
 
 fn check_pod(range: &Object, pod: &Object) -> Vec<String> {
@@ -172,17 +181,17 @@ fn check_pod(range: &Object, pod: &Object) -> Vec<String> {
         match limit.get("type").and_then(Value::as_str) {
             Some("Container") => {
                 for container in containers(pod, CONTAINERS).chain(containers(pod, INIT_CONTAINERS)) {
-                    let requested = PodAmounts {
-                        requests: of_container(container, ResourceList::Requests),
-                        limits: of_container(container, ResourceList::Limits),
+                    let requested = RequestsAndLimits {
+                        requests: container_amounts(container, ResourceList::Requests),
+                        limits: container_amounts(container, ResourceList::Limits),
                     };
                     requested.check(limit, "Container", &mut errors);
                 }
             }
             Some("Pod") => {
-                let requested = PodAmounts {
-                    requests: of_pod(pod, ResourceList::Requests),
-                    limits: of_pod(pod, ResourceList::Limits),
+                let requested = RequestsAndLimits {
+                    requests: pod_amounts(pod, ResourceList::Requests),
+                    limits: pod_amounts(pod, ResourceList::Limits),
                 };
                 requested.check(limit, "Pod", &mut errors);
             }
@@ -196,9 +205,9 @@ fn check_claim(range: &Object, claim: &Object) -> Vec<String> {
     let mut errors = Vec::new();
     let requests = amounts(claim.at(&["spec", "resources", "requests"]));
     for limit in limits(range, "PersistentVolumeClaim") {
-        let requested = PodAmounts { requests: requests.clone(), limits: Amounts::new() };
+        let requested = RequestsAndLimits { requests: requests.clone(), limits: Amounts::new() };
         for (resource, min) in amounts(limit.get("min")) {
-            requested.at_least(&resource, min, "PersistentVolumeClaim", &mut errors);
+            requested.check_min(&resource, min, "PersistentVolumeClaim", &mut errors);
         }
         for (resource, max) in amounts(limit.get("max")) {
             let bound = format!("maximum {resource} usage per PersistentVolumeClaim is {max}");
@@ -213,31 +222,31 @@ fn check_claim(range: &Object, claim: &Object) -> Vec<String> {
 }
 
 /// Requests and limits of a container or pod.
-struct PodAmounts {
+struct RequestsAndLimits {
     requests: Amounts,
     limits: Amounts,
 }
 
-impl PodAmounts {
-    fn check(&self, limit: &Value, of: &str, errors: &mut Vec<String>) {
+impl RequestsAndLimits {
+    fn check(&self, limit: &Value, limit_type: &str, errors: &mut Vec<String>) {
         for (resource, min) in amounts(limit.get("min")) {
-            self.at_least(&resource, min, of, errors);
+            self.check_min(&resource, min, limit_type, errors);
         }
         for (resource, max) in amounts(limit.get("max")) {
-            self.at_most(&resource, max, of, errors);
+            self.check_max(&resource, max, limit_type, errors);
         }
         for (resource, ratio) in amounts(limit.get("maxLimitRequestRatio")) {
-            self.within(&resource, ratio, of, errors);
+            self.check_ratio(&resource, ratio, limit_type, errors);
         }
     }
 
-    fn of(&self, resource: &str) -> (Option<Quantity>, Option<Quantity>) {
+    fn request_and_limit(&self, resource: &str) -> (Option<Quantity>, Option<Quantity>) {
         (self.requests.get(resource).copied(), self.limits.get(resource).copied())
     }
 
-    fn at_least(&self, resource: &str, min: Quantity, of: &str, errors: &mut Vec<String>) {
-        let bound = format!("minimum {resource} usage per {of} is {min}");
-        match self.of(resource) {
+    fn check_min(&self, resource: &str, min: Quantity, limit_type: &str, errors: &mut Vec<String>) {
+        let bound = format!("minimum {resource} usage per {limit_type} is {min}");
+        match self.request_and_limit(resource) {
             (None, _) => errors.push(format!("{bound}.  No request is specified")),
             (Some(request), _) if request < min => errors.push(format!("{bound}, but request is {request}")),
             (_, Some(limit)) if limit < min => errors.push(format!("{bound}, but limit is {limit}")),
@@ -245,9 +254,9 @@ impl PodAmounts {
         }
     }
 
-    fn at_most(&self, resource: &str, max: Quantity, of: &str, errors: &mut Vec<String>) {
-        let bound = format!("maximum {resource} usage per {of} is {max}");
-        match self.of(resource) {
+    fn check_max(&self, resource: &str, max: Quantity, limit_type: &str, errors: &mut Vec<String>) {
+        let bound = format!("maximum {resource} usage per {limit_type} is {max}");
+        match self.request_and_limit(resource) {
             (_, None) => errors.push(format!("{bound}.  No limit is specified")),
             (_, Some(limit)) if limit > max => errors.push(format!("{bound}, but limit is {limit}")),
             (Some(request), _) if request > max => errors.push(format!("{bound}, but request is {request}")),
@@ -255,17 +264,17 @@ impl PodAmounts {
         }
     }
 
-    fn within(&self, resource: &str, ratio: Quantity, of: &str, errors: &mut Vec<String>) {
-        let bound = format!("{resource} max limit to request ratio per {of} is {ratio}");
-        let something = |amount: Option<Quantity>| amount.filter(|amount| !amount.is_zero());
-        let (request, limit) = self.of(resource);
-        match (something(request), something(limit)) {
+    fn check_ratio(&self, resource: &str, ratio: Quantity, limit_type: &str, errors: &mut Vec<String>) {
+        let bound = format!("{resource} max limit to request ratio per {limit_type} is {ratio}");
+        let non_zero = |amount: Option<Quantity>| amount.filter(|amount| !amount.is_zero());
+        let (request, limit) = self.request_and_limit(resource);
+        match (non_zero(request), non_zero(limit)) {
             (None, _) => errors.push(format!("{bound}, but no request is specified or request is 0")),
             (_, None) => errors.push(format!("{bound}, but no limit is specified or limit is 0")),
             (Some(request), Some(limit)) => {
-                let have = limit.ratio(request);
-                if have > ratio.ratio(Quantity::whole(1)) {
-                    errors.push(format!("{bound}, but provided ratio is {have:.6}"));
+                let actual = limit.ratio(request);
+                if actual > ratio.ratio(Quantity::whole(1)) {
+                    errors.push(format!("{bound}, but provided ratio is {actual:.6}"));
                 }
             }
         }

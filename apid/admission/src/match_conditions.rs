@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! All conditions are evaluated, with one budget. A write is excluded if one condition is false, whatever the other
-//! conditions. Otherwise the errors of the conditions are the result, each message once. The exceeded budget is an
-//! error, also if a condition is false.
+//! All conditions are evaluated, with one budget. A write is excluded if one condition is false, even if others fail.
+//! Otherwise the errors of the conditions are the result, each message once. An exceeded budget is an error, even if a
+//! condition is false.
 
 use std::time::Duration;
 

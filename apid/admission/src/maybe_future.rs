@@ -22,7 +22,7 @@ impl<'a, T> MaybeFuture<'a, T> {
     /// Waits for the value.
     pub async fn get(self) -> T {
         match self {
-            MaybeFuture::Ready(answer) => answer,
+            MaybeFuture::Ready(value) => value,
             MaybeFuture::Pending(future) => future.await,
         }
     }
@@ -33,14 +33,14 @@ impl<'a, T> MaybeFuture<'a, T> {
         T: 'a,
     {
         match self {
-            MaybeFuture::Ready(answer) => MaybeFuture::Ready(f(answer)),
+            MaybeFuture::Ready(value) => MaybeFuture::Ready(f(value)),
             MaybeFuture::Pending(future) => MaybeFuture::later(async move { f(future.await) }),
         }
     }
 }
 
 impl<'a, T: Send + 'a> MaybeFuture<'a, Result<Option<T>, Status>> {
-    /// Continues with the value. Without a value that is ready, the result is ready, too.
+    /// Continues with the value. The result of a ready `None` is ready.
     pub(crate) fn if_some<F>(
         self,
         run: impl FnOnce(T) -> F + Send + 'a,

@@ -21,8 +21,8 @@ fn find_namespace<'a>(
     }
     match reader.get(ObjectKind::NAMESPACE, "", attributes.namespace) {
         MaybeFuture::Ready(Ok(Some(found))) => Some(MaybeFuture::Ready(Ok(Some(found)))),
-        known => Some(MaybeFuture::later(async move {
-            match known.get().await? {
+        cached => Some(MaybeFuture::later(async move {
+            match cached.get().await? {
                 Some(found) => Ok(Some(found)),
                 None => reader.get_fresh(ObjectKind::NAMESPACE, "", attributes.namespace).get().await,
             }
@@ -54,14 +54,14 @@ impl Plugin for NamespaceExists {
         let Some(found) = find_namespace(&*self.reader, attributes) else {
             return MaybeFuture::Ready(Ok(()));
         };
-        let answer = |found: LookupResult| match found? {
+        let check = |found: LookupResult| match found? {
             Some(_) => Ok(()),
             None => {
                 let namespaces = GroupResource { group: String::new(), resource: "namespaces".to_owned() };
                 Err(Status::not_found(&namespaces, attributes.namespace))
             }
         };
-        found.map(answer)
+        found.map(check)
     }
 }
 

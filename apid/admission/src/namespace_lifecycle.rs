@@ -3,8 +3,8 @@
 //!
 //! # Reference
 //!
-//! Requirements D-NAME-19, D-NAME-20. Deletions pass, so that the namespace controller can empty a namespace.
-//! A LocalSubjectAccessReview passes, because its response must not reveal whether the namespace exists.
+//! Requirements D-NAME-19, D-NAME-20. Deletions are allowed, so that the namespace controller can empty a namespace.
+//! A LocalSubjectAccessReview is allowed, because its response must not reveal whether the namespace exists.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use crate::{Attributes, Environment, MaybeFuture, ObjectKind, Operation, Plugin,
 
 pub(crate) struct NamespaceLifecycle {
     reader: Arc<dyn Reader>,
-    immortal: [&'static str; 3],
+    /// Names of the system namespaces.
+    undeletable: [&'static str; 3],
 }
 
 impl NamespaceLifecycle {
@@ -25,7 +26,7 @@ impl NamespaceLifecycle {
         let names = &environment.names;
         NamespaceLifecycle {
             reader: Arc::clone(&environment.reader),
-            immortal: ["default", names.system_namespace, names.public_namespace],
+            undeletable: ["default", names.system_namespace, names.public_namespace],
         }
     }
 }
@@ -42,9 +43,9 @@ impl Plugin for NamespaceLifecycle {
     ) -> MaybeFuture<'a, Result<(), Status>> {
         let is_namespace = attributes.is_of(ObjectKind::NAMESPACE);
         if attributes.operation == Operation::Delete {
-            let refused = is_namespace && self.immortal.contains(&attributes.name);
-            let refusal = || attributes.forbidden("this namespace may not be deleted");
-            return MaybeFuture::Ready(if refused { Err(refusal()) } else { Ok(()) });
+            let is_rejected = is_namespace && self.undeletable.contains(&attributes.name);
+            let rejection = || attributes.forbidden("this namespace may not be deleted");
+            return MaybeFuture::Ready(if is_rejected { Err(rejection()) } else { Ok(()) });
         }
         let is_review = attributes.resource.kind.storage() == Storage::Review;
         if attributes.namespace.is_empty() || is_namespace || is_review {
@@ -52,23 +53,23 @@ impl Plugin for NamespaceLifecycle {
         }
         match self.reader.get(ObjectKind::NAMESPACE, "", attributes.namespace) {
             MaybeFuture::Ready(Ok(Some(namespace))) => {
-                MaybeFuture::Ready(decide(attributes, Some(&namespace)))
+                MaybeFuture::Ready(check_namespace(attributes, Some(&namespace)))
             }
-            known => MaybeFuture::later(async move {
+            cached => MaybeFuture::later(async move {
                 // Another process may just have created the namespace.
-                let namespace = match known.get().await? {
+                let namespace = match cached.get().await? {
                     Some(namespace) => Some(namespace),
                     None => {
                         self.reader.get_fresh(ObjectKind::NAMESPACE, "", attributes.namespace).get().await?
                     }
                 };
-                decide(attributes, namespace.as_deref())
+                check_namespace(attributes, namespace.as_deref())
             }),
         }
     }
 }
 
-fn decide(attributes: &Attributes<'_>, stored: Option<&Object>) -> Result<(), Status> {
+fn check_namespace(attributes: &Attributes<'_>, stored: Option<&Object>) -> Result<(), Status> {
     let namespace = attributes.namespace;
     match (stored, attributes.operation) {
         (None, _) => {

@@ -3,12 +3,12 @@
 //! # Reference
 //!
 //! A change of the owners of an object requires permission to delete the object. Setting `blockOwnerDeletion`
-//! requires permission to update `finalizers` of the owner. The plugin does not check kubelets that write a
-//! pod's status.
+//! requires permission to update `finalizers` of the owner. The plugin does not check writes of a pod's status,
+//! because kubelets write it.
 
 use std::sync::Arc;
 
-use apimachinery::attributes::Attributes as Question;
+use apimachinery::attributes::Attributes as RequestAttributes;
 use apimachinery::decision::Decision;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
@@ -30,7 +30,7 @@ impl OwnerReferencesPermissionEnforcement {
     }
 
     async fn check(&self, attributes: &Attributes<'_>, new: &Object) -> Result<(), Status> {
-        let decision = self.authorizer.decide(attributes.user, delete(attributes)).get().await?;
+        let decision = self.authorizer.decide(attributes.user, deletion(attributes)).get().await?;
         if !decision.allowed() {
             let message = format!(
                 "cannot set an ownerRef on a resource you can't delete: {}",
@@ -39,8 +39,8 @@ impl OwnerReferencesPermissionEnforcement {
             return Err(attributes.forbidden(&message));
         }
         for owner in newly_blocking(new, attributes.old) {
-            for question in self.update_finalizers(attributes, owner)? {
-                let decision = self.authorizer.decide(attributes.user, question).get().await?;
+            for request in self.finalizer_updates(attributes, owner)? {
+                let decision = self.authorizer.decide(attributes.user, request).get().await?;
                 if !decision.allowed() {
                     let message = format!(
                         "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: {}",
@@ -53,22 +53,26 @@ impl OwnerReferencesPermissionEnforcement {
         Ok(())
     }
 
-    /// Permission to update finalizers of an owner, for each resource of the owner's kind.
-    fn update_finalizers(&self, attributes: &Attributes<'_>, owner: &Value) -> Result<Vec<Question>, Status> {
+    /// Returns an update of the finalizers of an owner, to be authorized, for each resource of the owner's kind.
+    fn finalizer_updates(
+        &self,
+        attributes: &Attributes<'_>,
+        owner: &Value,
+    ) -> Result<Vec<RequestAttributes>, Status> {
         let (api_version, kind) = (text(owner, "apiVersion"), text(owner, "kind"));
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-        let is_it = |resource: &&Arc<kinds::Resource>| {
+        let has_kind_and_version = |resource: &&Arc<kinds::Resource>| {
             resource.group_resource.group == group
                 && resource.kind.kind() == kind
                 && resource.kind.has_version(version)
         };
-        let questions: Vec<Question> = self
+        let requests: Vec<RequestAttributes> = self
             .registry
             .get()
             .resources()
             .iter()
-            .filter(is_it)
-            .map(|resource| Question {
+            .filter(has_kind_and_version)
+            .map(|resource| RequestAttributes {
                 verb: "update".to_owned(),
                 resource_request: true,
                 group: group.to_owned(),
@@ -80,16 +84,16 @@ impl OwnerReferencesPermissionEnforcement {
                     false => String::new(),
                 },
                 name: text(owner, "name").to_owned(),
-                ..Question::default()
+                ..RequestAttributes::default()
             })
             .collect();
-        if questions.is_empty() {
+        if requests.is_empty() {
             let group_kind = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
             return Err(attributes.forbidden(&format!(
                 "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {api_version} Kind {kind}: no matches for kind \"{group_kind}\" in version \"{api_version}\""
             )));
         }
-        Ok(questions)
+        Ok(requests)
     }
 }
 
@@ -113,7 +117,7 @@ fn owners(object: &Object) -> &[Value] {
     object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Owners whose deletion the write newly blocks.
+/// Returns the owners for which the write newly sets `blockOwnerDeletion`.
 fn newly_blocking<'a>(new: &'a Object, old: Option<&Object>) -> Vec<&'a Value> {
     let blocks = |owner: &Value| owner.get("blockOwnerDeletion").and_then(Value::as_bool) == Some(true);
     let blocked = |uid: &str| {
@@ -123,8 +127,9 @@ fn newly_blocking<'a>(new: &'a Object, old: Option<&Object>) -> Vec<&'a Value> {
     owners(new).iter().filter(|owner| blocks(owner) && !blocked(text(owner, "uid"))).collect()
 }
 
-fn delete(attributes: &Attributes<'_>) -> Question {
-    Question {
+/// Returns the deletion of the object, to be authorized.
+fn deletion(attributes: &Attributes<'_>) -> RequestAttributes {
+    RequestAttributes {
         verb: "delete".to_owned(),
         resource_request: true,
         group: attributes.resource.group_resource.group.clone(),
@@ -133,7 +138,7 @@ fn delete(attributes: &Attributes<'_>) -> Question {
         subresource: attributes.subresource.to_owned(),
         namespace: attributes.namespace.to_owned(),
         name: attributes.name.to_owned(),
-        ..Question::default()
+        ..RequestAttributes::default()
     }
 }
 

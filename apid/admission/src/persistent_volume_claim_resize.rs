@@ -14,6 +14,7 @@ const CLASS: ObjectKind = ObjectKind::new("storage", "StorageClass");
 
 pub(crate) struct PersistentVolumeClaimResize {
     reader: Arc<dyn Reader>,
+    /// Key of the deprecated class annotation.
     annotation: String,
 }
 

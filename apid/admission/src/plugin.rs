@@ -43,7 +43,7 @@ pub struct Environment {
     pub gates: FeatureGates,
 }
 
-/// Clients of webhooks that read Services through a reader.
+/// Returns clients of webhooks; they look up Services through the reader.
 pub fn webhook_clients(
     reader: Arc<dyn Reader>,
     service_map: ServiceMap,

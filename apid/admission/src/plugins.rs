@@ -40,14 +40,14 @@ pub struct Entry {
     /// Whether the plugin is enabled by default.
     pub on_by_default: bool,
     /// Availability of the plugin.
-    pub state: State,
+    pub availability: Availability,
 }
 
 /// Builds a plugin from its configuration; the error describes the defect.
 pub type Configure = fn(&Environment, Option<&PluginConfiguration>) -> Result<Box<dyn Plugin>, String>;
 
 /// Availability of a plugin.
-pub enum State {
+pub enum Availability {
     /// Implemented, without a configuration.
     Implemented(fn(&Environment) -> Box<dyn Plugin>),
     /// Implemented, without a configuration, while a feature gate is on.
@@ -58,127 +58,149 @@ pub enum State {
     NotImplemented,
 }
 
-const fn on(name: &'static str, state: State) -> Entry {
-    Entry { name, on_by_default: true, state }
+const fn on(name: &'static str, availability: Availability) -> Entry {
+    Entry { name, on_by_default: true, availability }
 }
 
-const fn off(name: &'static str, state: State) -> Entry {
-    Entry { name, on_by_default: false, state }
+const fn off(name: &'static str, availability: Availability) -> Entry {
+    Entry { name, on_by_default: false, availability }
 }
 
 /// All plugins of release 1.33. Webhooks, quota and AlwaysDeny are last.
 pub static PLUGINS: &[Entry] = &[
-    off("AlwaysAdmit", State::Implemented(|_| Box::new(AlwaysAdmit))),
+    off("AlwaysAdmit", Availability::Implemented(|_| Box::new(AlwaysAdmit))),
     off(
         "NamespaceAutoProvision",
-        State::Implemented(|environment| Box::new(NamespaceAutoProvision::new(environment))),
+        Availability::Implemented(|environment| Box::new(NamespaceAutoProvision::new(environment))),
     ),
     on(
         "NamespaceLifecycle",
-        State::Implemented(|environment| Box::new(NamespaceLifecycle::new(environment))),
+        Availability::Implemented(|environment| Box::new(NamespaceLifecycle::new(environment))),
     ),
-    off("NamespaceExists", State::Implemented(|environment| Box::new(NamespaceExists::new(environment)))),
+    off(
+        "NamespaceExists",
+        Availability::Implemented(|environment| Box::new(NamespaceExists::new(environment))),
+    ),
     off(
         "LimitPodHardAntiAffinityTopology",
-        State::Implemented(|environment| Box::new(LimitPodHardAntiAffinityTopology::new(environment))),
+        Availability::Implemented(|environment| Box::new(LimitPodHardAntiAffinityTopology::new(environment))),
     ),
-    on("LimitRanger", State::Implemented(|environment| Box::new(LimitRanger::new(environment)))),
-    on("ServiceAccount", State::Implemented(|environment| Box::new(ServiceAccount::new(environment)))),
-    off("NodeRestriction", State::Implemented(|environment| Box::new(NodeRestriction::new(environment)))),
+    on("LimitRanger", Availability::Implemented(|environment| Box::new(LimitRanger::new(environment)))),
+    on("ServiceAccount", Availability::Implemented(|environment| Box::new(ServiceAccount::new(environment)))),
+    off(
+        "NodeRestriction",
+        Availability::Implemented(|environment| Box::new(NodeRestriction::new(environment))),
+    ),
     on(
         "TaintNodesByCondition",
-        State::Implemented(|environment| Box::new(TaintNodesByCondition::new(environment))),
+        Availability::Implemented(|environment| Box::new(TaintNodesByCondition::new(environment))),
     ),
-    off("AlwaysPullImages", State::Implemented(|_| Box::new(AlwaysPullImages))),
-    off("ImagePolicyWebhook", State::NotImplemented),
+    off("AlwaysPullImages", Availability::Implemented(|_| Box::new(AlwaysPullImages))),
+    off("ImagePolicyWebhook", Availability::NotImplemented),
     on(
         "PodSecurity",
-        State::Configured(|environment, given| {
-            PodSecurity::new(environment, given).map(|plugin| Box::new(plugin) as Box<dyn Plugin>)
+        Availability::Configured(|environment, configuration| {
+            PodSecurity::new(environment, configuration).map(|plugin| Box::new(plugin) as Box<dyn Plugin>)
         }),
     ),
     off(
         "PodNodeSelector",
-        State::Configured(|environment, given| {
-            PodNodeSelector::new(environment, given).map(|plugin| Box::new(plugin) as Box<dyn Plugin>)
+        Availability::Configured(|environment, configuration| {
+            PodNodeSelector::new(environment, configuration).map(|plugin| Box::new(plugin) as Box<dyn Plugin>)
         }),
     ),
-    on("Priority", State::Implemented(|environment| Box::new(Priority::new(environment)))),
+    on("Priority", Availability::Implemented(|environment| Box::new(Priority::new(environment)))),
     on(
         "DefaultTolerationSeconds",
-        State::Implemented(|environment| Box::new(DefaultTolerationSeconds::new(environment))),
+        Availability::Implemented(|environment| Box::new(DefaultTolerationSeconds::new(environment))),
     ),
     off(
         "PodTolerationRestriction",
-        State::Configured(|environment, given| {
-            PodTolerationRestriction::new(environment, given)
+        Availability::Configured(|environment, configuration| {
+            PodTolerationRestriction::new(environment, configuration)
                 .map(|plugin| Box::new(plugin) as Box<dyn Plugin>)
         }),
     ),
     off(
         "EventRateLimit",
-        State::Configured(|environment, given| Ok(Box::new(EventRateLimit::new(environment, given)?))),
+        Availability::Configured(|environment, configuration| {
+            Ok(Box::new(EventRateLimit::new(environment, configuration)?))
+        }),
     ),
     off(
         "ExtendedResourceToleration",
-        State::Implemented(|environment| Box::new(ExtendedResourceToleration::new(environment))),
+        Availability::Implemented(|environment| Box::new(ExtendedResourceToleration::new(environment))),
     ),
     on(
         "DefaultStorageClass",
-        State::Implemented(|environment| Box::new(DefaultClass::of_storage(environment))),
+        Availability::Implemented(|environment| Box::new(DefaultClass::of_storage(environment))),
     ),
     on(
         "StorageObjectInUseProtection",
-        State::Implemented(|environment| Box::new(StorageObjectInUseProtection::new(environment))),
+        Availability::Implemented(|environment| Box::new(StorageObjectInUseProtection::new(environment))),
     ),
     off(
         "OwnerReferencesPermissionEnforcement",
-        State::Implemented(|environment| Box::new(OwnerReferencesPermissionEnforcement::new(environment))),
+        Availability::Implemented(|environment| {
+            Box::new(OwnerReferencesPermissionEnforcement::new(environment))
+        }),
     ),
     on(
         "PersistentVolumeClaimResize",
-        State::Implemented(|environment| Box::new(PersistentVolumeClaimResize::new(environment))),
+        Availability::Implemented(|environment| Box::new(PersistentVolumeClaimResize::new(environment))),
     ),
-    on("RuntimeClass", State::Implemented(|environment| Box::new(RuntimeClass::new(environment)))),
-    on("CertificateApproval", State::Implemented(|environment| Box::new(SignerCheck::approval(environment)))),
-    on("CertificateSigning", State::Implemented(|environment| Box::new(SignerCheck::signing(environment)))),
+    on("RuntimeClass", Availability::Implemented(|environment| Box::new(RuntimeClass::new(environment)))),
+    on(
+        "CertificateApproval",
+        Availability::Implemented(|environment| Box::new(SignerCheck::approval(environment))),
+    ),
+    on(
+        "CertificateSigning",
+        Availability::Implemented(|environment| Box::new(SignerCheck::signing(environment))),
+    ),
     on(
         "ClusterTrustBundleAttest",
-        State::Implemented(|environment| Box::new(SignerCheck::attest(environment))),
+        Availability::Implemented(|environment| Box::new(SignerCheck::attest(environment))),
     ),
     on(
         "CertificateSubjectRestriction",
-        State::Implemented(|environment| Box::new(CertificateSubjectRestriction::new(environment))),
+        Availability::Implemented(|environment| Box::new(CertificateSubjectRestriction::new(environment))),
     ),
     on(
         "DefaultIngressClass",
-        State::Implemented(|environment| Box::new(DefaultClass::of_ingresses(environment))),
+        Availability::Implemented(|environment| Box::new(DefaultClass::of_ingresses(environment))),
     ),
-    off("DenyServiceExternalIPs", State::Implemented(|_| Box::new(DenyServiceExternalIps))),
-    on("PodTopologyLabels", State::NotImplemented),
+    off("DenyServiceExternalIPs", Availability::Implemented(|_| Box::new(DenyServiceExternalIps))),
+    on("PodTopologyLabels", Availability::NotImplemented),
     on(
         "MutatingAdmissionPolicy",
-        State::Gated(Gate::MutatingAdmissionPolicy, |environment| {
+        Availability::Gated(Gate::MutatingAdmissionPolicy, |environment| {
             Box::new(MutatingAdmissionPolicy::new(environment))
         }),
     ),
     on(
         "MutatingAdmissionWebhook",
-        State::Configured(|environment, given| Ok(Box::new(MutatingWebhooks::new(environment, given)?))),
+        Availability::Configured(|environment, configuration| {
+            Ok(Box::new(MutatingWebhooks::new(environment, configuration)?))
+        }),
     ),
     on(
         "ValidatingAdmissionPolicy",
-        State::Implemented(|environment| Box::new(ValidatingAdmissionPolicy::new(environment))),
+        Availability::Implemented(|environment| Box::new(ValidatingAdmissionPolicy::new(environment))),
     ),
     on(
         "ValidatingAdmissionWebhook",
-        State::Configured(|environment, given| Ok(Box::new(ValidatingWebhooks::new(environment, given)?))),
+        Availability::Configured(|environment, configuration| {
+            Ok(Box::new(ValidatingWebhooks::new(environment, configuration)?))
+        }),
     ),
     on(
         "ResourceQuota",
-        State::Configured(|environment, given| Ok(Box::new(ResourceQuota::new(environment, given)?))),
+        Availability::Configured(|environment, configuration| {
+            Ok(Box::new(ResourceQuota::new(environment, configuration)?))
+        }),
     ),
-    off("AlwaysDeny", State::Implemented(|_| Box::new(AlwaysDeny))),
+    off("AlwaysDeny", Availability::Implemented(|_| Box::new(AlwaysDeny))),
 ];
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub(crate) fn containers<'a>(pod: &'a Object, list: &str) -> impl Iterator<Item 
 }
 
 /// All containers with their list and index.
-pub(crate) fn each(pod: &Object) -> impl Iterator<Item = (&'static str, usize, &Value)> {
+pub(crate) fn all_containers(pod: &Object) -> impl Iterator<Item = (&'static str, usize, &Value)> {
     LISTS.into_iter().flat_map(move |list| {
         containers(pod, list).enumerate().map(move |(i, container)| (list, i, container))
     })

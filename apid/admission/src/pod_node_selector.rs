@@ -24,9 +24,10 @@ const DEFAULT: &str = "clusterDefaultNodeSelector";
 
 pub(crate) struct PodNodeSelector {
     reader: Arc<dyn Reader>,
+    /// Key of the namespace annotation with a selector.
     annotation: String,
     /// Default selector for namespaces without the annotation.
-    default: Selector,
+    default_selector: Selector,
     /// Allowed selectors of pods, by namespace.
     limits: BTreeMap<String, Selector>,
 }
@@ -47,7 +48,7 @@ impl PodNodeSelector {
                 let mut limits = BTreeMap::new();
                 for (namespace, text) in fields.text_map("podNodeSelectorPluginConfig") {
                     let path = fields.path().child("podNodeSelectorPluginConfig").child(&namespace);
-                    match parse(&text) {
+                    match parse_selector(&text) {
                         Ok(selector) => drop(limits.insert(namespace, selector)),
                         Err(reason) => fields.errors().add_text(&path, &reason),
                     }
@@ -58,22 +59,21 @@ impl PodNodeSelector {
         Ok(PodNodeSelector {
             reader: Arc::clone(&environment.reader),
             annotation: environment.names.label_sub_key("scheduler.alpha", "node-selector"),
-            default: limits.remove(DEFAULT).unwrap_or_default(),
+            default_selector: limits.remove(DEFAULT).unwrap_or_default(),
             limits,
         })
     }
 
-    /// Node selector of the namespace.
-    async fn expected(&self, namespace: &str) -> Result<Selector, Status> {
+    /// Returns the node selector of the namespace, or the default.
+    async fn namespace_selector(&self, namespace: &str) -> Result<Selector, Status> {
         match self.reader.namespace(namespace).get().await?.annotation(&self.annotation) {
-            Some(text) => {
-                parse(text).map_err(|reason| Status::internal(format!("namespace {namespace:?}: {reason}")))
-            }
-            None => Ok(self.default.clone()),
+            Some(text) => parse_selector(text)
+                .map_err(|reason| Status::internal(format!("namespace {namespace:?}: {reason}"))),
+            None => Ok(self.default_selector.clone()),
         }
     }
 
-    fn refuse_conflict(
+    fn check_conflict(
         &self,
         attributes: &Attributes<'_>,
         pod: &Object,
@@ -81,7 +81,7 @@ impl PodNodeSelector {
     ) -> Result<(), Status> {
         let differs =
             |(key, value): (&str, &str)| expected.get(key).is_some_and(|expected| expected != value);
-        match selected(pod).any(differs) {
+        match node_selector(pod).any(differs) {
             true => Err(attributes
                 .forbidden("pod node label selector conflicts with its namespace node label selector")),
             false => Ok(()),
@@ -105,8 +105,8 @@ impl Plugin for PodNodeSelector {
     ) -> MaybeFuture<'a, Result<(), Status>> {
         let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
         MaybeFuture::later(async move {
-            let expected = self.expected(attributes.namespace).await?;
-            self.refuse_conflict(attributes, pod, &expected)?;
+            let expected = self.namespace_selector(attributes.namespace).await?;
+            self.check_conflict(attributes, pod, &expected)?;
             if let (false, Some(Value::Object(spec))) = (expected.is_empty(), pod.get_mut("spec")) {
                 let selector =
                     spec.entry("nodeSelector").or_insert_with(|| Value::Object(Default::default()));
@@ -125,14 +125,14 @@ impl Plugin for PodNodeSelector {
     ) -> MaybeFuture<'a, Result<(), Status>> {
         let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
         MaybeFuture::later(async move {
-            let expected = self.expected(attributes.namespace).await?;
-            self.refuse_conflict(attributes, pod, &expected)?;
+            let expected = self.namespace_selector(attributes.namespace).await?;
+            self.check_conflict(attributes, pod, &expected)?;
             let limit = self.limits.get(attributes.namespace).filter(|limit| !limit.is_empty());
-            let is_in = |limit: &Selector| {
-                selected(pod).all(|(key, value)| limit.get(key).is_some_and(|allowed| allowed == value))
+            let is_within = |limit: &Selector| {
+                node_selector(pod).all(|(key, value)| limit.get(key).is_some_and(|allowed| allowed == value))
             };
             match limit {
-                Some(limit) if !is_in(limit) => Err(attributes
+                Some(limit) if !is_within(limit) => Err(attributes
                     .forbidden("pod node label selector labels conflict with its namespace whitelist")),
                 _ => Ok(()),
             }
@@ -141,13 +141,13 @@ impl Plugin for PodNodeSelector {
 }
 
 /// Node selector of a pod.
-fn selected(pod: &Object) -> impl Iterator<Item = (&str, &str)> {
+fn node_selector(pod: &Object) -> impl Iterator<Item = (&str, &str)> {
     let selector = pod.at(&["spec", "nodeSelector"]).and_then(Value::as_object);
     selector.into_iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
 }
 
-/// Parses `a=b,c=d`.
-fn parse(text: &str) -> Result<Selector, String> {
+/// Parses a selector `a=b,c=d`.
+fn parse_selector(text: &str) -> Result<Selector, String> {
     let parts = text.split(',').filter(|_| !text.is_empty());
     parts
         .map(|part| {

@@ -26,38 +26,39 @@ impl ResourceList {
 }
 
 /// Resource amounts of a container.
-pub(crate) fn of_container(container: &Value, sort: ResourceList) -> Amounts {
-    amounts(container.get("resources").and_then(|resources| resources.get(sort.field())))
+pub(crate) fn container_amounts(container: &Value, resource_list: ResourceList) -> Amounts {
+    amounts(container.get("resources").and_then(|resources| resources.get(resource_list.field())))
 }
 
 /// Effective resource amounts of a pod.
-/// They are the sum of all containers, but at least each init container plus the sidecars started before it.
-/// The overhead of the runtime is added; for limits only where a limit exists.
-pub(crate) fn of_pod(pod: &Object, sort: ResourceList) -> Amounts {
-    let mut together = Amounts::new();
+/// They are the sum over all containers and sidecars, but at least the amounts of each init container plus the sidecars
+/// that start before it.
+/// The overhead of the runtime is added, in the case of limits only to resources with a limit.
+pub(crate) fn pod_amounts(pod: &Object, resource_list: ResourceList) -> Amounts {
+    let mut total = Amounts::new();
     for container in containers(pod, CONTAINERS) {
-        add(&mut together, &of_container(container, sort));
+        add(&mut total, &container_amounts(container, resource_list));
     }
-    let (mut sidecars, mut highest) = (Amounts::new(), Amounts::new());
+    let (mut sidecars, mut max_during_init) = (Amounts::new(), Amounts::new());
     for container in containers(pod, INIT_CONTAINERS) {
-        let own = of_container(container, sort);
+        let requested = container_amounts(container, resource_list);
         if container.get("restartPolicy").and_then(Value::as_str) == Some("Always") {
-            add(&mut together, &own);
-            add(&mut sidecars, &own);
-            raise(&mut highest, &sidecars);
+            add(&mut total, &requested);
+            add(&mut sidecars, &requested);
+            raise(&mut max_during_init, &sidecars);
         } else {
-            let mut beside = own;
-            add(&mut beside, &sidecars);
-            raise(&mut highest, &beside);
+            let mut with_sidecars = requested;
+            add(&mut with_sidecars, &sidecars);
+            raise(&mut max_during_init, &with_sidecars);
         }
     }
-    raise(&mut together, &highest);
+    raise(&mut total, &max_during_init);
     let mut overhead = amounts(pod.at(&["spec", "overhead"]));
-    if sort == ResourceList::Limits {
-        overhead.retain(|name, _| together.get(name).is_some_and(|limit| !limit.is_zero()));
+    if resource_list == ResourceList::Limits {
+        overhead.retain(|name, _| total.get(name).is_some_and(|limit| !limit.is_zero()));
     }
-    add(&mut together, &overhead);
-    together
+    add(&mut total, &overhead);
+    total
 }
 
 #[cfg(test)]
@@ -94,7 +95,7 @@ mod tests {
             ),
         ] {
             let pod = Object::from_value(json!({"spec": spec.clone()})).unwrap();
-            assert_eq!(text(&of_pod(&pod, ResourceList::Requests)), sum, "{spec}");
+            assert_eq!(text(&pod_amounts(&pod, ResourceList::Requests)), sum, "{spec}");
         }
     }
 }

@@ -20,14 +20,16 @@ use crate::{
 
 pub(crate) struct PodTolerationRestriction {
     reader: Arc<dyn Reader>,
-    /// Keys of the annotations.
+    /// Key of the annotation with the tolerations to add.
     default_key: String,
+    /// Key of the annotation with the allowlist.
     limit_key: String,
-    /// Configured defaults.
+    /// Tolerations to add in namespaces without the annotation.
     default: Vec<Value>,
+    /// Allowlist of namespaces without the annotation; an empty one allows everything.
     limit: Vec<Value>,
     /// Toleration of memory pressure, for pods other than BestEffort.
-    pressure: Value,
+    memory_pressure: Value,
 }
 
 impl PodTolerationRestriction {
@@ -41,8 +43,10 @@ impl PodTolerationRestriction {
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, String> {
         let names = &*environment.names;
-        let (default, limit) =
-            configuration.map(|configuration| read(configuration, names)).transpose()?.unwrap_or_default();
+        let (default, limit) = configuration
+            .map(|configuration| read_configuration(configuration, names))
+            .transpose()?
+            .unwrap_or_default();
         let annotation = |name: &str| names.label_sub_key("scheduler.alpha", name);
         Ok(PodTolerationRestriction {
             reader: Arc::clone(&environment.reader),
@@ -50,7 +54,7 @@ impl PodTolerationRestriction {
             limit_key: annotation("tolerationsWhitelist"),
             default,
             limit,
-            pressure: serde_json::json!({
+            memory_pressure: serde_json::json!({
                 "key": names.label_sub_key("node", "memory-pressure"),
                 "operator": "Exists",
                 "effect": "NoSchedule",
@@ -58,12 +62,17 @@ impl PodTolerationRestriction {
         })
     }
 
-    /// Tolerations in a namespace annotation, or the configured default.
-    async fn annotated(&self, namespace: &str, key: &str, absent: &[Value]) -> Result<Vec<Value>, Status> {
+    /// Returns the tolerations in a namespace annotation; `default` without the annotation.
+    async fn namespace_tolerations(
+        &self,
+        namespace: &str,
+        key: &str,
+        default: &[Value],
+    ) -> Result<Vec<Value>, Status> {
         let internal_error =
             |reason: String| Status::internal(format!("namespace {namespace:?}: {key}: {reason}"));
         match self.reader.namespace(namespace).get().await?.annotation(key) {
-            None => Ok(absent.to_vec()),
+            None => Ok(default.to_vec()),
             Some("") => Ok(Vec::new()),
             Some(text) => {
                 let decoded =
@@ -75,7 +84,10 @@ impl PodTolerationRestriction {
 }
 
 /// Parses the lists `default` and `whitelist` of a configuration.
-fn read(configuration: &PluginConfiguration, names: &Names) -> Result<(Vec<Value>, Vec<Value>), String> {
+fn read_configuration(
+    configuration: &PluginConfiguration,
+    names: &Names,
+) -> Result<(Vec<Value>, Vec<Value>), String> {
     let group = ("podtolerationrestriction.admission", ["v1alpha1"].as_slice());
     configuration.decode(names, group, "Configuration", |fields| {
         let mut list = |field: &'static str| match fields.value(field).map(tolerations::check) {
@@ -102,15 +114,17 @@ impl Plugin for PodTolerationRestriction {
     ) -> MaybeFuture<'a, Result<(), Status>> {
         let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
         MaybeFuture::later(async move {
-            let mut all = tolerations::of(pod).to_vec();
+            let mut all = tolerations::pod_tolerations(pod).to_vec();
             if attributes.operation == Operation::Create {
-                let default = self.annotated(attributes.namespace, &self.default_key, &self.default).await?;
+                let default = self
+                    .namespace_tolerations(attributes.namespace, &self.default_key, &self.default)
+                    .await?;
                 if !default.is_empty() {
                     all = tolerations::merge(&default, &all);
                 }
             }
             if pod.str_at(&["status", "qosClass"]).unwrap_or("BestEffort") != "BestEffort" {
-                all = tolerations::merge(&all, std::slice::from_ref(&self.pressure));
+                all = tolerations::merge(&all, std::slice::from_ref(&self.memory_pressure));
             }
             if !all.is_empty() {
                 tolerations::set(pod, all);
@@ -124,14 +138,15 @@ impl Plugin for PodTolerationRestriction {
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
-        let have = object.map_or(&[][..], tolerations::of);
-        if have.is_empty() {
+        let present = object.map_or(&[][..], tolerations::pod_tolerations);
+        if present.is_empty() {
             return MaybeFuture::Ready(Ok(()));
         }
         MaybeFuture::later(async move {
-            let limit = self.annotated(attributes.namespace, &self.limit_key, &self.limit).await?;
+            let limit =
+                self.namespace_tolerations(attributes.namespace, &self.limit_key, &self.limit).await?;
             let is_allowed = |t: &Value| limit.iter().any(|allowed| tolerations::covers(allowed, t));
-            match limit.is_empty() || have.iter().all(is_allowed) {
+            match limit.is_empty() || present.iter().all(is_allowed) {
                 true => Ok(()),
                 false => Err(attributes.forbidden(
                     "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist",
@@ -170,7 +185,7 @@ mod tests {
         let limit = |text: &str| json!({"scheduler.alpha.kubernetes.io/tolerationsWhitelist": text});
         let of_a = r#"[{"key": "a", "operator": "Exists"}]"#;
         let update = || Write { operation: Operation::Update, old: Some(json!({})), ..Write::default() };
-        for (annotations, lists, write, quality, have, expected, message) in [
+        for (annotations, lists, write, quality, present, expected, message) in [
             (json!({}), "", Write::default(), "BestEffort", json!([]), json!([]), ""),
             (
                 default(of_a),
@@ -218,7 +233,7 @@ mod tests {
             let fake = Fake::new(Preset::Kubernetes).with("", "Namespace", &[namespace]);
             let plugin = plugin(&fake, lists).unwrap();
             let pod = json!({
-                "metadata": {"name": "p"}, "spec": {"tolerations": have}, "status": {"qosClass": quality},
+                "metadata": {"name": "p"}, "spec": {"tolerations": present}, "status": {"qosClass": quality},
             });
             let answer = fake.ask(&plugin, write, pod).await;
             assert_eq!(answer.message(), message, "{annotations} {lists}");

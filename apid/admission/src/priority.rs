@@ -29,19 +29,20 @@ impl Priority {
     }
 
     async fn resolve(&self, attributes: &Attributes<'_>, pod: &mut Object) -> Result<(), Status> {
-        let named = pod.str_at(&["spec", "priorityClassName"]).unwrap_or("").to_owned();
-        let class = if named.is_empty() {
+        let class_name = pod.str_at(&["spec", "priorityClassName"]).unwrap_or("").to_owned();
+        let class = if class_name.is_empty() {
             self.default_class().await?
         } else {
-            let class = self.reader.get(CLASS, "", &named).get().await?;
-            let missing = || attributes.forbidden(&format!("no PriorityClass with name {named} was found"));
+            let class = self.reader.get(CLASS, "", &class_name).get().await?;
+            let missing =
+                || attributes.forbidden(&format!("no PriorityClass with name {class_name} was found"));
             Some(class.ok_or_else(missing)?)
         };
         let priority = class.as_deref().map_or(0, value);
         let policy =
             class.as_deref().and_then(|class| class.str_at(&["preemptionPolicy"])).unwrap_or(PREEMPTS);
         let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
-        if let Some(class) = class.as_deref().filter(|_| named.is_empty()) {
+        if let Some(class) = class.as_deref().filter(|_| class_name.is_empty()) {
             spec.insert("priorityClassName".to_owned(), Value::from(class.name()));
         }
         if let Some(given) = spec.get("priority").and_then(Value::as_i64).filter(|given| *given != priority) {
@@ -88,11 +89,11 @@ impl Plugin for Priority {
         let Some(old) = attributes.old else { return MaybeFuture::later(self.resolve(attributes, pod)) };
         // An update that omits the resolved fields keeps their values from creation.
         for field in ["priority", "preemptionPolicy"] {
-            if let (Some(was), Some(spec)) =
+            if let (Some(old_value), Some(spec)) =
                 (old.at(&["spec", field]), pod.get_mut("spec").and_then(Value::as_object_mut))
                 && spec.get(field).is_none_or(Value::is_null)
             {
-                spec.insert(field.to_owned(), was.clone());
+                spec.insert(field.to_owned(), old_value.clone());
             }
         }
         MaybeFuture::Ready(Ok(()))

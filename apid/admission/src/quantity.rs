@@ -13,7 +13,7 @@ use std::fmt;
 use schema::quantity::{Form, nanos, of_nanos};
 use serde_json::{Map, Value};
 
-/// One in units of 10^-9.
+/// The number 1 in units of 10^-9.
 const ONE: i128 = 1_000_000_000;
 
 /// A resource amount.
@@ -110,24 +110,24 @@ pub fn amounts(list: Option<&Value>) -> Amounts {
     entries.filter_map(|(name, value)| Some((name.clone(), Quantity::of(value)?))).collect()
 }
 
-/// Resource list of amounts.
+/// Converts amounts to a resource list of an object.
 pub fn to_list(amounts: &Amounts) -> Value {
     let entries = amounts.iter().map(|(name, amount)| (name.clone(), Value::from(amount.to_string())));
     Value::Object(entries.collect::<Map<_, _>>())
 }
 
 /// Adds amounts by resource name.
-pub fn add(to: &mut Amounts, more: &Amounts) {
-    for (name, amount) in more {
-        let sum = to.entry(name.clone()).or_default();
+pub fn add(sums: &mut Amounts, addends: &Amounts) {
+    for (name, amount) in addends {
+        let sum = sums.entry(name.clone()).or_default();
         *sum = sum.plus(*amount);
     }
 }
 
 /// Raises amounts to a minimum by resource name.
-pub fn raise(to: &mut Amounts, least: &Amounts) {
-    for (name, amount) in least {
-        let present = to.entry(name.clone()).or_insert(*amount);
+pub fn raise(amounts: &mut Amounts, minimum: &Amounts) {
+    for (name, amount) in minimum {
+        let present = amounts.entry(name.clone()).or_insert(*amount);
         if *present < *amount {
             *present = *amount;
         }
@@ -136,8 +136,8 @@ pub fn raise(to: &mut Amounts, least: &Amounts) {
 
 /// Formats amounts as `cpu=1,memory=1Gi`, in name order.
 pub fn text(amounts: &Amounts) -> String {
-    let each: Vec<String> = amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect();
-    each.join(",")
+    let texts: Vec<String> = amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect();
+    texts.join(",")
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use apimachinery::attributes::Attributes as Question;
+use apimachinery::attributes::Attributes as RequestAttributes;
 use apimachinery::decision::Decision;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
@@ -41,7 +41,7 @@ impl ObjectKind {
     pub const POD: Self = ObjectKind::new("", "Pod");
 }
 
-/// An object, None if it does not exist, or an error if this is unknown.
+/// An object, None if it does not exist, or an error if the lookup failed.
 pub type LookupResult = Result<Option<Arc<Object>>, Status>;
 
 /// Reads other objects. The implementation decodes an object once and shares it.
@@ -143,11 +143,11 @@ pub trait Writer: Send + Sync + 'static {
 
 /// Authorizes additional actions of users.
 pub trait Authorizer: Send + Sync + 'static {
-    /// Whether a user may perform an action other than the write itself.
+    /// Decides whether a user may perform an action other than the write itself.
     /// On an error the plugin denies the action.
     fn decide<'a>(
         &'a self,
         user: &'a Arc<UserInfo>,
-        question: Question,
+        request: RequestAttributes,
     ) -> MaybeFuture<'a, Result<Decision, Status>>;
 }

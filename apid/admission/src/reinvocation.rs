@@ -47,14 +47,14 @@ impl Reinvocation {
     /// Records a change: the chain runs again, with everything that the plugin called before.
     pub(crate) fn record_change(&mut self, caller: ReinvocationPlugin) {
         self.is_requested = true;
-        self.calls(caller).require_called();
+        self.calls(caller).mark_called_as_pending();
     }
 
     /// Begins the second round. A change by another plugin since the last call requires all reinvocable calls.
     pub(crate) fn begin_second_round(&mut self, caller: ReinvocationPlugin, object: Option<&Object>) {
         let calls = self.calls(caller);
         if calls.last_output.as_ref() != object {
-            calls.require_called();
+            calls.mark_called_as_pending();
         }
     }
 
@@ -85,7 +85,7 @@ impl Reinvocation {
 }
 
 impl Calls {
-    fn require_called(&mut self) {
+    fn mark_called_as_pending(&mut self) {
         self.pending.extend(self.called.drain(..));
     }
 }

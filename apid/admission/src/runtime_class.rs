@@ -11,7 +11,7 @@ use crate::quantity::amounts;
 use crate::{Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, Reader};
 
 const CLASS: ObjectKind = ObjectKind::new("node", "RuntimeClass");
-const DIFFERS: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
+const OVERHEAD_MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
 
 pub(crate) struct RuntimeClass {
     reader: Arc<dyn Reader>,
@@ -23,8 +23,8 @@ impl RuntimeClass {
     }
 
     async fn class(&self, attributes: &Attributes<'_>, name: &str) -> Result<Arc<Object>, Status> {
-        let known = self.reader.get(CLASS, "", name).get().await?;
-        let class = match known {
+        let cached = self.reader.get(CLASS, "", name).get().await?;
+        let class = match cached {
             Some(class) => Some(class),
             None => self.reader.get_fresh(CLASS, "", name).get().await?,
         };
@@ -34,7 +34,7 @@ impl RuntimeClass {
 }
 
 /// Runtime class name of a pod.
-fn named(pod: &Object) -> Option<String> {
+fn runtime_class_name(pod: &Object) -> Option<String> {
     pod.str_at(&["spec", "runtimeClassName"]).filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
@@ -56,20 +56,20 @@ impl Plugin for RuntimeClass {
         attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
-        let Some((pod, name)) = object.and_then(|pod| named(pod).map(|name| (pod, name))) else {
+        let Some((pod, name)) = object.and_then(|pod| runtime_class_name(pod).map(|name| (pod, name))) else {
             return MaybeFuture::Ready(Ok(()));
         };
         MaybeFuture::later(async move {
             let class = self.class(attributes, &name).await?;
             let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
             if let Some(fixed) = overhead(&class) {
-                let given = amounts(spec.get("overhead"));
-                if !given.is_empty() && given != amounts(Some(fixed)) {
-                    return Err(attributes.forbidden(DIFFERS));
+                let pod_overhead = amounts(spec.get("overhead"));
+                if !pod_overhead.is_empty() && pod_overhead != amounts(Some(fixed)) {
+                    return Err(attributes.forbidden(OVERHEAD_MISMATCH));
                 }
                 spec.insert("overhead".to_owned(), fixed.clone());
             }
-            schedule(attributes, &class, spec)
+            merge_scheduling(attributes, &class, spec)
         })
     }
 
@@ -79,13 +79,13 @@ impl Plugin for RuntimeClass {
         object: Option<&'a Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
         let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
-        let given = amounts(pod.at(&["spec", "overhead"]));
-        let Some(name) = named(pod) else {
-            return MaybeFuture::Ready(check_overhead(attributes, None, &given));
+        let pod_overhead = amounts(pod.at(&["spec", "overhead"]));
+        let Some(name) = runtime_class_name(pod) else {
+            return MaybeFuture::Ready(check_overhead(attributes, None, &pod_overhead));
         };
         MaybeFuture::later(async move {
             let class = self.class(attributes, &name).await?;
-            check_overhead(attributes, overhead(&class), &given)
+            check_overhead(attributes, overhead(&class), &pod_overhead)
         })
     }
 }
@@ -93,18 +93,18 @@ impl Plugin for RuntimeClass {
 fn check_overhead(
     attributes: &Attributes<'_>,
     defined: Option<&Value>,
-    given: &crate::quantity::Amounts,
+    pod_overhead: &crate::quantity::Amounts,
 ) -> Result<(), Status> {
     match defined {
-        Some(fixed) if *given != amounts(Some(fixed)) => Err(attributes.forbidden(DIFFERS)),
-        None if !given.is_empty() => Err(attributes
+        Some(fixed) if *pod_overhead != amounts(Some(fixed)) => Err(attributes.forbidden(OVERHEAD_MISMATCH)),
+        None if !pod_overhead.is_empty() => Err(attributes
             .forbidden("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")),
         _ => Ok(()),
     }
 }
 
 /// Merges the node selector and the tolerations of the class into the pod.
-fn schedule(
+fn merge_scheduling(
     attributes: &Attributes<'_>,
     class: &Object,
     spec: &mut Map<String, Value>,
@@ -177,7 +177,7 @@ mod tests {
                 )),
             ),
             (json!({"runtimeClassName": "gone"}), Err("pod rejected: RuntimeClass \"gone\" not found")),
-            (json!({"runtimeClassName": "full", "overhead": {"cpu": "1"}}), Err(DIFFERS)),
+            (json!({"runtimeClassName": "full", "overhead": {"cpu": "1"}}), Err(OVERHEAD_MISMATCH)),
             (
                 json!({"runtimeClassName": "bare", "overhead": {"cpu": "1"}}),
                 Err("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"),

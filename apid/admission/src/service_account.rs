@@ -26,27 +26,31 @@ const DEFAULT: &str = "default";
 /// Lifetime of a projected token in seconds: an hour plus 7 s that identify such tokens.
 const TOKEN_SECONDS: i64 = 3607;
 /// Prefix of token volume names.
-const VOLUME: &str = "kube-api-access-";
-/// Number and interval of lookups of a missing default account.
+const VOLUME_PREFIX: &str = "kube-api-access-";
+/// Number of lookups of a missing default account.
 const ATTEMPTS: u32 = 10;
-const PAUSE: Duration = Duration::from_millis(100);
+/// Interval of these lookups.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) struct ServiceAccount {
     reader: Arc<dyn Reader>,
     rng: Arc<dyn Rng>,
-    preset_names: PresetNames,
+    keys: AccountKeys,
 }
 
-/// Names that depend on the preset.
-struct PresetNames {
+/// Annotation keys and the mount path, which depend on the preset.
+struct AccountKeys {
+    /// Annotation of mirror pods.
     mirror: String,
+    /// Annotation of accounts that limits the secrets of pods.
     mountable: String,
+    /// Path of the token mount in containers.
     mount_path: String,
 }
 
-impl PresetNames {
+impl AccountKeys {
     fn new(names: &Names) -> Self {
-        PresetNames {
+        AccountKeys {
             mirror: names.label_key("config.mirror"),
             mountable: names.label_key("enforce-mountable-secrets"),
             mount_path: format!("/var/run/secrets/{}", names.label_key("serviceaccount")),
@@ -59,11 +63,11 @@ impl ServiceAccount {
         ServiceAccount {
             reader: Arc::clone(&environment.reader),
             rng: Arc::clone(&environment.rng),
-            preset_names: PresetNames::new(&environment.names),
+            keys: AccountKeys::new(&environment.names),
         }
     }
 
-    /// Service account of a pod.
+    /// Returns a service account; waits for a missing default account.
     async fn account(&self, attributes: &Attributes<'_>, account: &str) -> Result<Arc<Object>, Status> {
         let namespace = attributes.namespace;
         let attempts = if account == DEFAULT { ATTEMPTS } else { 1 };
@@ -72,7 +76,7 @@ impl ServiceAccount {
                 return Ok(found);
             }
             if attempt < attempts {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
         }
         if let Some(found) = self.reader.get_fresh(ACCOUNT, namespace, account).get().await? {
@@ -83,11 +87,12 @@ impl ServiceAccount {
         )))
     }
 
-    async fn give(&self, attributes: &Attributes<'_>, pod: &mut Object) -> Result<(), Status> {
-        if is_mirror(pod, &self.preset_names) {
+    /// Sets the account of a new pod, mounts its token and adds its image pull secrets.
+    async fn set_account(&self, attributes: &Attributes<'_>, pod: &mut Object) -> Result<(), Status> {
+        if is_mirror(pod, &self.keys) {
             return check_mirror(attributes, pod);
         }
-        let account_name = named(pod).unwrap_or(DEFAULT).to_owned();
+        let account_name = account_name_of(pod).unwrap_or(DEFAULT).to_owned();
         let account = self.account(attributes, &account_name).await?;
         if let Some(spec) = object_at(&mut pod.0, "spec") {
             for field in ["serviceAccountName", "serviceAccount"] {
@@ -97,8 +102,8 @@ impl ServiceAccount {
         if mounts_token(&account, pod) {
             self.mount_token(pod);
         }
-        let own = pod.at(&["spec", "imagePullSecrets"]).and_then(Value::as_array);
-        if own.is_none_or(Vec::is_empty)
+        let pull_secrets = pod.at(&["spec", "imagePullSecrets"]).and_then(Value::as_array);
+        if pull_secrets.is_none_or(Vec::is_empty)
             && let Some(secrets) = account.get("imagePullSecrets").and_then(Value::as_array)
             && !secrets.is_empty()
             && let Some(spec) = object_at(&mut pod.0, "spec")
@@ -111,8 +116,8 @@ impl ServiceAccount {
     /// Mounts the token in each container, unless the container has another mount at the path.
     fn mount_token(&self, pod: &mut Object) {
         let volumes = pod.at(&["spec", "volumes"]).and_then(Value::as_array).into_iter().flatten();
-        let present = volumes.map(name).find(|name| name.starts_with(VOLUME)).map(str::to_owned);
-        let volume = present.clone().unwrap_or_else(|| format!("{VOLUME}{}", self.rng.name_suffix()));
+        let present = volumes.map(name).find(|name| name.starts_with(VOLUME_PREFIX)).map(str::to_owned);
+        let volume = present.clone().unwrap_or_else(|| format!("{VOLUME_PREFIX}{}", self.rng.name_suffix()));
         let mut needed = false;
         for list in [INIT_CONTAINERS, CONTAINERS] {
             for container in items_mut(pod, list) {
@@ -123,13 +128,8 @@ impl ServiceAccount {
                 }
                 let Some(mounts) = mounts.as_array_mut() else { continue };
                 let path = |mount: &Value| mount.get("mountPath").and_then(Value::as_str).map(str::to_owned);
-                if !mounts
-                    .iter()
-                    .any(|mount| path(mount).as_deref() == Some(self.preset_names.mount_path.as_str()))
-                {
-                    mounts.push(
-                        json!({"name": volume, "readOnly": true, "mountPath": self.preset_names.mount_path}),
-                    );
+                if !mounts.iter().any(|mount| path(mount).as_deref() == Some(self.keys.mount_path.as_str())) {
+                    mounts.push(json!({"name": volume, "readOnly": true, "mountPath": self.keys.mount_path}));
                     needed = true;
                 }
             }
@@ -149,16 +149,16 @@ impl ServiceAccount {
     }
 
     async fn check(&self, attributes: &Attributes<'_>, pod: &Object) -> Result<(), Status> {
-        if is_mirror(pod, &self.preset_names) {
+        if is_mirror(pod, &self.keys) {
             return check_mirror(attributes, pod);
         }
-        let Some(account_name) = named(pod) else {
+        let Some(account_name) = account_name_of(pod) else {
             let reason =
                 format!("no service account specified for pod {}/{}", attributes.namespace, pod.name());
             return Err(attributes.forbidden(&reason));
         };
         let account = self.account(attributes, account_name).await?;
-        if account.annotation(&self.preset_names.mountable) != Some("true") {
+        if account.annotation(&self.keys.mountable) != Some("true") {
             return Ok(());
         }
         let violation = if attributes.subresource.is_empty() {
@@ -171,20 +171,20 @@ impl ServiceAccount {
 }
 
 /// Account name of a pod, from the field or its deprecated alias.
-fn named(pod: &Object) -> Option<&str> {
+fn account_name_of(pod: &Object) -> Option<&str> {
     let field = |field: &str| pod.str_at(&["spec", field]).filter(|name| !name.is_empty());
     field("serviceAccountName").or_else(|| field("serviceAccount"))
 }
 
-fn is_mirror(pod: &Object, preset_names: &PresetNames) -> bool {
-    pod.annotation(&preset_names.mirror).is_some()
+fn is_mirror(pod: &Object, keys: &AccountKeys) -> bool {
+    pod.annotation(&keys.mirror).is_some()
 }
 
 /// Whether the pod, or else its account, requests a token mount.
 fn mounts_token(account: &Object, pod: &Object) -> bool {
-    let of = |value: Option<&Value>| value.and_then(Value::as_bool);
-    of(pod.at(&["spec", "automountServiceAccountToken"]))
-        .or_else(|| of(account.get("automountServiceAccountToken")))
+    let as_bool = |value: Option<&Value>| value.and_then(Value::as_bool);
+    as_bool(pod.at(&["spec", "automountServiceAccountToken"]))
+        .or_else(|| as_bool(account.get("automountServiceAccountToken")))
         .unwrap_or(true)
 }
 
@@ -211,7 +211,7 @@ fn check_mirror(attributes: &Attributes<'_>, pod: &Object) -> Result<(), Status>
         volume.get("projected").and_then(|p| p.get("sources")).and_then(Value::as_array).into_iter().flatten()
     });
     let mut tokens = sources.filter(|source| source.get("serviceAccountToken").is_some_and(|t| !t.is_null()));
-    let reason = if named(pod).is_some() {
+    let reason = if account_name_of(pod).is_some() {
         "a mirror pod may not reference service accounts"
     } else if refers_to_secret(pod) {
         "a mirror pod may not reference secrets"
@@ -226,30 +226,31 @@ fn check_mirror(attributes: &Attributes<'_>, pod: &Object) -> Result<(), Status>
 /// Whether the pod spec references a secret.
 /// Such fields are `secretName`, `secretRef`, `secretKeyRef`, projected secrets and image pull secrets.
 fn refers_to_secret(pod: &Object) -> bool {
-    fn within(value: &Value) -> bool {
+    fn contains_reference(value: &Value) -> bool {
         match value {
             Value::Object(map) => map.iter().any(|(field, value)| {
-                let names = matches!(field.as_str(), "secret" | "secretName" | "secretRef" | "secretKeyRef")
-                    || field.ends_with("SecretRef");
-                (names && !value.is_null()) || within(value)
+                let is_reference =
+                    matches!(field.as_str(), "secret" | "secretName" | "secretRef" | "secretKeyRef")
+                        || field.ends_with("SecretRef");
+                (is_reference && !value.is_null()) || contains_reference(value)
             }),
-            Value::Array(items) => items.iter().any(within),
+            Value::Array(items) => items.iter().any(contains_reference),
             _ => false,
         }
     }
     let spec = pod.get("spec");
     let pulls = spec.and_then(|spec| spec.get("imagePullSecrets")).and_then(Value::as_array);
-    pulls.is_some_and(|secrets| !secrets.is_empty()) || spec.is_some_and(within)
+    pulls.is_some_and(|secrets| !secrets.is_empty()) || spec.is_some_and(contains_reference)
 }
 
 /// Names in a reference list of an account.
-fn listed<'a>(account: &'a Object, field: &str) -> BTreeSet<&'a str> {
+fn listed_names<'a>(account: &'a Object, field: &str) -> BTreeSet<&'a str> {
     account.get(field).and_then(Value::as_array).into_iter().flatten().map(name).collect()
 }
 
 /// Error for the first secret of a pod that its account does not list.
 fn unlisted_secret(account: &Object, pod: &Object) -> Option<String> {
-    let mountable = listed(account, "secrets");
+    let mountable = listed_names(account, "secrets");
     for volume in pod.at(&["spec", "volumes"]).and_then(Value::as_array).into_iter().flatten() {
         let secret = volume.get("secret").and_then(|s| s.get("secretName")).and_then(Value::as_str);
         if let Some(secret) = secret.filter(|secret| !mountable.contains(secret)) {
@@ -265,7 +266,7 @@ fn unlisted_secret(account: &Object, pod: &Object) -> Option<String> {
             return Some(reason);
         }
     }
-    let pullable = listed(account, "imagePullSecrets");
+    let pullable = listed_names(account, "imagePullSecrets");
     let pulls = pod.at(&["spec", "imagePullSecrets"]).and_then(Value::as_array).into_iter().flatten();
     pulls.enumerate().find(|(_, secret)| !pullable.contains(name(secret))).map(|(i, secret)| {
         format!(
@@ -278,7 +279,7 @@ fn unlisted_secret(account: &Object, pod: &Object) -> Option<String> {
 }
 
 fn unlisted_in_containers(account: &Object, pod: &Object, list: &str) -> Option<String> {
-    let mountable = listed(account, "secrets");
+    let mountable = listed_names(account, "secrets");
     let word = match list {
         INIT_CONTAINERS => "init container",
         EPHEMERAL_CONTAINERS => "ephemeral container",
@@ -324,7 +325,7 @@ impl Plugin for ServiceAccount {
     ) -> MaybeFuture<'a, Result<(), Status>> {
         match object {
             Some(pod) if attributes.operation == Operation::Create && attributes.subresource.is_empty() => {
-                MaybeFuture::later(self.give(attributes, pod))
+                MaybeFuture::later(self.set_account(attributes, pod))
             }
             _ => MaybeFuture::Ready(Ok(())),
         }
@@ -336,10 +337,13 @@ impl Plugin for ServiceAccount {
         object: Option<&'a Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
         // Account and mounts of a pod are immutable; updates can only add ephemeral containers.
-        let whole = attributes.operation == Operation::Create && attributes.subresource.is_empty();
-        let ephemeral = attributes.operation == Operation::Update && !attributes.subresource.is_empty();
+        let is_creation = attributes.operation == Operation::Create && attributes.subresource.is_empty();
+        let is_ephemeral_update =
+            attributes.operation == Operation::Update && !attributes.subresource.is_empty();
         match object {
-            Some(pod) if whole || ephemeral => MaybeFuture::later(self.check(attributes, pod)),
+            Some(pod) if is_creation || is_ephemeral_update => {
+                MaybeFuture::later(self.check(attributes, pod))
+            }
             _ => MaybeFuture::Ready(Ok(())),
         }
     }

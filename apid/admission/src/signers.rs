@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use apimachinery::attributes::Attributes as Question;
+use apimachinery::attributes::Attributes as RequestAttributes;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -19,67 +19,67 @@ const BUNDLE: ObjectKind = ObjectKind::new("certificates", "ClusterTrustBundle")
 pub(crate) struct SignerCheck {
     authorizer: Arc<dyn Authorizer>,
     names: Arc<Names>,
-    places: &'static [WriteTarget],
+    targets: &'static [WriteTarget],
     operations: &'static [Operation],
     verb: &'static str,
     /// Text of the rejection before the signer name.
-    refusal: &'static str,
+    rejection: &'static str,
 }
 
 impl SignerCheck {
     fn new(
         environment: &Environment,
-        places: &'static [WriteTarget],
+        targets: &'static [WriteTarget],
         operations: &'static [Operation],
         verb: &'static str,
-        refusal: &'static str,
+        rejection: &'static str,
     ) -> Self {
         SignerCheck {
             authorizer: Arc::clone(&environment.authorizer),
             names: Arc::clone(&environment.names),
-            places,
+            targets,
             operations,
             verb,
-            refusal,
+            rejection,
         }
     }
 
     /// CertificateApproval: a user who approves or denies a request must have `approve` for its signer.
     pub(crate) fn approval(environment: &Environment) -> Self {
-        let refusal = "user not permitted to approve requests with signerName";
-        SignerCheck::new(environment, &[(REQUEST, "approval")], &[Operation::Update], "approve", refusal)
+        let rejection = "user not permitted to approve requests with signerName";
+        SignerCheck::new(environment, &[(REQUEST, "approval")], &[Operation::Update], "approve", rejection)
     }
 
     /// CertificateSigning: a user who writes the certificate or conditions of a request must have `sign`.
     pub(crate) fn signing(environment: &Environment) -> Self {
-        let refusal = "user not permitted to sign requests with signerName";
-        SignerCheck::new(environment, &[(REQUEST, "status")], &[Operation::Update], "sign", refusal)
+        let rejection = "user not permitted to sign requests with signerName";
+        SignerCheck::new(environment, &[(REQUEST, "status")], &[Operation::Update], "sign", rejection)
     }
 
     /// ClusterTrustBundleAttest: a user who writes the trust anchors of a signer must have `attest`.
     pub(crate) fn attest(environment: &Environment) -> Self {
-        let refusal = "user not permitted to attest for signerName";
+        let rejection = "user not permitted to attest for signerName";
         let operations = &[Operation::Create, Operation::Update];
-        SignerCheck::new(environment, &[(BUNDLE, "")], operations, "attest", refusal)
+        SignerCheck::new(environment, &[(BUNDLE, "")], operations, "attest", rejection)
     }
 
     async fn check(&self, attributes: &Attributes<'_>, signer: &str) -> Result<(), Status> {
         let whole_domain = signer.split('/').next().map(|domain| format!("{domain}/*")).unwrap_or_default();
         for name in [signer, &whole_domain] {
-            let question = Question {
+            let request = RequestAttributes {
                 verb: self.verb.to_owned(),
                 resource_request: true,
                 group: self.names.group("certificates"),
                 version: "*".to_owned(),
                 resource: "signers".to_owned(),
                 name: name.to_owned(),
-                ..Question::default()
+                ..RequestAttributes::default()
             };
-            if self.authorizer.decide(attributes.user, question).get().await?.allowed() {
+            if self.authorizer.decide(attributes.user, request).get().await?.allowed() {
                 return Ok(());
             }
         }
-        Err(attributes.forbidden(&format!("{} \"{signer}\"", self.refusal)))
+        Err(attributes.forbidden(&format!("{} \"{signer}\"", self.rejection)))
     }
 }
 
@@ -97,7 +97,7 @@ impl Plugin for SignerCheck {
     }
 
     fn interest(&self) -> Interest {
-        Interest::Only(self.places)
+        Interest::Only(self.targets)
     }
 
     fn validate<'a>(
@@ -130,7 +130,7 @@ mod tests {
     async fn signer_permission_is_checked_by_name_and_domain() {
         let request = |status: Value| json!({"metadata": {"name": "r"}, "spec": {"signerName": "x.io/own"}, "status": status});
         let signed = request(json!({"certificate": "Yw=="}));
-        for (right, subresource, new, refusal) in [
+        for (right, subresource, new, rejection) in [
             ("bob approve signers x.io/own", "approval", request(json!({})), "approve requests"),
             ("alice approve signers x.io/own", "approval", request(json!({})), ""),
             ("alice approve signers x.io/*", "approval", request(json!({})), ""),
@@ -152,7 +152,7 @@ mod tests {
                 ..Write::default()
             };
             let answer = fake.ask(&plugin, write, new).await;
-            let expected = match refusal {
+            let expected = match rejection {
                 "" => String::new(),
                 verb => format!(
                     "certificatesigningrequests.certificates.k8s.io \"r\" is forbidden: user not permitted to {verb} with signerName \"x.io/own\""

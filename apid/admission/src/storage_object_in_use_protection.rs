@@ -13,18 +13,18 @@ const CLAIM: ObjectKind = ObjectKind::new("", "PersistentVolumeClaim");
 const CLASS: ObjectKind = ObjectKind::new("storage", "VolumeAttributesClass");
 
 pub(crate) struct StorageObjectInUseProtection {
-    of_volumes: String,
-    of_claims: String,
-    of_classes: String,
+    volume_finalizer: String,
+    claim_finalizer: String,
+    class_finalizer: String,
 }
 
 impl StorageObjectInUseProtection {
     pub(crate) fn new(environment: &Environment) -> Self {
         let names = &environment.names;
         StorageObjectInUseProtection {
-            of_volumes: names.label_key("pv-protection"),
-            of_claims: names.label_key("pvc-protection"),
-            of_classes: names.label_key("vac-protection"),
+            volume_finalizer: names.label_key("pv-protection"),
+            claim_finalizer: names.label_key("pvc-protection"),
+            class_finalizer: names.label_key("vac-protection"),
         }
     }
 }
@@ -44,11 +44,12 @@ impl Plugin for StorageObjectInUseProtection {
         object: Option<&'a mut Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
         let finalizer = match () {
-            () if attributes.is_of(VOLUME) => &self.of_volumes,
-            () if attributes.is_of(CLAIM) => &self.of_claims,
-            () => &self.of_classes,
+            () if attributes.is_of(VOLUME) => &self.volume_finalizer,
+            () if attributes.is_of(CLAIM) => &self.claim_finalizer,
+            () => &self.class_finalizer,
         };
-        if let Some(object) = object.filter(|object| !object.finalizers().any(|have| have == finalizer)) {
+        if let Some(object) = object.filter(|object| !object.finalizers().any(|present| present == finalizer))
+        {
             let finalizers: Vec<Value> =
                 object.finalizers().chain([finalizer.as_str()]).map(Value::from).collect();
             object.set_meta("finalizers", json!(finalizers));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use apimachinery::attributes::Attributes as Question;
+use apimachinery::attributes::Attributes as RequestAttributes;
 use apimachinery::clock::{Clock, ManualClock, Rng, SeededRng};
 use apimachinery::decision::{Decision, Verdict};
 use apimachinery::gvk::GroupResource;
@@ -26,16 +26,16 @@ use crate::{
 pub(crate) struct Fake {
     pub(crate) names: Arc<Names>,
     pub(crate) clock: Arc<ManualClock>,
-    pub(crate) world: Arc<World>,
+    pub(crate) world: Arc<FakeBackend>,
     pub(crate) reservations: Arc<Reservations>,
 }
 
 /// Group stem, kind, namespace and name.
 type Key = (&'static str, &'static str, String, String);
 
-/// Objects and permissions.
+/// Objects and permissions behind the reader, the writer and the authorizer.
 #[derive(Default)]
-pub(crate) struct World {
+pub(crate) struct FakeBackend {
     objects: Mutex<BTreeMap<Key, Arc<Object>>>,
     /// Permissions of users and groups: `subject verb resource name`; `*` matches any word.
     rights: Mutex<Vec<String>>,
@@ -172,7 +172,7 @@ impl Fake {
     }
 }
 
-impl World {
+impl FakeBackend {
     pub(crate) fn put(&self, group: &'static str, kind: &'static str, object: Value) {
         let object = Object::from_value(object).unwrap();
         let key = (group, kind, object.namespace().to_owned(), object.name().to_owned());
@@ -186,7 +186,7 @@ impl World {
     }
 }
 
-impl Reader for World {
+impl Reader for FakeBackend {
     fn get<'a>(
         &'a self,
         kind: ObjectKind,
@@ -223,7 +223,7 @@ impl Reader for World {
     }
 }
 
-impl Writer for World {
+impl Writer for FakeBackend {
     fn create<'a>(&'a self, kind: ObjectKind, object: Object) -> MaybeFuture<'a, Result<(), Status>> {
         self.created.lock().push(object.clone());
         self.put(kind.group, kind.kind, object.into_value());
@@ -253,17 +253,17 @@ impl Writer for World {
     }
 }
 
-impl Authorizer for World {
+impl Authorizer for FakeBackend {
     fn decide<'a>(
         &'a self,
         user: &'a Arc<UserInfo>,
-        question: Question,
+        request: RequestAttributes,
     ) -> MaybeFuture<'a, Result<Decision, Status>> {
-        let resource = match question.subresource.as_str() {
-            "" => question.resource.clone(),
-            subresource => format!("{}/{subresource}", question.resource),
+        let resource = match request.subresource.as_str() {
+            "" => request.resource.clone(),
+            subresource => format!("{}/{subresource}", request.resource),
         };
-        let requested = [&question.verb, &resource, &question.name];
+        let requested = [&request.verb, &resource, &request.name];
         let allowed = self.rights.lock().iter().any(|right| {
             let words: Vec<&str> = right.split(' ').collect();
             let [subject, words @ ..] = words.as_slice() else { return false };

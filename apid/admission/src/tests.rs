@@ -8,7 +8,7 @@ use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use kinds::{Registry, Resource};
 
-use crate::plugins::{PLUGINS, State};
+use crate::plugins::{Availability, PLUGINS};
 use crate::testing::Fake;
 use crate::{
     Attributes, Chain, ConfigError, Configuration, Environment, LookupResult, MaybeFuture, ObjectKind,
@@ -20,7 +20,7 @@ use crate::{
 struct ByLetter;
 
 impl ByLetter {
-    fn look(name: &str) -> LookupResult {
+    fn find(name: &str) -> LookupResult {
         let mut namespace = Object::default();
         match name.chars().next() {
             Some('a' | 'l' | 'f') => {}
@@ -37,8 +37,8 @@ impl Reader for ByLetter {
         assert_eq!(kind, ObjectKind::NAMESPACE);
         match name.chars().next() {
             Some('f') => MaybeFuture::Ready(Ok(None)),
-            Some('l') => MaybeFuture::later(async { ByLetter::look(name) }),
-            _ => MaybeFuture::Ready(ByLetter::look(name)),
+            Some('l') => MaybeFuture::later(async { ByLetter::find(name) }),
+            _ => MaybeFuture::Ready(ByLetter::find(name)),
         }
     }
 
@@ -51,7 +51,7 @@ impl Reader for ByLetter {
     }
 
     fn get_fresh<'a>(&'a self, _: ObjectKind, _: &'a str, name: &'a str) -> MaybeFuture<'a, LookupResult> {
-        MaybeFuture::Ready(ByLetter::look(name))
+        MaybeFuture::Ready(ByLetter::find(name))
     }
 }
 
@@ -95,8 +95,9 @@ fn default_chain_has_plugins_of_release_1_33() {
 
 #[test]
 fn invalid_plugin_flags_return_errors() {
-    let is_built = |state: &State| matches!(state, State::Implemented(_) | State::Configured(_));
-    let by_default = PLUGINS.iter().filter(|entry| entry.on_by_default && is_built(&entry.state));
+    let is_built =
+        |state: &Availability| matches!(state, Availability::Implemented(_) | Availability::Configured(_));
+    let by_default = PLUGINS.iter().filter(|entry| entry.on_by_default && is_built(&entry.availability));
     let by_default: Vec<&str> = by_default.map(|entry| entry.name).collect();
     assert_eq!(chain(&[], &[]).unwrap().names().collect::<Vec<_>>(), by_default);
     assert_eq!(chain(&[], &by_default).unwrap().names().count(), 0);
@@ -131,7 +132,7 @@ fn plugin_table_is_unique_and_ordered() {
     ] {
         assert!(index_of(first) < index_of(second), "{first} before {second}");
     }
-    assert!(PLUGINS.iter().any(|entry| matches!(entry.state, State::Implemented(_))));
+    assert!(PLUGINS.iter().any(|entry| matches!(entry.availability, Availability::Implemented(_))));
 }
 
 struct Write<'a> {
@@ -274,8 +275,8 @@ impl Plugin for Letter {
     ) -> MaybeFuture<'a, Result<(), Status>> {
         let seen = object.and_then(|o| o.str_at(&["seen"])).unwrap_or("");
         attributes.notes.annotate(self.0, seen);
-        let refused = object.is_some_and(|o| o.name() == self.0);
-        MaybeFuture::Ready(if refused { Err(attributes.forbidden(self.0)) } else { Ok(()) })
+        let is_rejected = object.is_some_and(|o| o.name() == self.0);
+        MaybeFuture::Ready(if is_rejected { Err(attributes.forbidden(self.0)) } else { Ok(()) })
     }
 }
 

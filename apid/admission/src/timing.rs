@@ -56,17 +56,17 @@ impl Timing {
     pub(crate) fn begin(&self, phase: Phase, operation: Operation) -> PhaseTimer<'_> {
         let observer = self.0.get().map(|(clock, observer)| (&**clock, &**observer));
         let now = observer.map_or(Duration::ZERO, |(clock, _)| clock.monotonic());
-        PhaseTimer { observer, phase, operation, begun: now, plugin_begun: now }
+        PhaseTimer { observer, phase, operation, started: now, plugin_started: now }
     }
 }
 
-/// Measures one phase: the end of a plugin is the begin of the next.
+/// Measures one phase: the end of a plugin is the start of the next.
 pub(crate) struct PhaseTimer<'a> {
     observer: Option<(&'a dyn Clock, &'a dyn TimingObserver)>,
     phase: Phase,
     operation: Operation,
-    begun: Duration,
-    plugin_begun: Duration,
+    started: Duration,
+    plugin_started: Duration,
 }
 
 impl PhaseTimer<'_> {
@@ -74,8 +74,8 @@ impl PhaseTimer<'_> {
     pub(crate) fn end_plugin(&mut self, name: &'static str, is_rejected: bool) {
         let Some((clock, observer)) = self.observer else { return };
         let now = clock.monotonic();
-        observer.observe_plugin(name, self.timing(is_rejected, now.saturating_sub(self.plugin_begun)));
-        self.plugin_begun = now;
+        observer.observe_plugin(name, self.timing(is_rejected, now.saturating_sub(self.plugin_started)));
+        self.plugin_started = now;
         if is_rejected {
             self.end(true);
         }
@@ -84,7 +84,7 @@ impl PhaseTimer<'_> {
     /// Records the end of the phase.
     pub(crate) fn end(&self, is_rejected: bool) {
         if let Some((_, observer)) = self.observer {
-            observer.observe_step(self.timing(is_rejected, self.plugin_begun.saturating_sub(self.begun)));
+            observer.observe_step(self.timing(is_rejected, self.plugin_started.saturating_sub(self.started)));
         }
     }
 

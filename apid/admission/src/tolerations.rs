@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use apimachinery::object::{Object, Value};
 
 /// Tolerations of a pod.
-pub(crate) fn of(pod: &Object) -> &[Value] {
+pub(crate) fn pod_tolerations(pod: &Object) -> &[Value] {
     pod.at(&["spec", "tolerations"]).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
@@ -17,7 +17,7 @@ pub(crate) fn set(pod: &mut Object, tolerations: Vec<Value>) {
 }
 
 /// Text fields of a toleration, `""` if absent.
-fn words(toleration: &Value) -> [&str; 4] {
+fn text_fields(toleration: &Value) -> [&str; 4] {
     ["key", "operator", "value", "effect"]
         .map(|field| toleration.get(field).and_then(Value::as_str).unwrap_or(""))
 }
@@ -29,26 +29,26 @@ fn seconds(toleration: &Value) -> Option<i64> {
 
 /// Whether both tolerations are equal.
 pub(crate) fn equal(one: &Value, other: &Value) -> bool {
-    words(one) == words(other) && seconds(one) == seconds(other)
+    text_fields(one) == text_fields(other) && seconds(one) == seconds(other)
 }
 
-/// Whether `more` tolerates everything that `less` tolerates.
-pub(crate) fn covers(more: &Value, less: &Value) -> bool {
-    if equal(more, less) {
+/// Whether `wide` tolerates everything that `narrow` tolerates.
+pub(crate) fn covers(wide: &Value, narrow: &Value) -> bool {
+    if equal(wide, narrow) {
         return true;
     }
-    let ([key, operator, value, effect], [less_key, less_operator, less_value, less_effect]) =
-        (words(more), words(less));
+    let ([key, operator, value, effect], [narrow_key, narrow_operator, narrow_value, narrow_effect]) =
+        (text_fields(wide), text_fields(narrow));
     let any_key = key.is_empty() && operator == "Exists";
-    let key_covers = key == less_key || any_key;
-    let effect_covers = effect.is_empty() || effect == less_effect;
-    let time_covers = match (effect, seconds(more)) {
-        ("NoExecute", Some(most)) => seconds(less).is_some_and(|seconds| seconds <= most),
+    let key_covers = key == narrow_key || any_key;
+    let effect_covers = effect.is_empty() || effect == narrow_effect;
+    let time_covers = match (effect, seconds(wide)) {
+        ("NoExecute", Some(most)) => seconds(narrow).is_some_and(|seconds| seconds <= most),
         _ => true,
     };
     let value_covers = match operator {
         "Exists" => true,
-        "Equal" | "" => matches!(less_operator, "Equal" | "") && value == less_value,
+        "Equal" | "" => matches!(narrow_operator, "Equal" | "") && value == narrow_value,
         _ => false,
     };
     key_covers && effect_covers && time_covers && value_covers
@@ -88,7 +88,7 @@ pub(crate) fn check(list: &Value) -> Result<Vec<Value>, String> {
                 return invalid(format!("has a `{field}` of the wrong type"));
             }
         }
-        let [key, operator, value, effect] = words(item);
+        let [key, operator, value, effect] = text_fields(item);
         match operator {
             "" | "Equal" if key.is_empty() => {
                 return invalid("must have operator `Exists` when it has no key".to_owned());
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn toleration_covers_narrower_tolerations() {
-        for (more, less, expected) in [
+        for (wide, narrow, expected) in [
             ("a Exists", "a Equal v NoSchedule", true),
             ("- Exists", "a Equal v NoExecute 5", true),
             ("- Exists - NoSchedule", "a Exists - NoSchedule", true),
@@ -149,7 +149,7 @@ mod tests {
             ("a Exists - NoExecute", "a Exists - NoExecute 5", true),
             ("a Odd", "a Equal v", false),
         ] {
-            assert_eq!(covers(&toleration(more), &toleration(less)), expected, "{more} over {less}");
+            assert_eq!(covers(&toleration(wide), &toleration(narrow)), expected, "{wide} over {narrow}");
         }
     }
 

@@ -44,7 +44,7 @@ fn main() {
         assert!(!run(&live, 2).changed)
     });
 
-    let follow = |old: Option<&Object>, mut new: Object| {
+    let update = |old: Option<&Object>, mut new: Object| {
         let write = Write {
             manager: "two",
             api_version: "apps/v1",
@@ -59,13 +59,13 @@ fn main() {
         write.update(old, &mut new).unwrap();
         new
     };
-    let stored = follow(None, patch.clone());
+    let stored = update(None, patch.clone());
     let mut changed = stored.clone();
     changed.meta_mut().insert("labels".to_owned(), json!({"app": "e", "tier": "web"}));
     measure("a copy of the object, which is part of each of the next", || drop(patch.clone()));
-    measure("create", || drop(follow(None, patch.clone())));
-    measure("update, nothing changes", || drop(follow(Some(&stored), stored.clone())));
-    measure("update, a label changes", || drop(follow(Some(&stored), changed.clone())));
+    measure("create", || drop(update(None, patch.clone())));
+    measure("update, nothing changes", || drop(update(Some(&stored), stored.clone())));
+    measure("update, a label changes", || drop(update(Some(&stored), changed.clone())));
 }
 
 fn measure(what: &str, run: impl Fn()) {

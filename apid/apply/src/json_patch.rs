@@ -9,7 +9,7 @@
 //! # Reference
 //!
 //! The behaviour beyond the RFC is that of the reference server. A negative index counts from the end. `test`
-//! with null succeeds on a missing value. With the preset's switch `replace` of a missing key succeeds
+//! with null succeeds on a missing value. With `replace_missing`, a `replace` of a missing key succeeds
 //! (requirements, appendix (g) 26).
 
 use apimachinery::codec::{Budget, DecodeError, Limits};
@@ -30,7 +30,7 @@ const COPIED_MAX: usize = 3 * 1024 * 1024;
 /// nanoseconds.
 const WORK_MAX: usize = 32_000_000;
 
-/// Cost of each value that a `move` carries deeper: the depth check visits all of its parts.
+/// Work for each part of a value that a `move` brings to a greater depth: the depth check visits all parts.
 const MOVE_STEPS_PER_VALUE: usize = 32;
 
 /// The reason why a patch fails.
@@ -55,7 +55,7 @@ pub enum Error {
 
 impl From<WorkExceeded> for Error {
     fn from(_: WorkExceeded) -> Self {
-        Error::TooLarge(format!("a JSON patch may move at most {WORK_MAX} items of lists"))
+        Error::TooLarge(format!("a JSON patch may move at most {WORK_MAX} list items"))
     }
 }
 
@@ -86,12 +86,12 @@ pub struct Pointer(Vec<String>);
 ///
 /// The document is not a list of objects, has too many operations, or an operation is unknown or incomplete.
 pub fn parse(document: Value) -> Result<Vec<Operation>, Error> {
-    let wrong = |why: &str| Error::Malformed(why.to_owned());
+    let malformed = |why: &str| Error::Malformed(why.to_owned());
     let items = match document {
         Value::Array(items) => items,
         // The reference accepts null as an empty patch.
         Value::Null => Vec::new(),
-        _ => return Err(wrong("a JSON patch is a list of operations")),
+        _ => return Err(malformed("a JSON patch is a list of operations")),
     };
     if items.len() > OPERATIONS_MAX {
         return Err(Error::TooLarge(format!(
@@ -102,13 +102,13 @@ pub fn parse(document: Value) -> Result<Vec<Operation>, Error> {
     items
         .into_iter()
         .map(|item| match item {
-            Value::Object(members) => operation(members),
-            _ => Err(wrong("an operation is an object")),
+            Value::Object(members) => parse_operation(members),
+            _ => Err(malformed("an operation is an object")),
         })
         .collect()
 }
 
-fn operation(mut members: Map<String, Value>) -> Result<Operation, Error> {
+fn parse_operation(mut members: Map<String, Value>) -> Result<Operation, Error> {
     let pointer = |members: &Map<String, Value>, name: &str| {
         let text = members.get(name).and_then(Value::as_str);
         text.and_then(Pointer::parse).ok_or(Error::Rejected)
@@ -137,6 +137,7 @@ impl Pointer {
         Some(Pointer(tokens.map(|token| token.replace("~1", "/").replace("~0", "~")).collect()))
     }
 
+    /// The tokens of the parent, and the last token; None for the whole document.
     fn split(&self) -> Option<(&[String], &str)> {
         let (last, parents) = self.0.split_last()?;
         Some((parents, last))
@@ -261,12 +262,12 @@ fn find_mut<'a>(document: &'a mut Value, tokens: &[String]) -> Option<&'a mut Va
 /// The list index of a token; negative ones count from the end.
 fn index(token: &str, length: usize) -> Option<usize> {
     match token.strip_prefix('-') {
-        Some(back) => length.checked_sub(number(back)?),
-        None => number(token),
+        Some(back) => length.checked_sub(parse_index(back)?),
+        None => parse_index(token),
     }
 }
 
-fn number(token: &str) -> Option<usize> {
+fn parse_index(token: &str) -> Option<usize> {
     let plain = token == "0" || (!token.starts_with('0') && token.bytes().all(|b| b.is_ascii_digit()));
     plain.then(|| token.parse().ok()).flatten()
 }
@@ -340,7 +341,7 @@ mod tests {
 
     #[test]
     fn json_patch_operations_apply() {
-        for (document, patch, want) in [
+        for (document, patch, expected) in [
             (r#"{"a":1}"#, r#"[{"op":"add","path":"/b","value":2}]"#, r#"{"a":1,"b":2}"#),
             (r#"{"a":[1,3]}"#, r#"[{"op":"add","path":"/a/1","value":2}]"#, r#"{"a":[1,2,3]}"#),
             (r#"{"a":[1]}"#, r#"[{"op":"add","path":"/a/-","value":2}]"#, r#"{"a":[1,2]}"#),
@@ -361,7 +362,7 @@ mod tests {
             (r#"{"a":1}"#, r#"[{"op":"add","path":"","value":{"b":1}}]"#, r#"{"b":1}"#),
             (r#"{"a":1}"#, r#"null"#, r#"{"a":1}"#),
         ] {
-            assert_eq!(code_of(document, patch, false).unwrap().to_string(), want, "{patch}");
+            assert_eq!(code_of(document, patch, false).unwrap().to_string(), expected, "{patch}");
         }
     }
 
@@ -401,16 +402,16 @@ mod tests {
             (r#"{"op":"add","path":"/a/-","value":1}"#, 0),
             (r#"{"op":"replace","path":"/a/0","value":1}"#, 0),
         ] {
-            let spent = |count: usize| {
+            let run_repeated = |count: usize| {
                 let patch = format!("[{}]", vec![operation; count].join(","));
                 let operations = parse(serde_json::from_str(&patch).unwrap()).unwrap();
                 let mut work = Work(WORK_MAX);
                 let result = run(&operations, document.clone(), false, &mut work, Limits::BODY).map(drop);
                 (result, WORK_MAX - work.0)
             };
-            let (result, steps) = spent(100);
+            let (result, steps) = run_repeated(100);
             assert!(result.is_ok() && steps >= 100 * each, "{operation}: {steps}");
-            let (result, steps) = spent(1_000);
+            let (result, steps) = run_repeated(1_000);
             assert_eq!(result.is_err(), each > 50_000, "{operation}");
             assert!(steps <= WORK_MAX);
         }
@@ -442,11 +443,11 @@ mod tests {
         assert_eq!(code_of(r#"{"b":1}"#, &nesting, false), Err(422));
         let values = vec!["0"; 200_000].join(",");
         let document = format!(r#"{{"a":[{values}],"b":{{}}}}"#);
-        let moves = |there: &str, turns: usize| {
-            let turn = format!(
-                r#"{{"op":"move","from":"/a","path":"{there}"}},{{"op":"move","from":"{there}","path":"/a"}}"#
+        let moves = |target: &str, rounds: usize| {
+            let round = format!(
+                r#"{{"op":"move","from":"/a","path":"{target}"}},{{"op":"move","from":"{target}","path":"/a"}}"#
             );
-            format!("[{}]", vec![turn.as_str(); turns].join(","))
+            format!("[{}]", vec![round.as_str(); rounds].join(","))
         };
         assert!(code_of(&document, &moves("/c", 5_000), false).is_ok(), "the document gets no deeper");
         assert!(code_of(&document, &moves("/b/c", 3), false).is_ok());

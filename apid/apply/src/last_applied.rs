@@ -17,7 +17,7 @@ use crate::typed::{compare, field_set};
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 
 /// The fields that the tool applied and the object still has unchanged.
-pub(crate) fn unchanged(merge: &Merge, live: &Object, tool: LastApplied<'_>) -> Set {
+pub(crate) fn unchanged_fields(merge: &Merge, live: &Object, tool: LastApplied<'_>) -> Set {
     let annotation = live.annotation(tool.annotation).map(serde_json::from_str::<Value>);
     let Some(Ok(Value::Object(applied))) = annotation else { return Set::default() };
     let mut applied = Object(applied);

@@ -1,4 +1,4 @@
-//! Patches, field ownership and server-side apply, as pure functions from objects and types to objects.
+//! Patches, field ownership and server-side apply, as pure functions on objects and their types.
 //!
 //! # Contract
 //!

@@ -119,7 +119,7 @@ impl Entry {
         let api_version = text("apiVersion").filter(|version| !version.is_empty())?.to_owned();
         let time = match text("time")? {
             "" => None,
-            written => Some(time::parse(written)?),
+            text => Some(time::parse(text)?),
         };
         if text("fieldsType")? != "FieldsV1" {
             return None;
@@ -160,11 +160,11 @@ impl ManagedFields {
         Some(managed)
     }
 
-    /// Checks that each entry of `metadata.managedFields` can be decoded.
+    /// Checks that each entry of `metadata.managedFields` can be decoded, with the messages of the reference.
     ///
     /// # Errors
     ///
-    /// The defect of the first malformed entry, with the text of the reference.
+    /// The defect of the first malformed entry.
     pub fn check(list: Option<&Value>) -> Result<(), String> {
         let entries = match list {
             None | Some(Value::Null) => return Ok(()),
@@ -203,7 +203,7 @@ impl ManagedFields {
             object.remove_meta("managedFields");
             return;
         }
-        self.entries.sort_by(order);
+        self.entries.sort_by(compare_entries);
         let list: Vec<Value> = self.entries.iter().map(Entry::to_value).collect();
         object.set_meta("managedFields", list);
     }
@@ -222,42 +222,43 @@ impl ManagedFields {
     /// Merges the oldest update entries, by version, until at most `max` are left.
     pub fn cap_updates(&mut self, max: usize) {
         let mut updates: Vec<Entry> = Vec::new();
-        let (all, kept): (Vec<Entry>, Vec<Entry>) =
+        let (all_updates, applies): (Vec<Entry>, Vec<Entry>) =
             std::mem::take(&mut self.entries).into_iter().partition(|e| e.operation == Operation::Update);
-        self.entries = kept;
-        let mut oldest_first = all;
-        oldest_first.sort_by(|a, b| seconds(a).cmp(&seconds(b)).then_with(|| order(a, b)));
+        self.entries = applies;
+        let mut oldest_first = all_updates;
+        oldest_first
+            .sort_by(|a, b| time_in_seconds(a).cmp(&time_in_seconds(b)).then_with(|| compare_entries(a, b)));
         let mut count = oldest_first.len();
         // The merge target of each version; the target keeps its manager until a second entry joins it.
-        let mut first: Vec<(Entry, Vec<Set>)> = Vec::new();
+        let mut merge_targets: Vec<(Entry, Vec<Set>)> = Vec::new();
         let mut by_version: HashMap<String, usize> = HashMap::new();
         for entry in oldest_first {
             if count <= max {
                 updates.push(entry);
                 continue;
             }
-            match by_version.get(&entry.api_version).and_then(|at| first.get_mut(*at)) {
-                Some((bucket, fields)) => {
-                    MERGED_UPDATES_MANAGER.clone_into(&mut bucket.manager);
-                    bucket.subresource.clear();
-                    bucket.time = entry.time;
+            match by_version.get(&entry.api_version).and_then(|at| merge_targets.get_mut(*at)) {
+                Some((target, fields)) => {
+                    MERGED_UPDATES_MANAGER.clone_into(&mut target.manager);
+                    target.subresource.clear();
+                    target.time = entry.time;
                     fields.push(entry.fields);
                     count -= 1;
                 }
                 None => {
-                    by_version.insert(entry.api_version.clone(), first.len());
-                    first.push((entry, Vec::new()));
+                    by_version.insert(entry.api_version.clone(), merge_targets.len());
+                    merge_targets.push((entry, Vec::new()));
                 }
             }
         }
-        let first = first.into_iter().map(|(mut bucket, mut fields)| {
+        let merge_targets = merge_targets.into_iter().map(|(mut target, mut fields)| {
             if !fields.is_empty() {
-                fields.push(std::mem::take(&mut bucket.fields));
-                bucket.fields = Set::union_all(fields);
+                fields.push(std::mem::take(&mut target.fields));
+                target.fields = Set::union_all(fields);
             }
-            bucket
+            target
         });
-        self.entries.extend(first.chain(updates));
+        self.entries.extend(merge_targets.chain(updates));
         self.entries = join_owners(std::mem::take(&mut self.entries), |same| {
             let time = same.iter().map(|entry| entry.time).max().flatten();
             let mut same = same.into_iter();
@@ -292,12 +293,12 @@ fn join_owners(entries: Vec<Entry>, join: impl Fn(Vec<Entry>) -> Option<Entry>) 
     joined.into_iter().filter_map(|(_, same)| join(same)).collect()
 }
 
-fn seconds(entry: &Entry) -> Option<i64> {
+fn time_in_seconds(entry: &Entry) -> Option<i64> {
     entry.time.map(Timestamp::as_second)
 }
 
-fn order(a: &Entry, b: &Entry) -> Ordering {
-    let key = |e: &Entry| (e.operation, seconds(e));
+fn compare_entries(a: &Entry, b: &Entry) -> Ordering {
+    let key = |e: &Entry| (e.operation, time_in_seconds(e));
     key(a)
         .cmp(&key(b))
         .then_with(|| a.manager.cmp(&b.manager))
@@ -305,12 +306,12 @@ fn order(a: &Entry, b: &Entry) -> Ordering {
         .then_with(|| a.subresource.cmp(&b.subresource))
 }
 
-/// Whether a list requests a reset of all owners: one empty entry.
+/// Whether a list requests a reset of all owners: it consists of one empty entry.
 pub fn is_reset(list: Option<&Value>) -> bool {
-    let says_nothing = |entry: &Value| {
+    let is_empty_entry = |entry: &Value| {
         entry.as_object().is_some_and(|map| map.values().all(|v| v.is_null() || v.as_str() == Some("")))
     };
-    matches!(list, Some(Value::Array(list)) if list.len() == 1 && list.iter().all(says_nothing))
+    matches!(list, Some(Value::Array(list)) if list.len() == 1 && list.iter().all(is_empty_entry))
 }
 
 /// Fields that the server maintains.
@@ -357,8 +358,8 @@ pub fn is_bookkeeping(fields: &Set) -> bool {
 pub fn keep_times(old: &Object, new: &mut Object) -> bool {
     fn same_but_time(a: &Value, b: &Value) -> bool {
         let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return a == b };
-        let has = |map: &Map<String, Value>| usize::from(map.contains_key("time"));
-        a.len() - has(a) == b.len() - has(b)
+        let time_fields = |map: &Map<String, Value>| usize::from(map.contains_key("time"));
+        a.len() - time_fields(a) == b.len() - time_fields(b)
             && a.iter().all(|(name, value)| name == "time" || b.get(name) == Some(value))
     }
     fn same_but_times(a: Option<&Value>, b: Option<&Value>) -> bool {
@@ -385,11 +386,11 @@ pub fn keep_times(old: &Object, new: &mut Object) -> bool {
         return false;
     }
     let Some(old_list) = old_list.cloned() else { return false };
-    let Some(changed) = new.meta_mut().insert("managedFields".to_owned(), old_list) else { return false };
+    let Some(new_list) = new.meta_mut().insert("managedFields".to_owned(), old_list) else { return false };
     if new == old {
         return true;
     }
-    new.meta_mut().insert("managedFields".to_owned(), changed);
+    new.meta_mut().insert("managedFields".to_owned(), new_list);
     false
 }
 

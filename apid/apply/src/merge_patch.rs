@@ -26,7 +26,7 @@ mod tests {
 
     #[test]
     fn rfc_7386_examples_merge_as_specified() {
-        for (target, patch, want) in [
+        for (target, patch, expected) in [
             (r#"{"a":"b"}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
             (r#"{"a":"b"}"#, r#"{"b":"c"}"#, r#"{"a":"b","b":"c"}"#),
             (r#"{"a":"b"}"#, r#"{"a":null}"#, r#"{}"#),
@@ -40,7 +40,7 @@ mod tests {
             (r#"{}"#, r#"{"a":{"bb":{"ccc":null}}}"#, r#"{"a":{"bb":{}}}"#),
         ] {
             let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap();
-            assert_eq!(apply(parse(target), &parse(patch)), parse(want), "{target} {patch}");
+            assert_eq!(apply(parse(target), &parse(patch)), parse(expected), "{target} {patch}");
         }
     }
 }

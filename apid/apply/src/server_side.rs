@@ -68,9 +68,9 @@ pub enum ApplyError {
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Typing(Vec<TypingError>),
     /// Other managers own changed fields. 409.
-    #[error("{}", message(.0))]
+    #[error("{}", conflict_message(.0))]
     Conflicts(Conflicts),
-    /// The object cannot be converted to the version of an owner.
+    /// The object cannot be converted to the version of a field manager.
     #[error(transparent)]
     Ownership(#[from] OwnershipError),
 }
@@ -78,7 +78,7 @@ pub enum ApplyError {
 /// A field that another manager owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// The owner, as messages show it.
+    /// The field manager that owns the field, as messages show it.
     pub owner: String,
     /// The field.
     pub path: Vec<Element>,
@@ -108,16 +108,16 @@ impl Apply<'_> {
         }
         check(self.write.merge, &patch.0).map_err(ApplyError::Typing)?;
         let managed = ManagedFields::of(live);
-        let untracked = managed.entries.is_empty();
-        let managed = if untracked { self.write.before_first_apply(live)? } else { managed };
-        let (managed, reconciled) = self.write.reconcile(managed);
-        let owners = Owners { managed, as_stored: !untracked && !reconciled };
+        let is_untracked = managed.entries.is_empty();
+        let managed = if is_untracked { self.write.before_first_apply(live)? } else { managed };
+        let (managed, is_reconciled) = self.write.reconcile(managed);
+        let owners = Owners { managed, as_stored: !is_untracked && !is_reconciled };
         let tool = self.last_applied.filter(|tool| tool.manager == self.write.manager);
         let mut applied = match (self.try_apply(live, patch, &owners, &Set::new()), tool) {
             (Err(ApplyError::Conflicts(_)), Some(tool)) => {
-                // Fields that the tool wrote by client-side apply, unchanged since then.
-                let own = crate::last_applied::unchanged(self.write.merge, live, tool);
-                self.try_apply(live, patch, &owners, &own)?
+                // The fields that the tool wrote by client-side apply and that are unchanged since then.
+                let own_paths = crate::last_applied::unchanged_fields(self.write.merge, live, tool);
+                self.try_apply(live, patch, &owners, &own_paths)?
             }
             (result, _) => result?,
         };
@@ -149,7 +149,7 @@ impl Apply<'_> {
         {
             merged.set_meta("creationTimestamp", at.clone());
         }
-        let kept_back = bookkeeping_of(&own.fields);
+        let bookkeeping = bookkeeping_of(&own.fields);
         own.fields = without_bookkeeping(own.fields);
         if self.is_unchanged(live, &merged, &own, owners) {
             return Ok(ApplyOutcome { object: merged, changed: false });
@@ -158,9 +158,9 @@ impl Apply<'_> {
         let before = others.take(&own);
         let mut new = match &before {
             Some(before) => {
-                // Fields without an owner still count as applied: the last label does not remove the name.
-                let wanted = Entry { fields: own.fields.union(&kept_back), ..own.clone() };
-                self.prune(merged, &wanted, before, &others)?
+                // Bookkeeping counts as applied: without it, dropping the last label would also remove `metadata.name`.
+                let applied = Entry { fields: own.fields.union(&bookkeeping), ..own.clone() };
+                self.prune(merged, &applied, before, &others)?
             }
             None => merged,
         };
@@ -187,7 +187,7 @@ impl Apply<'_> {
         Ok(ApplyOutcome { object: new, changed })
     }
 
-    /// Whether neither values nor owners change, which avoids comparing and writing them.
+    /// Whether neither values nor owners change. Then the apply needs no comparison and writes no owners.
     fn is_unchanged(&self, live: &Object, merged: &Object, own: &Entry, owners: &Owners) -> bool {
         let is_served = |entry: &Entry| self.write.merge_of(&entry.api_version).is_some();
         owners.as_stored
@@ -215,20 +215,20 @@ impl Apply<'_> {
         let Some(ty) = write.merge_of(&before.api_version) else { return Ok(merged) };
         let same_version = before.api_version == own.api_version;
         let merged = if same_version { merged } else { write.convert(&merged, &before.api_version)? };
-        let last = with_declared_parents(ty, &before.fields);
-        let mut pruned = Object(remove(ty, &merged.0, &last));
+        let previous = with_declared_parents(ty, &before.fields);
+        let mut pruned = Object(remove(ty, &merged.0, &previous));
         pruned = self.add_back_owned(&merged, pruned, own, before, others)?;
 
         // Only fields that the manager owned may be removed.
-        let (left, all) = (declared_fields(ty, &pruned.0), declared_fields(ty, &merged.0));
-        let gone = all.difference(&left).intersection(&last);
-        let pruned = Object(remove(ty, &merged.0, &gone));
+        let (remaining, all) = (declared_fields(ty, &pruned.0), declared_fields(ty, &merged.0));
+        let removed = all.difference(&remaining).intersection(&previous);
+        let pruned = Object(remove(ty, &merged.0, &removed));
         if same_version { Ok(pruned) } else { Ok(write.convert(&pruned, write.api_version)?) }
     }
 
     /// Restores removed fields that have an owner, in the versions of all owners.
     ///
-    /// The pruned version comes first, so that later conversions find all their inputs.
+    /// The version of the previous apply comes first, so that conversions to other versions start from restored fields.
     fn add_back_owned(
         &self,
         merged: &Object,
@@ -239,41 +239,45 @@ impl Apply<'_> {
     ) -> Result<Object, ApplyError> {
         let write = &self.write;
         let mut owned: Vec<(&str, Vec<Set>)> = vec![(&before.api_version, Vec::new())];
-        let mut places: BTreeMap<&str, usize> = BTreeMap::from([(before.api_version.as_str(), 0)]);
+        let mut index_by_version: BTreeMap<&str, usize> = BTreeMap::from([(before.api_version.as_str(), 0)]);
         for entry in others.entries.iter().chain([own]) {
-            let place = *places.entry(&entry.api_version).or_insert(owned.len());
-            match owned.get_mut(place) {
+            let index = *index_by_version.entry(&entry.api_version).or_insert(owned.len());
+            match owned.get_mut(index) {
                 Some((_, sets)) => sets.push(entry.fields.clone()),
                 None => owned.push((&entry.api_version, vec![entry.fields.clone()])),
             }
         }
         let owned: Vec<(&str, Set)> =
             owned.into_iter().map(|(version, sets)| (version, Set::union_all(sets))).collect();
-        let mut at = before.api_version.as_str();
+        let mut pruned_version = before.api_version.as_str();
         for (version, set) in owned.iter().filter(|(_, set)| !set.is_empty()) {
             let Some(ty) = write.merge_of(version) else { continue };
-            let whole;
+            let converted;
             let merged = if *version == before.api_version {
                 merged
             } else {
-                whole = write.convert(merged, version)?;
-                &whole
+                converted = write.convert(merged, version)?;
+                &converted
             };
-            if at != *version {
+            if pruned_version != *version {
                 pruned = write.convert(&pruned, version)?;
-                at = version;
+                pruned_version = version;
             }
             let keep = declared_fields(ty, &pruned.0).union(&with_declared_parents(ty, set));
             pruned = Object(remove(ty, &merged.0, &declared_fields(ty, &merged.0).difference(&keep)));
         }
-        if at == before.api_version { Ok(pruned) } else { Ok(write.convert(&pruned, &before.api_version)?) }
+        if pruned_version == before.api_version {
+            Ok(pruned)
+        } else {
+            Ok(write.convert(&pruned, &before.api_version)?)
+        }
     }
 }
 
 /// The owners before an apply.
 struct Owners {
     managed: ManagedFields,
-    /// Whether the owners equal those in the stored object.
+    /// Whether the owners are exactly those of the stored object.
     as_stored: bool,
 }
 
@@ -281,6 +285,7 @@ fn declared_fields(ty: &schema::merge::Merge, object: &Fields) -> Set {
     with_declared_parents(ty, &field_set(ty, object))
 }
 
+/// The fields that other entries own and the apply writes, without the paths in `own`.
 fn conflicts(others: &ManagedFields, compared: &crate::update::ComparedVersions, own: &Set) -> Conflicts {
     let mut sets: Vec<(String, Set)> = Vec::new();
     for (entry, changed) in others.entries.iter().zip(&compared.by_entry) {
@@ -307,7 +312,7 @@ fn conflicts(others: &ManagedFields, compared: &crate::update::ComparedVersions,
     all
 }
 
-fn message(all: &Conflicts) -> String {
+fn conflict_message(all: &Conflicts) -> String {
     let conflicts = all.first.as_slice();
     if let [only] = conflicts {
         return format!(
@@ -336,7 +341,7 @@ pub fn conflict_status(conflicts: &Conflicts) -> Status {
         message: format!("conflict with {}", conflict.owner),
         field: path_text(&conflict.path),
     });
-    Status::failure(Reason::Conflict, message(conflicts))
+    Status::failure(Reason::Conflict, conflict_message(conflicts))
         .with_details(Details { causes: causes.collect(), ..Details::default() })
 }
 

@@ -74,7 +74,8 @@ impl Set {
         self.nodes.iter().map(|(element, node)| (element, node))
     }
 
-    fn place(&self, element: &Element) -> Result<usize, usize> {
+    /// The index of an element in the first level, or the index at which to insert it.
+    fn position(&self, element: &Element) -> Result<usize, usize> {
         // Fast path: most sets are filled in order.
         match self.nodes.last().map(|(last, _)| last.cmp(element)) {
             None | Some(Ordering::Less) => Err(self.nodes.len()),
@@ -85,16 +86,16 @@ impl Set {
 
     /// The node at an element of the first level.
     pub fn node(&self, element: &Element) -> Option<&Node> {
-        self.nodes.get(self.place(element).ok()?).map(|(_, node)| node)
+        self.nodes.get(self.position(element).ok()?).map(|(_, node)| node)
     }
 
     /// The node at a field of the first level.
     pub fn field(&self, name: &str) -> Option<&Node> {
-        let place = self.nodes.binary_search_by(|(at, _)| match at {
+        let index = self.nodes.binary_search_by(|(at, _)| match at {
             Element::Field(field) => (**field).cmp(name),
             _ => Ordering::Greater,
         });
-        self.nodes.get(place.ok()?).map(|(_, node)| node)
+        self.nodes.get(index.ok()?).map(|(_, node)| node)
     }
 
     /// Adds a path.
@@ -112,7 +113,7 @@ impl Set {
         if node.is_empty() {
             return;
         }
-        match self.place(&element) {
+        match self.position(&element) {
             Err(at) => self.nodes.insert(at, (element, node)),
             Ok(at) => {
                 if let Some((_, old)) = self.nodes.get_mut(at) {
@@ -169,25 +170,25 @@ impl Set {
 
     /// Removes the paths of the other set.
     pub fn subtract(&mut self, other: &Set) {
-        self.without(other, false);
+        self.remove_all(other, false);
     }
 
     /// Removes the paths of the other set and all paths below them.
     pub fn subtract_recursive(&mut self, other: &Set) {
-        self.without(other, true);
+        self.remove_all(other, true);
     }
 
-    fn without(&mut self, other: &Set, recursive: bool) {
+    fn remove_all(&mut self, other: &Set, recursive: bool) {
         if other.is_empty() {
             return;
         }
         self.nodes.retain_mut(|(element, node)| {
-            let Some(gone) = other.node(element) else { return true };
-            if gone.member && recursive {
+            let Some(removed) = other.node(element) else { return true };
+            if removed.member && recursive {
                 return false;
             }
-            node.member &= !gone.member;
-            node.below.without(&gone.below, recursive);
+            node.member &= !removed.member;
+            node.below.remove_all(&removed.below, recursive);
             !node.is_empty()
         });
     }
@@ -195,10 +196,11 @@ impl Set {
     /// The paths of both sets.
     #[must_use]
     pub fn intersection(&self, other: &Set) -> Set {
-        let (few, many) = if self.nodes.len() <= other.nodes.len() { (self, other) } else { (other, self) };
-        if few.nodes.len() < many.nodes.len() / 8 {
-            let nodes = few.nodes.iter().filter_map(|(element, a)| {
-                let b = many.node(element)?;
+        let (smaller, larger) =
+            if self.nodes.len() <= other.nodes.len() { (self, other) } else { (other, self) };
+        if smaller.nodes.len() < larger.nodes.len() / 8 {
+            let nodes = smaller.nodes.iter().filter_map(|(element, a)| {
+                let b = larger.node(element)?;
                 let node = Node { member: a.member && b.member, below: a.below.intersection(&b.below) };
                 (!node.is_empty()).then(|| (element.clone(), node))
             });
@@ -250,8 +252,8 @@ impl Set {
         Set { nodes: nodes.collect() }
     }
 
-    /// Merges two sets level by level.
-    fn combine(&self, other: &Set, with: &dyn Fn(Option<&Node>, Option<&Node>) -> Node) -> Set {
+    /// Combines two sets level by level: `combine_nodes` gets the nodes of both sets at an element.
+    fn combine(&self, other: &Set, combine_nodes: &dyn Fn(Option<&Node>, Option<&Node>) -> Node) -> Set {
         let mut nodes = Vec::with_capacity(self.nodes.len().max(other.nodes.len()));
         let mut push = |element: &Element, node: Node| {
             if !node.is_empty() {
@@ -269,7 +271,7 @@ impl Set {
             let a = if order.is_le() { left.next() } else { None };
             let b = if order.is_ge() { right.next() } else { None };
             if let Some((element, _)) = a.or(b) {
-                push(element, with(a.map(|(_, node)| node), b.map(|(_, node)| node)));
+                push(element, combine_nodes(a.map(|(_, node)| node), b.map(|(_, node)| node)));
             }
         }
         Set { nodes }
@@ -372,7 +374,7 @@ mod tests {
     fn field_set_operations_agree() {
         let a = set(json!({"f:data": {".": {}, "f:k": {}, "f:l": {}}, "f:spec": {}}));
         let b = set(json!({"f:data": {"f:k": {}, "f:m": {}}, "f:spec": {"f:x": {}}}));
-        for (what, got, want) in [
+        for (operation, got, expected) in [
             (
                 "union",
                 a.union(&b),
@@ -385,7 +387,7 @@ mod tests {
             ("recursive", a.recursive_difference(&b), json!({"f:data": {".": {}, "f:l": {}}, "f:spec": {}})),
             ("leaves", a.leaves(), json!({"f:data": {"f:k": {}, "f:l": {}}, "f:spec": {}})),
         ] {
-            assert_eq!(got.to_value(), want, "{what}");
+            assert_eq!(got.to_value(), expected, "{operation}");
         }
         for (a, b) in [(&a, &b), (&b, &a), (&a, &a)] {
             let (mut plain, mut recursive) = (a.clone(), a.clone());

@@ -10,8 +10,8 @@
 //! # Reference
 //!
 //! Order of a merged list: items of the patch in the order of the patch, other items in their stored order.
-//! Where the stored list has a patch item and another item, their relative order stays. A new item comes
-//! before the remaining others. Values of another JSON type replace the stored ones; the schema then
+//! A patch item and another item that are both in the stored list keep their relative order. A new item comes
+//! before the other items that remain. Values of another JSON type replace the stored ones; the schema then
 //! validates them.
 
 use std::collections::{HashMap, HashSet};
@@ -25,7 +25,7 @@ use crate::work::{Work, WorkExceeded};
 
 type Fields = Map<String, Value>;
 
-/// Maximum values of items that a patch merges again, because several of its items have one key.
+/// Maximum number of values that a patch merges again, because several of its items have the same key.
 ///
 /// Merging an item copies its lists. Without this limit a small patch merges a large item thousands of times.
 const WORK_MAX: usize = 1_000_000;
@@ -51,7 +51,9 @@ pub enum Error {
 
 impl From<WorkExceeded> for Error {
     fn from(_: WorkExceeded) -> Self {
-        Error::Rejected(format!("items with one key may merge at most {WORK_MAX} values again"))
+        Error::Rejected(format!(
+            "several items of the patch have the same merge key: at most {WORK_MAX} values may merge again"
+        ))
     }
 }
 
@@ -63,7 +65,7 @@ type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// See [`Error`].
 pub fn apply(merge: &Merge, object: Fields, patch: &Fields) -> Result<Fields> {
-    maps(Some(merge), object, patch, &mut Work(WORK_MAX))
+    merge_maps(Some(merge), object, patch, &mut Work(WORK_MAX))
 }
 
 /// The type and the patch strategy of a field. An undeclared field has no type.
@@ -78,18 +80,18 @@ fn field<'s>(ty: Option<&'s Merge>, name: &str) -> (Option<&'s Merge>, Patch) {
     }
 }
 
-fn maps(ty: Option<&Merge>, mut original: Fields, patch: &Fields, work: &mut Work) -> Result<Fields> {
+fn merge_maps(ty: Option<&Merge>, mut original: Fields, patch: &Fields, work: &mut Work) -> Result<Fields> {
     match patch.get(DIRECTIVE) {
         None => {}
-        Some(Value::String(what)) if what == "replace" => original.clear(),
-        Some(Value::String(what)) if what == "delete" => return Ok(Fields::new()),
-        Some(Value::String(what)) if what == "merge" => {}
+        Some(Value::String(directive)) if directive == "replace" => original.clear(),
+        Some(Value::String(directive)) if directive == "delete" => return Ok(Fields::new()),
+        Some(Value::String(directive)) if directive == "merge" => {}
         Some(other) => return Err(unknown_directive(other)),
     }
     retain_keys(&mut original, patch)?;
     for (name, order) in patch {
         if let Some(list) = name.strip_prefix(ORDER_OF) {
-            ordered(ty, &mut original, patch, (list, order), work)?;
+            merge_ordered_list(ty, &mut original, patch, (list, order), work)?;
         }
     }
     for (name, value) in patch {
@@ -97,7 +99,7 @@ fn maps(ty: Option<&Merge>, mut original: Fields, patch: &Fields, work: &mut Wor
             continue;
         }
         if let Some(list) = name.strip_prefix(DELETE_FROM) {
-            delete_from(&mut original, list, value)?;
+            delete_values(&mut original, list, value)?;
             continue;
         }
         if patch.contains_key(&format!("{ORDER_OF}{name}")) && value.is_array() {
@@ -107,30 +109,30 @@ fn maps(ty: Option<&Merge>, mut original: Fields, patch: &Fields, work: &mut Wor
             original.remove(name);
             continue;
         }
-        let (ty, how) = field(ty, name);
-        let merged = values(ty, &how, original.remove(name), value, work)?;
+        let (ty, strategy) = field(ty, name);
+        let merged = merge_values(ty, &strategy, original.remove(name), value, work)?;
         original.insert(name.clone(), merged);
     }
     Ok(original)
 }
 
-fn values(
+fn merge_values(
     ty: Option<&Merge>,
-    how: &Patch,
+    strategy: &Patch,
     original: Option<Value>,
     patch: &Value,
     work: &mut Work,
 ) -> Result<Value> {
     match (original, patch) {
-        (Some(Value::Object(original)), Value::Object(patch)) if !how.replace => {
-            Ok(Value::Object(maps(ty, original, patch, work)?))
+        (Some(Value::Object(original)), Value::Object(patch)) if !strategy.replace => {
+            Ok(Value::Object(merge_maps(ty, original, patch, work)?))
         }
-        (_, Value::Object(patch)) => Ok(Value::Object(maps(ty, Fields::new(), patch, work)?)),
-        (Some(Value::Array(original)), Value::Array(patch)) if how.merge => {
-            Ok(Value::Array(lists(item_type(ty), how, original, patch, work)?))
+        (_, Value::Object(patch)) => Ok(Value::Object(merge_maps(ty, Fields::new(), patch, work)?)),
+        (Some(Value::Array(original)), Value::Array(patch)) if strategy.merge => {
+            Ok(Value::Array(merge_lists(item_type(ty), strategy, original, patch, work)?))
         }
-        (_, Value::Array(patch)) if how.merge => {
-            Ok(Value::Array(lists(item_type(ty), how, Vec::new(), patch, work)?))
+        (_, Value::Array(patch)) if strategy.merge => {
+            Ok(Value::Array(merge_lists(item_type(ty), strategy, Vec::new(), patch, work)?))
         }
         (_, Value::Array(patch)) => Ok(Value::Array(patch.iter().map(without_nulls).collect())),
         (_, other) => Ok(other.clone()),
@@ -172,26 +174,26 @@ fn retain_keys(original: &mut Fields, patch: &Fields) -> Result<()> {
         let is_directive = name.starts_with('$');
         if !value.is_null() && !is_directive && !is_kept(name) {
             let name = shorten(name);
-            return Err(Error::Malformed(format!("`{name}` is set and not among the {RETAIN_KEYS}")));
+            return Err(Error::Malformed(format!("`{name}` is set, but `{RETAIN_KEYS}` does not list it")));
         }
     }
     original.retain(|name, _| is_kept(name));
     Ok(())
 }
 
-fn delete_from(original: &mut Fields, list: &str, gone: &Value) -> Result<()> {
-    let Value::Array(gone) = gone else {
+fn delete_values(original: &mut Fields, list: &str, deleted: &Value) -> Result<()> {
+    let Value::Array(deleted) = deleted else {
         return Err(Error::Malformed(format!("{DELETE_FROM}{list} must be a list of values")));
     };
     if let Some(Value::Array(items)) = original.get_mut(list) {
-        let gone: HashSet<&Value> = gone.iter().collect();
-        items.retain(|item| !gone.contains(item));
+        let deleted: HashSet<&Value> = deleted.iter().collect();
+        items.retain(|item| !deleted.contains(item));
     }
     Ok(())
 }
 
 /// Merges a list and orders its items.
-fn ordered(
+fn merge_ordered_list(
     ty: Option<&Merge>,
     original: &mut Fields,
     patch: &Fields,
@@ -201,7 +203,7 @@ fn ordered(
     let Value::Array(order) = order else {
         return Err(Error::Malformed(format!("{ORDER_OF}{name} must be a list")));
     };
-    let (ty, how) = field(ty, name);
+    let (ty, strategy) = field(ty, name);
     let stored = match original.remove(name) {
         Some(Value::Array(stored)) => Some(stored),
         Some(other) => {
@@ -210,33 +212,34 @@ fn ordered(
         }
         None => None,
     };
-    let wanted = match patch.get(name) {
-        Some(Value::Array(wanted)) => Some(wanted),
+    let patch_items = match patch.get(name) {
+        Some(Value::Array(patch_items)) => Some(patch_items),
         _ => None,
     };
-    if stored.is_none() && wanted.is_none() {
+    if stored.is_none() && patch_items.is_none() {
         return Ok(());
     }
-    let key = how.key.as_deref();
-    if let Some(wanted) = wanted
+    let key = strategy.key.as_deref();
+    if let Some(patch_items) = patch_items
         && !order.is_empty()
     {
-        let mut places = order.iter();
-        let named = wanted.iter().filter(|item| item.get(DIRECTIVE).is_none());
-        for item in named {
-            if !places.any(|place| is_same(key, place, item)) {
+        let mut rest = order.iter();
+        let set_items = patch_items.iter().filter(|item| item.get(DIRECTIVE).is_none());
+        for item in set_items {
+            if !rest.any(|ordered| is_same(key, ordered, item)) {
                 return Err(Error::Malformed(format!(
-                    "the order of `{name}` does not fit its items: an item that is set is missing or in another place"
+                    "the order in patch list `{name}` does not match `{ORDER_OF}{name}`: \
+                     an item is missing or out of order"
                 )));
             }
         }
     }
     let before = stored.clone().unwrap_or_default();
-    let merged = match (stored, wanted) {
-        (stored, Some(wanted)) if how.merge => {
-            lists(item_type(ty), &how, stored.unwrap_or_default(), wanted, work)?
+    let merged = match (stored, patch_items) {
+        (stored, Some(patch_items)) if strategy.merge => {
+            merge_lists(item_type(ty), &strategy, stored.unwrap_or_default(), patch_items, work)?
         }
-        (_, Some(wanted)) => wanted.clone(),
+        (_, Some(patch_items)) => patch_items.clone(),
         (stored, None) => stored.unwrap_or_default(),
     };
     original.insert(name.to_owned(), Value::Array(arrange(merged, order, &before, key)));
@@ -256,14 +259,14 @@ fn is_same(key: Option<&str>, a: &Value, b: &Value) -> bool {
     identity(key, a).is_some_and(|value| identity(key, b) == Some(value))
 }
 
-fn lists(
+fn merge_lists(
     ty: Option<&Merge>,
-    how: &Patch,
+    strategy: &Patch,
     mut original: Vec<Value>,
     patch: &[Value],
     work: &mut Work,
 ) -> Result<Vec<Value>> {
-    let Some(key) = how.key.as_deref() else {
+    let Some(key) = strategy.key.as_deref() else {
         if patch.iter().chain(&original).any(Value::is_array) {
             return Err(Error::Rejected("lists of lists are not supported".to_owned()));
         }
@@ -273,8 +276,8 @@ fn lists(
         return Ok(arrange(merged, patch, &original, None));
     };
     let mut replace = false;
-    let mut wanted: Vec<&Value> = Vec::with_capacity(patch.len());
-    let mut gone: HashSet<&Value> = HashSet::new();
+    let mut patch_items: Vec<&Value> = Vec::with_capacity(patch.len());
+    let mut deleted: HashSet<&Value> = HashSet::new();
     for item in patch {
         let Value::Object(fields) = item else {
             return Err(Error::Unmergeable(
@@ -282,57 +285,57 @@ fn lists(
             ));
         };
         match fields.get(DIRECTIVE) {
-            None => wanted.push(item),
-            Some(Value::String(what)) if what == "delete" => {
-                gone.insert(fields.get(key).ok_or_else(|| no_key(key))?);
+            None => patch_items.push(item),
+            Some(Value::String(directive)) if directive == "delete" => {
+                deleted.insert(fields.get(key).ok_or_else(|| missing_key_error(key))?);
             }
-            Some(Value::String(what)) if what == "replace" => replace = true,
+            Some(Value::String(directive)) if directive == "replace" => replace = true,
             Some(other) => return Err(unknown_directive(other)),
         }
     }
-    original.retain(|stored| stored.get(key).is_none_or(|value| !gone.contains(value)));
+    original.retain(|stored| stored.get(key).is_none_or(|value| !deleted.contains(value)));
     let before = if replace { Vec::new() } else { original };
     let mut merged = before.clone();
-    let mut places: HashMap<&Value, usize> = HashMap::with_capacity(merged.len());
+    let mut positions: HashMap<&Value, usize> = HashMap::with_capacity(merged.len());
     for (at, item) in before.iter().enumerate() {
         if let Some(value) = item.get(key) {
-            places.entry(value).or_insert(at);
+            positions.entry(value).or_insert(at);
         }
     }
-    let mut seen: HashSet<&Value> = HashSet::with_capacity(wanted.len());
-    for item in wanted.iter().copied() {
-        let value = item.get(key).ok_or_else(|| no_key(key))?;
+    let mut seen: HashSet<&Value> = HashSet::with_capacity(patch_items.len());
+    for item in patch_items.iter().copied() {
+        let value = item.get(key).ok_or_else(|| missing_key_error(key))?;
         let Value::Object(fields) = item else { continue };
         let is_repeated = !seen.insert(value);
-        let stored = places.get(value).and_then(|at| merged.get_mut(*at));
+        let stored = positions.get(value).and_then(|at| merged.get_mut(*at));
         if is_repeated && let Some(stored) = &stored {
             work.spend(value_count(stored))?;
         }
         match stored {
-            Some(Value::Object(stored)) => *stored = maps(ty, std::mem::take(stored), fields, work)?,
+            Some(Value::Object(stored)) => *stored = merge_maps(ty, std::mem::take(stored), fields, work)?,
             _ => {
-                places.insert(value, merged.len());
-                merged.push(Value::Object(maps(ty, Fields::new(), fields, work)?));
+                positions.insert(value, merged.len());
+                merged.push(Value::Object(merge_maps(ty, Fields::new(), fields, work)?));
             }
         }
     }
-    let order: Vec<Value> = wanted.into_iter().cloned().collect();
+    let order: Vec<Value> = patch_items.into_iter().cloned().collect();
     Ok(arrange(merged, &order, &before, Some(key)))
 }
 
-fn no_key(key: &str) -> Error {
+fn missing_key_error(key: &str) -> Error {
     Error::Unmergeable(format!("an item does not contain declared merge key: {key}"))
 }
 
 /// Orders merged items: items in `order` follow it, and other items keep their position in `before` between
 /// them.
 fn arrange(merged: Vec<Value>, order: &[Value], before: &[Value], key: Option<&str>) -> Vec<Value> {
-    let (wanted, stood) = (places(order, key), places(before, key));
-    let place = |list: &HashMap<&Value, usize>, item: &Value| list.get(identity(key, item)?).copied();
+    let (ordered, stored) = (positions(order, key), positions(before, key));
+    let position = |list: &HashMap<&Value, usize>, item: &Value| list.get(identity(key, item)?).copied();
     let mut named: Vec<(usize, Value)> = Vec::new();
     let mut others: Vec<Value> = Vec::new();
     for item in merged {
-        match place(&wanted, &item) {
+        match position(&ordered, &item) {
             Some(at) => named.push((at, item)),
             None => others.push(item),
         }
@@ -341,9 +344,9 @@ fn arrange(merged: Vec<Value>, order: &[Value], before: &[Value], key: Option<&s
     let mut arranged = Vec::with_capacity(named.len() + others.len());
     let mut others = others.into_iter().peekable();
     for (_, item) in named {
-        let at = place(&stood, &item);
+        let at = position(&stored, &item);
         while let Some(other) =
-            others.next_if(|other| matches!((place(&stood, other), at), (Some(a), Some(b)) if a < b))
+            others.next_if(|other| matches!((position(&stored, other), at), (Some(a), Some(b)) if a < b))
         {
             arranged.push(other);
         }
@@ -354,14 +357,14 @@ fn arrange(merged: Vec<Value>, order: &[Value], before: &[Value], key: Option<&s
 }
 
 /// The index of each item in a list; duplicates have the first index.
-fn places<'v>(list: &'v [Value], key: Option<&str>) -> HashMap<&'v Value, usize> {
-    let mut places = HashMap::with_capacity(list.len());
+fn positions<'v>(list: &'v [Value], key: Option<&str>) -> HashMap<&'v Value, usize> {
+    let mut positions = HashMap::with_capacity(list.len());
     for (at, item) in list.iter().enumerate() {
         if let Some(identity) = identity(key, item) {
-            places.entry(identity).or_insert(at);
+            positions.entry(identity).or_insert(at);
         }
     }
-    places
+    positions
 }
 
 #[cfg(test)]

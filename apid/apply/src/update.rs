@@ -71,15 +71,15 @@ pub struct Write<'a> {
     pub merge: &'a Merge,
     /// The other versions.
     pub versions: &'a dyn Versions,
-    /// Fields that this write path never changes, and so never owns: `status` for the object itself.
+    /// Fields that this write never changes and so never owns: `status` for a write of the object itself.
     pub ignored: &'a Set,
-    /// An empty object of the kind, which is the base for comparing a create.
+    /// An empty object of the kind: a create is compared with it.
     pub empty: &'a Object,
     /// Whether a write that resets all owners owns its other changes.
     pub reset_then_track: bool,
 }
 
-/// The reason why ownership is undetermined.
+/// The reason why the owners of fields cannot be determined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OwnershipError {
     /// The object cannot be converted to the version of an owner.
@@ -99,14 +99,14 @@ impl Write<'_> {
     ///
     /// The object cannot be converted to the version of an owner.
     pub fn update(&self, old: Option<&Object>, new: &mut Object) -> Result<(), OwnershipError> {
-        let sent = new.remove_meta("managedFields");
-        let part = !self.subresource.is_empty();
-        let reset = !part && is_reset(sent.as_ref());
-        let kept = || old.map(ManagedFields::of).unwrap_or_default();
+        let request_list = new.remove_meta("managedFields");
+        let is_subresource = !self.subresource.is_empty();
+        let reset = !is_subresource && is_reset(request_list.as_ref());
+        let stored_owners = || old.map(ManagedFields::of).unwrap_or_default();
         let own = self.compare(old.unwrap_or(self.empty), new);
         if let Some(old) = old
             && !reset
-            && (part || has_stored_owners(sent.as_ref(), old))
+            && (is_subresource || has_stored_owners(request_list.as_ref(), old))
             && own.is_bookkeeping()
         {
             // No manager gains or loses a field: keep the stored list without decoding.
@@ -115,19 +115,21 @@ impl Write<'_> {
             }
             return Ok(());
         }
-        let managed = if part {
-            kept()
+        let managed = if is_subresource {
+            stored_owners()
         } else if reset {
             ManagedFields::default()
         } else {
             // Clients without managedFields support drop the list.
-            ManagedFields::decode(sent.as_ref()).filter(|sent| !sent.entries.is_empty()).unwrap_or_else(kept)
+            ManagedFields::decode(request_list.as_ref())
+                .filter(|request_list| !request_list.entries.is_empty())
+                .unwrap_or_else(stored_owners)
         };
         let untracked = managed.entries.is_empty() && old.is_some();
         if untracked && !(reset && self.reset_then_track) {
             return Ok(());
         }
-        let managed = self.move_to(self.manager, old.unwrap_or(self.empty), new, own, managed)?;
+        let managed = self.assign(self.manager, old.unwrap_or(self.empty), new, own, managed)?;
         managed.write(new);
         if let Some(old) = old {
             crate::managers::keep_times(old, new);
@@ -143,7 +145,7 @@ impl Write<'_> {
     /// The owners of an untracked object before its first apply.
     pub(crate) fn before_first_apply(&self, live: &Object) -> Result<ManagedFields, OwnershipError> {
         let all = self.compare(self.empty, live);
-        self.move_to(BEFORE_FIRST_APPLY, self.empty, live, all, ManagedFields::default())
+        self.assign(BEFORE_FIRST_APPLY, self.empty, live, all, ManagedFields::default())
     }
 
     /// Creates an entry for this write.
@@ -159,7 +161,7 @@ impl Write<'_> {
     }
 
     /// Assigns the changed fields to a manager, and removes them from all others.
-    fn move_to(
+    fn assign(
         &self,
         manager: &str,
         old: &Object,
@@ -201,6 +203,7 @@ impl Write<'_> {
         (managed, changed)
     }
 
+    /// The merge type of a version; None when the version is no longer served.
     pub(crate) fn merge_of(&self, api_version: &str) -> Option<&Merge> {
         if api_version == self.api_version { Some(self.merge) } else { self.versions.merge(api_version) }
     }
@@ -231,7 +234,7 @@ impl Write<'_> {
                 (Some(at), _) => at,
                 // An owner in a removed version loses all its fields.
                 (None, None) => {
-                    compared.all.push(ChangedFields::gone());
+                    compared.all.push(ChangedFields::removed_version());
                     compared.all.len() - 1
                 }
                 (None, Some(merge)) => {
@@ -242,7 +245,7 @@ impl Write<'_> {
                         }
                         (Err(error), _) | (_, Err(error)) => {
                             failure.get_or_insert(error);
-                            ChangedFields::nothing()
+                            ChangedFields::none()
                         }
                     };
                     compared.all.push(changes);
@@ -267,7 +270,7 @@ pub(crate) struct ComparedVersions {
 impl ComparedVersions {
     /// The changes in the version of the write.
     fn into_own(self) -> ChangedFields {
-        self.all.into_iter().next().unwrap_or_else(ChangedFields::nothing)
+        self.all.into_iter().next().unwrap_or_else(ChangedFields::none)
     }
 }
 
@@ -278,7 +281,7 @@ pub(crate) struct ChangedFields {
     /// Removed fields.
     removed: Set,
     /// Whether the version is no longer served.
-    gone: bool,
+    removed_version: bool,
 }
 
 impl ChangedFields {
@@ -286,16 +289,16 @@ impl ChangedFields {
         ChangedFields {
             written: comparison.modified.into_union(comparison.added),
             removed: comparison.removed,
-            gone: false,
+            removed_version: false,
         }
     }
 
-    fn gone() -> Self {
-        ChangedFields { gone: true, ..ChangedFields::nothing() }
+    fn removed_version() -> Self {
+        ChangedFields { removed_version: true, ..ChangedFields::none() }
     }
 
-    const fn nothing() -> Self {
-        ChangedFields { written: Set::new(), removed: Set::new(), gone: false }
+    const fn none() -> Self {
+        ChangedFields { written: Set::new(), removed: Set::new(), removed_version: false }
     }
 
     /// Whether only fields without an owner changed.
@@ -305,7 +308,7 @@ impl ChangedFields {
 
     /// Removes the changed fields from another owner.
     pub(crate) fn remove_lost_fields(&self, fields: &mut Set) {
-        if self.gone {
+        if self.removed_version {
             *fields = Set::default();
         } else {
             fields.subtract(&self.written);
@@ -315,11 +318,11 @@ impl ChangedFields {
 }
 
 /// Whether the client sent no managed fields, or the stored ones.
-fn has_stored_owners(sent: Option<&Value>, old: &Object) -> bool {
-    match sent {
+fn has_stored_owners(request_list: Option<&Value>, old: &Object) -> bool {
+    match request_list {
         None | Some(Value::Null) => true,
         Some(Value::Array(list)) if list.is_empty() => true,
-        sent => sent == old.at(&["metadata", "managedFields"]),
+        request_list => request_list == old.at(&["metadata", "managedFields"]),
     }
 }
 

@@ -209,7 +209,7 @@ impl Model {
         if !force && others().any(|owned| owned.iter().any(|path| changed.contains(path))) {
             return false;
         }
-        let gone: Vec<String> = self
+        let removed: Vec<String> = self
             .owners
             .get(manager)
             .into_iter()
@@ -217,7 +217,7 @@ impl Model {
             .filter(|path| !patch.contains_key(*path) && !others().any(|owned| owned.contains(*path)))
             .cloned()
             .collect();
-        for path in gone {
+        for path in removed {
             self.values.remove(&path);
         }
         for (name, owned) in &mut self.owners {
@@ -339,8 +339,8 @@ fn applied_object_holds_only_owned_fields() {
             let patch = any_object(rng, &ty);
             server.apply(["one", "two"][rng.random_range(0..2)], &patch, true);
             let owned: BTreeSet<String> = server.owners().into_values().flatten().collect();
-            let there: BTreeSet<String> = server.flat().into_keys().collect();
-            assert_eq!(there, owned);
+            let found: BTreeSet<String> = server.flat().into_keys().collect();
+            assert_eq!(found, owned);
         }
         for manager in ["one", "two"] {
             assert!(server.apply(manager, &Object::default(), false));
@@ -357,8 +357,8 @@ fn order_of_non_conflicting_applies_does_not_matter() {
             [("one", any_object(rng, &ty)), ("two", any_object(rng, &ty)), ("three", any_object(rng, &ty))];
         let run = |order: [usize; 3]| {
             let mut server = Server::new(&ty);
-            let fine = order.iter().all(|i| server.apply(patches[*i].0, &patches[*i].1, false));
-            fine.then(|| (server.flat(), server.owners()))
+            let all_applied = order.iter().all(|i| server.apply(patches[*i].0, &patches[*i].1, false));
+            all_applied.then(|| (server.flat(), server.owners()))
         };
         let first = run([0, 1, 2]);
         for order in [[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
@@ -373,9 +373,9 @@ fn merge_agrees_with_flat_table_merge() {
         let ty = root(rng);
         let (under, over) = (any_object(rng, &ty), any_object(rng, &ty));
         let merged = merge(&ty, &under.0, &over.0);
-        let mut want = flatten(&ty, &under.0);
-        want.extend(flatten(&ty, &over.0));
-        assert_eq!(flatten(&ty, &merged), want);
+        let mut expected = flatten(&ty, &under.0);
+        expected.extend(flatten(&ty, &over.0));
+        assert_eq!(flatten(&ty, &merged), expected);
         let compared = compare(&ty, &over.0, &merged);
         assert!(compared.modified.is_empty() && compared.removed.is_empty());
     });

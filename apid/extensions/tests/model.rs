@@ -1,4 +1,4 @@
-//! Property test: pruning, defaults and validation agree with a slow, obvious model on random schemas and
+//! Property test: pruning, defaults and validation agree with a slow, simple model on random schemas and
 //! objects. Ratcheting never tolerates an error in a changed value.
 //!
 //! The model reads the JSON of the schema on each visit and knows no optimisation. `SEED` selects one run.
@@ -190,7 +190,7 @@ fn default(schema: &Value, value: &mut Value) {
 /// Model of validation: the paths of all errors.
 fn errors(schema: &Value, value: &Value, path: &str, found: &mut BTreeSet<String>) {
     let child = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-    let fits = match (schema["type"].as_str(), value) {
+    let has_valid_type = match (schema["type"].as_str(), value) {
         (_, Value::Null) => is_set(schema, "nullable"),
         (Some("string"), Value::String(_))
         | (Some("integer"), Value::Number(_))
@@ -213,7 +213,7 @@ fn errors(schema: &Value, value: &Value, path: &str, found: &mut BTreeSet<String
         Value::Object(fields) => within(fields.len() as i64, "minProperties", "maxProperties"),
         Value::Bool(_) => true,
     };
-    if !fits || !is_within || !schema["enum"].as_array().is_none_or(listed) {
+    if !has_valid_type || !is_within || !schema["enum"].as_array().is_none_or(listed) {
         found.insert(path.to_owned());
     }
     match value {
@@ -323,18 +323,21 @@ fn run(seed: u64) -> bool {
     let (other, _) = make(&mut rng);
     for old in [&new, &other] {
         let update = compiled.validate(&new, Some(old), &no_metadata_rules);
-        let kept = paths(&update.errors);
-        for path in expected.difference(&kept) {
+        let reported = paths(&update.errors);
+        for path in expected.difference(&reported) {
             assert!(is_unchanged(&new, old, path, &root), "seed {seed}: {path} of {model} by {root}");
         }
         if std::ptr::eq(old, &raw const new) {
-            assert!(is_preserving(&root) || kept.is_empty(), "seed {seed}: {kept:?} of {model} by {root}");
+            assert!(
+                is_preserving(&root) || reported.is_empty(),
+                "seed {seed}: {reported:?} of {model} by {root}"
+            );
         }
     }
     !expected.is_empty()
 }
 
-/// Whether some part of the schema preserves unknown fields, so that unchanged parts may differ.
+/// Whether some part of the schema preserves unknown fields; then unchanged parts may differ.
 fn is_preserving(schema: &Value) -> bool {
     schema.to_string().contains(PRESERVE)
 }

@@ -204,7 +204,7 @@ fn without_times(value: &Value) -> Value {
     }
 }
 
-/// The part of a message after a shown rule.
+/// The part of a message after the text of the rule.
 fn detail(message: &str) -> String {
     let known =
         ["compilation failed", "cel expression must", "messageExpression must", "estimated rule cost"];
@@ -239,16 +239,16 @@ fn rules_of_definitions_match_recorded_results() {
             }
             let version = &body["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
             let schema = Schema::compile(version).unwrap();
-            // The reference names the schema of a definition with one version so.
+            // The path that the reference gives to the schema of a definition with one version.
             let path = FieldPath::new("spec.validation.openAPIV3Schema");
             let check = schema.check_rules(&path, &StoredRules::default(), &names());
             let mut causes: Vec<[String; 3]> = check
-                .fields
+                .field_errors
                 .iter()
                 .chain(check.expressions.iter())
                 .map(|error| [error.kind.reason().to_owned(), error.path.as_str().to_owned(), error.body()])
                 .collect();
-            // Long rules are shortened in messages, so that only the details are compared.
+            // Long rules are shortened in messages, so only the details are compared.
             causes.iter_mut().for_each(|cause| cause[2] = detail(&cause[2]));
             causes.sort();
             let answer = &step["answer"];

@@ -31,7 +31,7 @@ fn main() {
     for _ in 0..ROUNDS {
         std::hint::black_box(decoder.decode("core/configmaps/team/settings", &stored).expect("an entry"));
     }
-    let decoded = (clock.monotonic() - start) / ROUNDS;
+    let decode_time = (clock.monotonic() - start) / ROUNDS;
     let entry = decoder.decode("core/configmaps/team/settings", &stored).expect("an entry");
     let mut out = Vec::new();
     let start = clock.monotonic();
@@ -40,9 +40,9 @@ fn main() {
         entry.write_json(&mut out, Revision(round.into()), false);
         std::hint::black_box(&out);
     }
-    let written = (clock.monotonic() - start) / ROUNDS;
+    let write_time = (clock.monotonic() - start) / ROUNDS;
     println!(
-        "{} bytes: decode {decoded:?}, write {written:?}, entry {} bytes",
+        "{} bytes: decode {decode_time:?}, write {write_time:?}, entry {} bytes",
         stored.len(),
         size_of_val(&entry)
     );

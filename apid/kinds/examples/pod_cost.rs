@@ -60,10 +60,10 @@ fn main() -> ExitCode {
             (0..ROUNDS).for_each(|_| drop(std::hint::black_box(step())));
             clock.monotonic() - start
         };
-        let taken = (0..BATCHES).map(batch).min().unwrap_or_default() / ROUNDS;
-        let before = times.last().copied().unwrap_or_default();
-        println!("{name:<10} {:>10.1?}", taken.saturating_sub(before));
-        times.push(taken);
+        let duration = (0..BATCHES).map(batch).min().unwrap_or_default() / ROUNDS;
+        let previous = times.last().copied().unwrap_or_default();
+        println!("{name:<10} {:>10.1?}", duration.saturating_sub(previous));
+        times.push(duration);
     }
     let total = times.last().copied().unwrap_or_default();
     let rules = total.saturating_sub(times.first().copied().unwrap_or_default());
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The pod of the bench, about 4 kB, without whitespace.
+/// The pod of the benchmark, about 4 kB, without whitespace.
 #[expect(clippy::expect_used, reason = "an example with a constant body")]
 fn body() -> String {
     let pod: serde_json::Value =

@@ -14,12 +14,13 @@ use crate::Context;
 /// Rules of a binding-like kind.
 pub trait BindingAction: Send + Sync {
     /// Validates the binding-like object.
-    fn validate(&self, order: &Object) -> FieldErrors;
+    fn validate(&self, binding: &Object) -> FieldErrors;
 
     /// Changes the target object.
     ///
     /// # Errors
     ///
     /// The reason why the state of the target does not allow the change (409).
-    fn apply_to_target(&self, order: &Object, object: &mut Object, ctx: &Context<'_>) -> Result<(), String>;
+    fn apply_to_target(&self, binding: &Object, object: &mut Object, ctx: &Context<'_>)
+    -> Result<(), String>;
 }

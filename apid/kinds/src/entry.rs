@@ -148,7 +148,7 @@ impl storage::cache::Decode for Decoder {
 
     fn decode(&self, _key: &str, value: &Bytes) -> Result<Entry, storage::cache::DecodeError> {
         let value = &match &self.kind {
-            KindRef::Custom(kind) if self.refreshes => refreshed(kind, value)?,
+            KindRef::Custom(kind) if self.refreshes => refresh_stored(kind, value)?,
             _ => value.clone(),
         };
         let metadata = find_metadata(value).ok_or("does not begin with kind, apiVersion and metadata")?;
@@ -185,7 +185,7 @@ impl storage::cache::Decode for Decoder {
 }
 
 /// Stored bytes in the form of the current schema; the same bytes if they have this form.
-fn refreshed(kind: &CustomKind, stored: &Bytes) -> Result<Bytes, String> {
+fn refresh_stored(kind: &CustomKind, stored: &Bytes) -> Result<Bytes, String> {
     let map = serde_json::from_slice(stored).map_err(|error| error.to_string())?;
     let mut object = Object(map);
     kind.refresh(&mut object);
@@ -210,8 +210,8 @@ impl Texts {
 /// Offset of `"metadata":{` after the kind and apiVersion strings.
 /// Quotes in these strings are escaped, so the first occurrence is the field.
 fn find_metadata(body: &[u8]) -> Option<u32> {
-    let at = body.windows(METADATA.len()).take(1024).position(|window| window == METADATA)?;
-    u32::try_from(at).ok()
+    let offset = body.windows(METADATA.len()).take(1024).position(|window| window == METADATA)?;
+    u32::try_from(offset).ok()
 }
 
 /// Offset of the resourceVersion: after the stored fields that precede it in the type. Bytes in another order have it at
@@ -233,7 +233,7 @@ fn find_revision(body: &[u8], metadata: u32, object: &Object) -> u32 {
 }
 
 impl Entry {
-    /// Appends the object as JSON with its resourceVersion. List items omit `head` (kind and apiVersion).
+    /// Appends the object as JSON with its resourceVersion. `head` adds kind and apiVersion, which list items omit.
     pub fn write_json(&self, out: &mut Vec<u8>, revision: Revision, head: bool) {
         out.reserve(self.body.len() + 48);
         let rest = self.begin_json(out, revision, head);
@@ -253,8 +253,8 @@ impl Entry {
         if !head {
             out.push(b'{');
         }
-        let before = if head { 0..offset } else { start..offset };
-        out.extend_from_slice(self.body.get(before).unwrap_or_default());
+        let range = if head { 0..offset } else { start..offset };
+        out.extend_from_slice(self.body.get(range).unwrap_or_default());
         if !is_first {
             out.push(b',');
         }
@@ -357,7 +357,7 @@ impl Entry {
     }
 
     fn text(&self, i: usize) -> &str {
-        let start = i.checked_sub(1).map_or(0, |before| self.end(before));
+        let start = i.checked_sub(1).map_or(0, |previous| self.end(previous));
         self.text.get(start..self.end(i)).unwrap_or("")
     }
 

@@ -73,20 +73,20 @@ pub fn selects_pod(budget: &Object, pod: &Object) -> bool {
 /// 429: the budget currently forbids the eviction. 403: the budget is inconsistent.
 pub fn decide(budget: &Object, pod: &Object) -> Result<EvictionDecision, Status> {
     let status = |field: &str| budget.integer(&format!("status.{field}"));
-    let (healthy, wanted) = (status("currentHealthy"), status("desiredHealthy"));
+    let (healthy, desired) = (status("currentHealthy"), status("desiredHealthy"));
     if !pod.is_condition_true("Ready") {
-        let always = budget.text("spec.unhealthyPodEvictionPolicy") == "AlwaysAllow";
-        if always || (healthy >= wanted && wanted > 0) {
+        let always_allows = budget.text("spec.unhealthyPodEvictionPolicy") == "AlwaysAllow";
+        if always_allows || (healthy >= desired && desired > 0) {
             return Ok(EvictionDecision::Uncharged);
         }
     }
     let name = budget.name();
     if status("observedGeneration") < budget.generation() {
-        let why = format!("The disruption budget {name} is still being processed by the server.");
-        return Err(too_many_requests(why, RETRY_AFTER_SECONDS));
+        let message = format!("The disruption budget {name} is still being processed by the server.");
+        return Err(too_many_requests(message, RETRY_AFTER_SECONDS));
     }
-    let forbidden = |why: &str| {
-        let text = format!("poddisruptionbudget.policy \"{name}\" is forbidden: {why}");
+    let forbidden = |message: &str| {
+        let text = format!("poddisruptionbudget.policy \"{name}\" is forbidden: {message}");
         Err(Status::failure(Reason::Forbidden, text))
     };
     match status("disruptionsAllowed") {
@@ -95,7 +95,7 @@ pub fn decide(budget: &Object, pod: &Object) -> Result<EvictionDecision, Status>
             forbidden("DisruptedPods map too big - too many evictions not confirmed by PDB controller")
         }
         0 => Err(too_many_requests(
-            format!("The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently"),
+            format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"),
             0,
         )),
         _ => Ok(EvictionDecision::Charged),
@@ -103,8 +103,8 @@ pub fn decide(budget: &Object, pod: &Object) -> Result<EvictionDecision, Status>
 }
 
 /// 429 with the reason of the budget.
-fn too_many_requests(why: String, retry_after_seconds: u32) -> Status {
-    let cause = Cause { reason: "DisruptionBudget".to_owned(), message: why, field: String::new() };
+fn too_many_requests(message: String, retry_after_seconds: u32) -> Status {
+    let cause = Cause { reason: "DisruptionBudget".to_owned(), message, field: String::new() };
     let details = Details { causes: vec![cause], retry_after_seconds, ..Details::default() };
     let text = "Cannot evict pod as it would violate the pod's disruption budget.";
     Status::failure(Reason::TooManyRequests, text).with_details(details)
@@ -112,9 +112,9 @@ fn too_many_requests(why: String, retry_after_seconds: u32) -> Status {
 
 /// Records an evicted pod in a budget and decrements `disruptionsAllowed`.
 pub fn record_eviction(budget: &mut Object, pod: &str, now: &str) {
-    let left = budget.integer("status.disruptionsAllowed") - 1;
+    let remaining = budget.integer("status.disruptionsAllowed") - 1;
     let Some(Value::Object(status)) = budget.get_mut("status") else { return };
-    status.insert("disruptionsAllowed".to_owned(), left.into());
+    status.insert("disruptionsAllowed".to_owned(), remaining.into());
     let disrupted = status.entry("disruptedPods").or_insert_with(|| json!({}));
     if let Value::Object(disrupted) = disrupted {
         disrupted.insert(pod.to_owned(), now.into());
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn eviction_of_pending_or_finished_pod_needs_no_budget() {
         let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
-        for (metadata, phase, free, over) in [
+        for (metadata, phase, needs_none, finished) in [
             (json!({}), "Pending", true, false),
             (json!({}), "Running", false, false),
             (json!({}), "Unknown", false, false),
@@ -141,7 +141,11 @@ mod tests {
             (deleted, "Running", true, true),
         ] {
             let pod = object(json!({"metadata": metadata, "status": {"phase": phase}}));
-            assert_eq!((needs_no_budget(&pod), is_finished(&pod)), (free, over), "{phase} {metadata}");
+            assert_eq!(
+                (needs_no_budget(&pod), is_finished(&pod)),
+                (needs_none, finished),
+                "{phase} {metadata}"
+            );
         }
     }
 

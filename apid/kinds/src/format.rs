@@ -46,18 +46,18 @@ pub fn subdomain_with_underscores(text: &str) -> Vec<String> {
 }
 
 /// Validates an object name under a rule.
-/// With `prefix` the text is a `generateName`, which may end with a dash.
-pub fn name(rule: NameRule, text: &str, prefix: bool) -> Vec<String> {
+/// If `is_prefix`, the text is a `generateName`, which may end with a dash.
+pub fn name(rule: NameRule, text: &str, is_prefix: bool) -> Vec<String> {
     // The generated suffix follows the trailing dash, so the dash is inside the name.
-    let masked = match text.strip_suffix('-') {
-        Some(head) if prefix && !head.is_empty() => format!("{head}a"),
+    let checked_text = match text.strip_suffix('-') {
+        Some(head) if is_prefix && !head.is_empty() => format!("{head}a"),
         _ => text.to_owned(),
     };
     match rule {
-        NameRule::Subdomain => subdomain(&masked),
-        NameRule::Label => label(&masked),
-        NameRule::Label1035 => label_1035(&masked),
-        NameRule::PathSegment => path_segment(text, prefix),
+        NameRule::Subdomain => subdomain(&checked_text),
+        NameRule::Label => label(&checked_text),
+        NameRule::Label1035 => label_1035(&checked_text),
+        NameRule::PathSegment => path_segment(text, is_prefix),
         NameRule::ConfigKey => config_key(text),
         NameRule::GroupResource => group_resource(text),
         NameRule::OfObject => Vec::new(),
@@ -69,10 +69,10 @@ fn group_resource(text: &str) -> Vec<String> {
     let Some((group, resource)) = text.rsplit_once('.') else {
         return vec!["name must be in the form of <group>.<resource>".to_owned()];
     };
-    let of_group = subdomain(group).into_iter().map(|message| format!("the group segment {message}"));
-    let of_resource =
+    let group_errors = subdomain(group).into_iter().map(|message| format!("the group segment {message}"));
+    let resource_errors =
         label_1035(resource).into_iter().map(|message| format!("the resource segment {message}"));
-    of_group.chain(of_resource).collect()
+    group_errors.chain(resource_errors).collect()
 }
 
 /// Validates a port name: an IANA service name.

@@ -40,7 +40,7 @@ pub struct Kind {
     pub schema: &'static str,
     /// Rule for object names.
     pub name_rule: NameRule,
-    /// Metadata checks of the kind.
+    /// Checks of metadata at creation and on updates, in addition to the checks of every kind.
     pub metadata_checks: MetadataChecks,
     /// Whether finalizers without a domain must be standard finalizers.
     pub restricts_finalizers: bool,
@@ -60,7 +60,7 @@ pub struct Kind {
     pub status_writes: StatusWrites,
     /// Whether a created object keeps its status: nodes report their own status.
     pub keeps_status_on_create: bool,
-    /// Listed subresources with the kind's own body type that are not implemented.
+    /// Subresources that discovery lists with this kind as body and that apid does not implement.
     pub unimplemented_subresources: &'static [&'static str],
     /// Whether DELETE returns the object instead of a Status.
     pub delete_returns_object: bool,

@@ -23,7 +23,7 @@ use crate::{Column, Kind, Storage, Strategy, Subresource, Table, Verb, scale};
 pub struct CustomKind {
     /// Full group name.
     pub group: String,
-    /// Version.
+    /// Version name: `v1`.
     pub version: String,
     /// Kind name.
     pub kind: String,
@@ -356,7 +356,7 @@ impl SchemaRef<'_> {
     pub fn merge(&self) -> Merge {
         match self {
             SchemaRef::BuiltIn(schema) => schema.merge(),
-            SchemaRef::Custom(schema) => schema.merge(),
+            SchemaRef::Custom(schema) => schema.merge_type(),
         }
     }
 
@@ -381,7 +381,7 @@ impl TableRef<'_> {
     /// The columns.
     pub fn columns(&self) -> Vec<CustomColumn> {
         match self {
-            TableRef::BuiltIn(table) => table.columns.iter().map(of_built_in).collect(),
+            TableRef::BuiltIn(table) => table.columns.iter().map(convert_column).collect(),
             TableRef::Custom(table) => table.columns(),
         }
     }
@@ -395,7 +395,7 @@ impl TableRef<'_> {
     }
 }
 
-fn of_built_in(column: &Column) -> CustomColumn {
+fn convert_column(column: &Column) -> CustomColumn {
     CustomColumn {
         name: column.name.to_owned(),
         kind: column.kind.to_owned(),

@@ -20,9 +20,9 @@ pub fn validate(labels: Option<&Value>, path: &FieldPath) -> FieldErrors {
 /// `Invalid value`, which shows a `LabelSelector` with its fields in the order of declaration.
 pub(crate) fn invalid_selector(selector: &Field<'_, '_>, detail: &str) -> FieldError {
     let Some(value) = selector.value() else { return selector.invalid(detail) };
-    let shown = ["matchLabels", "matchExpressions"].map(|name| Some((name, value.get(name)?.to_string())));
-    let shown: Vec<_> = shown.into_iter().flatten().collect();
-    internal::invalid(selector, &internal::render(&shown), detail)
+    let members = ["matchLabels", "matchExpressions"].map(|name| Some((name, value.get(name)?.to_string())));
+    let members: Vec<_> = members.into_iter().flatten().collect();
+    internal::invalid(selector, &internal::render(&members), detail)
 }
 
 /// Validates a `LabelSelector`.
@@ -49,16 +49,16 @@ pub fn selects_all(selector: &Value) -> bool {
 
 /// Whether labels match a `LabelSelector`.
 pub fn matches(selector: &Value, labels: &Value) -> bool {
-    let equal = selector.get("matchLabels").and_then(Value::as_object);
+    let match_labels = selector.get("matchLabels").and_then(Value::as_object);
     let expressions = selector.get("matchExpressions").and_then(Value::as_array);
-    equal.into_iter().flatten().all(|(key, value)| labels.get(key) == Some(value))
+    match_labels.into_iter().flatten().all(|(key, value)| labels.get(key) == Some(value))
         && expressions.into_iter().flatten().all(|expression| {
             let key = expression.get("key").and_then(Value::as_str).unwrap_or_default();
             let (label, values) = (labels.get(key), expression.get("values").and_then(Value::as_array));
-            let listed = label.is_some_and(|label| values.is_some_and(|values| values.contains(label)));
+            let is_listed = label.is_some_and(|label| values.is_some_and(|values| values.contains(label)));
             match expression.get("operator").and_then(Value::as_str) {
-                Some("In") => listed,
-                Some("NotIn") => !listed,
+                Some("In") => is_listed,
+                Some("NotIn") => !is_listed,
                 Some("Exists") => label.is_some(),
                 Some("DoesNotExist") => label.is_none(),
                 _ => false,
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn label_selector_matches_labels() {
         let labels = json!({"app": "web", "tier": "front"});
-        for (selector, fits) in [
+        for (selector, expected) in [
             (json!({}), true),
             (json!({"matchLabels": {"app": "web"}}), true),
             (json!({"matchLabels": {"app": "web", "x": "y"}}), false),
@@ -122,7 +122,7 @@ mod tests {
             (json!({"matchExpressions": [{"key": "tier", "operator": "Exists"}]}), true),
             (json!({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}), false),
         ] {
-            assert_eq!(matches(&selector, &labels), fits, "{selector}");
+            assert_eq!(matches(&selector, &labels), expected, "{selector}");
             assert_eq!(selects_all(&selector), selector == json!({}), "{selector}");
         }
     }

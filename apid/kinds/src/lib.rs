@@ -223,9 +223,9 @@ impl Subresource {
 pub struct Context<'a> {
     /// Names of the preset.
     pub names: &'a Names,
-    /// Clock.
+    /// Clock for the times that the server sets.
     pub clock: &'a dyn Clock,
-    /// Random number generator.
+    /// Source of uids and of suffixes for generated names.
     pub rng: &'a dyn Rng,
     /// Name of the written subresource, `""` for the main resource.
     pub subresource: &'a str,

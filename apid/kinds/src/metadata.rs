@@ -3,9 +3,9 @@
 //! # Contract
 //!
 //! [`prepare_create`] and [`prepare_update`] set the server-owned fields. [`validate`] checks the metadata of
-//! an object; [`validate_update`] checks the changes of an update. Each check reports a label error, so an
-//! update reports the error more than once. The general checks report it twice; the checks of the kind
-//! ([`crate::MetadataChecks`]) report it again. kube-apiserver returns the same list.
+//! an object; [`validate_update`] checks the changes of an update. Each check reports errors of labels, so an
+//! update reports these errors more than once: the general checks report them twice, and the checks of the kind
+//! ([`crate::MetadataChecks`]) report them again. kube-apiserver returns the same list.
 //!
 //! # Reference
 //!
@@ -170,8 +170,8 @@ pub fn validate_update(new: &Object, old: &Object) -> FieldErrors {
     let path = FieldPath::new("metadata");
     let mut errors = FieldErrors::new();
     if old.is_terminating() {
-        let kept: BTreeSet<&str> = old.finalizers().collect();
-        let added: BTreeSet<&str> = new.finalizers().filter(|f| !kept.contains(f)).collect();
+        let old_finalizers: BTreeSet<&str> = old.finalizers().collect();
+        let added: BTreeSet<&str> = new.finalizers().filter(|f| !old_finalizers.contains(f)).collect();
         if !added.is_empty() {
             let list = added.iter().take(ERRORS_MAX).map(|f| quote(f)).collect::<Vec<_>>().join(", ");
             let detail = format!(
@@ -200,8 +200,8 @@ pub fn validate_update(new: &Object, old: &Object) -> FieldErrors {
 
 /// Error for a changed immutable field. The message shows a missing value as `"null"`.
 pub fn immutable(new: &Value, old: &Value, path: &FieldPath) -> Option<FieldError> {
-    let shown = if new.is_null() { Value::from("null") } else { new.clone() };
-    (new != old).then(|| FieldError::invalid(path, shown, "field is immutable"))
+    let value = if new.is_null() { Value::from("null") } else { new.clone() };
+    (new != old).then(|| FieldError::invalid(path, value, "field is immutable"))
 }
 
 /// Validates a finalizer name outside metadata: qualified, or a standard name without a domain.
@@ -243,8 +243,8 @@ pub(crate) fn validate_annotations<'a>(
 fn validate_owners(owners: &[Value], path: &FieldPath) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let mut controller: Option<String> = None;
-    // Rendered once: every further controller reference shows the same list.
-    let mut shown: Option<String> = None;
+    // The list of owners in error messages, rendered once.
+    let mut owners_text: Option<String> = None;
     for owner in owners.iter().filter_map(Value::as_object) {
         let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or("");
         let version = apimachinery::gvk::GroupVersion::parse(text("apiVersion"));
@@ -263,15 +263,15 @@ fn validate_owners(owners: &[Value], path: &FieldPath) -> FieldErrors {
             errors.push(FieldError::invalid_text(path, &owner_text(owner), detail));
         }
         if owner.get("controller") == Some(&Value::Bool(true)) {
-            let this = format!("{}/{}", text("kind"), text("name"));
+            let owner_label = format!("{}/{}", text("kind"), text("name"));
             match &controller {
-                None => controller = Some(this),
+                None => controller = Some(owner_label),
                 Some(first) => {
                     let detail = format!(
-                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {owner_label}"
                     );
-                    let shown = shown.get_or_insert_with(|| owner_list(owners));
-                    errors.push(FieldError::invalid_text(path, shown, &detail));
+                    let owners_text = owners_text.get_or_insert_with(|| owner_list(owners));
+                    errors.push(FieldError::invalid_text(path, owners_text, &detail));
                 }
             }
         }
@@ -281,15 +281,15 @@ fn validate_owners(owners: &[Value], path: &FieldPath) -> FieldErrors {
 
 /// Owner references in the format of error messages, truncated to the length limit of a message.
 fn owner_list(owners: &[Value]) -> String {
-    let shown = owners.iter().filter_map(Value::as_object).take(ERRORS_MAX).map(owner_text);
-    format!("[{}]", shown.collect::<Vec<_>>().join(","))
+    let texts = owners.iter().filter_map(Value::as_object).take(ERRORS_MAX).map(owner_text);
+    format!("[{}]", texts.collect::<Vec<_>>().join(","))
 }
 
 /// Owner reference in the format of error messages, with fields in declaration order.
 fn owner_text(owner: &Map<String, Value>) -> String {
     let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
-    let shown = fields.iter().filter_map(|field| Some(format!("\"{field}\":{}", owner.get(*field)?)));
-    format!("{{{}}}", shown.collect::<Vec<_>>().join(","))
+    let members = fields.iter().filter_map(|field| Some(format!("\"{field}\":{}", owner.get(*field)?)));
+    format!("{{{}}}", members.collect::<Vec<_>>().join(","))
 }
 
 fn validate_finalizers(object: &Object, path: &FieldPath, standard: Option<[&str; 3]>) -> FieldErrors {

@@ -2,7 +2,7 @@
 
 use crate::Resource;
 
-/// Resources whose keys have another prefix than their name, of any group.
+/// Resources of any group whose keys have a prefix other than the name of the resource, with this prefix.
 const PREFIXES: [(&str, &str); 5] = [
     ("endpoints", "services/endpoints"),
     ("ingresses", "ingress"),

@@ -58,7 +58,7 @@ const UNLISTED_KINDS: &[Kind] = crate::explain::KINDS;
 const VIRTUAL_SUBRESOURCES: &[Kind] =
     &[crate::scale::KIND, crate::authentication::token_request::KIND, crate::eviction::KIND];
 
-/// Prefix of the storage keys of all custom kinds. No group stem of a built-in kind equals it, so that a custom
+/// Prefix of the storage keys of all custom kinds. No group stem of a built-in kind equals it, so a custom
 /// group with the name of a stem shares no key.
 const CUSTOM_KEYS: &str = "custom/";
 
@@ -134,8 +134,8 @@ impl Resource {
         self.stored.is_some()
     }
 
-    /// Whether this is a non-storage version of a built-in kind, so that stored objects need conversion before a
-    /// response. Objects of custom kinds are converted when they are read and written.
+    /// Whether this is a non-storage version of a built-in kind: its stored objects are converted for each response.
+    /// Objects of custom kinds are converted when they are read and written.
     pub fn is_converted(&self) -> bool {
         self.is_other_version() && !self.is_custom()
     }
@@ -312,7 +312,8 @@ impl Resource {
         status::prepare_update(&self.kind, new, old, ctx.subresource);
         self.kind.strategy().prepare_update(new, old, ctx);
         if self.kind.facts().generation == Generation::CountedOutsideMetadata
-            && (!same_spec(new, old) || (!self.kind.has_status() && new.get("status") != old.get("status")))
+            && (!has_same_spec(new, old)
+                || (!self.kind.has_status() && new.get("status") != old.get("status")))
         {
             new.set_meta("generation", old.generation() + 1);
         }
@@ -321,7 +322,7 @@ impl Resource {
             && ctx.subresource != "status"
         {
             let differs = |field: &&str| metadata_field(new, field) != metadata_field(old, field);
-            if !same_spec(new, old) || metadata.iter().any(differs) {
+            if !has_same_spec(new, old) || metadata.iter().any(differs) {
                 new.set_meta("generation", old.generation() + 1);
             }
         }
@@ -348,7 +349,7 @@ impl Resource {
             return errors;
         }
         let mut errors = match self.kind.facts().metadata_checks.on_creation {
-            true => metadata::validate(object, self.own_rules(ctx)),
+            true => metadata::validate(object, self.kind_rules(ctx)),
             false => FieldErrors::new(),
         };
         errors.extend(strategy.validate(object, ctx));
@@ -368,12 +369,12 @@ impl Resource {
         let checks = self.kind.facts().metadata_checks;
         if checks.changes.includes(ctx.subresource) {
             errors.extend(metadata::validate_update(new, old));
-            if let Some(standard) = self.own_rules(ctx).standard_finalizers {
+            if let Some(standard) = self.kind_rules(ctx).standard_finalizers {
                 errors.extend(metadata::validate_standard_finalizers(new, standard));
             }
         }
         if checks.all.includes(ctx.subresource) {
-            errors.extend(metadata::validate(new, self.own_rules(ctx)));
+            errors.extend(metadata::validate(new, self.kind_rules(ctx)));
         }
         errors.extend(strategy.validate_update(new, old, ctx));
         if self.kind.facts().revalidation.includes(ctx.subresource) {
@@ -409,7 +410,7 @@ impl Resource {
         }
     }
 
-    fn own_rules(&self, ctx: &Context<'_>) -> metadata::Rules<'static> {
+    fn kind_rules(&self, ctx: &Context<'_>) -> metadata::Rules<'static> {
         let facts = self.kind.facts();
         let standard = metadata::standard_finalizers(ctx.names);
         metadata::Rules {
@@ -439,15 +440,15 @@ fn metadata_field<'a>(object: &'a Object, field: &str) -> Option<&'a Value> {
 }
 
 /// Whether two objects are equal outside metadata and status.
-fn same_spec(a: &Object, b: &Object) -> bool {
-    let rest = |object: &'_ Object| {
+fn has_same_spec(a: &Object, b: &Object) -> bool {
+    let count_fields = |object: &'_ Object| {
         object
             .0
             .iter()
             .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion"))
             .count()
     };
-    rest(a) == rest(b)
+    count_fields(a) == count_fields(b)
         && a.0.iter().all(|(key, value)| {
             matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion") || b.get(key) == Some(value)
         })
@@ -461,7 +462,7 @@ pub struct Registry {
     by_name: HashMap<String, Vec<usize>>,
     /// Indexes of the resources by kind name.
     by_kind: HashMap<String, Vec<usize>>,
-    /// Stored resources by key prefix. No prefix begins another.
+    /// Stored resources by key prefix. No prefix is the beginning of another.
     by_key: BTreeMap<String, Arc<Resource>>,
     virtual_subresources: Vec<Arc<Resource>>,
     /// Number of built-in resources, which precede the custom ones.
@@ -492,15 +493,17 @@ impl Registry {
         let stored: Vec<_> = stored.map(|kind| Arc::new(Resource::new(kind, names, versions))).collect();
         let resource = |kind: &'static Kind| {
             let new = Resource::new(kind, names, versions);
-            let of_key = stored.iter().find(|resource| resource.key_prefix == new.key_prefix);
-            match (kind.storage, of_key) {
+            let stored_resource = stored.iter().find(|resource| resource.key_prefix == new.key_prefix);
+            match (kind.storage, stored_resource) {
                 (Storage::Stored, Some(resource)) => Arc::clone(resource),
-                (Storage::Shared(_), of_key) => Arc::new(Resource { stored: of_key.cloned(), ..new }),
+                (Storage::Shared(_), stored_resource) => {
+                    Arc::new(Resource { stored: stored_resource.cloned(), ..new })
+                }
                 _ => Arc::new(new),
             }
         };
-        let listed = kinds().filter(|kind| versions.contains(kind));
-        let served: Vec<_> = UNLISTED_KINDS.iter().chain(listed).map(resource).collect();
+        let enabled_kinds = kinds().filter(|kind| versions.contains(kind));
+        let served: Vec<_> = UNLISTED_KINDS.iter().chain(enabled_kinds).map(resource).collect();
         let is_needed = |kind: &KindRef, key_prefix: &str| {
             let has_served_version = served.iter().any(|resource| resource.key_prefix == key_prefix);
             has_served_version || matches!(kind, KindRef::BuiltIn(kind) if kind.is_on_by_default())
@@ -546,7 +549,7 @@ impl Registry {
         Registry::index(built_in.chain(served).collect(), unserved, self.virtual_subresources.clone())
     }
 
-    fn at(&self, indexes: Option<&Vec<usize>>) -> impl Iterator<Item = &Arc<Resource>> {
+    fn resources_at(&self, indexes: Option<&Vec<usize>>) -> impl Iterator<Item = &Arc<Resource>> {
         indexes.into_iter().flatten().filter_map(|index| self.resources.get(*index))
     }
 
@@ -563,15 +566,21 @@ impl Registry {
             None => resource.group_resource.group.clone(),
         };
         let body = resource.kind.body_kind(subresource);
-        let fits = |r: &&Arc<Resource>| r.group_kind.group == group && r.kind.kind() == body;
-        self.virtual_subresources.iter().find(fits).or_else(|| self.at(self.by_kind.get(body)).find(fits))
+        let is_body = |r: &&Arc<Resource>| r.group_kind.group == group && r.kind.kind() == body;
+        self.virtual_subresources
+            .iter()
+            .find(is_body)
+            .or_else(|| self.resources_at(self.by_kind.get(body)).find(is_body))
     }
 
     /// Target resource of a binding-like kind, and the subresource with this body kind.
-    pub fn binding_target<'a>(&'a self, order: &Resource) -> Option<(&'a Arc<Resource>, &'a Subresource)> {
-        self.stored().filter(|r| r.group_kind.group == order.group_kind.group).find_map(|resource| {
-            let takes = |s: &&Subresource| s.kind == order.kind.kind() && s.group_version.is_none();
-            Some((resource, resource.kind.subresources().iter().find(takes)?))
+    pub fn binding_target<'a>(
+        &'a self,
+        binding_kind: &Resource,
+    ) -> Option<(&'a Arc<Resource>, &'a Subresource)> {
+        self.stored().filter(|r| r.group_kind.group == binding_kind.group_kind.group).find_map(|resource| {
+            let has_body = |s: &&Subresource| s.kind == binding_kind.kind.kind() && s.group_version.is_none();
+            Some((resource, resource.kind.subresources().iter().find(has_body)?))
         })
     }
 
@@ -583,8 +592,8 @@ impl Registry {
     /// All versions of a kind: the resources that share its storage.
     pub fn versions_of<'a>(&'a self, resource: &Resource) -> impl Iterator<Item = &'a Arc<Resource>> {
         let key_prefix = resource.key_prefix.clone();
-        let named = self.at(self.by_name.get(&resource.group_resource.resource));
-        named.chain(&self.unserved).filter(move |version| version.key_prefix == key_prefix)
+        let candidates = self.resources_at(self.by_name.get(&resource.group_resource.resource));
+        candidates.chain(&self.unserved).filter(move |version| version.key_prefix == key_prefix)
     }
 
     /// All listed resources in discovery order: by group, alphabetically within a group.
@@ -599,8 +608,8 @@ impl Registry {
 
     /// A version of a custom kind.
     pub fn custom_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
-        let mut named = self.at(self.by_kind.get(kind)).chain(&self.unserved);
-        named.find(|r| r.is_custom() && r.group_kind.group == group && r.group_kind.kind == kind)
+        let mut candidates = self.resources_at(self.by_kind.get(kind)).chain(&self.unserved);
+        candidates.find(|r| r.is_custom() && r.group_kind.group == group && r.group_kind.kind == kind)
     }
 
     /// The served custom resources.
@@ -616,8 +625,8 @@ impl Registry {
 
     /// The resource of a URL path.
     pub fn find(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<Resource>> {
-        let mut named = self.at(self.by_name.get(resource));
-        named.find(|r| r.group_resource.group == group && r.kind.has_version(version))
+        let mut candidates = self.resources_at(self.by_name.get(resource));
+        candidates.find(|r| r.group_resource.group == group && r.kind.has_version(version))
     }
 
     /// The stored resource of a group version and plural name, whether it is served or not.
@@ -631,16 +640,16 @@ impl Registry {
     /// The resource of a kind, in its storage version if the group has it. Disabled built-in kinds are found too:
     /// the server itself reads and writes their objects.
     pub fn find_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
-        let of_kind = |r: &&Arc<Resource>| r.group_kind.group == group && r.kind.kind() == kind;
+        let is_kind = |r: &&Arc<Resource>| r.group_kind.group == group && r.kind.kind() == kind;
         let disabled = self.unserved.iter().filter(|resource| !resource.is_custom());
-        let named = || self.at(self.by_kind.get(kind)).chain(disabled.clone()).filter(of_kind);
-        named().find(|resource| !resource.is_other_version()).or_else(|| named().next())
+        let candidates = || self.resources_at(self.by_kind.get(kind)).chain(disabled.clone()).filter(is_kind);
+        candidates().find(|resource| !resource.is_other_version()).or_else(|| candidates().next())
     }
 
     /// The resource of a kind in a version.
     pub fn find_kind_version(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Resource>> {
-        let mut named = self.at(self.by_kind.get(kind));
-        named.find(|r| r.group_kind.group == group && r.kind.has_version(version))
+        let mut candidates = self.resources_at(self.by_kind.get(kind));
+        candidates.find(|r| r.group_kind.group == group && r.kind.has_version(version))
     }
 
     /// The resource of a storage key.
@@ -769,7 +778,7 @@ mod tests {
             (serde_json::json!({"spec": {"x": 1}, "data": {}}), false),
             (serde_json::json!({"data": {}}), false),
         ] {
-            assert_eq!(same_spec(&base, &object(other.clone())), same, "{other}");
+            assert_eq!(has_same_spec(&base, &object(other.clone())), same, "{other}");
         }
     }
 }

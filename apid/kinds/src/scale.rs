@@ -36,8 +36,8 @@ const API_VERSION: &str = "autoscaling/v1";
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::integer("Desired", "Pods wanted."),
-        Column::integer("Available", "Pods there are."),
+        Column::integer("Desired", "Desired number of pods."),
+        Column::integer("Available", "Current number of pods."),
         AGE,
     ],
     cells: |scale, clock| {
@@ -78,9 +78,9 @@ pub fn of(kind: &KindRef, object: &Object) -> Object {
             (number(&paths.spec_replicas), number(&paths.status_replicas).unwrap_or(0), selector)
         }
     };
-    let copied =
+    let metadata_fields =
         METADATA.iter().filter_map(|field| Some(((*field).to_owned(), object.meta()?.get(*field)?.clone())));
-    let metadata: Map<String, Value> = copied.collect();
+    let metadata: Map<String, Value> = metadata_fields.collect();
     let mut spec = Map::new();
     // Omitted if zero, like every number with omitempty.
     if let Some(replicas) = desired.filter(|replicas| *replicas != 0) {
@@ -123,8 +123,8 @@ pub fn check(kind: &KindRef, object: &Object) -> Result<(), String> {
 /// Serialized selector. Replication controllers select by labels, other kinds by a label selector.
 fn selector(object: &Object) -> String {
     let parts = ["spec.selector.matchLabels", "spec.selector.matchExpressions"];
-    let is = |part: &str| object.find(part).is_some_and(|value| !value.is_string());
-    if parts.iter().any(|part| is(part)) {
+    let is_structure = |part: &str| object.find(part).is_some_and(|value| !value.is_string());
+    if parts.iter().any(|part| is_structure(part)) {
         cell::selector(object, "spec.selector")
     } else {
         cell::labels(object, "spec.selector")
@@ -162,7 +162,7 @@ pub fn apply(kind: &KindRef, object: &mut Object, scale: &Object) {
     }
 }
 
-/// Sets a number; maps on the path that are missing or of another type are replaced.
+/// Sets a number. Creates missing maps on the path, and replaces values of another type by maps.
 fn set_at(map: &mut Map<String, Value>, path: &[String], number: i64) {
     match path {
         [] => {}
@@ -243,9 +243,9 @@ mod tests {
     fn scale_write_changes_replicas_only() {
         let mut deployment =
             object(json!({"spec": {"replicas": 3, "paused": true}, "status": {"replicas": 3}}));
-        let named = json!({"name": "w", "namespace": "team"});
+        let identity = json!({"name": "w", "namespace": "team"});
         let mut scale =
-            object(json!({"metadata": named, "spec": {"replicas": 5}, "status": {"replicas": 9}}));
+            object(json!({"metadata": identity, "spec": {"replicas": 5}, "status": {"replicas": 9}}));
         schema().conform(&mut scale).unwrap();
         let names = Names::new(Preset::Kubernetes, "").unwrap();
         assert!(validate(&scale, &names).is_empty());

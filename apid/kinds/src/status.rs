@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! These rules apply to kinds with the subresource `status`. [`prepare_create`] replaces a sent status by an
+//! These rules apply to kinds with the subresource `status`. [`prepare_create`] replaces the status of a request by an
 //! empty status. [`prepare_update`] restores fields from the stored object. A write to the main resource
 //! keeps the stored status. A write to `status` keeps all fields outside the status; [`StatusWrites`] defines
 //! the metadata that it may change. For other subresources only the strategy applies.
@@ -24,7 +24,7 @@ pub(crate) fn prepare_create(kind: &KindRef, object: &mut Object) {
     if !kind.has_status() || kind.facts().keeps_status_on_create {
         return;
     }
-    match empty(kind) {
+    match empty_status(kind) {
         Some(status) => object.set(STATUS, status),
         None => drop(object.remove(STATUS)),
     }
@@ -36,16 +36,16 @@ pub(crate) fn prepare_update(kind: &KindRef, new: &mut Object, old: &Object, sub
         return;
     }
     match subresource {
-        "" => keep(new, old, STATUS),
+        "" => restore_field(new, old, STATUS),
         STATUS => {
             keep_all_but_status(new, old);
-            let kept: &[&str] = match kind.facts().status_writes {
+            let restored_fields: &[&str] = match kind.facts().status_writes {
                 StatusWrites::Metadata => &[],
                 StatusWrites::MetadataWithoutLabels => &["labels"],
                 StatusWrites::ServerMetadata => &AUTHOR_METADATA,
                 StatusWrites::StatusOnly => &REQUEST_METADATA,
             };
-            for field in kept {
+            for field in restored_fields {
                 match old.meta().and_then(|metadata| metadata.get(*field)) {
                     Some(value) => new.set_meta(field, value.clone()),
                     None => drop(new.remove_meta(field)),
@@ -57,7 +57,7 @@ pub(crate) fn prepare_update(kind: &KindRef, new: &mut Object, old: &Object, sub
 }
 
 /// Restores a field from the stored object.
-pub(crate) fn keep(new: &mut Object, old: &Object, field: &str) {
+pub(crate) fn restore_field(new: &mut Object, old: &Object, field: &str) {
     match old.get(field) {
         Some(value) => new.set(field, value.clone()),
         None => drop(new.remove(field)),
@@ -65,17 +65,17 @@ pub(crate) fn keep(new: &mut Object, old: &Object, field: &str) {
 }
 
 fn keep_all_but_status(new: &mut Object, old: &Object) {
-    let own = |field: &str| matches!(field, "kind" | "apiVersion" | "metadata" | STATUS);
-    new.0.retain(|field, _| own(field) || old.get(field).is_some());
+    let is_outside_spec = |field: &str| matches!(field, "kind" | "apiVersion" | "metadata" | STATUS);
+    new.0.retain(|field, _| is_outside_spec(field) || old.get(field).is_some());
     for (field, value) in &old.0 {
-        if !own(field) {
+        if !is_outside_spec(field) {
             new.set(field, value.clone());
         }
     }
 }
 
 /// Empty status of an object without status; None for a kind that omits it.
-fn empty(kind: &KindRef) -> Option<serde_json::Value> {
+fn empty_status(kind: &KindRef) -> Option<serde_json::Value> {
     match kind.schema()? {
         SchemaRef::BuiltIn(schema) => schema.empty().remove(STATUS),
         SchemaRef::Custom(_) => None,

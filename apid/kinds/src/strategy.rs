@@ -41,7 +41,7 @@ pub struct MetadataChecks {
 }
 
 impl MetadataChecks {
-    /// No checks: events of the core group.
+    /// Only the general checks. Events of the core group, for example.
     pub const GENERAL: Self =
         MetadataChecks { on_creation: false, changes: Revalidation::Never, all: Revalidation::Never };
     /// Creation: all checks. Update: immutable fields.

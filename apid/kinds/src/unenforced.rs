@@ -19,7 +19,7 @@ pub struct UnenforcedKind {
 }
 
 impl UnenforcedKind {
-    /// Whether the entry applies to all objects of the kind, so that no caller has to inspect them.
+    /// Whether the entry applies to all objects of the kind, so callers need not inspect them.
     pub fn applies_to_all(&self) -> bool {
         self.applies_to.is_none()
     }

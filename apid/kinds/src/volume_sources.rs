@@ -65,7 +65,7 @@ fn require(source: &Field<'_, '_>, fields: &[&str], errors: &mut FieldErrors) {
 }
 
 /// Reports a whole number outside 0 to 255.
-fn byte(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn check_byte(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     let number = field.integer().unwrap_or(0);
     if !(0..=255).contains(&number) {
         errors.push(field.invalid_value(number, "must be between 0 and 255, inclusive"));
@@ -89,11 +89,11 @@ pub(crate) fn git_repo(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut
 
 pub(crate) fn gce_persistent_disk(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
     require(source, &["pdName"], errors);
-    partition(&source.child("partition"), errors);
+    check_partition(&source.child("partition"), errors);
 }
 
 /// Validates the number of a partition. Zero is the whole disk; the message of the reference does not mention zero.
-fn partition(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn check_partition(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if field.integer().is_some_and(|number| !(0..=255).contains(&number)) {
         errors.push(field.invalid("must be between 1 and 255, inclusive"));
     }
@@ -101,7 +101,7 @@ fn partition(field: &Field<'_, '_>, errors: &mut FieldErrors) {
 
 pub(crate) fn aws_elastic_block_store(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
     require(source, &["volumeID"], errors);
-    partition(&source.child("partition"), errors);
+    check_partition(&source.child("partition"), errors);
 }
 
 pub(crate) fn nfs(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
@@ -118,9 +118,9 @@ pub(crate) fn iscsi(source: &Field<'_, '_>, owner: SourceOwner, errors: &mut Fie
     if name.text().is_empty() {
         errors.push(name.required(""));
     } else {
-        iscsi_name(&name, owner, errors);
+        validate_iscsi_name(&name, owner, errors);
     }
-    byte(&source.child("lun"), errors);
+    check_byte(&source.child("lun"), errors);
     let secret = source.child("secretRef");
     if (source.child("chapAuthDiscovery").flag() || source.child("chapAuthSession").flag())
         && !secret.is_present()
@@ -129,14 +129,14 @@ pub(crate) fn iscsi(source: &Field<'_, '_>, owner: SourceOwner, errors: &mut Fie
     }
     let initiator = source.child("initiatorName");
     if initiator.is_present() {
-        iscsi_name(&source.child("initiatorname").with_value(initiator.value()), owner, errors);
+        validate_iscsi_name(&source.child("initiatorname").with_value(initiator.value()), owner, errors);
     }
     if owner == SourceOwner::PersistentVolume && secret.is_present() {
         text::require(&secret.child("name"), errors);
     }
 }
 
-fn iscsi_name(name: &Field<'_, '_>, owner: SourceOwner, errors: &mut FieldErrors) {
+fn validate_iscsi_name(name: &Field<'_, '_>, owner: SourceOwner, errors: &mut FieldErrors) {
     if owner == SourceOwner::Pod
         && !["iqn", "eui", "naa"].iter().any(|prefix| name.text().starts_with(prefix))
     {
@@ -192,11 +192,11 @@ pub(crate) fn flocker(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut 
 }
 
 pub(crate) fn rbd(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
-    monitors(source, errors);
+    require_monitors(source, errors);
     require(source, &["image"], errors);
 }
 
-fn monitors(source: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn require_monitors(source: &Field<'_, '_>, errors: &mut FieldErrors) {
     let monitors = source.child("monitors");
     if monitors.list().is_empty() {
         errors.push(monitors.required(""));
@@ -205,10 +205,10 @@ fn monitors(source: &Field<'_, '_>, errors: &mut FieldErrors) {
 
 pub(crate) fn cinder(source: &Field<'_, '_>, owner: SourceOwner, errors: &mut FieldErrors) {
     require(source, &["volumeID"], errors);
-    secret_reference(&source.child("secretRef"), owner, errors);
+    validate_secret_reference(&source.child("secretRef"), owner, errors);
 }
 
-fn secret_reference(secret: &Field<'_, '_>, owner: SourceOwner, errors: &mut FieldErrors) {
+fn validate_secret_reference(secret: &Field<'_, '_>, owner: SourceOwner, errors: &mut FieldErrors) {
     if !secret.is_present() {
         return;
     }
@@ -219,7 +219,7 @@ fn secret_reference(secret: &Field<'_, '_>, owner: SourceOwner, errors: &mut Fie
 }
 
 pub(crate) fn cephfs(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
-    monitors(source, errors);
+    require_monitors(source, errors);
 }
 
 pub(crate) fn quobyte(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
@@ -252,7 +252,7 @@ pub(crate) fn fc(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut Field
     }
     let unit = source.child("lun");
     if unit.is_present() {
-        byte(&unit, errors);
+        check_byte(&unit, errors);
     } else {
         errors.push(unit.required("lun is required if targetWWNs is specified"));
     }
@@ -300,7 +300,7 @@ pub(crate) fn storage_os(source: &Field<'_, '_>, owner: SourceOwner, errors: &mu
     if !namespace.text().is_empty() {
         text::check_format(&namespace, format::label, errors);
     }
-    secret_reference(&source.child("secretRef"), owner, errors);
+    validate_secret_reference(&source.child("secretRef"), owner, errors);
 }
 
 pub(crate) fn scale_io(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
@@ -310,12 +310,12 @@ pub(crate) fn scale_io(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut
 pub(crate) fn flex_volume(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
     require(source, &["driver"], errors);
     for (key, option) in source.child("options").entries() {
-        let reserved = ["kubernetes.io", "k8s.io"].iter().any(|domain| {
+        let is_reserved = ["kubernetes.io", "k8s.io"].iter().any(|domain| {
             key.split('/').next().is_some_and(|prefix| {
                 key.contains('/') && (prefix == *domain || prefix.ends_with(&format!(".{domain}")))
             })
         });
-        if reserved {
+        if is_reserved {
             errors.push(option.invalid_value(key, "kubernetes.io and k8s.io namespaces are reserved"));
         }
     }

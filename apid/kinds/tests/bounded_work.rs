@@ -27,7 +27,7 @@ struct Rules {
 }
 
 impl Rules {
-    fn of(group: &'static str, version: &'static str, resource: &'static str) -> Self {
+    fn new(group: &'static str, version: &'static str, resource: &'static str) -> Self {
         let names = Names::new(Preset::Kubernetes, "").unwrap();
         let (versions, _) = EnabledVersions::parse(["api/all=true"], &names).unwrap();
         let registry = Registry::with_versions(&names, &versions);
@@ -57,7 +57,7 @@ impl Rules {
     }
 }
 
-/// Whether an error has a path and a message with a part.
+/// Asserts that the path and message of some error contain a text.
 #[track_caller]
 fn assert_error(errors: &FieldErrors, text: &str) {
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -83,7 +83,8 @@ fn topology_constraints_of_pod_are_compared() {
         let key = format!("k{}", i % (COUNT - 1));
         json!({"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule"})
     });
-    let errors = Rules::of("", "v1", "pods").create(pod(json!({ "topologySpreadConstraints": constraints })));
+    let errors =
+        Rules::new("", "v1", "pods").create(pod(json!({ "topologySpreadConstraints": constraints })));
     assert_eq!(errors.len(), 1);
     assert_error(
         &errors,
@@ -102,7 +103,7 @@ fn label_keys_of_pod_are_compared() {
     let term = json!({"topologyKey": "k", "labelSelector": {}, "matchLabelKeys": matching, "mismatchLabelKeys": keys("b")});
     let affinity = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
     let pod = pod(json!({"topologySpreadConstraints": [constraint], "affinity": affinity}));
-    let errors = Rules::of("", "v1", "pods").create(pod);
+    let errors = Rules::new("", "v1", "pods").create(pod);
     assert_error(&errors, "exists in both matchLabelKeys and labelSelector");
     assert_error(&errors, "exists in both matchLabelKeys and mismatchLabelKeys");
 }
@@ -117,7 +118,7 @@ fn mounts_and_devices_of_container_are_compared() {
         "volumeMounts": mounts, "volumeDevices": devices});
     let volumes = [volumes, claims].concat();
     let pod = pod(json!({"volumes": volumes, "containers": [container]}));
-    let errors = Rules::of("", "v1", "pods").create(pod);
+    let errors = Rules::new("", "v1", "pods").create(pod);
     assert_eq!(errors.len(), 2);
     assert_error(&errors, "must not already exist as a path in volumeDevices");
     assert_error(&errors, "must not already exist as a path in volumeMounts");
@@ -129,7 +130,7 @@ fn profiles_of_containers_add_limited_annotations() {
     let containers = list(|i| json!({"name": format!("c{i}"), "image": "a:1"}));
     let security = json!({"appArmorProfile": {"type": "Localhost", "localhostProfile": file}});
     let pod = pod(json!({"containers": containers, "securityContext": security}));
-    let rules = Rules::of("", "v1", "pods");
+    let rules = Rules::new("", "v1", "pods");
     let mut pod = Object::from_value(pod).unwrap();
     rules.resource().prepare_create(&mut pod, "n", &rules.context());
     let bytes: usize = pod.annotations().map(|(_, value)| value.len()).sum();
@@ -150,7 +151,7 @@ fn container_statuses_are_compared() {
         pod["status"] = json!({ "containerStatuses": statuses });
         pod
     };
-    let rules = Rules { subresource: "status", ..Rules::of("", "v1", "pods") };
+    let rules = Rules { subresource: "status", ..Rules::new("", "v1", "pods") };
     let mut new = statuses("terminated");
     new[COUNT - 1]["state"] = json!({"running": {}});
     let errors = rules.update(pod(new), pod(statuses("terminated")));
@@ -164,7 +165,7 @@ fn resources_of_resized_pod_are_compared() {
             (0..count).map(|i| (format!("example.com/r{i}"), json!("1"))).collect();
         pod(json!({"containers": [{"name": "c", "image": "a:1", "resources": {"limits": limits}}]}))
     };
-    let rules = Rules { subresource: "resize", ..Rules::of("", "v1", "pods") };
+    let rules = Rules { subresource: "resize", ..Rules::new("", "v1", "pods") };
     assert_error(&rules.update(pod(COUNT - 1), pod(COUNT)), "resource limits cannot be removed");
 }
 
@@ -183,7 +184,7 @@ fn node_ports_of_service_are_kept() {
         Object::from_value(json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": ports}}))
             .unwrap()
     };
-    let rules = Rules::of("", "v1", "services");
+    let rules = Rules::new("", "v1", "services");
     let (mut new, old) = (service(ports(false)), service(ports(true)));
     rules.resource().prepare_update(&mut new, &old, &rules.context());
     assert_eq!(new.at(&["spec", "ports"]).unwrap()[COUNT - 1]["nodePort"], json!(COUNT));
@@ -201,7 +202,7 @@ fn conditions_of_signing_request_are_compared() {
     new["status"]["conditions"].as_array_mut().unwrap().push(json!({"type": "T0", "status": "True"}));
     let rules = Rules {
         subresource: "status",
-        ..Rules::of("certificates.k8s.io", "v1", "certificatesigningrequests")
+        ..Rules::new("certificates.k8s.io", "v1", "certificatesigningrequests")
     };
     assert_error(&rules.update(new, request("True")), &format!("conditions[{COUNT}].type: Duplicate value"));
 }
@@ -211,7 +212,7 @@ fn tolerations_of_runtime_class_are_compared() {
     let tolerations = list(|i| json!({"key": format!("k{}", i % (COUNT - 1)), "operator": "Exists"}));
     let class =
         json!({"metadata": {"name": "c"}, "handler": "h", "scheduling": {"tolerations": tolerations}});
-    let errors = Rules::of("node.k8s.io", "v1", "runtimeclasses").create(class);
+    let errors = Rules::new("node.k8s.io", "v1", "runtimeclasses").create(class);
     assert_eq!(errors.len(), 1);
     assert_error(&errors, &format!("scheduling.tolerations[{}]: Duplicate value", COUNT - 1));
 }
@@ -223,7 +224,7 @@ fn drivers_of_storage_node_are_compared() {
             list(|i| json!({"name": format!("d{i}"), "nodeID": if i == COUNT - 1 { id } else { "n" }}));
         json!({"metadata": {"name": "c"}, "spec": {"drivers": drivers}})
     };
-    let errors = Rules::of("storage.k8s.io", "v1", "csinodes").update(node("new"), node("old"));
+    let errors = Rules::new("storage.k8s.io", "v1", "csinodes").update(node("new"), node("old"));
     assert_eq!(errors.len(), 1);
     assert_error(&errors, "field is immutable");
 }
@@ -236,7 +237,7 @@ fn topologies_of_storage_class_are_compared() {
         json!({"metadata": {"name": "c"}, "provisioner": "p", "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate",
             "allowedTopologies": topologies})
     };
-    let rules = Rules::of("storage.k8s.io", "v1", "storageclasses");
+    let rules = Rules::new("storage.k8s.io", "v1", "storageclasses");
     let errors = rules.create(class(list(|i| topology(i % (COUNT - 1)))));
     assert_eq!(errors.len(), 1);
     assert_error(
@@ -254,7 +255,7 @@ fn versions_of_server_are_compared() {
     let object = json!({"metadata": {"name": "a.b", "resourceVersion": "1"}, "spec": {}, "status": status});
     let rules = Rules {
         subresource: "status",
-        ..Rules::of("internal.apiserver.k8s.io", "v1alpha1", "storageversions")
+        ..Rules::new("internal.apiserver.k8s.io", "v1alpha1", "storageversions")
     };
     let errors = rules.update(object.clone(), object);
     let error =
@@ -266,7 +267,7 @@ fn versions_of_server_are_compared() {
 fn conflicts_of_ports_return_limited_warnings() {
     let ports = list(|i| json!({"containerPort": 80, "protocol": "TCP", "hostPort": i % 2}));
     let container = json!({"name": "c", "image": "a:1", "ports": ports});
-    let rules = Rules::of("", "v1", "pods");
+    let rules = Rules::new("", "v1", "pods");
     let pod = Object::from_value(pod(json!({ "containers": [container] }))).unwrap();
     assert_eq!(rules.resource().warnings(&pod, None, &rules.context()).len(), 100);
 }

@@ -32,21 +32,21 @@ fn kind_facts_match_recorded_discovery() {
         let Some(group_version) = path.strip_prefix("/apis/").or_else(|| path.strip_prefix("/api/")) else {
             continue;
         };
-        // The recording names the groups of custom kinds.
+        // A placeholder stands for a group of custom kinds, whose name differs from run to run.
         if group_version.starts_with("${") {
             continue;
         }
         let (group, version) = group_version.split_once('/').unwrap_or(("", group_version));
         for entry in body["resources"].as_array().into_iter().flatten() {
             let name = entry["name"].as_str().unwrap();
-            let of_reference = format!("{group_version} {name}");
-            let have = shown(&registry, group, version, name, &names);
+            let entry_name = format!("{group_version} {name}");
+            let have = discovery_entry(&registry, group, version, name, &names);
             let mut want = entry.clone();
             want.as_object_mut().unwrap().remove("storageVersionHash");
             if have.as_ref() != Some(&want) {
-                wrong.push(format!("{of_reference}: {have:?}, recorded {want}"));
+                wrong.push(format!("{entry_name}: {have:?}, recorded {want}"));
             }
-            seen.insert(of_reference);
+            seen.insert(entry_name);
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -56,16 +56,22 @@ fn kind_facts_match_recorded_discovery() {
         let api_version = resource.api_version();
         let subresources = resource.kind.subresources().iter().map(|s| format!("/{}", s.name));
         for part in subresources.chain([String::new()]) {
-            let ours = format!("{api_version} {}{part}", resource.kind.resource());
+            let entry_name = format!("{api_version} {}{part}", resource.kind.resource());
             // The recording has no resource list for these groups.
             let group_is_recorded = seen.iter().any(|s| s.starts_with(&format!("{api_version} ")));
-            assert!(seen.contains(&ours) || !group_is_recorded, "{ours}");
+            assert!(seen.contains(&entry_name) || !group_is_recorded, "{entry_name}");
         }
     }
 }
 
 /// Discovery entry of a resource or subresource in the format of kube-apiserver.
-fn shown(registry: &Registry, group: &str, version: &str, name: &str, names: &Names) -> Option<Value> {
+fn discovery_entry(
+    registry: &Registry,
+    group: &str,
+    version: &str,
+    name: &str,
+    names: &Names,
+) -> Option<Value> {
     let (resource, subresource) = name.split_once('/').map_or((name, None), |(r, s)| (r, Some(s)));
     let kind = registry.find(group, version, resource)?.kind.clone();
     let verbs = |verbs: &[Verb]| verbs.iter().map(|v| v.as_str()).collect::<Vec<_>>();
@@ -133,9 +139,9 @@ fn discovery_groups_are_in_kubernetes_order() {
 fn deprecated_kinds_return_replacement_warning() {
     let names = Names::new(Preset::Svc, "example.test").unwrap();
     let registry = Registry::new(&names);
-    let said = registry.resources().iter().filter_map(|r| r.kind.strategy().deprecation(&names));
+    let warnings = registry.resources().iter().filter_map(|r| r.kind.strategy().deprecation(&names));
     assert_eq!(
-        said.collect::<Vec<_>>(),
+        warnings.collect::<Vec<_>>(),
         [
             "v1 ComponentStatus is deprecated in v1.19+",
             "v1 Endpoints is deprecated in v1.33+; use discovery.example.test/v1 EndpointSlice",
@@ -149,7 +155,7 @@ fn minimal_object_of_every_kind_round_trips() {
     for preset in [Preset::Svc, Preset::Kubernetes] {
         let names = Names::new(preset, "example.test").unwrap();
         for resource in every_version(&names).stored() {
-            let object = created(resource, &names, json!({"metadata": {"name": "x"}}));
+            let object = create_object(resource, &names, json!({"metadata": {"name": "x"}}));
             let entry = Decoder::new(resource).decode("", &entry::encode(&object)).unwrap();
             let mut versioned = object.clone();
             versioned.set_meta("resourceVersion", "7");
@@ -179,14 +185,14 @@ fn spec_and_status_writes_are_separate_for_every_kind() {
     let mut count = 0;
     for resource in every_version(&names).stored().filter(|r| r.kind.has_status()) {
         let name = resource.kind.kind();
-        let old = created(resource, &names, json!({"metadata": {"name": "x", "labels": {"a": "old"}}}));
+        let old = create_object(resource, &names, json!({"metadata": {"name": "x", "labels": {"a": "old"}}}));
         // Markers outside every schema: only the spec and status rules process them.
-        let mut sent = old.clone();
-        sent.set("status", json!({"mark": "sent"}));
-        sent.set("spec", json!({"mark": "sent"}));
+        let mut marked = old.clone();
+        marked.set("status", json!({"mark": "sent"}));
+        marked.set("spec", json!({"mark": "sent"}));
         let write = |subresource| {
             let ctx = Context { names: &names, clock: &clock, rng: &rng, subresource };
-            let mut new = sent.clone();
+            let mut new = marked.clone();
             resource.prepare_update(&mut new, &old, &ctx);
             new
         };
@@ -207,7 +213,7 @@ fn every_version(names: &Names) -> Registry {
     Registry::with_versions(names, &versions)
 }
 
-fn created(resource: &kinds::Resource, names: &Names, body: Value) -> Object {
+fn create_object(resource: &kinds::Resource, names: &Names, body: Value) -> Object {
     let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
     let rng = SeededRng::new(1);
     let ctx = Context { names, clock: &clock, rng: &rng, subresource: "" };
@@ -248,8 +254,11 @@ fn additional_kind_needs_facts_and_one_registration() {
     assert!(registry.of_key("apps/gadgets/team/x").is_some());
     assert!(registry.find_kind("apps", "Gadget").is_some());
     assert!(Registry::new(&names).find_kind("apps", "Gadget").is_none());
-    let object =
-        created(gadgets, &names, json!({"metadata": {"name": "x"}, "data": {"color": "red"}, "revision": 1}));
+    let object = create_object(
+        gadgets,
+        &names,
+        json!({"metadata": {"name": "x"}, "data": {"color": "red"}, "revision": 1}),
+    );
     let entry = Decoder::new(gadgets).decode("", &entry::encode(&object)).unwrap();
     assert_eq!((entry.namespace(), entry.name(), entry.field("data.color")), ("team", "x", "red"));
 }

@@ -1,12 +1,13 @@
-//! Every field of every stored kind has a rule, or the words `no rule`, in `field_rules/rules.csv`.
+//! `field_rules/rules.csv` tells for every field of every stored kind whether validation has a rule for it: `rule` or
+//! `no rule`.
 //!
 //! The fields are those of `docs/spec/wire.csv`. A field has a rule if some value of it changes the validation
 //! errors of some object: of a minimal object or of an object in `testdata`, at creation or update. The test
 //! compares the word with this behaviour in both directions, so a removed rule fails as well as a new field
 //! without a row. `FIELD_RULES_UPDATE=1` writes the table; the difference shows in review.
 //!
-//! The table of one kind covers a type that other kinds contain ([`fields::COVERED`]): the fields of a pod template
-//! are those of PodTemplate.
+//! A type that several kinds contain ([`fields::COVERED`]) has rows under one kind only: the fields of a pod template
+//! are listed under PodTemplate.
 //!
 //! If the recorded facts are present, a second test compares the table with them: a field at which kube-apiserver
 //! reports an error has a rule.
@@ -44,26 +45,26 @@ const NO_RULE: &str = "no rule";
 #[test]
 fn every_field_has_rule_or_no_rule_in_table() {
     let table = read_table();
-    let found = experiment_with_all_kinds();
+    let fields = experiment_with_all_kinds();
     if std::env::var_os("FIELD_RULES_UPDATE").is_some() {
         let mut text = "kind,field,rule\n".to_owned();
-        for (kind, field, rule) in &found {
+        for (kind, field, rule) in &fields {
             writeln!(text, "{kind},{field},{rule}").unwrap();
         }
         fs::write(table_file(), text).unwrap();
         return;
     }
     let mut differences = Vec::new();
-    for (kind, field, rule) in &found {
+    for (kind, field, rule) in &fields {
         match table.get(&(kind.clone(), field.clone())) {
-            None => differences.push(format!("{kind} {field}: no row; validation shows: {rule}")),
+            None => differences.push(format!("{kind} {field}: no row; validation has: {rule}")),
             Some(word) if word != rule => {
-                differences.push(format!("{kind} {field}: the row says {word}; validation shows: {rule}"));
+                differences.push(format!("{kind} {field}: the row says: {word}; validation has: {rule}"));
             }
             Some(_) => {}
         }
     }
-    assert_eq!(found.len(), table.len(), "rows of fields that exist");
+    assert_eq!(fields.len(), table.len(), "the table has rows of fields that do not exist");
     assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
 }
 
@@ -105,23 +106,23 @@ fn has_error_at_pointer(fact: &Value) -> bool {
     fact["code"] == 422 && causes.clone().any(|cause| cause[1] == path.as_str())
 }
 
-/// Words of all fields, from the behaviour of validation.
+/// `rule` or `no rule` for each field of each kind, from the behaviour of validation.
 fn experiment_with_all_kinds() -> Vec<(String, String, &'static str)> {
     let types = Types::read();
     let names = Names::new(Preset::Kubernetes, "").unwrap();
     let registry = Registry::new(&names);
     let resources: Vec<_> = registry.stored().collect();
-    let mut found = Vec::new();
+    let mut fields = Vec::new();
     for resource in resources {
         let kind = kind_name(resource);
         let experiment = Experiment::new(resource, &names, &types);
         for FieldOfKind { name, paths, shape } in types.fields_of(&kind, resource.kind.type_name().unwrap()) {
             let owner = name.rsplit_once('.').unwrap().0;
             let has_rule = paths.iter().any(|path| experiment.has_rule(path, owner, &shape));
-            found.push((kind.clone(), name, if has_rule { RULE } else { NO_RULE }));
+            fields.push((kind.clone(), name, if has_rule { RULE } else { NO_RULE }));
         }
     }
-    found
+    fields
 }
 
 /// Name of a kind in the table: `core.Pod`.

@@ -2,7 +2,7 @@
 //!
 //! A fact is a base object with edits, and the answer of kube-apiserver: refused with which causes, or accepted with which
 //! defaults. The facts are in the folder `probes` beside `CONFORMANCE_DIR`; its README describes the format. This test runs
-//! the rules of a kind without HTTP, authorization and admission. Facts that depend on these stay different here.
+//! the rules of a kind without HTTP, authorization and admission. Facts that depend on these differ here.
 //!
 //! `probes/equal.csv` lists for each kind the number of facts, of equal facts, and of refusals with equal messages. The test
 //! fails when a number is smaller. It also fails when a number is larger: `PROBES_UPDATE=1` writes the larger numbers.
@@ -112,12 +112,12 @@ fn for_each_kind(mut call: impl FnMut(&str, &Probe<'_>, &Path)) -> bool {
 /// Compares the facts of one kind, and prints differences on request.
 fn compare(name: &str, probe: &Probe<'_>, file: &Path) -> Counts {
     let limit: usize = std::env::var("PROBES_SHOW").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
-    let below = std::env::var("PROBES_PATH").unwrap_or_default();
+    let prefix = std::env::var("PROBES_PATH").unwrap_or_default();
     let mut counts = Counts::default();
     let mut printed = 0;
     for line in fs::read_to_string(file).unwrap().lines() {
         let fact: Value = serde_json::from_str(line).unwrap();
-        if !fact["p"].as_str().unwrap_or("").starts_with(&below) {
+        if !fact["p"].as_str().unwrap_or("").starts_with(&prefix) {
             continue;
         }
         let Some(answer) = probe.answer(&fact) else { continue };
@@ -152,19 +152,19 @@ fn compare_with_list(counts: &BTreeMap<String, Counts>) {
         fs::write(&file, text).unwrap();
         return;
     }
-    let listed = fs::read_to_string(&file).unwrap();
+    let list = fs::read_to_string(&file).unwrap();
     let differences: Vec<String> = text
         .lines()
-        .filter(|line| !listed.lines().any(|listed| listed == *line))
+        .filter(|line| !list.lines().any(|row| row == *line))
         .map(|line| {
             let kind = line.split(',').next().unwrap();
-            let listed = listed.lines().find(|listed| listed.starts_with(&format!("{kind},")));
-            format!("{line} (listed: {})", listed.unwrap_or("none"))
+            let row = list.lines().find(|row| row.starts_with(&format!("{kind},")));
+            format!("{line} (listed: {})", row.unwrap_or("none"))
         })
         .collect();
     assert!(
         differences.is_empty(),
-        "the numbers of equal facts changed. Fewer: mend the rule. More: run with PROBES_UPDATE=1.\n{}",
+        "the numbers of equal facts changed. Fewer: correct the rule. More: run with PROBES_UPDATE=1.\n{}",
         differences.join("\n")
     );
 }

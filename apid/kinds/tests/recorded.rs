@@ -30,11 +30,11 @@ const COMPLETE_RESOURCES: &[&str] = &[
     "serviceaccounts",
 ];
 
-/// Cases with a rule that is not implemented: kube-apiserver drops a sent field.
+/// Cases with a rule that is not implemented: kube-apiserver drops a field of the request.
 const KNOWN_DIFFERENCES: &[&str] = &["validation/service-external-name-and-load-balancer"];
 
-/// Our own messages; kube-apiserver shows the error of its JSON parser.
-const OWN_MESSAGES: &[&str] = &["<secret contents redacted>"];
+/// Parts of recorded messages that apid words differently: kube-apiserver shows the error of its JSON parser.
+const DIFFERENT_MESSAGES: &[&str] = &["<secret contents redacted>"];
 
 #[test]
 fn recorded_creations_return_same_objects_and_causes() {
@@ -63,7 +63,7 @@ fn check(case: &Value, step: &Value, count: &mut usize) -> Option<String> {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
     let registry = Registry::new(&names);
     let (namespace, resource) = collection(&registry, step["path"].as_str()?)?;
-    let whole = COMPLETE_RESOURCES.contains(&resource.kind.resource());
+    let has_complete_rules = COMPLETE_RESOURCES.contains(&resource.kind.resource());
     let body = step["body"].as_object()?;
     let same_kind = body.get("kind").is_none_or(|kind| kind == resource.kind.kind());
     let answer = &step["answer"];
@@ -81,7 +81,7 @@ fn check(case: &Value, step: &Value, count: &mut usize) -> Option<String> {
     }
     let ignored = [&case["ignore"], &step["ignore"]].into_iter().filter_map(Value::as_array).flatten();
     let ignored: Vec<&str> = ignored.filter_map(Value::as_str).collect();
-    if !whole && (status != 201 || KNOWN_DIFFERENCES.contains(&case["name"].as_str()?)) {
+    if !has_complete_rules && (status != 201 || KNOWN_DIFFERENCES.contains(&case["name"].as_str()?)) {
         return None;
     }
     *count += 1;
@@ -102,13 +102,15 @@ fn check(case: &Value, step: &Value, count: &mut usize) -> Option<String> {
         }
         let mut recorded = answer["body"].clone();
         let have = object.into_value();
-        if !whole {
+        if !has_complete_rules {
             drop_defaults(&mut recorded, &have);
         }
         return compare(&recorded, &have, "", &ignored);
     }
     let have = Status::invalid(&resource.group_kind, object.name(), &errors).to_value();
-    if OWN_MESSAGES.iter().any(|words| answer["body"]["message"].as_str().is_some_and(|m| m.contains(words)))
+    if DIFFERENT_MESSAGES
+        .iter()
+        .any(|part| answer["body"]["message"].as_str().is_some_and(|m| m.contains(part)))
     {
         return None;
     }
@@ -117,7 +119,7 @@ fn check(case: &Value, step: &Value, count: &mut usize) -> Option<String> {
     compare(&recorded, &have, "", &ignored)
 }
 
-/// Removes each message in which ours shortens a value of more than 100 characters.
+/// Removes the messages of causes in which apid shortens a value of more than 100 characters.
 ///
 /// The fields, reasons and codes of those causes, and the messages of the others, are still compared.
 fn drop_long_messages(recorded: &mut Value, have: &mut Value) {
@@ -193,8 +195,8 @@ fn compare(recorded: &Value, have: &Value, path: &str, ignored: &[&str]) -> Opti
             if ignored.contains(&&path[1..]) || matches!(key.as_str(), "managedFields" | "resourceVersion") {
                 return None;
             }
-            let of = |map: &serde_json::Map<String, Value>| map.get(key).cloned().unwrap_or(Value::Null);
-            compare(&of(a), &of(b), &path, ignored)
+            let member = |map: &serde_json::Map<String, Value>| map.get(key).cloned().unwrap_or(Value::Null);
+            compare(&member(a), &member(b), &path, ignored)
         }),
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() && path.ends_with("causes") => a
             .iter()

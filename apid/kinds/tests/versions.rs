@@ -12,7 +12,7 @@ fn names(preset: Preset) -> Names {
 }
 
 /// An object of a version in its stored form.
-fn conformed(resource: &Resource, mut value: Value) -> Object {
+fn conform_object(resource: &Resource, mut value: Value) -> Object {
     value["kind"] = resource.kind.kind().into();
     value["apiVersion"] = resource.api_version().into();
     let mut object = Object::from_value(value).unwrap();
@@ -21,14 +21,14 @@ fn conformed(resource: &Resource, mut value: Value) -> Object {
     object
 }
 
-fn shown(resource: &Resource, stored: &Object, names: &Names) -> Object {
+fn to_served_object(resource: &Resource, stored: &Object, names: &Names) -> Object {
     let mut object = stored.clone();
     resource.convert_from_storage(&mut object, names).unwrap();
     assert_eq!(object.api_version(), resource.api_version());
     object
 }
 
-fn stored(resource: &Resource, served: &Object, names: &Names) -> Object {
+fn to_stored_object(resource: &Resource, served: &Object, names: &Names) -> Object {
     let mut object = served.clone();
     resource.to_stored(&mut object, names).unwrap();
     assert_eq!(object.api_version(), resource.stored().api_version());
@@ -43,13 +43,19 @@ fn served_versions_share_storage_keys() {
     let registry = Registry::with_versions(&names, &versions);
     let mut count = 0;
     for resource in registry.resources().iter().filter(|r| r.is_converted()) {
-        let of = resource.stored();
-        assert_eq!((of.kind.storage(), of.kind.kind()), (Storage::Stored, resource.kind.kind()));
-        assert_eq!(resource.key("team", "x"), of.key("team", "x"));
-        assert_ne!(resource.api_version(), of.api_version());
-        assert_eq!(registry.of_key(&resource.key("team", "x")).unwrap().api_version(), of.api_version());
-        let same = registry.version_of(of, &resource.api_version()).unwrap();
-        assert_eq!(same.api_version(), resource.api_version());
+        let storage_version = resource.stored();
+        assert_eq!(
+            (storage_version.kind.storage(), storage_version.kind.kind()),
+            (Storage::Stored, resource.kind.kind())
+        );
+        assert_eq!(resource.key("team", "x"), storage_version.key("team", "x"));
+        assert_ne!(resource.api_version(), storage_version.api_version());
+        assert_eq!(
+            registry.of_key(&resource.key("team", "x")).unwrap().api_version(),
+            storage_version.api_version()
+        );
+        let found = registry.version_of(storage_version, &resource.api_version()).unwrap();
+        assert_eq!(found.api_version(), resource.api_version());
         count += 1;
     }
     assert_eq!(count, 19, "the list of versions changed");
@@ -57,7 +63,7 @@ fn served_versions_share_storage_keys() {
 
 const METRICS: &str = r#"[{"type":"Resource","resource":{"name":"memory","targetAverageValue":"1Gi"}},{"type":"Object","object":{"target":{"kind":"Service","name":"s","apiVersion":"v1"},"metricName":"hits","targetValue":"10","selector":{"matchLabels":{"a":"b"}}}},{"type":"Pods","pods":{"metricName":"rps","targetAverageValue":"500m"}},{"type":"ContainerResource","containerResource":{"name":"cpu","targetAverageUtilization":40,"container":"c"}},{"type":"External","external":{"metricName":"q","targetAverageValue":"30"}}]"#;
 
-fn full() -> Value {
+fn full_autoscaler() -> Value {
     json!({
         "metadata": {"name": "h", "annotations": {"keep": "me"}},
         "spec": {
@@ -98,8 +104,8 @@ fn hpa_v1_keeps_v2_fields_in_annotations() {
         let names = names(preset);
         let registry = Registry::new(&names);
         let v1 = registry.find("autoscaling", "v1", "horizontalpodautoscalers").unwrap();
-        let v2 = conformed(v1.stored(), full());
-        let old = shown(v1, &v2, &names);
+        let v2 = conform_object(v1.stored(), full_autoscaler());
+        let old = to_served_object(v1, &v2, &names);
         let annotation = |name: &str| old.annotation(&format!("autoscaling.alpha.{domain}/{name}"));
         assert_eq!(annotation("metrics"), Some(METRICS));
         assert_eq!(
@@ -131,7 +137,7 @@ fn hpa_v1_keeps_v2_fields_in_annotations() {
             old.get("status"),
             Some(&json!({"currentReplicas": 2, "desiredReplicas": 3, "currentCPUUtilizationPercentage": 42}))
         );
-        assert_eq!(stored(v1, &old, &names), v2, "back");
+        assert_eq!(to_stored_object(v1, &old, &names), v2, "back");
     }
 }
 
@@ -150,32 +156,37 @@ fn hpa_v1_round_trip_through_v2_is_lossless() {
         (json!({"keep": "me", metrics: pods}), json!(50), vec!["Pods", "Resource"]),
         (json!({metrics: pods}), Value::Null, vec!["Pods"]),
     ] {
-        let object = conformed(
+        let object = conform_object(
             v1,
             json!({"metadata": {"name": "h", "annotations": annotations}, "spec": spec(percent), "status": status}),
         );
-        let v2 = stored(v1, &object, &names);
+        let v2 = to_stored_object(v1, &object, &names);
         let types = v2.at(&["spec", "metrics"]).and_then(Value::as_array).cloned().unwrap_or_default();
         assert_eq!(types.iter().map(|m| m["type"].as_str().unwrap()).collect::<Vec<_>>(), kinds);
         assert!(v2.annotation(metrics).is_none());
-        let mut again = shown(v1, &v2, &names);
+        let mut again = to_served_object(v1, &v2, &names);
         // The annotation keeps the full metric status beside the single number.
-        let measured = "autoscaling.alpha.kubernetes.io/current-metrics";
+        let current_metrics = "autoscaling.alpha.kubernetes.io/current-metrics";
         assert_eq!(
-            again.annotation(measured),
+            again.annotation(current_metrics),
             Some(r#"[{"type":"Resource","resource":{"name":"cpu","currentAverageUtilization":9}}]"#)
         );
-        again.meta_mut().get_mut("annotations").and_then(Value::as_object_mut).unwrap().remove(measured);
-        let again = conformed(v1, again.into_value());
+        again
+            .meta_mut()
+            .get_mut("annotations")
+            .and_then(Value::as_object_mut)
+            .unwrap()
+            .remove(current_metrics);
+        let again = conform_object(v1, again.into_value());
         assert_eq!(again, object);
     }
     // The conversion ignores an annotation without a valid metric list.
     for nonsense in ["not json", "{}", r#"[{"type":"Pods","pods":{"metricName":3}}]"#, "[1]"] {
-        let object = conformed(
+        let object = conform_object(
             v1,
             json!({"metadata": {"name": "h", "annotations": {metrics: nonsense}}, "spec": spec(Value::Null)}),
         );
-        let v2 = stored(v1, &object, &names);
+        let v2 = to_stored_object(v1, &object, &names);
         assert_eq!((v2.at(&["spec", "metrics"]), v2.annotation(metrics)), (None, None), "{nonsense}");
     }
 }
@@ -193,8 +204,8 @@ fn event_converts_between_core_and_events_groups() {
             "reportingComponent": "example.com/ctl", "reportingInstance": "ctl-0", "related": {"kind": "Node", "name": "n"},
             "series": {"count": 2, "lastObservedTime": "2024-05-06T07:08:10.654321Z"}}),
     ] {
-        let core = conformed(newer.stored(), event);
-        let other = shown(newer, &core, &names);
+        let core = conform_object(newer.stored(), event);
+        let other = to_served_object(newer, &core, &names);
         for field in ["involvedObject", "message", "source", "firstTimestamp", "count", "reportingComponent"]
         {
             assert!(other.get(field).is_none(), "{field}");
@@ -202,7 +213,7 @@ fn event_converts_between_core_and_events_groups() {
         assert_eq!(other.get("regarding"), core.get("involvedObject"));
         assert_eq!(other.get("deprecatedSource"), core.get("source"));
         assert_eq!(other.get("deprecatedLastTimestamp"), core.get("lastTimestamp"));
-        assert_eq!(stored(newer, &other, &names), core, "back");
+        assert_eq!(to_stored_object(newer, &other, &names), core, "back");
     }
     assert_eq!(newer.stored_field("regarding.name"), Some("involvedObject.name"));
     assert_eq!(newer.stored_field("metadata.name"), Some("metadata.name"));

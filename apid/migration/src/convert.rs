@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! The target is a group and version. A kind that the target does not have converts to its latest version, as in the
-//! convert plugin of kubectl. A kind without schema here (a custom kind) stays as it is. Warnings name fields whose
-//! meaning or default changes, unknown fields, and fields that the server will reject.
+//! convert plugin of kubectl. A kind without a schema in this program, such as a custom kind, stays unchanged. Warnings
+//! name fields whose meaning or default changes, unknown fields, and fields that the server will reject.
 //!
 //! # Errors
 //!
@@ -58,7 +58,7 @@ pub struct Converter<'a> {
     rng: &'a dyn Rng,
 }
 
-/// The group stem and version of a kind.
+/// Group stem, version and kind of a manifest.
 struct Source<'a> {
     stem: &'a str,
     version: &'a str,
@@ -83,15 +83,15 @@ impl<'a> Converter<'a> {
         }
         let source = GroupVersion::parse(&api_version).ok_or(ConvertError::ApiVersion(api_version))?;
         let stem = self.names.stem(&source.group);
-        let described = format!("{source} {kind}");
+        let source_text = format!("{source} {kind}");
         if let Some((_, _, advice)) =
             WITHOUT_REPLACEMENT.iter().find(|(group, removed, _)| stem == Some(*group) && *removed == kind)
         {
-            return Err(ConvertError::NoReplacement(described, advice));
+            return Err(ConvertError::NoReplacement(source_text, advice));
         }
         let removed = stem.and_then(|stem| removed::find(stem, &source.version, &kind));
-        let Some(resource) = self.served(removed, &source, &kind) else {
-            let warning = format!("{described} is not a built-in kind; the manifest is unchanged");
+        let Some(resource) = self.served_resource(removed, &source, &kind) else {
+            let warning = format!("{source_text} is not a built-in kind; the manifest is unchanged");
             return Ok(Conversion { object, warnings: vec![warning] });
         };
         let mut notes = Notes::default();
@@ -102,7 +102,7 @@ impl<'a> Converter<'a> {
     }
 
     /// The served kind of a source: the kind itself, or the one that the conversion of a removed version uses.
-    fn served(
+    fn served_resource(
         &self,
         removed: Option<&RemovedVersion>,
         source: &GroupVersion,
@@ -154,13 +154,13 @@ impl<'a> Converter<'a> {
         if stored.kind.storage() != Storage::Stored {
             return Vec::new();
         }
-        let mut created = object.clone();
+        let mut new_object = object.clone();
         let context = self.context();
         let namespace =
-            if created.namespace().is_empty() { "default" } else { created.namespace() }.to_owned();
-        stored.prepare_create(&mut created, &namespace, &context);
-        stored.canonicalize(&mut created, &context);
-        let errors = stored.validate_create(&created, &context);
+            if new_object.namespace().is_empty() { "default" } else { new_object.namespace() }.to_owned();
+        stored.prepare_create(&mut new_object, &namespace, &context);
+        stored.canonicalize(&mut new_object, &context);
+        let errors = stored.validate_create(&new_object, &context);
         errors.iter().map(|error| format!("the server will reject the manifest: {error}")).collect()
     }
 

@@ -20,13 +20,13 @@ pub use audit::AuditError;
 
 use crate::lifecycle::{self, CURRENT, Release, Version};
 
-/// Maximum number of listed places of one version.
+/// Maximum number of places that a report lists for one version.
 const MAX_PLACES: usize = 20;
 
 /// The used kind or resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {
-    /// A version in the table, by its position.
+    /// A version in the table of the lifecycle, by its position.
     Listed(usize),
     /// Another version: group and version, and the plural name.
     Unlisted(String, String),
@@ -35,7 +35,9 @@ enum Subject {
 /// Places that use one version.
 #[derive(Debug, Default)]
 struct Places {
+    /// At most [`MAX_PLACES`] places, as text.
     listed: BTreeSet<String>,
+    /// Number of all uses.
     count: usize,
     /// The release of removal that a server reports.
     removed: Option<String>,
@@ -92,7 +94,7 @@ impl<'a> Report<'a> {
 
     /// Adds the gauge of requested deprecated APIs from metrics in the text format.
     pub fn add_metrics(&mut self, text: &str) {
-        for series in metrics::requested(text) {
+        for series in metrics::nonzero_series(text) {
             let place = match series.subresource.as_str() {
                 "" => "requests since the start of the server".to_owned(),
                 subresource => format!("requests of `{subresource}` since the start of the server"),

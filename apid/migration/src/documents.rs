@@ -19,21 +19,21 @@ pub enum DocumentError {
     NotAnObject(usize),
 }
 
-/// Splits a text into manifests. Items of lists are manifests of their own; empty documents are none.
+/// Splits a text into manifests. Each item of a list is its own manifest; an empty document is none.
 ///
 /// # Errors
 ///
 /// The first document that is not a manifest.
 pub fn split(text: &str) -> Result<Vec<Object>, DocumentError> {
     let mut objects = Vec::new();
-    for (index, value) in values(text)? {
-        collect(value, index, &mut objects)?;
+    for (index, value) in decode_documents(text)? {
+        add_manifests(value, index, &mut objects)?;
     }
     Ok(objects)
 }
 
 /// The trees of all documents with their numbers.
-fn values(text: &str) -> Result<Vec<(usize, Value)>, DocumentError> {
+fn decode_documents(text: &str) -> Result<Vec<(usize, Value)>, DocumentError> {
     // A JSON text can contain several objects in a row.
     if text.trim_start().starts_with(['{', '[']) {
         let values: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(text).into_iter().collect();
@@ -67,7 +67,7 @@ fn yaml_documents(text: &str) -> Vec<String> {
     documents
 }
 
-fn collect(value: Value, document: usize, objects: &mut Vec<Object>) -> Result<(), DocumentError> {
+fn add_manifests(value: Value, document: usize, objects: &mut Vec<Object>) -> Result<(), DocumentError> {
     let Value::Object(mut fields) = value else {
         return if value.is_null() { Ok(()) } else { Err(DocumentError::NotAnObject(document)) };
     };
@@ -76,7 +76,7 @@ fn collect(value: Value, document: usize, objects: &mut Vec<Object>) -> Result<(
         Some(Value::Array(items)) if is_list => {
             let items = std::mem::take(items);
             items.into_iter().try_for_each(|item| match item {
-                Value::Object(_) => collect(item, document, objects),
+                Value::Object(_) => add_manifests(item, document, objects),
                 _ => Err(DocumentError::NotAnObject(document)),
             })
         }

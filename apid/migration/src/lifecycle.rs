@@ -44,7 +44,7 @@ impl Release {
         text.strip_prefix("1.")?.parse().ok().map(Release)
     }
 
-    /// The release some releases later.
+    /// The release that follows after a number of releases.
     #[must_use]
     pub fn plus(self, releases: u32) -> Self {
         Release(self.0.saturating_add(releases))

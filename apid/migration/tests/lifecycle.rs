@@ -13,7 +13,7 @@ use migration::Converter;
 use migration::lifecycle::{self, BETA_RELEASES, CURRENT, Release, Replacement, Stage, Version};
 use serde_json::json;
 
-/// The first release whose new beta versions had to be deprecated after three releases.
+/// The first release whose new beta versions have to be deprecated within [`BETA_RELEASES`] releases.
 const LIMITED_BETA_SINCE: Release = Release(20);
 
 /// Removed kinds that do not convert, with the reason.

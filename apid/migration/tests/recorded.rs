@@ -19,7 +19,7 @@ const EXPLAINED: &[(&str, &str, &str, &str)] = &[];
 
 /// Paths at which two trees differ, with both values.
 fn differences(
-    at: &str,
+    pointer: &str,
     expected: Option<&Value>,
     actual: Option<&Value>,
     found: &mut Vec<(String, String, String)>,
@@ -30,18 +30,18 @@ fn differences(
             keys.sort();
             keys.dedup();
             for key in keys {
-                differences(&format!("{at}/{key}"), a.get(key), b.get(key), found);
+                differences(&format!("{pointer}/{key}"), a.get(key), b.get(key), found);
             }
         }
         (Some(Value::Array(a)), Some(Value::Array(b))) => {
             for index in 0..a.len().max(b.len()) {
-                differences(&format!("{at}/{index}"), a.get(index), b.get(index), found);
+                differences(&format!("{pointer}/{index}"), a.get(index), b.get(index), found);
             }
         }
         (a, b) if a == b => {}
         (a, b) => {
             let text = |value: Option<&Value>| value.map_or_else(|| "absent".to_owned(), Value::to_string);
-            found.push((at.to_owned(), text(a), text(b)));
+            found.push((pointer.to_owned(), text(a), text(b)));
         }
     }
 }
@@ -57,9 +57,9 @@ fn conversions_equal_those_of_the_reference() {
     for line in fs::read_to_string(file).unwrap().lines() {
         count += 1;
         let fact: Value = serde_json::from_str(line).unwrap();
-        let (input, to) = (&fact["input"], fact["to"].as_str().unwrap());
-        let title = format!("{count}: {} {} to {to}", input["apiVersion"], input["kind"]);
-        let target = GroupVersion::parse(to).unwrap();
+        let (input, target_text) = (&fact["input"], fact["to"].as_str().unwrap());
+        let title = format!("{count}: {} {} to {target_text}", input["apiVersion"], input["kind"]);
+        let target = GroupVersion::parse(target_text).unwrap();
         let object = Object::from_value(input.clone()).unwrap();
         let converted = match converter.convert(object, Some(&target)) {
             Ok(conversion) => conversion,
@@ -73,9 +73,9 @@ fn conversions_equal_those_of_the_reference() {
         }
         let mut found = Vec::new();
         differences("", Some(&fact["output"]), Some(&converted.object.into_value()), &mut found);
-        for (at, expected, actual) in found {
-            if !EXPLAINED.iter().any(|(path, a, b, _)| at == *path && expected == *a && actual == *b) {
-                unexplained.push(format!("{title}: {at}: expected {expected}, actual {actual}"));
+        for (pointer, expected, actual) in found {
+            if !EXPLAINED.iter().any(|(path, a, b, _)| pointer == *path && expected == *a && actual == *b) {
+                unexplained.push(format!("{title}: {pointer}: expected {expected}, actual {actual}"));
             }
         }
     }

@@ -63,9 +63,12 @@ fn golden_record_of_release_is_current() {
             fs::create_dir_all(&folder).unwrap();
             fs::write(&path, text).unwrap();
         } else {
-            let listed = fs::read_to_string(&path).unwrap_or_default();
-            let differs = listed.lines().zip(text.lines()).find(|(old, new)| old != new);
-            assert!(listed == text, "{file}: {differs:?}; UPDATE=1 writes the record of this release");
+            let recorded = fs::read_to_string(&path).unwrap_or_default();
+            let first_difference = recorded.lines().zip(text.lines()).find(|(old, new)| old != new);
+            assert!(
+                recorded == text,
+                "{file}: {first_difference:?}; UPDATE=1 writes the record of this release"
+            );
         }
     }
 }
@@ -82,8 +85,8 @@ fn release_obeys_deprecation_rules_against_previous_release() {
         })
         .collect();
     releases.sort();
-    let own: Vec<u32> = release().split('.').map(|part| part.parse().unwrap()).collect();
-    if let Some(previous) = releases.iter().rfind(|release| **release < own) {
+    let current_release: Vec<u32> = release().split('.').map(|part| part.parse().unwrap()).collect();
+    if let Some(previous) = releases.iter().rfind(|release| **release < current_release) {
         let name = previous.iter().map(u32::to_string).collect::<Vec<_>>().join(".");
         assert_eq!(rules::violations_between(&read(&golden().join(name)), &current), [""; 0]);
     }

@@ -25,11 +25,11 @@ fn convert(object: &Value, to: &str) -> (Value, Vec<String>) {
     (conversion.object.into_value(), conversion.warnings)
 }
 
-/// Whether a tree has all values of another tree. Fields of the other tree may be more: the old version sets defaults.
+/// Whether a tree has all values of another tree. It may have more fields: the old version sets defaults.
 fn contains(tree: &Value, part: &Value) -> bool {
     match (tree, part) {
         (Value::Object(tree), Value::Object(part)) => {
-            // An empty selector has a meaning of its own.
+            // An empty selector differs from one with fields: it selects everything.
             part.is_empty() == tree.is_empty()
                 && part.iter().all(|(key, value)| tree.get(key).is_some_and(|found| contains(found, value)))
         }

@@ -17,9 +17,12 @@ fn main() {
     let clock = SystemClock::new();
     let start = clock.monotonic();
     let schema = Schema::of("core/v1.Pod").expect("a type of the table");
-    let found = clock.monotonic() - start;
+    let lookup_time = clock.monotonic() - start;
     schema.conform(&mut parse()).expect("a pod");
-    println!("first use: index and type {found:?}, first pod {:?}", clock.monotonic() - start - found);
+    println!(
+        "first use: index and type {lookup_time:?}, first pod {:?}",
+        clock.monotonic() - start - lookup_time
+    );
     let time = |work: &mut dyn FnMut()| {
         let batch = |_| {
             let start = clock.monotonic();
@@ -28,29 +31,33 @@ fn main() {
         };
         (0..BATCHES).map(batch).min().unwrap_or_default() / ROUNDS
     };
-    let parsed = time(&mut || drop(std::hint::black_box(parse())));
-    let both = time(&mut || {
+    let parse_time = time(&mut || drop(std::hint::black_box(parse())));
+    let total_time = time(&mut || {
         let mut pod = parse();
         schema.conform(&mut pod).expect("a pod");
         std::hint::black_box(pod);
     });
-    println!("{} bytes: parse {parsed:?}, conform {:?} more", body.len(), both.saturating_sub(parsed));
+    println!(
+        "{} bytes: parse {parse_time:?}, conform {:?} more",
+        body.len(),
+        total_time.saturating_sub(parse_time)
+    );
     let mut pod = parse();
     schema.conform(&mut pod).expect("a pod");
     let mut out = Vec::new();
-    let taken = time(&mut || {
+    let encode_time = time(&mut || {
         out.clear();
         serde_json::to_writer(&mut out, &pod.0).expect("a tree");
     });
-    println!("as JSON {} bytes in {taken:?}", out.len());
-    let taken = time(&mut || {
+    println!("as JSON {} bytes in {encode_time:?}", out.len());
+    let encode_time = time(&mut || {
         out.clear();
         schema.write_protobuf(&pod, &mut out);
     });
-    println!("as Protobuf {} bytes in {taken:?}", out.len());
+    println!("as Protobuf {} bytes in {encode_time:?}", out.len());
 }
 
-/// The pod of the bench, about 4 kB, without whitespace.
+/// The pod of the benchmark, about 4 kB, without whitespace.
 #[expect(clippy::expect_used, reason = "an example with a constant body")]
 fn body() -> String {
     let pod: serde_json::Value = serde_json::from_str(include_str!("pod.json")).expect("JSON");

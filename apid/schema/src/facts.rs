@@ -167,7 +167,7 @@ impl Shape {
     /// The target of a pointer; the shape itself for other types.
     pub fn target(&self) -> &Shape {
         match self {
-            Shape::Pointer(of) => of.target(),
+            Shape::Pointer(target) => target.target(),
             other => other,
         }
     }

@@ -42,26 +42,26 @@ enum Form {
     Struct(&'static Schema),
     /// A map, whose values have an unknown type.
     Map,
-    /// The `apiVersion` and `kind` of the value, if any.
-    Own,
+    /// The type that `apiVersion` and `kind` of the value name, if any.
+    ByKind,
 }
 
 impl<'a> Ordered<'a> {
     /// Orders a tree by its own `apiVersion` and `kind`.
     pub fn new(value: &'a Value) -> Self {
-        Ordered { value, form: Form::Own }
+        Ordered { value, form: Form::ByKind }
     }
 
     /// Orders a tree of a given type, such as a list item without `kind`. Without a type, like [`Ordered::new`].
     pub fn of_type(value: &'a Value, schema: Option<&'static Schema>) -> Self {
-        Ordered { value, form: schema.map_or(Form::Own, Form::Struct) }
+        Ordered { value, form: schema.map_or(Form::ByKind, Form::Struct) }
     }
 }
 
 impl<'a> OrderedFields<'a> {
     /// Orders the fields of an object by its own `apiVersion` and `kind`.
     pub fn new(fields: &'a Map<String, Value>) -> Self {
-        OrderedFields { fields, form: Form::Own.resolve(fields) }
+        OrderedFields { fields, form: Form::ByKind.resolve(fields) }
     }
 
     /// Orders the fields of an object of a given type.
@@ -103,17 +103,17 @@ impl Form {
     fn resolve(self, fields: &Map<String, Value>) -> Form {
         let text = |key: &str| fields.get(key).and_then(Value::as_str);
         match self {
-            Form::Own => {
+            Form::ByKind => {
                 // Discovery documents of the core group have no `apiVersion`.
                 let api_version = text("apiVersion").unwrap_or("v1");
                 let schema = text("kind").and_then(|kind| Schema::of_kind(api_version, kind));
-                schema.map_or(Form::Own, Form::Struct)
+                schema.map_or(Form::ByKind, Form::Struct)
             }
-            Form::Declared(Type::Pointer(of)) => Form::Declared(of).resolve(fields),
+            Form::Declared(Type::Pointer(inner)) => Form::Declared(inner).resolve(fields),
             Form::Declared(
                 Type::Struct(r) | Type::SchemaOrBool(r) | Type::SchemaOrArray(r) | Type::SchemaOrStrings(r),
-            ) => r.schema().map_or(Form::Own, Form::Struct),
-            Form::Declared(Type::Any) => Form::Own.resolve(fields),
+            ) => r.schema().map_or(Form::ByKind, Form::Struct),
+            Form::Declared(Type::Any) => Form::ByKind.resolve(fields),
             _ => self,
         }
     }
@@ -126,9 +126,9 @@ impl Form {
                 None => (UNDECLARED, Form::Map),
             },
             // The items of a list of custom objects.
-            Form::Own if key == "items" => (UNDECLARED, Form::Own),
-            Form::Own => (key_rank(key), Form::Map),
-            Form::Declared(Type::Map(of)) => (UNDECLARED, Form::Declared(of)),
+            Form::ByKind if key == "items" => (UNDECLARED, Form::ByKind),
+            Form::ByKind => (key_rank(key), Form::Map),
+            Form::Declared(Type::Map(inner)) => (UNDECLARED, Form::Declared(inner)),
             Form::Declared(_) | Form::Map => (UNDECLARED, Form::Map),
         }
     }
@@ -136,9 +136,9 @@ impl Form {
     /// The form of the items of a list.
     fn item(self) -> Form {
         match self {
-            Form::Declared(Type::Pointer(of)) => Form::Declared(of).item(),
-            Form::Declared(Type::List(of)) => Form::Declared(of),
-            Form::Declared(Type::SchemaOrArray(_)) | Form::Own => self,
+            Form::Declared(Type::Pointer(inner)) => Form::Declared(inner).item(),
+            Form::Declared(Type::List(inner)) => Form::Declared(inner),
+            Form::Declared(Type::SchemaOrArray(_)) | Form::ByKind => self,
             _ => Form::Map,
         }
     }

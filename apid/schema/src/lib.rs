@@ -7,13 +7,13 @@
 //! and converts the body to the stored form of design section 6. The stored form defines written and omitted
 //! zeros, whole-second times and canonical quantities. No other code decides the stored bytes.
 //! [`Schema::validate_tags`] applies the validation tags of the types.
-//! [`Schema::merge`] returns the parts of an object that merge and can have separate owners.
+//! [`Schema::merge`] returns the merge type: which parts of an object merge and can have separate owners.
 //!
 //! # Invariants
 //!
 //! INVARIANT (no kind by name): rules of a single kind belong to its strategy; this crate knows only the
 //! table.
-//! INVARIANT (conforming twice changes nothing).
+//! INVARIANT (idempotent): conforming an object twice changes nothing more.
 //!
 //! # Reference
 //!

@@ -80,18 +80,20 @@ pub struct Key {
     pub default: Option<Value>,
 }
 
-/// A struct type. Types may be recursive, so that a type of the table is resolved on use.
+/// Reference to a struct type. Types can be recursive, so built-in types are looked up lazily.
 #[derive(Clone, Debug)]
 pub struct StructRef {
     inner: Inner,
-    /// The marker on the field, which overrides the type.
+    /// Whether the field is marked as atomic or granular; overrides the mark of the type.
     atomic: Option<bool>,
 }
 
 #[derive(Clone, Debug)]
 enum Inner {
+    /// A type of the type table by name, with the result of the lookup.
     Table(&'static str, OnceLock<Option<&'static StructType>>),
-    Own(Arc<StructType>),
+    /// A type outside the table.
+    Other(Arc<StructType>),
 }
 
 /// The fields of a struct type.
@@ -147,14 +149,14 @@ impl StructType {
 impl StructRef {
     /// A reference to a type outside the table.
     pub fn own(ty: Arc<StructType>) -> Self {
-        StructRef { inner: Inner::Own(ty), atomic: None }
+        StructRef { inner: Inner::Other(ty), atomic: None }
     }
 
     /// Resolves the type. None only for a dangling name in the table, which a test excludes.
     pub fn resolve(&self) -> Option<&StructType> {
         match &self.inner {
-            Inner::Own(ty) => Some(ty),
-            Inner::Table(name, found) => *found.get_or_init(|| Schema::of(name).map(struct_type)),
+            Inner::Other(ty) => Some(ty),
+            Inner::Table(name, cell) => *cell.get_or_init(|| Schema::of(name).map(struct_type)),
         }
     }
 
@@ -190,7 +192,7 @@ fn read(name: &str, fields: &mut Vec<Field>) {
             let facts = Facts::read(words);
             fields.push(Field {
                 name: name.to_owned(),
-                ty: merge(ty, &facts),
+                ty: merge_type(ty, &facts),
                 patch: Patch {
                     merge: facts.has_strategy("merge"),
                     replace: facts.has_strategy("replace"),
@@ -232,16 +234,19 @@ impl Facts {
     }
 }
 
-fn merge(ty: &'static str, facts: &Facts) -> Merge {
-    if let Some(pointed) = ty.strip_prefix('*') {
-        return merge(pointed, facts);
+fn merge_type(ty: &'static str, facts: &Facts) -> Merge {
+    if let Some(target) = ty.strip_prefix('*') {
+        return merge_type(target, facts);
     }
     if let Some(items) = ty.strip_prefix("[]") {
-        return Merge::List { items: Box::new(merge(items, &Facts::default())), list: list(items, facts) };
+        return Merge::List {
+            items: Box::new(merge_type(items, &Facts::default())),
+            list: list_type(items, facts),
+        };
     }
     let atomic = facts.map == Some("atomic");
     if let Some(values) = ty.strip_prefix("{}") {
-        return Merge::Map { values: Box::new(merge(values, &Facts::default())), atomic };
+        return Merge::Map { values: Box::new(merge_type(values, &Facts::default())), atomic };
     }
     if ty.starts_with("string(") {
         return Merge::Scalar(Scalar::String);
@@ -263,23 +268,24 @@ fn merge(ty: &'static str, facts: &Facts) -> Merge {
     }
 }
 
-fn list(items: &'static str, facts: &Facts) -> List {
-    let by = |names: &str| {
-        let keys = names.split('+').map(|name| Key { name: name.to_owned(), default: default(items, name) });
+fn list_type(items: &'static str, facts: &Facts) -> List {
+    let map_by = |names: &str| {
+        let keys =
+            names.split('+').map(|name| Key { name: name.to_owned(), default: key_default(items, name) });
         List::Map(keys.collect())
     };
     match (facts.list, facts.keys, facts.key) {
-        (Some("map"), Some(keys), _) => by(keys),
+        (Some("map"), Some(keys), _) => map_by(keys),
         (Some("set"), ..) => List::Set,
         (Some(_), ..) => List::Atomic,
-        (None, _, Some(key)) if facts.has_strategy("merge") => by(key),
+        (None, _, Some(key)) if facts.has_strategy("merge") => map_by(key),
         (None, ..) if facts.has_strategy("merge") => List::Set,
         (None, ..) => List::Atomic,
     }
 }
 
 /// The default of an item field in the table.
-fn default(items: &'static str, field: &str) -> Option<Value> {
+fn key_default(items: &'static str, field: &str) -> Option<Value> {
     let line = find(items.trim_start_matches('*'))
         .map_or("", lines_of)
         .lines()

@@ -26,7 +26,7 @@ pub(crate) fn integer(number: &Number) -> Option<i64> {
 
 /// Replaces a float without a fraction by an integer.
 pub(crate) fn shorten(number: &mut Number) {
-    /// Above this value not every integer is a float.
+    /// Above this value, floats cannot represent every integer.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.is_f64()
         && let Some(float) = number.as_f64().filter(|f| f.fract() == 0.0 && f.abs() <= EXACT)
@@ -89,10 +89,11 @@ pub(crate) fn time(value: &mut Value, micro: bool, path: &Path<'_>) -> Result<()
     let read = if micro { time::parse_micro(text) } else { time::parse(text) };
     let Some(at) = read else { return Err(path.malformed(time_error::describe(text, micro))) };
     let bytes = text.as_bytes();
-    let has = |i: usize, byte: u8| bytes.get(i) == Some(&byte);
+    let has_byte = |i: usize, byte: u8| bytes.get(i) == Some(&byte);
     // Two-digit hours, UTC, and no fraction or one that begins with a dot: the text is canonical already.
-    let is_canonical =
-        has(13, b':') && text.ends_with('Z') && if micro { has(19, b'.') } else { text.len() == 20 };
+    let is_canonical = has_byte(13, b':')
+        && text.ends_with('Z')
+        && if micro { has_byte(19, b'.') } else { text.len() == 20 };
     if !is_canonical {
         *text = if micro { time::micro_time(at) } else { time::time(at) };
     }

@@ -64,7 +64,7 @@ pub(crate) struct Field {
     pub(crate) rank: u8,
     /// The embedded types that hold the field, from the outermost to the innermost: `VolumeSource`.
     pub(crate) embedded: Box<[&'static str]>,
-    /// Whether a list that was sent empty stays.
+    /// Whether an empty list of a request stays in the object.
     pub(crate) keeps_sent_empty: bool,
     /// The rules that the validation tags of the field state.
     pub(crate) validation_tags: Box<[ValidationTag]>,
@@ -268,7 +268,7 @@ impl Schema {
 
 const NO_FIELD: u8 = u8::MAX;
 
-/// Builds the hash table of fields. The table has more than twice as many slots as fields, so that probes are
+/// Builds the hash table of fields. The table has more than twice as many slots as fields, so probes are
 /// short.
 fn places(fields: &[Field]) -> Box<[u8]> {
     let mut places = vec![NO_FIELD; (2 * fields.len() + 1).next_power_of_two()];
@@ -285,7 +285,7 @@ fn places(fields: &[Field]) -> Box<[u8]> {
     places.into_boxed_slice()
 }
 
-/// Hashes the length and three bytes of a name, in which field names of one type mostly differ.
+/// Hashes the length and three bytes of a name. Field names of one type mostly differ in these.
 fn hash(name: &str) -> usize {
     let bytes = name.as_bytes();
     let byte = |at: usize| usize::from(bytes.get(at).copied().unwrap_or(0));

@@ -96,20 +96,20 @@ impl Type {
     /// Validates the parts of a value.
     fn validate_value(&self, value: &Value, path: &FieldPath, errors: &mut FieldErrors) {
         match (self, value) {
-            (Type::Struct(of), Value::Object(map)) => {
-                if let Some(schema) = of.schema() {
+            (Type::Struct(inner), Value::Object(map)) => {
+                if let Some(schema) = inner.schema() {
                     schema.validate_fields(map, path, errors);
                 }
             }
-            (Type::Pointer(of), _) => of.validate_value(value, path, errors),
-            (Type::List(of), Value::Array(items)) if of.has_parts() => {
+            (Type::Pointer(inner), _) => inner.validate_value(value, path, errors),
+            (Type::List(inner), Value::Array(items)) if inner.has_parts() => {
                 for (index, item) in items.iter().enumerate() {
-                    of.validate_value(item, &path.index(index), errors);
+                    inner.validate_value(item, &path.index(index), errors);
                 }
             }
-            (Type::Map(of), Value::Object(map)) if of.has_parts() => {
+            (Type::Map(inner), Value::Object(map)) if inner.has_parts() => {
                 for (key, item) in map {
-                    of.validate_value(item, &path.key(key), errors);
+                    inner.validate_value(item, &path.key(key), errors);
                 }
             }
             _ => {}
@@ -120,7 +120,7 @@ impl Type {
     fn has_parts(&self) -> bool {
         match self {
             Type::Struct(_) => true,
-            Type::Pointer(of) | Type::List(of) | Type::Map(of) => of.has_parts(),
+            Type::Pointer(inner) | Type::List(inner) | Type::Map(inner) => inner.has_parts(),
             _ => false,
         }
     }

@@ -115,7 +115,7 @@ storagemigration/v1alpha1.StorageVersionMigrationStatus
  resourceVersion string e 2:bytes
 ";
 
-/// Types of versions without rows in the specification: those of a version with the same fields.
+/// Types without rows in the specification, which have the fields of the same types in another version.
 /// Each line has the version, the version with the same fields, and the names of the types.
 const SAME_TYPES: &[(&str, &str, &[&str])] = &[
     (
@@ -226,8 +226,9 @@ fn generate(csv: &str) -> String {
     }
     for (version, same, names) in SAME_TYPES {
         for name in *names {
-            let fields =
-                blocks[&format!("{same}.{name}")].lines().map(|line| own_types(line, version, same, &blocks));
+            let fields = blocks[&format!("{same}.{name}")]
+                .lines()
+                .map(|line| replace_version(line, version, same, &blocks));
             let fields: String = fields.collect();
             assert!(blocks.insert(format!("{version}.{name}"), fields).is_none(), "{version}.{name}");
         }
@@ -240,10 +241,11 @@ fn generate(csv: &str) -> String {
 }
 
 /// Returns a field line with the types of a version instead of those of the version with the same fields.
-fn own_types(line: &str, version: &str, same: &str, blocks: &BTreeMap<String, String>) -> String {
-    let is_own = |ty: &str| {
-        let of_version = |(known, _, names): &(&str, &str, &[&str])| *known == version && names.contains(&ty);
-        SAME_TYPES.iter().any(of_version) || blocks.contains_key(&format!("{version}.{ty}"))
+fn replace_version(line: &str, version: &str, same: &str, blocks: &BTreeMap<String, String>) -> String {
+    let has_own_version = |ty: &str| {
+        let is_in_row =
+            |(row_version, _, names): &(&str, &str, &[&str])| *row_version == version && names.contains(&ty);
+        SAME_TYPES.iter().any(is_in_row) || blocks.contains_key(&format!("{version}.{ty}"))
     };
     let ty = |rest: &str| rest.split(|c: char| !c.is_alphanumeric()).next().unwrap().to_owned();
     let mut out = String::new();
@@ -251,7 +253,7 @@ fn own_types(line: &str, version: &str, same: &str, blocks: &BTreeMap<String, St
     while let Some((before, after)) = rest.split_once(&format!("{same}.")) {
         let name = ty(after);
         // A string type in parentheses needs no fields.
-        let package = if is_own(&name) || before.ends_with("string(") { version } else { same };
+        let package = if has_own_version(&name) || before.ends_with("string(") { version } else { same };
         write!(out, "{before}{package}.").unwrap();
         rest = after;
     }
@@ -272,7 +274,7 @@ const STRING_TYPES: [(&str, &str, &str); 7] = [
 
 /// Lists whose empty value is another value than an absent one: it replaces the default, or messages show it.
 ///
-/// Validation refuses these lists when they are empty, so that no stored object has them.
+/// Validation refuses these lists when they are empty, so no stored object has them.
 const SENT_EMPTY: [(&str, &str); 3] = [
     ("apiserverinternal/v1alpha1.ServerStorageVersion", "decodableVersions"),
     ("autoscaling/v2.HPAScalingRules", "policies"),
@@ -292,8 +294,8 @@ fn string_type(owner: &str, field: &str) -> String {
     if field == "uid" && !PLAIN_UIDS.contains(&owner) {
         return "string(types.UID)".to_owned();
     }
-    let named = STRING_TYPES.iter().find(|(of, name, _)| (*of, *name) == (owner, field));
-    named.map_or_else(|| "string".to_owned(), |(_, _, name)| format!("string({name})"))
+    let row = STRING_TYPES.iter().find(|(type_name, name, _)| (*type_name, *name) == (owner, field));
+    row.map_or_else(|| "string".to_owned(), |(_, _, name)| format!("string({name})"))
 }
 
 fn field_line(owner: &str, row: &BTreeMap<String, String>, known: &BTreeSet<String>) -> String {
@@ -345,7 +347,8 @@ fn field_line(owner: &str, row: &BTreeMap<String, String>, known: &BTreeSet<Stri
     if SENT_EMPTY.contains(&(owner, &row["field"])) {
         line.push_str(" sent-empty");
     }
-    let tags = VALIDATION_TAGS.iter().find(|(of, field, _)| (*of, *field) == (owner, &row["field"]));
+    let tags =
+        VALIDATION_TAGS.iter().find(|(type_name, field, _)| (*type_name, *field) == (owner, &row["field"]));
     if let Some((.., tags)) = tags {
         write!(line, " {tags}").unwrap();
     }
@@ -374,8 +377,8 @@ fn resolve(owner: &str, base: &str, known: &BTreeSet<String>) -> String {
     if base == "map of Quantity" {
         return "ResourceList".to_owned();
     }
-    for (words, sign) in [("list of ", "[]"), ("map of ", "{}")] {
-        if let Some(element) = base.strip_prefix(words) {
+    for (prefix, sign) in [("list of ", "[]"), ("map of ", "{}")] {
+        if let Some(element) = base.strip_prefix(prefix) {
             return format!("{sign}{}", resolve(owner, element, known));
         }
     }
@@ -387,7 +390,7 @@ fn resolve(owner: &str, base: &str, known: &BTreeSet<String>) -> String {
             || name.contains(".JSONSchemaPropsOr")
     };
     let (package, name) = base.rsplit_once('.').unwrap_or(("", base));
-    let own = owner.rsplit_once('.').unwrap().0;
+    let owner_package = owner.rsplit_once('.').unwrap().0;
     let candidates = [
         base.to_owned(),
         match base {
@@ -399,29 +402,29 @@ fn resolve(owner: &str, base: &str, known: &BTreeSet<String>) -> String {
             "core/v1.CoordinatedLeaseStrategy" => {
                 "string(coordination/v1.CoordinatedLeaseStrategy)".to_owned()
             }
-            _ => format!("{own}.{name}"),
+            _ => format!("{owner_package}.{name}"),
         },
         format!("meta/v1.{name}"),
         format!("authentication/v1.{name}"),
         format!("admissionregistration/v1.{name}"),
     ];
-    let found = candidates.into_iter().find(|name| is_known(name));
-    found.unwrap_or_else(|| panic!("{owner}: what is {package}.{name}?"))
+    let resolved = candidates.into_iter().find(|name| is_known(name));
+    resolved.unwrap_or_else(|| panic!("{owner}: unknown type {package}.{name}"))
 }
 
 /// Splits a line of comma-separated values into columns, and removes the quotes.
 fn columns(line: &str) -> Vec<String> {
     let mut columns = vec![String::new()];
-    let mut quoted = false;
+    let mut is_quoted = false;
     let mut chars = line.chars().peekable();
     while let Some(c) = chars.next() {
         match c {
-            '"' if quoted && chars.peek() == Some(&'"') => {
+            '"' if is_quoted && chars.peek() == Some(&'"') => {
                 chars.next();
                 columns.last_mut().unwrap().push('"');
             }
-            '"' => quoted = !quoted,
-            ',' if !quoted => columns.push(String::new()),
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => columns.push(String::new()),
             _ => columns.last_mut().unwrap().push(c),
         }
     }

@@ -26,9 +26,9 @@ fn recorded_objects_are_in_stored_form() {
             for step in case["steps"].as_array().unwrap() {
                 let name = case["name"].as_str().unwrap();
                 // Ignored parts are absent in the recording.
-                let whole = is_whole(&case["ignore"]) && is_whole(&step["ignore"]);
+                let is_complete = is_whole(&case["ignore"]) && is_whole(&step["ignore"]);
                 if step["select"].is_null() {
-                    objects += check(&step["answer"]["body"], name, whole, &mut wrong);
+                    objects += check(&step["answer"]["body"], name, is_complete, &mut wrong);
                 }
             }
         }
@@ -44,7 +44,7 @@ fn is_whole(ignored: &Value) -> bool {
 }
 
 /// Checks a body, and returns the number of checked objects: 1 for a stored object, otherwise 0.
-fn check(body: &Value, case: &str, whole: bool, wrong: &mut Vec<String>) -> usize {
+fn check(body: &Value, case: &str, is_complete: bool, wrong: &mut Vec<String>) -> usize {
     let Some(kind) = body["kind"].as_str().filter(|k| !k.ends_with("List") && *k != "Table") else {
         return 0;
     };
@@ -66,7 +66,7 @@ fn check(body: &Value, case: &str, whole: bool, wrong: &mut Vec<String>) -> usiz
                 &format!("{case}: {kind}"),
                 &mut differences,
             );
-            wrong.extend(differences.into_iter().filter(|d| whole || !d.contains(": null became ")));
+            wrong.extend(differences.into_iter().filter(|d| is_complete || !d.contains(": null became ")));
             round_trip(schema, object, &format!("{case}: {kind}"), wrong);
         }
     }
@@ -75,18 +75,18 @@ fn check(body: &Value, case: &str, whole: bool, wrong: &mut Vec<String>) -> usiz
 
 /// Checks the Protobuf round trip. Two differences are expected: inner types are missing, and empty lists
 /// become null.
-fn round_trip(schema: &'static Schema, object: Object, at: &str, wrong: &mut Vec<String>) {
+fn round_trip(schema: &'static Schema, object: Object, title: &str, wrong: &mut Vec<String>) {
     let mut bytes = Vec::new();
     schema.write_protobuf(&object, &mut bytes);
     match schema.read_protobuf(&bytes, Limits::BODY) {
-        Err(error) => wrong.push(format!("{at}: {error}")),
-        Ok(mut read) => {
-            read.set_type(object.api_version(), object.kind());
-            if let Err(error) = schema.conform(&mut read) {
-                wrong.push(format!("{at}: {error}"));
+        Err(error) => wrong.push(format!("{title}: {error}")),
+        Ok(mut decoded) => {
+            decoded.set_type(object.api_version(), object.kind());
+            if let Err(error) = schema.conform(&mut decoded) {
+                wrong.push(format!("{title}: {error}"));
             }
             let mut differences = Vec::new();
-            compare(&object.into_value(), &read.into_value(), "", at, &mut differences);
+            compare(&object.into_value(), &decoded.into_value(), "", title, &mut differences);
             let inner_type = |d: &str| d.contains("].kind: ") || d.contains("].apiVersion: ");
             wrong.extend(
                 differences.into_iter().filter(|d| !d.contains(": [] became null") && !inner_type(d)),
@@ -114,22 +114,23 @@ fn unmask(value: &mut Value) {
     }
 }
 
-fn compare(before: &Value, after: &Value, path: &str, at: &str, wrong: &mut Vec<String>) {
+fn compare(before: &Value, after: &Value, path: &str, title: &str, wrong: &mut Vec<String>) {
     match (before, after) {
         (Value::Object(a), Value::Object(b)) => {
             let keys: std::collections::BTreeSet<_> = a.keys().chain(b.keys()).collect();
             for key in keys {
-                let of = |map: &serde_json::Map<String, Value>| map.get(key).cloned().unwrap_or(Value::Null);
-                compare(&of(a), &of(b), &format!("{path}.{key}"), at, wrong);
+                let member =
+                    |map: &serde_json::Map<String, Value>| map.get(key).cloned().unwrap_or(Value::Null);
+                compare(&member(a), &member(b), &format!("{path}.{key}"), title, wrong);
             }
         }
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
             for (i, (a, b)) in a.iter().zip(b).enumerate() {
-                compare(a, b, &format!("{path}[{i}]"), at, wrong);
+                compare(a, b, &format!("{path}[{i}]"), title, wrong);
             }
         }
         (Value::String(a), Value::String(b)) if a == TIME && b.starts_with("2024-01-02T03:04:05") => {}
         _ if before == after => {}
-        _ => wrong.push(format!("{at}: {path}: {before} became {after}")),
+        _ => wrong.push(format!("{title}: {path}: {before} became {after}")),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! [`ServiceAllocation`] collects the values of one write while the index is locked. The caller reserves the collected values
+//! [`ServiceAllocator`] collects the values of one write while the index is locked. The caller reserves these values
 //! before it releases the lock. A dry run collects nothing.
 
 use std::net::IpAddr;
@@ -11,8 +11,8 @@ use apimachinery::clock::Rng;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::{Map, Value};
 
-use super::band::{Band, reserved};
-use super::index::{Index, node_ports, number, parse};
+use super::band::{Band, lower_band_size};
+use super::index::{Index, node_ports, parse_address, port_number};
 use super::range::AddressRange;
 use crate::config::NodePortRange;
 
@@ -24,7 +24,7 @@ const DRY_RUN_PORT: u16 = 32_768;
 pub enum AllocationError {
     /// A field is invalid.
     Invalid(FieldErrors),
-    /// No value is free, or a health check port cannot be allocated.
+    /// No free value is left, or the health check port cannot be allocated.
     Internal(String),
 }
 
@@ -36,13 +36,13 @@ impl From<FieldError> for AllocationError {
     }
 }
 
-/// The values that one write allocates.
-pub(super) struct ServiceAllocation<'a> {
+/// Allocates the addresses and ports of one Service, and collects them for the reservation.
+pub(super) struct ServiceAllocator<'a> {
     /// The index, locked.
     pub(super) index: &'a Index,
     /// The ranges of the command line.
     pub(super) defaults: &'a [AddressRange],
-    /// The address of another Service that may not be stored yet.
+    /// The address of the Service of the API, which this Service must not get; None for that Service itself.
     pub(super) unavailable: Option<IpAddr>,
     /// The range of node ports.
     pub(super) node_ports: NodePortRange,
@@ -68,8 +68,8 @@ struct ServicePort {
 impl ServicePort {
     fn read(port: &Value) -> Self {
         ServicePort {
-            number: number(port.get("port")).unwrap_or_default(),
-            node_port: number(port.get("nodePort")),
+            number: port_number(port.get("port")).unwrap_or_default(),
+            node_port: port_number(port.get("nodePort")),
         }
     }
 }
@@ -85,8 +85,8 @@ struct NodePorts<'a> {
 }
 
 impl NodePorts<'_> {
-    /// The node port that ports of a new Service with this number share.
-    fn shared(&self, number: u16) -> Option<u16> {
+    /// The node port already allocated to a port of a new Service with the same number; such ports share it.
+    fn shared_node_port(&self, number: u16) -> Option<u16> {
         let mut allocated = self.allocated.iter().filter(|_| self.old.is_none());
         allocated.find(|(other, _)| *other == number).map(|(_, node_port)| *node_port)
     }
@@ -100,7 +100,7 @@ impl NodePorts<'_> {
     /// Whether the Service has the node port already.
     fn is_allocated(&self, number: u16, node_port: u16) -> bool {
         match self.old {
-            None => self.shared(number) == Some(node_port),
+            None => self.shared_node_port(number) == Some(node_port),
             Some(old) => {
                 old.contains(&node_port) || self.allocated.iter().any(|(_, other)| *other == node_port)
             }
@@ -108,24 +108,24 @@ impl NodePorts<'_> {
     }
 }
 
-impl ServiceAllocation<'_> {
+impl ServiceAllocator<'_> {
     /// Allocates the cluster IP addresses that a Service lacks.
-    pub(super) fn cluster_ips(
+    pub(super) fn allocate_cluster_ips(
         &mut self,
         spec: &mut Map<String, Value>,
         old: Option<&Value>,
     ) -> Result<(), AllocationError> {
-        if has(spec, "type", "ExternalName") {
+        if has_text(spec, "type", "ExternalName") {
             return Ok(());
         }
-        let mut addresses = texts(spec.get("clusterIPs"));
+        let mut addresses = string_list(spec.get("clusterIPs"));
         let old = old.filter(|old| old.get("type").is_none_or(|kind| kind != "ExternalName"));
-        let old_addresses = old.map(|old| texts(old.get("clusterIPs"))).unwrap_or_default();
+        let old_addresses = old.map(|old| string_list(old.get("clusterIPs"))).unwrap_or_default();
         let is_headless = |list: &[String]| list.first().is_some_and(|address| address == "None");
         if is_headless(&addresses) || is_headless(&old_addresses) {
             return Ok(());
         }
-        let families = texts(spec.get("ipFamilies"));
+        let families = string_list(spec.get("ipFamilies"));
         for (i, family) in families.iter().enumerate().skip(old_addresses.len()) {
             match addresses.get(i).cloned() {
                 Some(address) => self.take_address(&address, &addresses)?,
@@ -154,7 +154,7 @@ impl ServiceAllocation<'_> {
             let detail = format!("failed to allocate IP {text}: {detail}");
             AllocationError::from(FieldError::invalid(&path, all.to_vec(), &detail))
         };
-        let Some(address) = parse(text) else { return Err(invalid("the IP address is invalid")) };
+        let Some(address) = parse_address(text) else { return Err(invalid("the IP address is invalid")) };
         if !self.ranges().any(|range| range.contains(address)) {
             let same_family = self.defaults.iter().find(|range| range.cidr.is_ipv4() == address.is_ipv4());
             let detail = match same_family {
@@ -177,45 +177,46 @@ impl ServiceAllocation<'_> {
     }
 
     fn next_address(&mut self, family: &str) -> Result<String, AllocationError> {
-        let full = || AllocationError::Internal("failed to allocate a serviceIP: range is full".to_owned());
+        let range_full =
+            || AllocationError::Internal("failed to allocate a serviceIP: range is full".to_owned());
         if self.is_dry_run {
             let mut ranges = self.ranges().filter(|range| range.family() == family);
-            return ranges.next().map(|range| range.cidr.network().to_string()).ok_or_else(full);
+            return ranges.next().map(|range| range.cidr.network().to_string()).ok_or_else(range_full);
         }
         let mut ranges = self.ranges().filter(|range| range.family() == family);
         let address =
             ranges.find_map(|range| range.pick(self.rng.bits(), |address| self.is_free_address(address)));
         drop(ranges);
-        let address = address.ok_or_else(full)?;
+        let address = address.ok_or_else(range_full)?;
         self.addresses.push(address);
         Ok(address.to_string())
     }
 
     /// Allocates the node ports and the health check port that a Service lacks.
-    pub(super) fn all_ports(
+    pub(super) fn allocate_ports(
         &mut self,
         spec: &mut Map<String, Value>,
         old: Option<&Value>,
     ) -> Result<(), AllocationError> {
-        if has(spec, "type", "NodePort") || has(spec, "type", "LoadBalancer") {
+        if has_text(spec, "type", "NodePort") || has_text(spec, "type", "LoadBalancer") {
             let old_ports: Option<Vec<u16>> = old.map(|old| node_ports(old).collect());
-            self.service_ports(spec, old_ports.as_deref())?;
+            self.allocate_node_ports(spec, old_ports.as_deref())?;
         }
         let had_health_check = old.is_some_and(|old| old.as_object().is_some_and(needs_health_check));
         if needs_health_check(spec) && !had_health_check {
-            self.health_check(spec)?;
+            self.allocate_health_check_port(spec)?;
         }
         Ok(())
     }
 
-    /// Allocates node ports. `old_ports` are those of the stored Service; None for a new Service.
-    fn service_ports(
+    /// Allocates the missing node ports. `old_ports` are those of the stored Service; None for a new Service.
+    fn allocate_node_ports(
         &mut self,
         spec: &mut Map<String, Value>,
         old_ports: Option<&[u16]>,
     ) -> Result<(), AllocationError> {
-        let allocates = spec.get("allocateLoadBalancerNodePorts") != Some(&Value::Bool(false))
-            || !has(spec, "type", "LoadBalancer");
+        let allocates_node_ports = spec.get("allocateLoadBalancerNodePorts") != Some(&Value::Bool(false))
+            || !has_text(spec, "type", "LoadBalancer");
         let Some(Value::Array(ports)) = spec.get_mut("ports") else { return Ok(()) };
         let mut state = NodePorts {
             old: old_ports,
@@ -226,7 +227,7 @@ impl ServiceAllocation<'_> {
             let (Some(&service_port), Value::Object(port)) = (state.requested.get(index), port) else {
                 continue;
             };
-            if is_no_port(port.get("nodePort")) {
+            if is_invalid_port(port.get("nodePort")) {
                 if self.is_dry_run {
                     continue;
                 }
@@ -242,7 +243,9 @@ impl ServiceAllocation<'_> {
                     }
                     node_port
                 }
-                None if allocates => self.missing_node_port(index, service_port.number, &state)?,
+                None if allocates_node_ports => {
+                    self.allocate_missing_node_port(index, service_port.number, &state)?
+                }
                 None => continue,
             };
             state.allocated.push((service_port.number, node_port));
@@ -251,16 +254,16 @@ impl ServiceAllocation<'_> {
         Ok(())
     }
 
-    /// Returns the node port of a port without one.
+    /// Allocates the node port of a port without one.
     ///
     /// The ports of a new Service with one number, such as those of TCP and UDP, share a node port.
-    fn missing_node_port(
+    fn allocate_missing_node_port(
         &mut self,
         index: usize,
         number: u16,
         ports: &NodePorts<'_>,
     ) -> Result<u16, AllocationError> {
-        if let Some(node_port) = ports.shared(number) {
+        if let Some(node_port) = ports.shared_node_port(number) {
             return Ok(node_port);
         }
         if let Some(node_port) = ports.requested_by_equal_number(number) {
@@ -277,8 +280,8 @@ impl ServiceAllocation<'_> {
             .map_err(|detail| FieldError::invalid(&node_port_path(index), port, &detail).into())
     }
 
-    fn health_check(&mut self, spec: &mut Map<String, Value>) -> Result<(), AllocationError> {
-        let requested = number(spec.get("healthCheckNodePort"));
+    fn allocate_health_check_port(&mut self, spec: &mut Map<String, Value>) -> Result<(), AllocationError> {
+        let requested = port_number(spec.get("healthCheckNodePort"));
         let port = match requested {
             Some(port) => self.take_port(port).map(|()| port).map_err(|error| {
                 format!("failed to allocate requested HealthCheck NodePort {port}: {error}")
@@ -315,7 +318,7 @@ impl ServiceAllocation<'_> {
             return Ok(port);
         }
         let (first, last) = (u128::from(self.node_ports.first), u128::from(self.node_ports.last));
-        let band = Band { first, last, reserved: reserved(last - first + 1, 16, 128, 32) };
+        let band = Band { first, last, reserved: lower_band_size(last - first + 1, 16, 128, 32) };
         let port = |number: u128| u16::try_from(number).unwrap_or_default();
         let is_free = |number| self.index.is_free_port(port(number)) && !self.ports.contains(&port(number));
         let free = band.pick(self.rng.bits(), is_free).map(port).ok_or("range is full")?;
@@ -328,20 +331,20 @@ fn node_port_path(index: usize) -> FieldPath {
     FieldPath::new("spec").child("ports").index(index).child("nodePort")
 }
 
-/// Whether a number other than zero is no port.
-fn is_no_port(value: Option<&Value>) -> bool {
-    value.is_some_and(|value| value.as_i64().is_some_and(|port| port != 0)) && number(value).is_none()
+/// Whether the value is a number other than zero, but not a valid port number.
+fn is_invalid_port(value: Option<&Value>) -> bool {
+    value.is_some_and(|value| value.as_i64().is_some_and(|port| port != 0)) && port_number(value).is_none()
 }
 
-fn has(spec: &Map<String, Value>, field: &str, text: &str) -> bool {
+fn has_text(spec: &Map<String, Value>, field: &str, text: &str) -> bool {
     spec.get(field).is_some_and(|value| value == text)
 }
 
 fn needs_health_check(spec: &Map<String, Value>) -> bool {
-    has(spec, "type", "LoadBalancer") && has(spec, "externalTrafficPolicy", "Local")
+    has_text(spec, "type", "LoadBalancer") && has_text(spec, "externalTrafficPolicy", "Local")
 }
 
-fn texts(list: Option<&Value>) -> Vec<String> {
+fn string_list(list: Option<&Value>) -> Vec<String> {
     let list = list.and_then(Value::as_array).into_iter().flatten();
     list.filter_map(Value::as_str).map(str::to_owned).collect()
 }

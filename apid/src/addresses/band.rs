@@ -1,9 +1,9 @@
-//! A range of numbers with two bands: the lower one for chosen values, the upper one for generated values.
+//! A range of numbers with two bands: the lower for values that clients request, the upper for generated values.
 //!
 //! # Contract
 //!
 //! [`Band::pick`] returns a free number of the upper band, and one of the lower band if the upper one is full.
-//! The search begins at a random number, so that a released value is not used again at once.
+//! The search begins at a random number, so a released value is seldom used again at once.
 
 /// A range of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub(super) struct Band {
     pub(super) first: u128,
     /// The last usable number.
     pub(super) last: u128,
-    /// The count of numbers of the lower band.
+    /// The size of the lower band.
     pub(super) reserved: u128,
 }
 
@@ -38,15 +38,15 @@ impl Band {
     }
 }
 
-/// Searches a free number between two numbers, from a random one to the end and then from the begin.
+/// Searches for a free number between two numbers, from a random one to the last and then from the first.
 fn search(first: u128, last: u128, random: u128, is_free: &impl Fn(u128) -> bool) -> Option<u128> {
     let distance = last.checked_sub(first)?;
     let start = first + distance.checked_add(1).map_or(random, |count| random % count);
     (start..=last).chain(first..start).find(|number| is_free(*number))
 }
 
-/// Returns the size of the lower band: a part of the size within limits, and none for a range of at most `min`.
-pub(super) fn reserved(size: u128, min: u128, max: u128, divisor: u128) -> u128 {
+/// Returns the size of the lower band: `size / divisor` within the limits, and 0 for a range of at most `min` numbers.
+pub(super) fn lower_band_size(size: u128, min: u128, max: u128, divisor: u128) -> u128 {
     if size <= min { 0 } else { (size / divisor).clamp(min, max) }
 }
 
@@ -61,10 +61,10 @@ mod tests {
     #[test]
     fn lower_band_has_the_size_of_the_reference() {
         for (size, expected) in [(8, 0), (16, 0), (32, 16), (256, 16), (1024, 64), (65_536, 256)] {
-            assert_eq!(reserved(size, 16, 256, 16), expected, "addresses of {size}");
+            assert_eq!(lower_band_size(size, 16, 256, 16), expected, "addresses of {size}");
         }
         for (size, expected) in [(16, 0), (100, 16), (2768, 86), (10_000, 128)] {
-            assert_eq!(reserved(size, 16, 128, 32), expected, "ports of {size}");
+            assert_eq!(lower_band_size(size, 16, 128, 32), expected, "ports of {size}");
         }
     }
 
@@ -72,7 +72,7 @@ mod tests {
     fn random_allocations_and_releases_agree_with_a_slow_model() {
         let rng = SeededRng::new(21);
         for size in [1_u128, 7, 16, 17, 40, 254] {
-            let band = Band { first: 100, last: 99 + size, reserved: reserved(size + 2, 16, 256, 16) };
+            let band = Band { first: 100, last: 99 + size, reserved: lower_band_size(size + 2, 16, 256, 16) };
             let mut used = BTreeSet::new();
             for _ in 0..2000 {
                 if rng.bits().is_multiple_of(3) {

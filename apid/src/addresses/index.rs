@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! INVARIANT (differing addresses): `differing` contains exactly the addresses whose Services and record differ,
-//! without regard to reservations. Each change of an address updates the set, so that a repair visits no others.
+//! without regard to reservations. Each change of an address updates the set, so a repair visits only these addresses.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use super::range::AddressRange;
 use super::usage::Usage;
 use crate::config::ServiceRange;
 
-/// A Service as the owner of addresses.
+/// The name of a Service that uses addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
     /// The namespace.
@@ -34,14 +34,14 @@ pub(super) struct Record {
     pub(super) owner: Owner,
 }
 
-/// The used, reserved and recorded values.
+/// The addresses and ports that Services use, writes reserve, and IPAddress objects record.
 #[derive(Default)]
 pub(super) struct Index {
     services: HashMap<Owner, Usage>,
     addresses: HashMap<IpAddr, BTreeSet<Owner>>,
     ports: HashMap<u16, usize>,
     records: HashMap<IpAddr, Record>,
-    /// Addresses without a record, with a stale record, or with several Services.
+    /// Addresses without a record, with a stale record, or used by several Services.
     differing: BTreeSet<IpAddr>,
     /// The ranges of usable ServiceCIDR objects, by name.
     pub(super) ranges: BTreeMap<String, Vec<AddressRange>>,
@@ -150,7 +150,7 @@ impl Index {
         self.has_stale_record(address) && !self.reserved_addresses.contains(&address)
     }
 
-    /// Returns the differences between Services and records, without those that a write in progress ends.
+    /// Returns the differences between Services and records, except those that a write in progress will resolve.
     pub(super) fn differences(&self) -> Differences {
         let mut differences = Differences::default();
         for address in &self.differing {
@@ -171,18 +171,18 @@ impl Index {
 }
 
 /// Parses an IP address; an IPv4-mapped address counts as IPv4.
-pub(super) fn parse(text: &str) -> Option<IpAddr> {
+pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
     kinds::parse_ip(text).map(|address| address.to_canonical())
 }
 
 /// The node ports of a spec.
 pub(super) fn node_ports(spec: &Value) -> impl Iterator<Item = u16> {
     let ports = spec.get("ports").and_then(Value::as_array).into_iter().flatten();
-    ports.filter_map(|port| number(port.get("nodePort")))
+    ports.filter_map(|port| port_number(port.get("nodePort")))
 }
 
-/// Reads a port; None for a number that is no port, and for zero, which stands for an absent port.
-pub(super) fn number(value: Option<&Value>) -> Option<u16> {
+/// Reads a port number; None for any other value and for zero, which stands for an absent port.
+pub(super) fn port_number(value: Option<&Value>) -> Option<u16> {
     value.and_then(Value::as_u64).and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0)
 }
 

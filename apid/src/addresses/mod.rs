@@ -17,8 +17,8 @@
 //!
 //! # Concurrency
 //!
-//! One lock guards the index. The observer takes this lock on the writer thread, so that no operation under the
-//! lock visits all Services. A commit runs in a task of its own, so that a client disconnect does not end the
+//! One lock guards the index. The observer takes this lock on the writer thread, so no operation under the
+//! lock may visit all Services. A commit runs in its own task, so a client disconnect does not end the
 //! reservation before the write.
 
 mod allocate;
@@ -29,7 +29,6 @@ mod reservation;
 #[cfg(test)]
 mod tests;
 mod usage;
-
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -43,15 +42,15 @@ use tokio::sync::Notify;
 
 use crate::config::{NodePortRange, ServiceRange};
 pub use allocate::AllocationError;
-use allocate::ServiceAllocation;
+use allocate::ServiceAllocator;
 pub use index::Owner;
-use index::{Record, SharedIndex, cidrs, parse, usable_ranges};
+use index::{Record, SharedIndex, cidrs, parse_address, usable_ranges};
 use range::AddressRange;
 pub use range::family;
 pub use reservation::Reservation;
 use usage::Usage;
 
-/// Rows that one page of the load holds.
+/// Maximum rows of one page when the index is loaded.
 const PAGE_ROWS: usize = 500;
 /// Namespace of the Service of the API.
 const API_NAMESPACE: &str = "default";
@@ -76,7 +75,7 @@ struct ObservedKinds {
     ranges: Arc<Resource>,
 }
 
-/// The differences between the Services and the records of their addresses.
+/// The differences between the Services and the IPAddress objects that record their addresses.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Differences {
     /// Addresses without a record, with their owners.
@@ -163,7 +162,7 @@ impl ServiceAddresses {
         let Some(Value::Object(spec)) = new.get_mut("spec") else { return Ok(reservation) };
         let old = old.and_then(|old| old.get("spec"));
         let mut index = self.index.lock();
-        let mut allocation = ServiceAllocation {
+        let mut allocator = ServiceAllocator {
             index: &index,
             defaults: &self.defaults,
             unavailable,
@@ -173,9 +172,9 @@ impl ServiceAddresses {
             addresses: Vec::new(),
             ports: Vec::new(),
         };
-        allocation.cluster_ips(spec, old)?;
-        allocation.all_ports(spec, old)?;
-        let ServiceAllocation { addresses, ports, .. } = allocation;
+        allocator.allocate_cluster_ips(spec, old)?;
+        allocator.allocate_ports(spec, old)?;
+        let ServiceAllocator { addresses, ports, .. } = allocator;
         if !is_dry_run {
             reservation.add(&mut index, addresses, ports);
         }
@@ -260,7 +259,7 @@ impl ServiceAddresses {
             let usage = new.and_then(|(value, _)| Usage::read(value).inspect_err(|error| log(error)).ok());
             self.index.lock().set_service(owner, usage);
         } else if let Some((_, name)) = kinds.records.parse_key(key) {
-            let Some(address) = parse(name) else { return };
+            let Some(address) = parse_address(name) else { return };
             let record = object().map(|object| self.read_record(&object));
             self.index.lock().set_record(address, record);
         } else if let Some((_, name)) = kinds.ranges.parse_key(key) {

@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::band::{Band, reserved};
+use super::band::{Band, lower_band_size};
 use crate::config::ServiceRange;
 
-/// Limits of the band for chosen addresses: minimum, maximum, divisor.
-const RESERVED: (u128, u128, u128) = (16, 256, 16);
+/// Size of the band for addresses that clients request: minimum, maximum, divisor of the size of the range.
+const LOWER_BAND: (u128, u128, u128) = (16, 256, 16);
 
 /// The usable addresses of a range.
 #[derive(Clone, Debug)]
@@ -23,9 +23,12 @@ impl AddressRange {
         let size = 1_u128.checked_shl(cidr.host_bits()).unwrap_or(u128::MAX);
         let broadcast = u128::from(cidr.is_ipv4());
         let last = network.saturating_add(size - 1).saturating_sub(broadcast);
-        let (min, max, divisor) = RESERVED;
-        let band =
-            Band { first: network.saturating_add(1), last, reserved: reserved(size, min, max, divisor) };
+        let (min, max, divisor) = LOWER_BAND;
+        let band = Band {
+            first: network.saturating_add(1),
+            last,
+            reserved: lower_band_size(size, min, max, divisor),
+        };
         AddressRange { cidr, band }
     }
 

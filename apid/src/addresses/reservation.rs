@@ -13,9 +13,9 @@ use bytes::Bytes;
 use storage::{CommitOutcome, Error, Op, Revision, Store};
 use tokio::sync::oneshot;
 
-use super::index::{Index, SharedIndex, parse};
+use super::index::{Index, SharedIndex, parse_address};
 
-/// Attempts to write the record of an address against concurrent repairs.
+/// Maximum attempts to write the record of an address, which a repair may change concurrently.
 const ATTEMPTS: usize = 4;
 /// Pause between two attempts to determine the outcome of a commit.
 const OUTCOME_INTERVAL: Duration = Duration::from_millis(250);
@@ -78,7 +78,8 @@ impl Reservation {
                 drop(self);
             }
         });
-        result.await.unwrap_or_else(|_| Err(Error::Unavailable("the write of the service ended".to_owned())))
+        let no_result = "the task that writes the Service ended without a result";
+        result.await.unwrap_or_else(|_| Err(Error::Unavailable(no_result.to_owned())))
     }
 
     async fn write(
@@ -90,9 +91,9 @@ impl Reservation {
     ) -> WriteOutcome {
         let mut written = Vec::with_capacity(records.len());
         let mut failure = None;
-        for (record, value) in records {
-            match self.write_record(store, &record, value).await {
-                Ok(revision) => written.push((record, revision)),
+        for (record_key, value) in records {
+            match self.write_record(store, &record_key, value).await {
+                Ok(revision) => written.push((record_key, revision)),
                 Err(error) => {
                     failure = Some(error);
                     break;
@@ -108,9 +109,9 @@ impl Reservation {
             }
         };
         if result.is_err() && is_definite {
-            for (record, revision) in written {
-                // The repair removes a record that this deletion leaves.
-                let _ = store.commit(&record, Op::Delete(revision)).await;
+            for (record_key, revision) in written {
+                // If this deletion fails, the repair task removes the record.
+                let _ = store.commit(&record_key, Op::Delete(revision)).await;
             }
         }
         WriteOutcome { result, is_definite }
@@ -123,7 +124,7 @@ impl Reservation {
             op = match store.commit(key, op).await {
                 Ok(committed) => return Ok(committed.revision),
                 Err(Error::Exists(row) | Error::Conflict(row)) => {
-                    let address = key.rsplit('/').next().and_then(parse);
+                    let address = key.rsplit('/').next().and_then(parse_address);
                     let is_managed = |address: IpAddr| {
                         self.index.lock().records().get(&address).is_none_or(|record| record.is_managed)
                     };

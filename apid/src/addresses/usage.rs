@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use super::index::parse;
+use super::index::parse_address;
 
 /// The addresses and ports of one Service, sorted and without duplicates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(super) struct Usage {
     pub(super) ports: Vec<u16>,
 }
 
-/// The parts of a stored Service that use values. Other parts are skipped without a tree.
+/// The fields of a stored Service with addresses and ports. The decoder skips other fields without building a tree.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct StoredService<'a> {
@@ -48,14 +48,14 @@ impl Usage {
     ///
     /// # Errors
     ///
-    /// The bytes are no Service.
+    /// The bytes are not a Service.
     pub(super) fn read(value: &[u8]) -> Result<Self, serde_json::Error> {
         let StoredService { spec } = serde_json::from_slice(value)?;
         if spec.service_type == "ExternalName" {
             return Ok(Usage::default());
         }
         let texts = spec.cluster_ips.iter().map(String::as_str).chain([&*spec.cluster_ip]);
-        let mut addresses: Vec<IpAddr> = texts.filter_map(parse).collect();
+        let mut addresses: Vec<IpAddr> = texts.filter_map(parse_address).collect();
         let numbers = spec.ports.iter().map(|port| port.node_port).chain([spec.health_check_node_port]);
         let mut ports: Vec<u16> =
             numbers.filter_map(|number| u16::try_from(number).ok()).filter(|port| *port != 0).collect();

@@ -32,7 +32,7 @@ impl Stage {
 pub struct Event {
     /// The id, also in the response's `Audit-Id`.
     pub id: String,
-    /// When the head of the request arrived.
+    /// The time at which the head of the request arrived.
     pub received: Timestamp,
     /// Path and query.
     pub uri: String,
@@ -53,7 +53,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Takes the annotations and the object reference from admission and the verb.
+    /// Moves the annotations and the object reference, which admission and the verb have set, into the event.
     pub fn take_notes(&mut self, notes: &PluginOutput) {
         self.annotations.extend(notes.take_annotations());
         self.object = notes.take_reference();
@@ -131,8 +131,8 @@ fn object_ref(attributes: &Attributes, object: &ObjectReference) -> Value {
         ("resourceVersion", &object.resource_version),
         ("subresource", &attributes.subresource),
     ];
-    let set = fields.into_iter().filter(|(_, value)| !value.is_empty());
-    Value::Object(set.map(|(field, value)| (field.to_owned(), value.as_str().into())).collect())
+    let non_empty = fields.into_iter().filter(|(_, value)| !value.is_empty());
+    Value::Object(non_empty.map(|(field, value)| (field.to_owned(), value.as_str().into())).collect())
 }
 
 fn response_status(code: u16, failure: Option<&Status>) -> Value {

@@ -4,7 +4,7 @@
 //!
 //! A line that would exceed the maximum size begins a new file; rotation never splits a line. The full file gets
 //! the time in its name: `audit.log` becomes `audit-2025-01-02T03-04-05.678.log`. A thread then removes rotated
-//! files beyond the limits of number and age, and compresses the others (`.gz`) when requested. A rotation during this
+//! files beyond the limits of number and age, and compresses the others (`.gz`) if configured. A rotation during this
 //! work causes one more run.
 //!
 //! # Errors
@@ -77,9 +77,9 @@ pub(super) struct LogFile {
     cleaner: Option<Cleaner>,
 }
 
-/// Thread that removes and compresses rotated files on request, until the drop of the requests.
+/// Thread that removes and compresses rotated files on request, until `requests` is dropped.
 struct Cleaner {
-    /// The time of a rotation. At most one request waits: its run examines all files.
+    /// Each request is the time of a rotation. At most one request waits, because one run examines all files.
     requests: SyncSender<Timestamp>,
     #[cfg_attr(not(test), expect(dead_code, reason = "only tests wait for the end of the thread"))]
     thread: JoinHandle<()>,
@@ -87,9 +87,9 @@ struct Cleaner {
 
 impl Cleaner {
     fn start(path: &Path, rotation: Rotation) -> io::Result<Self> {
-        let (requests, received) = mpsc::sync_channel(1);
+        let (requests, rotations) = mpsc::sync_channel(1);
         let path = path.to_owned();
-        let work = move || received.iter().for_each(|now| clean_up(&path, rotation, now));
+        let work = move || rotations.iter().for_each(|now| clean_up(&path, rotation, now));
         let thread = std::thread::Builder::new().name("audit-cleanup".to_owned()).spawn(work)?;
         Ok(Cleaner { requests, thread })
     }
@@ -98,7 +98,7 @@ impl Cleaner {
 impl LogFile {
     /// Opens the file for appending, and creates it with mode 0600.
     pub(super) fn open(path: &Path, rotation: Rotation, clock: Arc<dyn Clock>) -> io::Result<Self> {
-        let (file, bytes) = append(path)?;
+        let (file, bytes) = open_for_append(path)?;
         let max_bytes = rotation.max_bytes();
         let path = path.to_owned();
         Ok(LogFile { path, file, bytes, is_line_start: true, max_bytes, rotation, clock, cleaner: None })
@@ -106,7 +106,7 @@ impl LogFile {
 
     /// Opens the path again, after another program has renamed the file.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
-        (self.file, self.bytes) = append(&self.path)?;
+        (self.file, self.bytes) = open_for_append(&self.path)?;
         self.is_line_start = true;
         Ok(())
     }
@@ -150,9 +150,9 @@ impl LogFile {
         }
     }
 
-    /// Returns the length of the part that belongs in one file: the lines that fit, at least one. Rotates first
-    /// when no line fits.
-    fn part_of_file(&mut self, lines: &[u8]) -> usize {
+    /// Rotates the file when no line fits, and returns how many bytes of `lines` to write to the open file: the lines
+    /// that fit, at least one.
+    fn rotate_if_full(&mut self, lines: &[u8]) -> usize {
         let fitting = self.fitting_lines(lines);
         if fitting > 0 {
             return fitting;
@@ -180,7 +180,7 @@ impl LogFile {
 impl Write for LogFile {
     /// Writes lines, or the rest of a line that a previous call wrote in part.
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
-        let length = self.part_of_file(lines);
+        let length = self.rotate_if_full(lines);
         let part = lines.get(..length).unwrap_or(lines);
         let written = self.file.write(part)?;
         if let Some(last) = written.checked_sub(1).and_then(|last| part.get(last)) {
@@ -196,7 +196,7 @@ impl Write for LogFile {
 }
 
 /// Opens a file for appending and returns its size.
-fn append(path: &Path) -> io::Result<(File, u64)> {
+fn open_for_append(path: &Path) -> io::Result<(File, u64)> {
     let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     let bytes = file.metadata()?.len();
     Ok((file, bytes))
@@ -216,48 +216,48 @@ fn backup_path(path: &Path, time: Timestamp) -> PathBuf {
 }
 
 /// A rotated file.
-struct Backup {
+struct RotatedFile {
     path: PathBuf,
     time: Timestamp,
     is_compressed: bool,
 }
 
 /// The rotated files of a log, newest first.
-fn backups(path: &Path) -> Vec<Backup> {
+fn rotated_files(path: &Path) -> Vec<RotatedFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (before, after) = name_parts(path);
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut found: Vec<Backup> = entries
+    let mut found: Vec<RotatedFile> = entries
         .filter_map(|entry| {
             let name = entry.file_name().to_string_lossy().into_owned();
             let plain = name.strip_suffix(COMPRESSED);
             let time = plain.unwrap_or(&name).strip_prefix(&before)?.strip_suffix(&after)?;
             let time = jiff::civil::DateTime::strptime("%Y-%m-%dT%H-%M-%S%.f", time).ok()?;
             let time = time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp();
-            Some(Backup { path: entry.path(), time, is_compressed: plain.is_some() })
+            Some(RotatedFile { path: entry.path(), time, is_compressed: plain.is_some() })
         })
         .collect();
-    found.sort_by_key(|backup| std::cmp::Reverse(backup.time));
+    found.sort_by_key(|file| std::cmp::Reverse(file.time));
     found
 }
 
 /// Removes rotated files beyond the limits and compresses the others.
 fn clean_up(path: &Path, rotation: Rotation, now: Timestamp) {
     let max_age = Duration::from_secs(rotation.max_days.saturating_mul(DAY));
-    for (number, backup) in backups(path).into_iter().enumerate() {
-        // The time of a backup is in the future after the clock was set back; the age is then 0.
-        let age = Duration::try_from(now.duration_since(backup.time)).unwrap_or_default();
+    for (number, file) in rotated_files(path).into_iter().enumerate() {
+        // After the clock was set back, the time in the name can be in the future; the age then counts as 0.
+        let age = Duration::try_from(now.duration_since(file.time)).unwrap_or_default();
         let is_beyond_count = rotation.max_backups > 0 && number >= rotation.max_backups;
         let is_too_old = rotation.max_days > 0 && age > max_age;
         let result = if is_beyond_count || is_too_old {
-            fs::remove_file(&backup.path)
-        } else if rotation.is_compressed && !backup.is_compressed {
-            compress(&backup.path)
+            fs::remove_file(&file.path)
+        } else if rotation.is_compressed && !file.is_compressed {
+            compress(&file.path)
         } else {
             Ok(())
         };
         if let Err(error) = result {
-            tracing::warn!(path = %backup.path.display(), %error, "cannot remove or compress a rotated audit log");
+            tracing::warn!(path = %file.path.display(), %error, "cannot remove or compress a rotated audit log");
         }
     }
 }
@@ -267,10 +267,10 @@ fn compress(path: &Path) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(COMPRESSED);
     let target = PathBuf::from(name);
-    let unfinished = target.with_extension("gz.new");
+    let temporary = target.with_extension("gz.new");
     let mut source = File::open(path)?;
-    let created = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-    let mut encoder = GzEncoder::new(created, Compression::default());
+    let output = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    let mut encoder = GzEncoder::new(output, Compression::default());
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let length = source.read(&mut buffer)?;
@@ -278,7 +278,7 @@ fn compress(path: &Path) -> io::Result<()> {
         encoder.write_all(part)?;
     }
     encoder.finish()?.sync_all()?;
-    fs::rename(&unfinished, &target)?;
+    fs::rename(&temporary, &target)?;
     fs::remove_file(path)
 }
 
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(text, "line\n");
     }
 
-    /// A line with a length of half the maximum size, so that each file has one.
+    /// A line with a length of half the maximum size, so each file has one.
     fn long_line() -> Vec<u8> {
         [vec![b'x'; (MEGABYTE / 2) as usize], b"\n".to_vec()].concat()
     }

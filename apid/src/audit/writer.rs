@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! [`AuditLog::reopen`] and the lines go through one queue, so that a line queued before it is in the old file.
+//! [`AuditLog::reopen`] and lines go through one queue, so a line queued before a reopening goes to the old file.
 //!
 //! # Errors
 //!
@@ -124,10 +124,10 @@ impl AuditLog {
     fn start(sink: impl Sink) -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let log = AuditLog { queue: Mutex::new(Some(sender)), ..AuditLog::off() };
-        let counted = Arc::clone(&log.lost_lines);
+        let lost_lines = Arc::clone(&log.lost_lines);
         let thread = std::thread::Builder::new()
             .name("audit".to_owned())
-            .spawn(move || write(receiver, sink, &counted))?;
+            .spawn(move || write(receiver, sink, &lost_lines))?;
         *log.thread.lock() = Some(thread);
         Ok(log)
     }
@@ -206,12 +206,12 @@ impl AuditLog {
     }
 }
 
-/// Size of the collected lines from which they are written at once.
+/// Bytes of buffered lines from which they are written even while more lines are queued.
 const BUFFER: usize = 64 * 1024;
-/// Limit of the lines that wait for a file without space.
+/// Maximum bytes of lines that wait while the file accepts none.
 const MAX_PENDING: usize = 1024 * 1024;
 
-/// Lines that are not completely written, and their destination.
+/// Lines that are not completely written yet, and their destination.
 struct LineBuffer<S> {
     sink: S,
     /// Whole lines; the first one may be written in part.

@@ -14,7 +14,7 @@
 //! - The policy vector advances before the writer gets its response ([`decisions::revisions`]).
 //! - A request to authd carries the vector as read before the request. authd decides at this vector or
 //!   fails.
-//! - A cached response is used only while the vector has not moved ([`decisions::cache`], [`identity::cache`],
+//! - A cached response is used only while its components have not advanced ([`decisions::cache`], [`identity::cache`],
 //!   [`watches::authorization`]).
 //!
 //! INVARIANT (fail closed): when authd gives no response, the client gets 503, never an allow.
@@ -39,7 +39,6 @@ mod reduce;
 mod tests;
 mod transport;
 mod watches;
-
 pub use decisions::escalation::Escalation;
 pub use decisions::rejection::Rejection;
 pub use decisions::revisions::PolicyRevisions;
@@ -143,7 +142,7 @@ pub struct AuthStats {
     pub decisions: u64,
     /// The approximate size of the cached decisions in bytes.
     pub decision_bytes: u64,
-    /// The number of revisions that authd has not been sent yet.
+    /// How many revisions the policy mirror of authd lags behind the store.
     pub mirror_lag: u64,
     /// Whether authd has a complete snapshot of the policy.
     pub is_mirror_synced: bool,
@@ -216,8 +215,8 @@ impl Auth {
             auth_metrics: OnceLock::new(),
         });
         tokio::spawn(auth.clone().run_reauthorization_task());
-        let maintained = auth.clone();
-        tokio::spawn(async move { maintained.decisions.maintain().await });
+        let auth_of_task = auth.clone();
+        tokio::spawn(async move { auth_of_task.decisions.maintain().await });
         Ok(auth)
     }
 
@@ -248,24 +247,24 @@ impl Auth {
     /// The statistics of caches and mirror, for metrics.
     pub fn cache_stats(&self) -> AuthStats {
         let (decisions, decision_bytes) = self.decisions.size();
-        let (sent, is_mirror_synced) = self.link.mirror_progress();
-        let mirror_lag = self.revisions.observed().saturating_sub(sent);
+        let (sent_revision, is_mirror_synced) = self.link.mirror_progress();
+        let mirror_lag = self.revisions.observed().saturating_sub(sent_revision);
         AuthStats { decisions, decision_bytes, mirror_lag, is_mirror_synced }
     }
 
     /// Waits until the connection to authd is open.
     pub async fn wait_for_connection(&self) {
-        self.link.wait().await;
+        self.link.wait_for_connection().await;
     }
 
-    /// Records the start of the shutdown, so that the loss of authd is expected.
+    /// Records the start of the shutdown, so the loss of authd is expected.
     pub fn begin_shutdown(&self) {
         self.link.begin_shutdown();
     }
 
     /// The reason why authd cannot be reached; None while it can.
     ///
-    /// `/livez` responds by itself only while authd cannot be reached.
+    /// While authd cannot be reached, apid answers `/livez` without authentication.
     pub fn unreachable(&self) -> Option<String> {
         self.link.unreachable()
     }
@@ -297,14 +296,14 @@ impl Auth {
         prefetched: Option<PrefetchedDecision>,
         request_id: &str,
     ) -> Result<Authorized, Rejection> {
-        let begun = self.clock.monotonic();
-        let decided = self.decide_with(client, &attributes, prefetched, request_id).await;
+        let started_at = self.clock.monotonic();
+        let outcome = self.decide_prefetched(client, &attributes, prefetched, request_id).await;
         if let Some(auth_metrics) = self.auth_metrics.get() {
-            let took = self.clock.monotonic().saturating_sub(begun);
-            let result = decided.as_ref().map(|decision| decision.decision.verdict).ok();
-            auth_metrics.record_authorization(result, took);
+            let duration = self.clock.monotonic().saturating_sub(started_at);
+            let result = outcome.as_ref().map(|decision| decision.decision.verdict).ok();
+            auth_metrics.record_authorization(result, duration);
         }
-        let cached_decision = decided.map_err(|error| Rejection::from(Status::from(error)))?;
+        let cached_decision = outcome.map_err(|error| Rejection::from(Status::from(error)))?;
         let decision = &cached_decision.decision;
         if !decision.evaluation_error.is_empty() {
             tracing::warn!(
@@ -327,7 +326,7 @@ impl Auth {
     }
 
     /// Returns the prefetched decision while it is current, else a decision of the cache or of authd.
-    async fn decide_with(
+    async fn decide_prefetched(
         &self,
         client: &Authenticated,
         attributes: &Arc<Attributes>,
@@ -351,13 +350,13 @@ impl Auth {
     /// As [`Auth::authorize`].
     pub async fn authorize_also(
         &self,
-        by: &Authorized,
+        authorized: &Authorized,
         attributes: Attributes,
     ) -> Result<Authorized, Rejection> {
-        if by.is_internal() {
-            return Ok(Authorized::internal(by.user.clone(), attributes, by.reason()));
+        if authorized.is_internal() {
+            return Ok(Authorized::internal(authorized.user.clone(), attributes, authorized.reason()));
         }
-        let Authorized { user, lifetime, impersonation_rights, webhook_identity, .. } = by.clone();
+        let Authorized { user, lifetime, impersonation_rights, webhook_identity, .. } = authorized.clone();
         let client = Authenticated { user, lifetime, impersonation_rights, webhook_identity };
         self.authorize(&client, attributes, "").await
     }
@@ -397,7 +396,7 @@ impl Auth {
         let epoch = self.epochs.observe(response.epoch.as_ref());
         match response.answer {
             Some(decide_response::Answer::Authorize(response)) => {
-                let expiry = Expiry::of_wire(requested_at, response.ttl_ms);
+                let expiry = Expiry::from_wire(requested_at, response.ttl_ms);
                 Ok(self.cache_decision(user, attributes, &response, reading.as_of, epoch, expiry))
             }
             other => Err(to_authd_error(other)),
@@ -410,7 +409,7 @@ impl Auth {
         &self,
         batch_keys: &[(Arc<UserInfo>, Arc<Attributes>)],
     ) -> Result<Vec<Arc<CachedDecision>>, AuthdError> {
-        let begun = self.clock.monotonic();
+        let started_at = self.clock.monotonic();
         let readings: Vec<Reading> =
             batch_keys.iter().map(|(user, a)| self.revisions.reading(user, &a.namespace)).collect();
         let requests = batch_keys
@@ -425,10 +424,10 @@ impl Auth {
             Some(decide_response::Answer::AuthorizeBatch(batch))
                 if batch.responses.len() == batch_keys.len() =>
             {
-                let each = batch_keys.iter().zip(&readings).zip(&batch.responses);
-                Ok(each
+                let entries = batch_keys.iter().zip(&readings).zip(&batch.responses);
+                Ok(entries
                     .map(|(((user, a), reading), response)| {
-                        let expiry = Expiry::of_wire(begun, response.ttl_ms);
+                        let expiry = Expiry::from_wire(started_at, response.ttl_ms);
                         self.cache_decision(user, a, response, reading.as_of, epoch, expiry)
                     })
                     .collect())
@@ -464,15 +463,15 @@ impl Auth {
     /// authd's rejection of the object (422 with causes, 400, 403); 503 when authd does not respond.
     pub async fn review(
         &self,
-        by: &Authorized,
+        authorized: &Authorized,
         resource: &str,
         object: Vec<u8>,
         request_id: &str,
     ) -> Result<Vec<u8>, Status> {
         let request = ReviewRequest {
             resource: resource.to_owned(),
-            namespace: by.attributes.namespace.clone(),
-            user: Some((&*by.user).into()),
+            namespace: authorized.attributes.namespace.clone(),
+            user: Some((&*authorized.user).into()),
             object: object.into(),
             at_least: Some(self.revisions.full_reading().at_least),
             request_id: request_id.to_owned(),

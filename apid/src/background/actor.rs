@@ -17,7 +17,7 @@ use crate::verbs::options::{ListOptions, WriteOptions};
 use crate::verbs::patch::{self, Patch};
 use crate::verbs::{self, BatchLimits, Call, DeleteResult, Payload, WriteResult};
 
-/// Shared identity of controllers without own service accounts (requirements A-DEF-54, -55).
+/// Shared identity of controllers without their own service accounts (requirements A-DEF-54, -55).
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
 /// The identity of a background task and its user agent in the audit log.
@@ -173,7 +173,7 @@ impl Action<'_> {
         Call {
             server_state: &self.actor.server_state,
             kinds: &self.kinds,
-            by: &self.authorized,
+            authorized: &self.authorized,
             collection: self.target.collection,
             version: version(&self.target),
             namespace: self.target.namespace,
@@ -184,7 +184,7 @@ impl Action<'_> {
         }
     }
 
-    /// Writes the audit event.
+    /// Writes the audit event of the action and returns the result.
     async fn end<T>(mut self, result: Result<T, Status>, success: u16) -> Result<T, Status> {
         let server_state = &self.actor.server_state;
         if server_state.audit.is_on() {
@@ -231,7 +231,7 @@ fn attributes(verb: &str, target: &Target<'_>) -> Attributes {
             path.push_str(part);
         }
     }
-    // A namespace object is in itself (requirement A-AZD-51).
+    // The namespace of a request for a Namespace is the name of that object (requirement A-AZD-51).
     let is_namespace = group.is_empty() && resource.kind.resource() == "namespaces";
     let namespace = if is_namespace { target.name } else { target.namespace };
     Attributes {

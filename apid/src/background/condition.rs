@@ -2,7 +2,7 @@
 
 use apimachinery::object::{Map, Object, Value};
 
-const SINCE: &str = "lastTransitionTime";
+const LAST_TRANSITION_TIME: &str = "lastTransitionTime";
 
 /// A condition without its transition time.
 pub(super) struct Condition {
@@ -23,7 +23,7 @@ impl Condition {
         let status = if self.status_is_true { "True" } else { "False" };
         let desired =
             [("type", self.kind), ("status", status), ("reason", self.reason), ("message", &self.message)];
-        let fields = desired.into_iter().chain([(SINCE, now)]);
+        let fields = desired.into_iter().chain([(LAST_TRANSITION_TIME, now)]);
         let mut new: Map<String, Value> =
             fields.map(|(field, value)| (field.to_owned(), value.into())).collect();
         let Some(old) = conditions.iter_mut().find(|old| text(old, "type") == self.kind) else {
@@ -33,8 +33,8 @@ impl Condition {
         if desired.into_iter().all(|(field, value)| text(old, field) == value) {
             return false;
         }
-        if text(old, "status") == status && !text(old, SINCE).is_empty() {
-            new.insert(SINCE.to_owned(), text(old, SINCE).into());
+        if text(old, "status") == status && !text(old, LAST_TRANSITION_TIME).is_empty() {
+            new.insert(LAST_TRANSITION_TIME.to_owned(), text(old, LAST_TRANSITION_TIME).into());
         }
         *old = Value::Object(new);
         true
@@ -44,8 +44,8 @@ impl Condition {
 /// Returns the object with these conditions, or None if it has them already. `now` is a time in object
 /// format.
 pub(super) fn with_conditions(object: &Object, desired: &[Condition], now: &str) -> Option<Object> {
-    let have = object.at(&["status", "conditions"]).and_then(Value::as_array);
-    let mut conditions = have.cloned().unwrap_or_default();
+    let existing = object.at(&["status", "conditions"]).and_then(Value::as_array);
+    let mut conditions = existing.cloned().unwrap_or_default();
     let changes = desired.iter().filter(|condition| condition.put(&mut conditions, now)).count();
     if changes == 0 {
         return None;

@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! The expiry task deletes an Event whose last write is older than the TTL. Each deletion has its own
-//! revision, so that watches in both API versions see DELETED. At process start, the time of the last write
+//! revision, so watches in both API versions see DELETED. At process start, the time of the last write
 //! is the newest of the creation time and the times in `managedFields`. Later it is the time at which the
 //! task observed the write. Deletions are committed in limited batches with pauses, even if many Events are
 //! due.
@@ -31,8 +31,9 @@ use storage::{Change, Error, Op, Revision, Row, Store, Watch};
 use super::stored;
 use crate::server_state::ServerState;
 
-/// Deletions per batch, and the pause after a batch, which lets other writes through.
+/// Maximum deletions of a batch.
 const BATCH: usize = 200;
+/// Pause after a batch, which lets other writes through.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(5);
@@ -47,7 +48,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, ttl: Duration) {
     }
     let prefix = events.resource.key_prefix.clone();
     let mut stopping = server_state.stopping.clone();
-    let again = async {
+    let restart_loop = async {
         loop {
             let mut expiry =
                 Expiry::new(server_state.store.clone(), &prefix, server_state.clock.clone(), ttl);
@@ -61,7 +62,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, ttl: Duration) {
     tokio::select! {
         biased;
         _ = stopping.wait_for(|stops| *stops) => {}
-        () = again => {}
+        () = restart_loop => {}
     }
 }
 
@@ -72,21 +73,28 @@ struct Expiry {
     clock: Arc<dyn Clock>,
     ttl: Duration,
     /// Keys by expiry time (monotonic clock) and revision; one entry for each existing Event.
-    ends: BTreeMap<(Duration, Revision), Arc<str>>,
+    keys_by_expiry: BTreeMap<(Duration, Revision), Arc<str>>,
     /// Expiry time and revision by key.
     by_key: HashMap<Arc<str>, (Duration, Revision)>,
 }
 
 impl Expiry {
     fn new(store: Arc<dyn Store>, prefix: &str, clock: Arc<dyn Clock>, ttl: Duration) -> Self {
-        Expiry { store, prefix: prefix.to_owned(), clock, ttl, ends: BTreeMap::new(), by_key: HashMap::new() }
+        Expiry {
+            store,
+            prefix: prefix.to_owned(),
+            clock,
+            ttl,
+            keys_by_expiry: BTreeMap::new(),
+            by_key: HashMap::new(),
+        }
     }
 
     async fn run(&mut self) -> Result<(), Error> {
-        let mut watch = self.begin().await?;
+        let mut watch = self.start().await?;
         loop {
             let wait = match self.expire().await? {
-                0 => self.wait(),
+                0 => self.time_until_next_expiry(),
                 _ => PAUSE,
             };
             tokio::select! {
@@ -97,14 +105,14 @@ impl Expiry {
     }
 
     /// Reads the existing Events and watches the following changes.
-    async fn begin(&mut self) -> Result<Box<dyn Watch>, Error> {
+    async fn start(&mut self) -> Result<Box<dyn Watch>, Error> {
         let mut page = self.store.range(&self.prefix, "", PAGE, None).await?;
         let revision = page.revision;
         loop {
-            let (now, today) = (self.clock.monotonic(), self.clock.now());
+            let (now, wall_clock_now) = (self.clock.monotonic(), self.clock.now());
             for row in &page.rows {
                 let age = last_write(row).map_or(Duration::ZERO, |written| {
-                    Duration::try_from(today.duration_since(written)).unwrap_or_default()
+                    Duration::try_from(wall_clock_now.duration_since(written)).unwrap_or_default()
                 });
                 let end = now + self.ttl.saturating_sub(age);
                 self.set_expiry(&row.key, Some((end, row.revision)));
@@ -135,17 +143,17 @@ impl Expiry {
             None => self.by_key.remove(key),
         };
         if let Some(before) = before {
-            self.ends.remove(&before);
+            self.keys_by_expiry.remove(&before);
         }
         if let Some(end) = end {
-            self.ends.insert(end, key.clone());
+            self.keys_by_expiry.insert(end, key.clone());
         }
     }
 
     /// Returns the time until the next expiry.
-    fn wait(&self) -> Duration {
+    fn time_until_next_expiry(&self) -> Duration {
         let next = self
-            .ends
+            .keys_by_expiry
             .first_key_value()
             .map_or(self.ttl, |((end, _), _)| end.saturating_sub(self.clock.monotonic()));
         next.max(Duration::from_millis(1))
@@ -155,7 +163,7 @@ impl Expiry {
     async fn expire(&mut self) -> Result<usize, Error> {
         let now = self.clock.monotonic();
         let mut due = Vec::new();
-        while let Some(first) = self.ends.first_entry()
+        while let Some(first) = self.keys_by_expiry.first_entry()
             && first.key().0 <= now
             && due.len() < BATCH
         {
@@ -163,11 +171,11 @@ impl Expiry {
             self.by_key.remove(&key);
             due.push((key, revision));
         }
-        let deleted =
+        let results =
             join_all(due.iter().map(|(key, revision)| self.store.commit(key, Op::Delete(*revision)))).await;
         let mut failure = None;
-        for ((key, revision), deleted) in due.iter().zip(deleted) {
-            match deleted {
+        for ((key, revision), result) in due.iter().zip(results) {
+            match result {
                 // The Event was written or deleted meanwhile.
                 Ok(_) | Err(Error::Conflict(_) | Error::NotFound(_)) => {}
                 Err(error) => {
@@ -252,15 +260,15 @@ mod tests {
         server.write("/events/b/unreadable", "soon", &[], None).await;
         server.write("/eventful/old", "2020-05-01T10:59:00Z", &[], None).await;
         let mut expiry = server.expiry();
-        let _watch = expiry.begin().await.unwrap();
-        let mut left = Vec::new();
+        let _watch = expiry.start().await.unwrap();
+        let mut remaining_counts = Vec::new();
         for _ in 0..4 {
             expiry.expire().await.unwrap();
-            left.push(server.keys().await.len());
+            remaining_counts.push(server.keys().await.len());
             server.clock.advance(20 * MINUTE);
         }
         assert_eq!(
-            left,
+            remaining_counts,
             [5, 5, 3, 1],
             "the old Event, the two written half an hour ago, then the other two after the full TTL"
         );
@@ -271,7 +279,7 @@ mod tests {
     async fn event_write_renews_ttl_and_expiry_is_visible_to_watches() {
         let server = Server::start();
         let mut expiry = server.expiry();
-        let mut watch = expiry.begin().await.unwrap();
+        let mut watch = expiry.start().await.unwrap();
         let first = server.write("/events/a/x", "2025-05-01T12:00:00Z", &[], None).await;
         expiry.observe(&watch.next().await.unwrap());
         server.clock.advance(50 * MINUTE);
@@ -279,9 +287,9 @@ mod tests {
         expiry.observe(&watch.next().await.unwrap());
         server.clock.advance(59 * MINUTE);
         assert_eq!(expiry.expire().await.unwrap(), 0, "the second write renewed the Event");
-        assert_eq!(expiry.ends.len(), 1, "one entry per existing Event");
+        assert_eq!(expiry.keys_by_expiry.len(), 1, "one entry per existing Event");
         assert_eq!(server.keys().await, ["/events/a/x"]);
-        assert_eq!(expiry.wait(), MINUTE);
+        assert_eq!(expiry.time_until_next_expiry(), MINUTE);
         server.clock.advance(MINUTE);
         expiry.expire().await.unwrap();
         let changes = watch.next().await.unwrap();
@@ -289,7 +297,7 @@ mod tests {
         assert!(deleted.new.is_none() && deleted.revision > second);
         assert_eq!(deleted.old.as_ref().unwrap().revision, second);
         expiry.observe(&changes);
-        assert!(expiry.ends.is_empty());
+        assert!(expiry.keys_by_expiry.is_empty());
     }
 
     /// The Event was written again between its expiry and the deletion.
@@ -298,7 +306,7 @@ mod tests {
         let server = Server::start();
         let old = server.write("/events/a/x", "2025-05-01T02:00:00Z", &[], None).await;
         let mut expiry = server.expiry();
-        let _watch = expiry.begin().await.unwrap();
+        let _watch = expiry.start().await.unwrap();
         server.write("/events/a/x", "2025-05-01T02:00:00Z", &[], Some(old)).await;
         assert_eq!(expiry.expire().await.unwrap(), 1, "the old revision was due");
         assert_eq!(server.keys().await, ["/events/a/x"]);
@@ -311,7 +319,7 @@ mod tests {
             server.write(&format!("/events/{number}"), "2025-04-01T12:00:00Z", &[], None).await;
         }
         let mut expiry = server.expiry();
-        let _watch = expiry.begin().await.unwrap();
+        let _watch = expiry.start().await.unwrap();
         let mut batches = Vec::new();
         for _ in 0..4 {
             batches.push(expiry.expire().await.unwrap());

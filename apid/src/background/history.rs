@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! The newest revision of a store is always readable, so that without writes a continue token never expires. When
+//! The newest revision of a store is always readable, so without writes a continue token would never expire. When
 //! nothing was written for a quarter of the history retention, this task writes one internal row. The revisions before
 //! that row expire after the retention, as with the periodic compaction record of the reference. A continue token
 //! therefore expires at most one and a half retentions after its revision. An idle store thus gets one revision and one

@@ -21,39 +21,43 @@ use super::reflector::{ObjectEvent, reflect};
 use super::stored;
 use crate::server_state::{Collection, ServerState};
 
-/// Pause between the last change of a policy and its check, so that an edited policy gets one status.
+/// Pause between the last change of a policy and its check, so several edits of a policy cause one check.
 const DEBOUNCE: Duration = Duration::from_secs(1);
 
 /// Follows policies until the process ends.
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     let found = stored::of_kind(&server_state, "admissionregistration", "ValidatingAdmissionPolicy");
     let Ok(policies) = found else { return };
-    let (changes, changed) = mpsc::unbounded_channel();
+    let (name_sender, changed_names) = mpsc::unbounded_channel();
     let items = Arc::clone(&policies.items);
     let actor = Actor::controller(server_state, "validatingadmissionpolicy-status-controller", own_account);
     let observe = reflect(items, move |event| {
         if let ObjectEvent::Exists(entry) = event {
-            let _ = changes.send(entry.name().to_owned());
+            let _ = name_sender.send(entry.name().to_owned());
         }
     });
-    tokio::join!(observe, check_changed(&actor, &policies, changed));
+    tokio::join!(observe, check_changed(&actor, &policies, changed_names));
 }
 
 /// Checks each policy after its last change.
-async fn check_changed(actor: &Actor, policies: &Collection, mut changed: mpsc::UnboundedReceiver<String>) {
+async fn check_changed(
+    actor: &Actor,
+    policies: &Collection,
+    mut changed_names: mpsc::UnboundedReceiver<String>,
+) {
     let mut due: HashMap<String, Instant> = HashMap::new();
     loop {
         let next = due.values().min().copied();
-        let at = next.unwrap_or_else(|| Instant::now() + DEBOUNCE);
+        let next_check = next.unwrap_or_else(|| Instant::now() + DEBOUNCE);
         tokio::select! {
-            name = changed.recv() => {
+            name = changed_names.recv() => {
                 let Some(name) = name else { return };
                 due.insert(name, Instant::now() + DEBOUNCE);
             }
-            () = tokio::time::sleep_until(at), if next.is_some() => {
+            () = tokio::time::sleep_until(next_check), if next.is_some() => {
                 let now = Instant::now();
                 let names: Vec<String> =
-                    due.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone()).collect();
+                    due.iter().filter(|(_, due_at)| **due_at <= now).map(|(name, _)| name.clone()).collect();
                 for name in names {
                     due.remove(&name);
                     let Err(status) = check(actor, policies, &name).await else { continue };

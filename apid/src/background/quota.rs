@@ -58,16 +58,16 @@ type MeasuredObjects = HashMap<Arc<str>, (Revision, Arc<MeasuredObject>)>;
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     let Ok(quotas) = collection(&server_state) else { return };
     let items = Arc::clone(&quotas.items);
-    let work = Arc::new(QuotaController {
+    let controller = Arc::new(QuotaController {
         reservations: Arc::clone(server_state.admission.reservations()),
         actor: Actor::controller(server_state, "resourcequota-controller", own_account),
         quotas: Mutex::default(),
         followed: Mutex::default(),
         measured: Mutex::default(),
     });
-    let seen = Arc::clone(&work);
-    let of_quotas = reflect(items, move |quota| seen.observe_quota(quota));
-    tokio::join!(of_quotas, work.count_all(), work.resync(), work.follow_new_kinds());
+    let observer = Arc::clone(&controller);
+    let follow_quotas = reflect(items, move |event| observer.observe_quota(event));
+    tokio::join!(follow_quotas, controller.count_all(), controller.resync(), controller.follow_new_kinds());
 }
 
 fn collection(server_state: &ServerState) -> Result<Arc<Collection>, Status> {
@@ -75,14 +75,14 @@ fn collection(server_state: &ServerState) -> Result<Arc<Collection>, Status> {
 }
 
 impl QuotaController {
-    fn observe_quota(self: &Arc<Self>, seen: ObjectEvent<'_>) {
-        let entry = match seen {
+    fn observe_quota(self: &Arc<Self>, event: ObjectEvent<'_>) {
+        let entry = match event {
             ObjectEvent::Exists(entry) => entry,
             ObjectEvent::Deleted(entry) => {
                 let mut quotas = self.quotas.lock();
-                if let Some(of_namespace) = quotas.get_mut(entry.namespace()) {
-                    of_namespace.remove(entry.name());
-                    if of_namespace.is_empty() {
+                if let Some(namespace_quotas) = quotas.get_mut(entry.namespace()) {
+                    namespace_quotas.remove(entry.name());
+                    if namespace_quotas.is_empty() {
                         quotas.remove(entry.namespace());
                         self.measured.lock().remove(entry.namespace());
                     }
@@ -108,18 +108,18 @@ impl QuotaController {
         let collections = server_state.collections().into_iter();
         for collection in collections.filter(|collection| collection.resource.kind.namespaced()) {
             let resource = &collection.resource;
-            let counted =
+            let is_counted =
                 names.iter().any(|name| quota::counts_resource(resource, name, &server_state.names));
-            if !counted {
+            if !is_counted {
                 continue;
             }
             let items = Arc::clone(&collection.items);
             let before = self.followed.lock().insert(resource.key_prefix.clone(), Arc::clone(&items));
             if before.is_none_or(|before| !Arc::ptr_eq(&before, &items)) {
-                let work = Arc::clone(self);
-                tokio::spawn(reflect(items, move |seen| match seen {
+                let controller = Arc::clone(self);
+                tokio::spawn(reflect(items, move |event| match event {
                     ObjectEvent::Exists(entry) | ObjectEvent::Deleted(entry) => {
-                        work.request_count(entry.namespace())
+                        controller.request_count(entry.namespace())
                     }
                 }));
             }
@@ -144,7 +144,10 @@ impl QuotaController {
             self.followed.lock().retain(|prefix, _| served.contains(prefix));
             let names: BTreeSet<String> = {
                 let quotas = self.quotas.lock();
-                quotas.values().flat_map(|of_namespace| of_namespace.values().flatten().cloned()).collect()
+                quotas
+                    .values()
+                    .flat_map(|namespace_quotas| namespace_quotas.values().flatten().cloned())
+                    .collect()
             };
             self.follow_kinds(&names.into_iter().collect::<Vec<_>>());
         }
@@ -169,10 +172,10 @@ impl QuotaController {
                     if !is_race(&status) {
                         tracing::warn!(namespace, reason = %status, "updating the usage of resource quotas failed; retrying");
                     }
-                    let work = Arc::clone(self);
+                    let controller = Arc::clone(self);
                     tokio::spawn(async move {
                         tokio::time::sleep(RETRY).await;
-                        work.reservations.request_recount(&namespace);
+                        controller.reservations.request_recount(&namespace);
                     });
                 }
             }
@@ -184,20 +187,21 @@ impl QuotaController {
         let server_state = self.actor.server_state();
         let quotas = collection(server_state)?;
         let _lock = self.reservations.lock_namespace(namespace).await;
-        let promises = self.reservations.in_namespace(namespace);
+        let reservations = self.reservations.in_namespace(namespace);
         let stored = stored::objects(&quotas, &quotas.resource.key(namespace, "")).await?;
         let counted: Vec<Arc<Collection>> = server_state
             .collections()
             .into_iter()
             .filter(|collection| {
-                let about =
+                let counts_kind =
                     |name: &str| quota::counts_resource(&collection.resource, name, &server_state.names);
-                collection.resource.kind.namespaced() && stored.iter().any(|quota| limits(quota).any(about))
+                collection.resource.kind.namespaced()
+                    && stored.iter().any(|quota| limits(quota).any(counts_kind))
             })
             .collect();
-        let objects = self.measure(namespace, &counted, &promises).await?;
+        let objects = self.measure(namespace, &counted, &reservations).await?;
         for quota in stored {
-            let new = self.counted(&quota, &objects);
+            let new = self.with_counted_usage(&quota, &objects);
             if new.at(&["status"]) != quota.at(&["status"]) {
                 let name = quota.name().to_owned();
                 let target = Target { collection: &quotas, namespace, name: &name, subresource: "status" };
@@ -212,11 +216,11 @@ impl QuotaController {
         &self,
         namespace: &str,
         counted: &[Arc<Collection>],
-        promises: &[Reservation],
+        reservations: &[Reservation],
     ) -> Result<Vec<(Arc<Collection>, Vec<Arc<MeasuredObject>>)>, Status> {
         let server_state = self.actor.server_state();
-        let mut known = self.measured.lock().remove(namespace).unwrap_or_default();
-        let mut now_known = MeasuredObjects::with_capacity(known.len());
+        let mut old_measured = self.measured.lock().remove(namespace).unwrap_or_default();
+        let mut new_measured = MeasuredObjects::with_capacity(old_measured.len());
         let mut all = Vec::with_capacity(counted.len());
         for collection in counted {
             let resource = &collection.resource;
@@ -225,9 +229,9 @@ impl QuotaController {
             let scope = resource.key(namespace, "");
             let plain = quota::is_plain(resource)
                 .then(|| Arc::new(MeasuredObject::of(resource, &Object::default(), &server_state.names)));
-            let mut of_kind = Vec::new();
+            let mut kind_objects = Vec::new();
             for item in snapshot.scope(&scope, "") {
-                let measured = match (&plain, known.remove(item.key())) {
+                let measured = match (&plain, old_measured.remove(item.key())) {
                     (Some(plain), _) => Arc::clone(plain),
                     (None, Some((revision, measured))) if revision == item.revision() => measured,
                     (None, _) => {
@@ -237,40 +241,44 @@ impl QuotaController {
                     }
                 };
                 if plain.is_none() {
-                    now_known.insert(Arc::clone(item.key()), (item.revision(), Arc::clone(&measured)));
+                    new_measured.insert(Arc::clone(item.key()), (item.revision(), Arc::clone(&measured)));
                 }
-                let promised = promises.iter().find(|promise| {
-                    *promise.key == **item.key() && promise.replaces == item.revision().to_string()
+                let reservation = reservations.iter().find(|reservation| {
+                    *reservation.key == **item.key() && reservation.replaces == item.revision().to_string()
                 });
-                of_kind.push(match promised {
-                    Some(promise) => Arc::new(promise.measured.at_least(&measured)),
+                kind_objects.push(match reservation {
+                    Some(reservation) => Arc::new(reservation.measured.at_least(&measured)),
                     None => measured,
                 });
             }
-            let new = promises.iter().filter(|promise| {
-                promise.replaces.is_empty()
-                    && promise.key.starts_with(&scope)
-                    && snapshot.item(&promise.key).is_none()
+            let new = reservations.iter().filter(|reservation| {
+                reservation.replaces.is_empty()
+                    && reservation.key.starts_with(&scope)
+                    && snapshot.item(&reservation.key).is_none()
             });
-            of_kind.extend(new.map(|promise| Arc::new(promise.measured.clone())));
-            all.push((Arc::clone(collection), of_kind));
+            kind_objects.extend(new.map(|reservation| Arc::new(reservation.measured.clone())));
+            all.push((Arc::clone(collection), kind_objects));
         }
-        self.measured.lock().insert(namespace.to_owned(), now_known);
+        self.measured.lock().insert(namespace.to_owned(), new_measured);
         Ok(all)
     }
 
     /// Returns a quota with its limits and usage in the status.
-    fn counted(&self, quota: &Object, objects: &[(Arc<Collection>, Vec<Arc<MeasuredObject>>)]) -> Object {
+    fn with_counted_usage(
+        &self,
+        quota: &Object,
+        objects: &[(Arc<Collection>, Vec<Arc<MeasuredObject>>)],
+    ) -> Object {
         let server_state = self.actor.server_state();
         let now = server_state.clock.now();
         let scopes = Scopes::of(quota);
-        let about = |collection: &Collection, name: &str| {
+        let counts_kind = |collection: &Collection, name: &str| {
             quota::counts_resource(&collection.resource, name, &server_state.names)
         };
-        let counted = objects.iter().filter(|(c, _)| limits(quota).any(|name| about(c, name)));
-        let within = counted.flat_map(|(_, measured)| measured.iter().filter(|one| scopes.contain(one)));
-        let used: Amounts = quota::sum(quota, within.map(|measured| measured.amounts(now)), |name| {
-            objects.iter().any(|(collection, _)| about(collection, name))
+        let counted = objects.iter().filter(|(c, _)| limits(quota).any(|name| counts_kind(c, name)));
+        let in_scope = counted.flat_map(|(_, measured)| measured.iter().filter(|one| scopes.contain(one)));
+        let used: Amounts = quota::sum(quota, in_scope.map(|measured| measured.amounts(now)), |name| {
+            objects.iter().any(|(collection, _)| counts_kind(collection, name))
         });
         let mut new = quota::with_used(quota, &used);
         if let (Some(hard), Some(status)) =

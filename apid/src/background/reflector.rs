@@ -20,13 +20,14 @@ pub(super) enum ObjectEvent<'a> {
     Deleted(&'a Entry),
 }
 
-/// Calls `see` for every existing object of a collection, then for every change in order.
+/// Calls `observe` for every existing object of a collection, then for every change in order.
 ///
-/// After a failed watch, the reflector lists and watches again: an object may be reported twice, and a
-/// deletion during the gap is not reported. It returns when the kind is no longer served. Objects that cannot be decoded are skipped.
-pub(super) async fn reflect(items: Arc<Items>, mut see: impl FnMut(ObjectEvent<'_>) + Send) {
+/// After a failed watch, the reflector lists and watches again: an object may be reported twice, and a deletion
+/// during the gap is not reported. The reflector returns when the kind is no longer served. Objects that cannot be
+/// decoded are skipped.
+pub(super) async fn reflect(items: Arc<Items>, mut observe: impl FnMut(ObjectEvent<'_>) + Send) {
     loop {
-        if let Err(reason) = reflect_once(&items, &mut see).await {
+        if let Err(reason) = reflect_once(&items, &mut observe).await {
             tracing::debug!(prefix = %items.prefix(), %reason, "watch of a background task failed; listing again");
         }
         // The kind is not served any more, or its definition changed.
@@ -39,13 +40,13 @@ pub(super) async fn reflect(items: Arc<Items>, mut see: impl FnMut(ObjectEvent<'
 
 async fn reflect_once(
     items: &Arc<Items>,
-    see: &mut (impl FnMut(ObjectEvent<'_>) + Send),
+    observe: &mut (impl FnMut(ObjectEvent<'_>) + Send),
 ) -> Result<(), String> {
     let prefix = items.prefix().to_string();
     let (snapshot, mut watcher) = items.snapshot_and_watch(&prefix).await.map_err(|e| e.to_string())?;
     for item in snapshot.scope(&prefix, "") {
         if let Some(entry) = stored::entry(item) {
-            see(ObjectEvent::Exists(entry));
+            observe(ObjectEvent::Exists(entry));
         }
     }
     drop(snapshot);
@@ -54,12 +55,12 @@ async fn reflect_once(
             match (event.before(), event.after()) {
                 (_, Some(after)) => {
                     if let Some(entry) = stored::entry(after) {
-                        see(ObjectEvent::Exists(entry));
+                        observe(ObjectEvent::Exists(entry));
                     }
                 }
                 (Some(before), None) => {
                     if let Some(entry) = stored::entry(before) {
-                        see(ObjectEvent::Deleted(entry));
+                        observe(ObjectEvent::Deleted(entry));
                     }
                 }
                 (None, None) => {}

@@ -24,39 +24,39 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     else {
         return;
     };
-    let (wanted, mut queue) = mpsc::unbounded_channel::<String>();
-    let again = wanted.clone();
-    let of_namespaces = {
-        let wanted = wanted.clone();
-        reflect(namespaces.items.clone(), move |seen| {
-            if let ObjectEvent::Exists(namespace) = seen
+    let (namespace_sender, mut namespace_names) = mpsc::unbounded_channel::<String>();
+    let retry_sender = namespace_sender.clone();
+    let follow_namespaces = {
+        let namespace_sender = namespace_sender.clone();
+        reflect(namespaces.items.clone(), move |event| {
+            if let ObjectEvent::Exists(namespace) = event
                 && !namespace.is_terminating()
             {
-                let _ = wanted.send(namespace.name().to_owned());
+                let _ = namespace_sender.send(namespace.name().to_owned());
             }
         })
     };
-    let of_accounts = reflect(accounts.items.clone(), move |seen| {
-        if let ObjectEvent::Deleted(account) = seen
+    let follow_accounts = reflect(accounts.items.clone(), move |event| {
+        if let ObjectEvent::Deleted(account) = event
             && account.name() == DEFAULT
         {
-            let _ = wanted.send(account.namespace().to_owned());
+            let _ = namespace_sender.send(account.namespace().to_owned());
         }
     });
     let actor = Actor::controller(server_state.clone(), "service-account-controller", own_account);
-    let make = async {
-        while let Some(namespace) = queue.recv().await {
+    let create_missing = async {
+        while let Some(namespace) = namespace_names.recv().await {
             if let Err(status) = ensure(&actor, &namespaces, &accounts, &namespace).await {
                 tracing::warn!(namespace, reason = %status, "creating the default service account failed; retrying");
-                let again = again.clone();
+                let retry_sender = retry_sender.clone();
                 tokio::spawn(async move {
                     tokio::time::sleep(RETRY).await;
-                    let _ = again.send(namespace);
+                    let _ = retry_sender.send(namespace);
                 });
             }
         }
     };
-    tokio::join!(of_namespaces, of_accounts, make);
+    tokio::join!(follow_namespaces, follow_accounts, create_missing);
 }
 
 /// Creates the service account if it is missing and its namespace exists and is not terminating.
@@ -68,13 +68,13 @@ async fn ensure(
 ) -> Result<(), Status> {
     let (account, _) =
         accounts.items.get(&accounts.resource.key(namespace, DEFAULT)).await.map_err(stored::unavailable)?;
-    let (home, _) =
+    let (namespace_item, _) =
         namespaces.items.get(&namespaces.resource.key("", namespace)).await.map_err(stored::unavailable)?;
-    let home_stays = match &home {
+    let is_namespace_active = match &namespace_item {
         Some(item) => !item.entry().map_err(stored::unavailable)?.is_terminating(),
         None => false,
     };
-    if account.is_some() || !home_stays {
+    if account.is_some() || !is_namespace_active {
         return Ok(());
     }
     let mut object = Object::default();

@@ -22,7 +22,7 @@ use crate::verbs::deletion::options::DeleteOptions;
 
 /// Maximum time between two repairs.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Pause before a repair. It collects changes, and the watch cache takes a change after the allocator.
+/// Pause before a repair: several changes share one repair, and the watch cache catches up with the allocator.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Message of a ServiceCIDR object whose deletion waits.
 const TERMINATING: &str =
@@ -36,23 +36,23 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     ) else {
         return;
     };
-    let repair = Actor::apiserver(server_state.clone());
+    let repair_actor = Actor::apiserver(server_state.clone());
     let controller = Actor::controller(server_state.clone(), "service-cidrs-controller", own_account);
     let mut reported = Vec::new();
     loop {
         let differences = server_state.addresses.differences();
         if differences.shared != reported {
             for (address, owners) in &differences.shared {
-                tracing::warn!(%address, ?owners, "several services use one address");
+                tracing::warn!(%address, ?owners, "several Services use one cluster IP; delete all but one of them");
             }
             reported = differences.shared;
         }
         let mut results = Vec::new();
         for address in differences.stale {
-            results.push(remove_record(&repair, &records, address).await);
+            results.push(remove_record(&repair_actor, &records, address).await);
         }
         for (address, owner) in differences.unrecorded {
-            results.push(add_record(&repair, &records, address, &owner).await);
+            results.push(add_record(&repair_actor, &records, address, &owner).await);
         }
         match stored::objects(&ranges, &ranges.resource.key_prefix).await {
             Ok(objects) => {
@@ -132,7 +132,7 @@ async fn reconcile_range(
             next.set_meta("finalizers", finalizers);
             return ignore_races(actor.update(target, next).await.map(drop));
         }
-        // The default object gets its condition with its creation.
+        // The default object already has its condition since its creation.
         if range.name() == names.api_service {
             return Ok(());
         }
@@ -151,7 +151,7 @@ fn without_finalizer(range: &Object, finalizer: &str) -> Object {
     next
 }
 
-/// Ignores failures after which the next repair sees another state.
+/// Ignores failures caused by concurrent changes: the next repair reads the new state.
 fn ignore_races(result: Result<(), Status>) -> Result<(), Status> {
     match result {
         Err(status)

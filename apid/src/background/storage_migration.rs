@@ -9,7 +9,7 @@
 //!
 //! # Errors
 //!
-//! An object that was deleted, or written by another client, needs no rewrite. Another failure ends the migration.
+//! An object that was deleted, or written by another client, needs no rewrite. Any other failure ends the migration.
 
 use std::sync::Arc;
 
@@ -29,19 +29,19 @@ const EMPTY_PATCH: &[u8] = b"{}";
 
 /// State of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum MigrationState {
     Running,
     Succeeded,
     Failed,
 }
 
-impl State {
+impl MigrationState {
     /// Returns type and reason of the condition.
     fn condition(self) -> (&'static str, &'static str) {
         match self {
-            State::Running => ("Running", "StorageVersionMigrationInProgress"),
-            State::Succeeded => ("Succeeded", "StorageVersionMigrationSucceeded"),
-            State::Failed => ("Failed", "StorageVersionMigrationFailed"),
+            MigrationState::Running => ("Running", "StorageVersionMigrationInProgress"),
+            MigrationState::Succeeded => ("Succeeded", "StorageVersionMigrationSucceeded"),
+            MigrationState::Failed => ("Failed", "StorageVersionMigrationFailed"),
         }
     }
 }
@@ -50,16 +50,16 @@ impl State {
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     let found = stored::of_kind(&server_state, "storagemigration", "StorageVersionMigration");
     let Ok(migrations) = found else { return };
-    let (changes, mut changed) = mpsc::unbounded_channel::<String>();
+    let (name_sender, mut changed_names) = mpsc::unbounded_channel::<String>();
     let items = Arc::clone(&migrations.items);
     let actor = Actor::controller(server_state, "storage-version-migrator-controller", own_account);
     let observe = reflect(items, move |event| {
         if let ObjectEvent::Exists(entry) = event {
-            let _ = changes.send(entry.name().to_owned());
+            let _ = name_sender.send(entry.name().to_owned());
         }
     });
     let work = async {
-        while let Some(name) = changed.recv().await {
+        while let Some(name) = changed_names.recv().await {
             if let Err(status) = migrate(&actor, &migrations, &name).await
                 && !is_race(&status)
             {
@@ -73,17 +73,17 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
 /// Runs one migration, unless it has ended.
 async fn migrate(actor: &Actor, migrations: &Collection, name: &str) -> Result<(), Status> {
     let Some(migration) = stored::get(migrations, "", name).await? else { return Ok(()) };
-    if is_true(&migration, State::Succeeded) || is_true(&migration, State::Failed) {
+    if is_true(&migration, MigrationState::Succeeded) || is_true(&migration, MigrationState::Failed) {
         return Ok(());
     }
-    let result = match resource(actor.server_state(), &migration) {
+    let result = match find_collection(actor.server_state(), &migration) {
         Some(collection) => rewrite(actor, migrations, name, &collection).await,
         None => Err(Status::unknown_resource()),
     };
     let (state, message) = match result {
-        Ok(()) => (State::Succeeded, String::new()),
+        Ok(()) => (MigrationState::Succeeded, String::new()),
         Err(status) if status.reason == Reason::Conflict => return Err(status),
-        Err(status) => (State::Failed, status.message),
+        Err(status) => (MigrationState::Failed, status.message),
     };
     report(actor, migrations, name, state, &message, None).await
 }
@@ -97,7 +97,7 @@ async fn rewrite(
 ) -> Result<(), Status> {
     let snapshot = collection.items.snapshot().await.map_err(stored::unavailable)?;
     let revision = snapshot.revision().to_string();
-    report(actor, migrations, name, State::Running, "", Some(&revision)).await?;
+    report(actor, migrations, name, MigrationState::Running, "", Some(&revision)).await?;
     let items = snapshot.scope(&collection.resource.key_prefix, "");
     let entries = items.filter_map(|item| stored::entry(item));
     let targets: Vec<(String, String)> =
@@ -114,14 +114,14 @@ async fn rewrite(
 }
 
 /// Returns the collection that a migration names.
-fn resource(server_state: &ServerState, migration: &Object) -> Option<Arc<Collection>> {
+fn find_collection(server_state: &ServerState, migration: &Object) -> Option<Arc<Collection>> {
     let part = |name: &str| migration.str_at(&["spec", "resource", name]).unwrap_or("");
     let kinds = server_state.kinds();
     let resource = kinds.registry.find_stored(part("group"), part("version"), part("resource"))?;
     kinds.collection(resource.stored()).cloned()
 }
 
-fn is_true(migration: &Object, state: State) -> bool {
+fn is_true(migration: &Object, state: MigrationState) -> bool {
     let (kind, _) = state.condition();
     let conditions = migration.at(&["status", "conditions"]).and_then(Value::as_array);
     let mut conditions = conditions.into_iter().flatten();
@@ -133,7 +133,7 @@ async fn report(
     actor: &Actor,
     migrations: &Collection,
     name: &str,
-    state: State,
+    state: MigrationState,
     message: &str,
     revision: Option<&str>,
 ) -> Result<(), Status> {
@@ -148,7 +148,7 @@ async fn report(
 /// Returns a status with the condition of a state. A migration that has ended is not running.
 fn with_state(
     mut status: Map<String, Value>,
-    state: State,
+    state: MigrationState,
     message: &str,
     revision: Option<&str>,
     now: &str,
@@ -158,7 +158,7 @@ fn with_state(
         status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     conditions.retain(|condition| condition["type"] != kind);
     for condition in &mut conditions {
-        if condition["type"] == State::Running.condition().0
+        if condition["type"] == MigrationState::Running.condition().0
             && let Some(condition) = condition.as_object_mut()
         {
             condition.insert("status".to_owned(), "False".into());
@@ -181,8 +181,8 @@ mod tests {
 
     #[test]
     fn ended_migration_is_not_running() {
-        let running = with_state(Map::new(), State::Running, "", Some("7"), "t1");
-        let ended = with_state(running, State::Succeeded, "", None, "t2");
+        let running = with_state(Map::new(), MigrationState::Running, "", Some("7"), "t1");
+        let ended = with_state(running, MigrationState::Succeeded, "", None, "t2");
         let expected = json!({
             "conditions": [
                 {"type": "Running", "status": "False", "lastUpdateTime": "t2",

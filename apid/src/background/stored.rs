@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! Objects that cannot be decoded are logged and skipped, so that they do not block the others.
+//! Objects that cannot be decoded are logged and skipped, so they do not block the others.
 
 use std::sync::Arc;
 
@@ -49,8 +49,8 @@ pub(super) fn entry(item: &Item) -> Option<&Entry> {
 
 /// Returns the object of an item if it can be decoded.
 pub(super) fn object(item: &Item) -> Option<Object> {
-    let read = kinds::entry::decode(item.value(), item.revision());
-    read.inspect_err(|error| log_undecodable(item, error)).ok()
+    let decoded = kinds::entry::decode(item.value(), item.revision());
+    decoded.inspect_err(|error| log_undecodable(item, error)).ok()
 }
 
 /// Returns the object with a name if it is stored and can be decoded.

@@ -70,11 +70,12 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, enab
         return;
     };
     let terminating = Arc::new(TerminatingObjects::default());
-    let (of_pods, of_claims, of_volumes) =
+    let (pod_observer, claim_observer, volume_observer) =
         (Arc::clone(&terminating), Arc::clone(&terminating), Arc::clone(&terminating));
-    let observe_pods = reflect(Arc::clone(&pods.items), move |event| of_pods.observe_pod(event));
-    let observe_claims = reflect(Arc::clone(&claims.items), move |event| of_claims.observe_claim(event));
-    let observe_volumes = reflect(Arc::clone(&volumes.items), move |event| of_volumes.observe_volume(event));
+    let observe_pods = reflect(Arc::clone(&pods.items), move |event| pod_observer.observe_pod(event));
+    let observe_claims = reflect(Arc::clone(&claims.items), move |event| claim_observer.observe_claim(event));
+    let observe_volumes =
+        reflect(Arc::clone(&volumes.items), move |event| volume_observer.observe_volume(event));
     let writer = |name| Actor::controller(Arc::clone(&server_state), name, own_accounts);
     let protection = Protection {
         pods,
@@ -152,7 +153,7 @@ impl Protection {
         let keys = self.terminating.claims.lock().clone();
         let finalizer = self.claim_writer.server_state().names.label_key("pvc-protection");
         let mut result = Ok(());
-        // The keys are sorted, so that the pods of each namespace are read once.
+        // The keys are sorted, so the pods of each namespace are read once.
         let mut pods_of_namespace = (String::new(), Vec::new());
         for (namespace, name) in &keys {
             let Some(claim) = stored::get(&self.claims, namespace, name).await? else { continue };
@@ -191,7 +192,7 @@ impl Protection {
     }
 }
 
-/// Removes a finalizer. After a concurrent write, the next notification continues.
+/// Removes a finalizer. A concurrent write is not a failure: the notification about it causes another attempt.
 async fn remove_finalizer(
     writer: &Actor,
     target: Target<'_>,
@@ -252,8 +253,8 @@ fn is_bound(claim: &Object, volume: &Object) -> bool {
 /// Whether the reference of a volume names a claim. A reference without a uid names any claim of its name.
 fn names_claim(volume: &Object, claim: &Object) -> bool {
     let part = |name: &str| volume.str_at(&["spec", "claimRef", name]).unwrap_or("");
-    let has_uid = part("uid").is_empty() || part("uid") == claim.uid();
-    part("name") == claim.name() && part("namespace") == claim.namespace() && has_uid
+    let matches_uid = part("uid").is_empty() || part("uid") == claim.uid();
+    part("name") == claim.name() && part("namespace") == claim.namespace() && matches_uid
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use serving::compatibility::CompatibilityVersions;
 use serving::gates::{FeatureGates, Gate};
 
 /// Resources that are served only with their feature gate, as group stem and plural name.
-const GATED: [(&str, &str, Gate); 3] = [
+const FEATURE_GATED_RESOURCES: [(&str, &str, Gate); 3] = [
     ("certificates", "clustertrustbundles", Gate::ClusterTrustBundle),
     ("resource", "devicetaintrules", Gate::DraDeviceTaints),
     ("storagemigration", "storageversionmigrations", Gate::StorageVersionMigrator),
@@ -40,8 +40,8 @@ impl Availability<'_> {
     pub(super) fn restrict(&self, enabled: &mut EnabledVersions) -> (Vec<String>, Vec<String>) {
         let (mut warnings, mut errors) = (Vec::new(), self.flag_errors());
         let requested = enabled.clone();
-        let later = lifecycle::versions().iter().filter(|row| row.introduced > self.emulated());
-        for row in later {
+        let later_versions = lifecycle::versions().iter().filter(|row| row.introduced > self.emulated());
+        for row in later_versions {
             let key_value = requested.key_value(row.group, row.version, row.resource);
             if key_value == Some(true) && self.are_keys_forward_compatible {
                 continue;
@@ -66,7 +66,9 @@ impl Availability<'_> {
             }
             enabled.exclude(row.group, row.version, row.resource);
         }
-        for (group, resource, gate) in GATED.into_iter().filter(|(.., gate)| !self.gates.enabled(*gate)) {
+        for (group, resource, gate) in
+            FEATURE_GATED_RESOURCES.into_iter().filter(|(.., gate)| !self.gates.enabled(*gate))
+        {
             let of_resource = |row: &&Version| row.group == group && row.resource == resource;
             let rows: Vec<&Version> = lifecycle::versions().iter().filter(of_resource).collect();
             if rows.iter().any(|row| requested.is_enabled(group, row.version, resource)) {
@@ -84,7 +86,7 @@ impl Availability<'_> {
         Release(self.versions.emulated)
     }
 
-    /// Whether the emulated release has no resource of a group version.
+    /// Whether the emulated release has no resource in the group version of a row.
     fn is_later_version(&self, row: &Version) -> bool {
         let of_version = |other: &&Version| (other.group, other.version) == (row.group, row.version);
         let mut rows = lifecycle::versions().iter().filter(of_version);
@@ -97,8 +99,8 @@ impl Availability<'_> {
             ("emulation-forward-compatible", self.is_forward_compatible),
             ("runtime-config-emulation-forward-compatible", self.are_keys_forward_compatible),
         ];
-        let wrong = flags.into_iter().filter(|(_, is_set)| *is_set && !self.versions.is_emulation());
-        wrong
+        let misused = flags.into_iter().filter(|(_, is_set)| *is_set && !self.versions.is_emulation());
+        misused
             .map(|(name, _)| {
                 format!(
                     "`--{name}` cannot be set to true if the emulation version is the same as the binary version; set \

@@ -44,8 +44,8 @@ pub(super) fn is_enabled(controllers: &[String], names: &[&str]) -> bool {
         Some(disabled) => names.contains(&disabled).then_some(false),
         None => names.contains(&entry.as_str()).then_some(true),
     };
-    let named = controllers.iter().find_map(decide);
-    named.unwrap_or_else(|| controllers.is_empty() || controllers.iter().any(|entry| entry == "*"))
+    let decision = controllers.iter().find_map(decide);
+    decision.unwrap_or_else(|| controllers.is_empty() || controllers.iter().any(|entry| entry == "*"))
 }
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn controllers_are_enabled_by_name_and_by_default() {
-        let of = |text: &str| {
+        let enabled_by = |text: &str| {
             let entries: Vec<String> = text.split_terminator(',').map(str::to_owned).collect();
             let enabled = EnabledControllers::new(&entries);
             [
@@ -64,11 +64,11 @@ mod tests {
                 enabled.volume_protection,
             ]
         };
-        assert_eq!(of(""), [true; 4]);
-        assert_eq!(of("*,bootstrapsigner"), [true; 4]);
-        assert_eq!(of("*,-csrsigning"), [false, true, true, true]);
-        assert_eq!(of("*,-certificatesigningrequest-cleaner-controller"), [true, false, true, true]);
-        assert_eq!(of("pvc-protection"), [false, false, true, false]);
-        assert_eq!(of("-pv-protection,*"), [true, true, true, false]);
+        assert_eq!(enabled_by(""), [true; 4]);
+        assert_eq!(enabled_by("*,bootstrapsigner"), [true; 4]);
+        assert_eq!(enabled_by("*,-csrsigning"), [false, true, true, true]);
+        assert_eq!(enabled_by("*,-certificatesigningrequest-cleaner-controller"), [true, false, true, true]);
+        assert_eq!(enabled_by("pvc-protection"), [false, false, true, false]);
+        assert_eq!(enabled_by("-pv-protection,*"), [true, true, true, false]);
     }
 }

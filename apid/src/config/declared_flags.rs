@@ -63,7 +63,7 @@ const FLAGS_WITHOUT_EFFECT: &[(FlagState, &[FlagRow])] = &[
             (
                 "storage-media-type",
                 Value("TYPE"),
-                "Encoding of stored objects; objects are stored as served, so that lists copy their bytes",
+                "Encoding of stored objects; objects are stored as served, so lists copy their bytes",
             ),
             ("watch-cache", Switch, "Serve reads from the watch cache; reads always are, and are consistent"),
             (
@@ -133,7 +133,8 @@ pub(super) fn unneeded_flags(matches: &ArgMatches) -> Vec<(&'static str, &'stati
 
 /// The given flags without an effect in a state, sorted.
 pub(super) fn names_without_effect(matches: &ArgMatches, state: FlagState) -> Vec<String> {
-    let rows = flags_without_effect().filter(|(of, _)| *of == state).flat_map(|(_, rows)| *rows);
+    let rows =
+        flags_without_effect().filter(|(row_state, _)| *row_state == state).flat_map(|(_, rows)| *rows);
     let mut names: Vec<String> =
         rows.filter(|(name, ..)| is_given(matches, name)).map(|(name, ..)| (*name).to_owned()).collect();
     names.sort_unstable();

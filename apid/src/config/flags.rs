@@ -1,4 +1,5 @@
-//! The flags that only apid reads, typed; `processflags` declares the others. Names are those of kube-apiserver where it has the flag.
+//! The flags that only apid reads, typed; `processflags` declares the others. Names are those of kube-apiserver where it
+//! has the flag.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

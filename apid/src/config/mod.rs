@@ -157,8 +157,8 @@ pub struct Config {
     pub verbosity: u8,
     /// Whether logs are JSON.
     pub log_json: bool,
-    /// Whether apid starts authd so that every request is allowed: without a mode, or with AlwaysAllow. False
-    /// for an external authd, whose modes are flags of authd.
+    /// Whether the authd that apid starts allows every request: without a mode, or with AlwaysAllow. False for
+    /// an external authd, whose modes are flags of authd.
     pub allows_everything: bool,
     /// Given flags that are not needed, with the reasons.
     pub unneeded_flags: Vec<(&'static str, &'static str)>,
@@ -168,7 +168,7 @@ pub struct Config {
     pub warnings: Vec<String>,
 }
 
-/// Command of the command line.
+/// What the command line requests.
 #[derive(Debug)]
 pub enum Command {
     /// Serve the API.

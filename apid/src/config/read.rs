@@ -1,4 +1,4 @@
-//! The configuration of a command line.
+//! Reads the configuration from a command line and the file of `--config`.
 
 use std::path::PathBuf;
 
@@ -70,12 +70,12 @@ fn with_configuration_file(given: Vec<String>) -> (Vec<String>, Option<ServerCon
         return (given, Some(file), mistakes);
     }
     let is_repeated = |flag: &FlagValues| file.apid.iter().any(|other| other.name == flag.name);
-    let of_authd = file.authd.iter().filter(|flag| !is_repeated(flag));
-    let defaults: Vec<FlagValues> = file.apid.iter().chain(of_authd).cloned().collect();
+    let authd_flags = file.authd.iter().filter(|flag| !is_repeated(flag));
+    let defaults: Vec<FlagValues> = file.apid.iter().chain(authd_flags).cloned().collect();
     (config_file::merge(&defaults, given), Some(file), mistakes)
 }
 
-/// The state of a reading: the given flags, the mistakes and the warnings so far.
+/// The state while a command line is read: the given flags, and the mistakes and warnings so far.
 struct Reader<'a> {
     matches: &'a ArgMatches,
     file: Option<ServerConfiguration>,
@@ -296,8 +296,9 @@ impl Reader<'_> {
         let Some(file) = file else { return ServiceMap::default() };
         let name = file.display().to_string();
         let text = std::fs::read(&file).map_err(|error| format!("file `{name}`: {error}"));
-        let parsed = text.and_then(|text| ServiceMap::parse(&name, &text).map_err(|error| error.to_string()));
-        parsed.unwrap_or_else(|error| {
+        let service_map =
+            text.and_then(|text| ServiceMap::parse(&name, &text).map_err(|error| error.to_string()));
+        service_map.unwrap_or_else(|error| {
             self.mistakes.push(format!("`--service-resolver-file`: {error}"));
             ServiceMap::default()
         })
@@ -306,14 +307,14 @@ impl Reader<'_> {
     /// Reads the file of `--admission-control-config-file` with all files that it refers to.
     fn admission(&mut self, file: Option<PathBuf>, names: &Names) -> admission::Configuration {
         let Some(file) = file else { return admission::Configuration::default() };
-        let folder = file.parent().map(PathBuf::from).unwrap_or_default();
-        let read = |path: &str| std::fs::read(folder.join(path)).map_err(|error| error.to_string());
-        let parsed = std::fs::read(&file)
+        let directory = file.parent().map(PathBuf::from).unwrap_or_default();
+        let read = |path: &str| std::fs::read(directory.join(path)).map_err(|error| error.to_string());
+        let configuration = std::fs::read(&file)
             .map_err(|error| vec![format!("file `{}`: {error}", file.display())])
             .and_then(|text| {
                 admission::Configuration::parse(&file.display().to_string(), &text, names, &read)
             });
-        parsed.unwrap_or_else(|errors| {
+        configuration.unwrap_or_else(|errors| {
             let lines = errors.iter().map(|error| format!("`--admission-control-config-file`: {error}"));
             self.mistakes.extend(lines);
             admission::Configuration::default()

@@ -80,8 +80,16 @@ const NOT_NEEDED: &[FlagRow] = &[
         Value("COUNT"),
         "Buffer of audit events; used only by --audit-log-mode=batch",
     ),
-    ("audit-log-batch-max-size", Value("COUNT"), "Size of a batch; used only by --audit-log-mode=batch"),
-    ("audit-log-batch-max-wait", Value("TIME"), "Wait for a batch; used only by --audit-log-mode=batch"),
+    (
+        "audit-log-batch-max-size",
+        Value("COUNT"),
+        "Maximum size of a batch; used only by --audit-log-mode=batch",
+    ),
+    (
+        "audit-log-batch-max-wait",
+        Value("TIME"),
+        "Maximum wait for a batch; used only by --audit-log-mode=batch",
+    ),
     (
         "audit-log-batch-throttle-burst",
         Value("COUNT"),
@@ -97,12 +105,12 @@ const NOT_NEEDED: &[FlagRow] = &[
     (
         "audit-webhook-batch-max-size",
         Value("COUNT"),
-        "Size of a batch; used only with --audit-webhook-config-file",
+        "Maximum size of a batch; used only with --audit-webhook-config-file",
     ),
     (
         "audit-webhook-batch-max-wait",
         Value("TIME"),
-        "Wait for a batch; used only with --audit-webhook-config-file",
+        "Maximum wait for a batch; used only with --audit-webhook-config-file",
     ),
     (
         "audit-webhook-batch-throttle-burst",
@@ -132,12 +140,12 @@ const NOT_NEEDED: &[FlagRow] = &[
     (
         "audit-webhook-truncate-max-batch-size",
         Value("BYTES"),
-        "Size of a batch; used only with --audit-webhook-config-file",
+        "Maximum size of a batch; used only with --audit-webhook-config-file",
     ),
     (
         "audit-webhook-truncate-max-event-size",
         Value("BYTES"),
-        "Size of an event; used only with --audit-webhook-config-file",
+        "Maximum size of an event; used only with --audit-webhook-config-file",
     ),
     (
         "audit-webhook-version",

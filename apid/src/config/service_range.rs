@@ -33,7 +33,7 @@ impl ServiceRange {
     pub const DEFAULT: ServiceRange =
         ServiceRange { network: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0)), prefix: 24 };
 
-    /// Creates the range of a network with any address of it; None for a prefix that is too long.
+    /// Creates a range from any address of the network and the prefix length; None if the prefix is too long.
     pub fn new(address: IpAddr, prefix: u32) -> Option<Self> {
         let host_bits = if address.is_ipv4() { 32_u32 } else { 128 }.checked_sub(prefix)?;
         let network = match address {
@@ -73,14 +73,14 @@ impl ServiceRange {
 
     /// Whether the range contains a second range completely.
     pub fn contains(&self, other: &ServiceRange) -> bool {
-        let ends = |ip: IpAddr| match ip {
+        let bits = |ip: IpAddr| match ip {
             IpAddr::V4(ip) => u128::from(ip.to_bits()),
             IpAddr::V6(ip) => ip.to_bits(),
         };
-        let differing = ends(self.network) ^ ends(other.network);
+        let different_bits = bits(self.network) ^ bits(other.network);
         self.is_ipv4() == other.is_ipv4()
             && self.prefix <= other.prefix
-            && differing.checked_shr(self.host_bits()).unwrap_or(0) == 0
+            && different_bits.checked_shr(self.host_bits()).unwrap_or(0) == 0
     }
 
     /// Parses one range, or one range per IP family separated by a comma.
@@ -149,8 +149,8 @@ impl FromStr for NodePortRange {
             let first = port(first)?;
             (first, first.checked_add(port(count)?).ok_or_else(invalid)?)
         } else {
-            let only = port(text)?;
-            (only, only)
+            let port = port(text)?;
+            (port, port)
         };
         if first == 0 || last < first {
             return Err(invalid());

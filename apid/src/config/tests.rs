@@ -287,7 +287,7 @@ fn configuration_file_mistakes_are_reported_with_those_of_flags() {
         ),
         ("authd: {data-dir: /d}\n", &["`authd.data-dir` is a flag of apid"]),
         ("apid: {data-dir: /d, names: kubernetes}\n", &["config.k8s.io/v1alpha1"]),
-        ("apid: {data-dir: [/d]}\n", &["`data-dir` has one value, not a list"]),
+        ("apid: {data-dir: [/d]}\n", &["`data-dir` takes one value, not a list"]),
         ("apid: {data-dir: /d, secure-port: 70000}\n", &["--secure-port=70000"]),
         ("other: 1\n", &["line 3: strict decoding error: unknown field \"other\""]),
     ] {

@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! All calls share [`MEMORY_BYTES`] for decoded responses. A call takes its share after the response has arrived,
-//! so that a webhook without a response delays no other webhook.
+//! so a webhook without a response delays no other webhook.
 
 use std::sync::Arc;
 use std::time::Duration;

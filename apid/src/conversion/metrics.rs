@@ -58,9 +58,9 @@ pub(super) struct Conversion<'a> {
     /// The name of the definition.
     pub(super) definition: &'a str,
     /// The version of the objects.
-    pub(super) from: &'a str,
+    pub(super) from_version: &'a str,
     /// The requested version.
-    pub(super) to: &'a str,
+    pub(super) to_version: &'a str,
 }
 
 /// The metrics.
@@ -81,18 +81,23 @@ impl ConversionMetrics {
     }
 
     /// Records a request; None: it succeeded.
-    pub(super) fn record(&self, conversion: Conversion<'_>, failure: Option<FailureType>, took: Duration) {
+    pub(super) fn record(
+        &self,
+        conversion: Conversion<'_>,
+        failure: Option<FailureType>,
+        duration: Duration,
+    ) {
         let result = if failure.is_some() { "failure" } else { "success" };
         let failure_type = failure.map_or("", FailureType::as_str);
         let labels = vec![("result", result.to_owned()), ("failure_type", failure_type.to_owned())];
         self.requests.get_or_create(&labels).inc();
-        self.latency.get_or_create(&labels).observe(took.as_secs_f64());
+        self.latency.get_or_create(&labels).observe(duration.as_secs_f64());
         let labels = vec![
             ("crd_name", conversion.definition.to_owned()),
-            ("from_version", conversion.from.to_owned()),
-            ("to_version", conversion.to.to_owned()),
+            ("from_version", conversion.from_version.to_owned()),
+            ("to_version", conversion.to_version.to_owned()),
             ("succeeded", failure.is_none().to_string()),
         ];
-        self.duration.get_or_create(&labels).observe(took.as_secs_f64());
+        self.duration.get_or_create(&labels).observe(duration.as_secs_f64());
     }
 }

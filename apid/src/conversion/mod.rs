@@ -6,21 +6,21 @@
 //! served version: they convert objects after each read and before each commit. Without a conversion webhook a
 //! conversion changes only `apiVersion`.
 //!
-//! A conversion webhook also converts objects that an earlier storage version left, so that the storage version
-//! has a converter, too. Objects that have the right version are not sent to the webhook.
+//! Stored objects can still have an earlier storage version. The conversion webhook converts them, so the storage
+//! version also has a converter. Objects that already have the requested version are not sent to the webhook.
 //!
 //! The objects of lists and watches are converted in batches and cached for at most [`CACHE_TTL`]. Single reads
 //! always convert, as in kube-apiserver.
 //!
 //! # Errors
 //!
-//! A failed conversion is a Status with code 500 and the message of kube-apiserver. It concerns the objects of
-//! the kind only.
+//! A failed conversion is a Status with code 500 and the message of kube-apiserver. It affects only objects of the
+//! kind.
 //!
 //! # Reference
 //!
-//! Defaults of the version in which an object is stored are set before a conversion. Undeclared fields are dropped after it; defaults
-//! of the served version are not set.
+//! Defaults of the version in which an object is stored are set before a conversion. Undeclared fields are dropped
+//! after it; defaults of the served version are not set.
 
 mod client;
 mod metrics;
@@ -192,7 +192,7 @@ impl ObjectConverter {
             return Ok(Arc::clone(item));
         }
         let object = self.read(decode(item)?).await?;
-        Ok(self.detached(item, &object))
+        Ok(self.converted_item(item, &object))
     }
 
     /// Returns cached objects in the served version, in the same order.
@@ -216,7 +216,7 @@ impl ObjectConverter {
             let objects = batch.iter().map(|(_, item)| decode(item)).collect::<Result<_, Status>>()?;
             let converted = self.read_all(objects).await?;
             for ((index, item), object) in batch.iter().zip(&converted.objects) {
-                let converted = self.detached(item, object);
+                let converted = self.converted_item(item, object);
                 self.cache().insert((Arc::clone(item.key()), item.revision()), Arc::clone(&converted));
                 if let Some(item) = items.get_mut(*index) {
                     *item = converted;
@@ -244,7 +244,7 @@ impl ObjectConverter {
         })
     }
 
-    fn detached(&self, item: &Item, object: &Object) -> Arc<Item> {
+    fn converted_item(&self, item: &Item, object: &Object) -> Arc<Item> {
         let row =
             Row { key: Arc::clone(item.key()), value: entry::encode(object), revision: item.revision() };
         Item::detached(row, &self.decoder)
@@ -267,7 +267,7 @@ impl ObjectConverter {
         api_version: &str,
     ) -> Result<ConvertedObjects, Status> {
         let mut positions = Vec::new();
-        let mut sent = Vec::new();
+        let mut outgoing = Vec::new();
         for (index, object) in objects.iter_mut().enumerate() {
             if self.convert_locally(object, api_version) {
                 continue;
@@ -275,24 +275,24 @@ impl ObjectConverter {
             let mut object = object.clone();
             let revision = object.remove_meta("resourceVersion");
             positions.push((index, revision));
-            sent.push(object);
+            outgoing.push(object);
         }
-        let Some(webhook) = self.webhook.as_ref().filter(|_| !sent.is_empty()) else {
+        let Some(webhook) = self.webhook.as_ref().filter(|_| !outgoing.is_empty()) else {
             return Ok(ConvertedObjects { objects, _memory: None });
         };
         let names = &self.context.names;
         let uid = self.context.rng.uuid();
-        let review = webhook.review(&sent, api_version, &uid, names).map_err(failed)?;
+        let review = webhook.review(&outgoing, api_version, &uid, names).map_err(conversion_failure)?;
         let start = self.context.clock.monotonic();
-        let record = |failure| self.record(&sent, api_version, failure, start);
+        let record = |failure| self.record(&outgoing, api_version, failure, start);
         let response = self.context.client.post(webhook.client_config(), review).await;
         let ConversionResponse { review, memory } = response.map_err(|reason| {
             record(Some(FailureType::Call));
-            failed(failure(&sent, &reason))
+            conversion_failure(failure(&outgoing, &reason))
         })?;
-        let converted = webhook.converted(&sent, api_version, &uid, review, names).map_err(|error| {
+        let converted = webhook.converted(&outgoing, api_version, &uid, review, names).map_err(|error| {
             record(Some(FailureType::Response(error.defect)));
-            failed(error.message)
+            conversion_failure(error.message)
         })?;
         record(None);
         for ((index, revision), mut object) in positions.into_iter().zip(converted) {
@@ -307,15 +307,19 @@ impl ObjectConverter {
     }
 
     /// Records the metrics of a request to the webhook.
-    fn record(&self, sent: &[Object], api_version: &str, failure: Option<FailureType>, start: Duration) {
+    fn record(&self, outgoing: &[Object], api_version: &str, failure: Option<FailureType>, start: Duration) {
         let version = |api_version: &str| {
             api_version.rsplit_once('/').map_or(api_version, |(_, version)| version).to_owned()
         };
-        let from = sent.first().map(|object| version(object.api_version())).unwrap_or_default();
+        let from_version = outgoing.first().map(|object| version(object.api_version())).unwrap_or_default();
         let definition = self.served.group_resource.to_string();
-        let conversion = Conversion { definition: &definition, from: &from, to: &version(api_version) };
-        let took = self.context.clock.monotonic().saturating_sub(start);
-        self.context.metrics.record(conversion, failure, took);
+        let conversion = Conversion {
+            definition: &definition,
+            from_version: &from_version,
+            to_version: &version(api_version),
+        };
+        let duration = self.context.clock.monotonic().saturating_sub(start);
+        self.context.metrics.record(conversion, failure, duration);
     }
 }
 
@@ -329,7 +333,7 @@ fn decode(item: &Item) -> Result<Object, Status> {
 }
 
 /// 500 with the message of the conversion and no reason, as in kube-apiserver.
-fn failed(message: String) -> Status {
+fn conversion_failure(message: String) -> Status {
     tracing::warn!(error = message, "conversion of custom objects failed; returning 500");
     Status::failure(Reason::Unknown, message)
 }

@@ -60,7 +60,7 @@ impl Document {
     /// Returns another encoding. `encode` creates it from the JSON on first use; all clients share the bytes.
     pub fn encoded(&self, encoding: DocumentEncoding, encode: impl FnOnce(&Bytes) -> Bytes) -> Bytes {
         match self.encoded.get(encoding as usize) {
-            Some(kept) => kept.get_or_init(|| encode(&self.body)).clone(),
+            Some(bytes) => bytes.get_or_init(|| encode(&self.body)).clone(),
             None => encode(&self.body),
         }
     }
@@ -79,12 +79,12 @@ const AGGREGATED_VERSIONS: [&str; 2] = ["v2", "v2beta1"];
 
 impl Discovery {
     /// Builds the documents of a registry. `server_address` is the `host:port` that `/api` returns to
-    /// clients. `has_hashes` is whether resources show the hash of their storage version.
+    /// clients. With `has_hashes`, resources contain the hash of their storage version.
     pub fn new(registry: &Registry, names: &Names, server_address: &str, has_hashes: bool) -> Self {
-        let groups = group(registry);
+        let groups = group_resources(registry);
         let mut documents = BTreeMap::new();
         let mut put = |path: String, value: Value| drop(documents.insert(path, document(&value)));
-        let mut named = Vec::new();
+        let mut group_entries = Vec::new();
         for (group, versions) in &groups {
             for (version, resources) in versions {
                 let group_version =
@@ -103,7 +103,7 @@ impl Discovery {
             }
             if !group.is_empty() {
                 let mut one = group_entry(group, versions);
-                named.push(one.clone());
+                group_entries.push(one.clone());
                 set(&mut one, "kind", "APIGroup");
                 set(&mut one, "apiVersion", "v1");
                 put(format!("/apis/{group}"), one);
@@ -122,7 +122,7 @@ impl Discovery {
                 "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": server_address}],
             }),
         );
-        put("/apis".to_owned(), json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": named}));
+        put("/apis".to_owned(), json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": group_entries}));
 
         let mut aggregated = BTreeMap::new();
         for version in AGGREGATED_VERSIONS {
@@ -169,15 +169,15 @@ impl Discovery {
 /// Resources by group and version, in the order of the registry; versions by priority.
 type Groups<'a> = Vec<(String, Vec<(&'a str, Vec<&'a Resource>)>)>;
 
-fn group(registry: &Registry) -> Groups<'_> {
+fn group_resources(registry: &Registry) -> Groups<'_> {
     let mut groups: Groups<'_> = Vec::new();
     for resource in registry.resources() {
         let name = &resource.group_resource.group;
-        let at = groups.iter().position(|(group, _)| group == name).unwrap_or_else(|| {
+        let index = groups.iter().position(|(group, _)| group == name).unwrap_or_else(|| {
             groups.push((name.clone(), Vec::new()));
             groups.len() - 1
         });
-        let Some((_, versions)) = groups.get_mut(at) else { continue };
+        let Some((_, versions)) = groups.get_mut(index) else { continue };
         for version in resource.kind.versions() {
             match versions.iter_mut().find(|(known, _)| *known == version) {
                 Some((_, resources)) => resources.push(&**resource),
@@ -293,10 +293,10 @@ fn aggregated_group(group: &str, versions: &[(&str, Vec<&Resource>)], names: &Na
 fn aggregated_resource(resource: &Resource, version: &str, names: &Names) -> Value {
     let kind = &resource.kind;
     // A kind of the served version omits group and version.
-    let own = |kind: &str| json!({"group": "", "version": "", "kind": kind});
+    let local_kind = |kind: &str| json!({"group": "", "version": "", "kind": kind});
     let mut out = Map::new();
     out.insert("resource".into(), kind.resource().into());
-    out.insert("responseKind".into(), own(kind.kind()));
+    out.insert("responseKind".into(), local_kind(kind.kind()));
     out.insert("scope".into(), if kind.namespaced() { "Namespaced" } else { "Cluster" }.into());
     out.insert("singularResource".into(), kind.singular().into());
     out.insert("verbs".into(), verbs(kind.discovery_verbs()));
@@ -313,7 +313,7 @@ fn aggregated_resource(resource: &Resource, version: &str, names: &Names) -> Val
             .map(|subresource| {
                 let response = match foreign_group_version(subresource, resource, version, names) {
                     Some((group, version)) => json!({"group": group, "version": version, "kind": kind.body_kind(subresource)}),
-                    None => own(kind.body_kind(subresource)),
+                    None => local_kind(kind.body_kind(subresource)),
                 };
                 json!({"subresource": subresource.name, "responseKind": response, "verbs": verbs(subresource.verbs)})
             })

@@ -1,4 +1,4 @@
-//! The `etcd` of env tests: it answers `/health` and names the folder of the objects.
+//! The `etcd` of env tests: it answers `/health` and reports the directory of the stored objects.
 //!
 //! # Contract
 //!
@@ -17,7 +17,7 @@ use serving::arguments::flag_value;
 use super::PARENT_CHECK;
 use super::parent::parent_id;
 
-/// The path that answers with the folder.
+/// The path whose response is the data directory.
 const DATA_DIR_PATH: &str = "/apid/data-dir";
 /// Limit in bytes of a request or response head with its body.
 const MESSAGE_LIMIT: u64 = 16 * 1024;
@@ -81,7 +81,7 @@ pub(super) fn run(arguments: &[String]) -> Result<ExitCode, Vec<String>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Host and port of an URL without TLS.
+/// Host and port of a URL without TLS.
 fn address(url: &str) -> Result<&str, String> {
     url.trim()
         .strip_prefix("http://")
@@ -118,7 +118,7 @@ fn read_head(stream: &mut TcpStream) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
-/// Asks the server of `--etcd-servers` for the folder of the objects.
+/// Asks the server of `--etcd-servers` for the directory of the objects.
 ///
 /// # Errors
 ///

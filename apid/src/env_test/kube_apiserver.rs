@@ -1,10 +1,11 @@
-//! The `kube-apiserver` of env tests: apid with the names of Kubernetes and an authd of its own.
+//! The `kube-apiserver` of env tests: apid with the names of Kubernetes and its own authd.
 //!
 //! # Contract
 //!
 //! The flags are those of apid, with other defaults: `--names=kubernetes`, `--spawn-authd`, and a `--data-dir` in
-//! the folder of the etcd of `--etcd-servers`. The command line and the file of `--config` replace the defaults. As in an env test without a controller manager, no ConfigMap
-//! `kube-root-ca.crt` appears, and protection finalizers and old certificate requests stay. The process ends with its parent.
+//! the data directory of the etcd of `--etcd-servers`. The command line and the file of `--config` replace the
+//! defaults. As in an env test without a controller manager, no ConfigMap `kube-root-ca.crt` appears, and protection
+//! finalizers and old certificate requests stay. The process ends with its parent.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -17,11 +18,11 @@ use super::{CallerFlags, etcd};
 use crate::config::{Command, Config};
 use crate::process::{self, RunOptions, StopCondition};
 
-/// Controllers that run: those of a controller manager that are not part of an env test do not.
+/// Value of `--controllers`: without the controllers of a controller manager, which an env test does not run.
 const CONTROLLERS: &str =
     "*,-root-ca-certificate-publisher-controller,-csrcleaner,-pv-protection,-pvc-protection";
-/// The folder of the objects in the folder of etcd.
-const FOLDER: &str = "apid";
+/// The subdirectory of etcd's data directory in which apid stores the objects.
+const SUBDIRECTORY: &str = "apid";
 
 /// Serves until a signal, or until the parent ends.
 ///
@@ -42,7 +43,9 @@ pub(super) fn run(arguments: Vec<String>) -> Result<ExitCode, Vec<String>> {
         && !flags.has("data-dir")
     {
         match etcd::data_dir(&servers) {
-            Ok(dir) => defaults.push(FlagValues::single("data-dir", dir.join(FOLDER).display().to_string())),
+            Ok(dir) => {
+                defaults.push(FlagValues::single("data-dir", dir.join(SUBDIRECTORY).display().to_string()))
+            }
             Err(mistake) => mistakes.push(mistake),
         }
     }

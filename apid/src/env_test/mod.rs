@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! controller-runtime's env tests start `kube-apiserver` and `etcd` from one folder. apid takes both roles: by its
-//! program name, or as `apid env-test ROLE`. [`etcd`] answers `/health` and reports the folder in which the server
-//! stores its objects. [`kube_apiserver`] serves with the names preset `kubernetes` and an authd of its own.
+//! program name, or as `apid env-test ROLE`. [`etcd`] answers `/health` and reports the directory in which the server
+//! stores its objects. [`kube_apiserver`] serves with the names preset `kubernetes` and its own authd.
 //! [`test_server`] needs no flags and prints the path of a kubeconfig when it is ready.
 //!
 //! # Invariants
@@ -35,7 +35,7 @@ const PARENT_CHECK: Duration = Duration::from_millis(100);
 pub enum Role {
     /// The API server.
     KubeApiserver,
-    /// The server of the storage folder.
+    /// The replacement of etcd, which only reports the data directory.
     Etcd,
 }
 
@@ -101,8 +101,8 @@ impl CallerFlags {
 
     /// The last value of a flag. The command line wins over the file.
     fn value(&self, name: &str) -> Option<String> {
-        let of_file = || self.file.as_ref()?.flag_value(name).map(str::to_owned);
-        flag_value(&self.arguments, name).or_else(of_file)
+        let from_file = || self.file.as_ref()?.flag_value(name).map(str::to_owned);
+        flag_value(&self.arguments, name).or_else(from_file)
     }
 
     /// Whether the caller sets a flag.

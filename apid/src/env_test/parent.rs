@@ -4,7 +4,7 @@
 //!
 //! [`parent_id`] returns the process id of the parent at the start. A process whose parent ended before this call has
 //! a new parent: a subreaper or the first process of the container. The session shows that: a child has the session of
-//! its parent, unless the child leads a session itself. A process that leads a session cannot detect the exchange.
+//! its parent, unless the child leads a session itself. A process that leads a session cannot detect the new parent.
 
 use std::fs;
 
@@ -22,8 +22,8 @@ struct ProcessIds {
 /// The parent that started this process has ended.
 pub(super) fn parent_id() -> Result<u32, Vec<String>> {
     let parent = std::os::unix::process::parent_id();
-    let (own, of_parent) = (ProcessIds::read("self"), ProcessIds::read(&parent.to_string()));
-    if own.zip(of_parent).is_some_and(|(own, of_parent)| is_orphan(own, of_parent)) {
+    let (own_ids, parent_ids) = (ProcessIds::read("self"), ProcessIds::read(&parent.to_string()));
+    if own_ids.zip(parent_ids).is_some_and(|(own_ids, parent_ids)| is_orphan(own_ids, parent_ids)) {
         return Err(vec!["the parent process ended before the start".to_owned()]);
     }
     Ok(parent)

@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! The process creates a private temporary folder with a store, certificates and a kubeconfig of the user `admin`
+//! The process creates a private temporary directory with a store, certificates and a kubeconfig of the user `admin`
 //! in group `system:masters`, and listens on a free port of the loopback address. When it is ready, it prints one
 //! line of JSON: `kubeconfig`, `server`, `token`, `certificateAuthority` and `directory`. It ends at the end of its
-//! standard input or after a signal, and removes the folder. The command line and the file of `--config` replace the
+//! standard input or after a signal, and removes the directory. The command line and the file of `--config` replace the
 //! defaults. [`FIXED_FLAGS`] are rejected, because the printed line depends on them. A kubeconfig that cannot be
 //! written ends the process with an error.
 
@@ -24,17 +24,17 @@ use crate::config::{Command, Config};
 use crate::process::{self, RunOptions, StopCondition};
 
 const HELP: &str = "\
-Starts a private control plane for tests, with the names preset kubernetes, in a temporary folder.
+Starts a private control plane for tests, with the names preset kubernetes, in a temporary directory.
 
 Usage: apid test-server [FLAGS OF APID]
 
 When the server is ready, it prints one line of JSON with the fields kubeconfig (a file), server (the URL), token,
 certificateAuthority (a file) and directory. The server ends at the end of its standard input, or after SIGTERM or
-SIGINT, and removes its folder. `apid --help` lists the flags; --bind-address, --tls-cert-file, --tls-private-key-file
-and --token-auth-file are those of the command.
+SIGINT, and removes its directory. `apid --help` lists the flags; test-server itself sets --bind-address,
+--tls-cert-file, --tls-private-key-file and --token-auth-file.
 ";
 
-/// Flags with values of the command: the address, the certificate and the token of the printed line.
+/// Flags that the command sets itself: the address, the certificate and the token of the printed line.
 const FIXED_FLAGS: [&str; 4] = ["bind-address", "tls-cert-file", "tls-private-key-file", "token-auth-file"];
 
 /// The user of the kubeconfig.
@@ -47,24 +47,26 @@ pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
         let _ = io::stdout().write_all(HELP.as_bytes());
         return ExitCode::SUCCESS;
     }
-    let folder = match Folder::create() {
-        Ok(folder) => folder,
-        Err(error) => return print_mistakes("apid", &[format!("temporary folder: {error}")]),
+    let directory = match TemporaryDirectory::create() {
+        Ok(directory) => directory,
+        Err(error) => {
+            return print_mistakes("apid", &[format!("cannot create a temporary directory: {error}")]);
+        }
     };
-    match start(&folder, arguments) {
+    match start(&directory, arguments) {
         Ok(code) => code,
         Err(mistakes) => print_mistakes("apid", &mistakes),
     }
 }
 
-/// A private temporary folder, removed on drop.
-struct Folder(PathBuf);
+/// A private temporary directory, removed on drop.
+struct TemporaryDirectory(PathBuf);
 
-impl Folder {
+impl TemporaryDirectory {
     fn create() -> io::Result<Self> {
         let path = std::env::temp_dir().join(format!("apid-test-{:016x}", SystemRng.bits() >> 64));
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Folder(path))
+        Ok(TemporaryDirectory(path))
     }
 
     fn file(&self, name: &str) -> String {
@@ -72,26 +74,26 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-fn start(folder: &Folder, arguments: Vec<String>) -> Result<ExitCode, Vec<String>> {
+fn start(directory: &TemporaryDirectory, arguments: Vec<String>) -> Result<ExitCode, Vec<String>> {
     let flags = CallerFlags::read(arguments)?;
     reject_fixed_flags(&flags)?;
-    let cert_dir = flags.value("cert-dir").map_or_else(|| folder.0.join("certs"), PathBuf::from);
+    let cert_dir = flags.value("cert-dir").map_or_else(|| directory.0.join("certs"), PathBuf::from);
     let pair = certs::ensure_serving_pair(&cert_dir, &[], SystemClock::new().now())
         .map_err(|error| vec![error.to_string()])?;
     let token = format!("{:032x}{:032x}", SystemRng.bits(), SystemRng.bits());
-    let tokens = folder.file("tokens.csv");
+    let tokens = directory.file("tokens.csv");
     certs::write(Path::new(&tokens), format!("{token},{USER},{USER},system:masters\n").as_bytes(), 0o600)
         .map_err(|error| vec![error.to_string()])?;
     let mut defaults = vec![
         FlagValues::single("names", "kubernetes"),
         FlagValues::single("spawn-authd", "true"),
-        FlagValues::single("data-dir", folder.file("data")),
+        FlagValues::single("data-dir", directory.file("data")),
         FlagValues::single("bind-address", "127.0.0.1"),
         FlagValues::single("secure-port", "0"),
         FlagValues::single("cert-dir", cert_dir.display().to_string()),
@@ -108,7 +110,7 @@ fn start(folder: &Folder, arguments: Vec<String>) -> Result<ExitCode, Vec<String
             return Ok(ExitCode::SUCCESS);
         }
     };
-    let notice = ReadyNotice { directory: folder.0.clone(), pair, token };
+    let notice = ReadyNotice { directory: directory.0.clone(), pair, token };
     let options = RunOptions {
         stop: StopCondition::EndOfInput,
         on_ready: Some(Box::new(move |port| notice.publish(port))),

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! A backup contains all Secrets. A client therefore needs the verb `post` on the path, which roles that read paths do
-//! not contain: `get` on `*` gives metrics and health, and no backup. The audit log has one line at the begin and one
-//! at the end of a backup, with the revision as annotation.
+//! A backup contains all Secrets. A client therefore needs the verb `post` on the path: a role with `get` on `*`
+//! permits metrics and health checks but no backup. The audit log has one line at the start and one at the end of a
+//! backup, with the revision as annotation.
 //!
 //! The body is a backup file as `FORMAT.md` of the store specifies. It ends with a record of the number of objects, so
 //! that a client detects a backup that broke off. A [lease](storage::HistoryLease) retains the history of the revision
@@ -41,7 +41,7 @@ use super::respond::ApiResponse;
 use crate::audit::{Event, Stage};
 use crate::server_state::ServerState;
 
-/// The path.
+/// Path of the endpoint.
 pub(super) const PATH: &str = "/store/backup";
 /// Bytes of keys and values in one part of the body; one larger object is a part.
 const PART_BYTES: usize = 1 << 20;
@@ -122,7 +122,7 @@ pub(super) async fn handle(context: &RequestContext) -> Result<ApiResponse, Stat
     Ok(ApiResponse::octets(body(parts)))
 }
 
-/// The body of a backup. It ends with an error when the backup broke off, as the head has been sent.
+/// Returns the body of a backup. A failed backup ends the body with an error, because the head has been sent.
 fn body(parts: mpsc::Receiver<Part>) -> Body {
     let frames = stream::unfold(Some(parts), |parts| async move {
         let mut parts = parts?;
@@ -135,7 +135,7 @@ fn body(parts: mpsc::Receiver<Part>) -> Body {
     Body::stream(StreamBody::new(frames))
 }
 
-/// A backup that runs: a task of its own, which ends also when the client does not read.
+/// A running backup. It has its own task, so it also ends when the client does not read.
 struct Backup {
     store: Arc<dyn Store>,
     revision: Revision,
@@ -147,16 +147,17 @@ struct Backup {
 impl Backup {
     /// Sends all parts. Returns the number of objects and bytes.
     async fn run(self, identity: &Identity, parts: mpsc::Sender<Part>) -> Result<(u64, u64), BackupError> {
-        let sent = tokio::time::timeout(self.limits.total, self.send_all(identity, &parts)).await;
-        // The history and the permit are free before the client sees the end.
+        let sending = self.send_all_but_last(identity, &parts);
+        let result = tokio::time::timeout(self.limits.total, sending).await;
+        // Releases the history and the permit before the client sees the end.
         drop((self.lease, self.permit));
-        let (last, objects, bytes) = sent.map_err(|_| BackupError::Timeout(self.limits.total))??;
+        let (last, objects, bytes) = result.map_err(|_| BackupError::Timeout(self.limits.total))??;
         send(&parts, Part::Last(last), self.limits.part).await?;
         Ok((objects, bytes))
     }
 
     /// Sends all parts except the last. Returns the last part with the number of objects and bytes.
-    async fn send_all(
+    async fn send_all_but_last(
         &self,
         identity: &Identity,
         parts: &mpsc::Sender<Part>,
@@ -181,7 +182,7 @@ impl Backup {
 
 async fn send(parts: &mpsc::Sender<Part>, part: Part, limit: Duration) -> Result<(), BackupError> {
     match tokio::time::timeout(limit, parts.send(part)).await {
-        Ok(sent) => sent.map_err(|_| BackupError::Disconnected),
+        Ok(result) => result.map_err(|_| BackupError::Disconnected),
         Err(_) => Err(BackupError::UnreadPart(limit)),
     }
 }
@@ -191,11 +192,12 @@ struct BackupRecord {
     server_state: Arc<ServerState>,
     request_id: String,
     revision: Revision,
+    /// None if the request is not audited.
     event: Option<Event>,
 }
 
 impl BackupRecord {
-    /// Writes the lines of the begin.
+    /// Writes the log line and the audit line of the start.
     async fn begin(context: &RequestContext, revision: Revision) -> Self {
         let server_state = Arc::clone(&context.server_state);
         let event = context.audit.take().map(|mut event| {
@@ -211,7 +213,7 @@ impl BackupRecord {
         record
     }
 
-    /// Writes the lines of the end.
+    /// Writes the log line and the audit line of the end.
     async fn complete(self, result: Result<(u64, u64), BackupError>) {
         let (request_id, revision) = (&self.request_id, self.revision.0);
         match result {
@@ -220,7 +222,7 @@ impl BackupRecord {
                 self.audit(Stage::ResponseComplete, 200, None).await;
             }
             Err(error) => {
-                tracing::error!(request_id, revision, %error, "backup failed; breaking the response off");
+                tracing::error!(request_id, revision, %error, "backup failed; aborting the response");
                 let status = Status::internal(format!("the backup broke off: {error}"));
                 self.audit(Stage::ResponseComplete, status.code, Some(&status)).await;
             }

@@ -22,7 +22,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// Maximum bytes that apid reads from a body that no verb has read.
 const MAX_DRAINED_BYTES: usize = 256 * 1024;
-/// Maximum time for reading such a body.
+/// Maximum time for reading a body that no verb has read.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A request body that has not been read.
@@ -63,15 +63,15 @@ impl RequestBody {
         if max <= MAX_SMALL_BODY {
             return Ok(ReceivedBody { bytes: self.read().await?, _reservation: reservation });
         }
-        let mut reading = std::pin::pin!(self.read());
-        let bytes = match tokio::time::timeout(SLOW_AFTER, &mut reading).await {
-            Ok(read) => read?,
+        let mut read = std::pin::pin!(self.read());
+        let bytes = match tokio::time::timeout(SLOW_AFTER, &mut read).await {
+            Ok(result) => result?,
             Err(_elapsed) => {
-                let slow = share.reserve_slow_body(max);
-                let _slow = slow.map_err(|TooManySlowBodies| {
+                let reservation = share.reserve_slow_body(max);
+                let _slow_reservation = reservation.map_err(|TooManySlowBodies| {
                     too_many_requests("too many request bodies of this user arrive slowly")
                 })?;
-                reading.await?
+                read.await?
             }
         };
         if let Some(reservation) = &mut reservation {

@@ -1,4 +1,4 @@
-//! Chunked documents: each chunk is made when the connection can take more.
+//! Chunked documents: each chunk is encoded when the connection can take more.
 //!
 //! # Invariants
 //!
@@ -101,9 +101,9 @@ where
     Box::new(IterSource(source))
 }
 
-/// A document whose first chunks are made before the response head, which depends on the size.
+/// A document whose first chunks are encoded before the response head, because the head depends on the size.
 pub(super) struct BufferedChunks {
-    made: VecDeque<Bytes>,
+    buffered: VecDeque<Bytes>,
     size: usize,
     exact_size: Option<usize>,
     /// Whether the source is prepared.
@@ -116,7 +116,7 @@ impl BufferedChunks {
     /// Wraps a document of which no chunk has been made yet.
     pub(super) fn new(chunks: Box<dyn ChunkSource>) -> Self {
         BufferedChunks {
-            made: VecDeque::new(),
+            buffered: VecDeque::new(),
             size: 0,
             exact_size: None,
             prepared: false,
@@ -125,12 +125,12 @@ impl BufferedChunks {
         }
     }
 
-    /// Makes a part of the first `limit` bytes. Returns true if another part remains.
+    /// Does one step of the preparation of the first `limit` bytes. Returns true if another step remains.
     ///
     /// # Errors
     ///
     /// Errors of the document.
-    pub(super) fn prepare_upto(&mut self, limit: usize) -> Result<bool, Status> {
+    pub(super) fn prepare_up_to(&mut self, limit: usize) -> Result<bool, Status> {
         if self.chunks.prepare()? {
             return Ok(true);
         }
@@ -144,7 +144,7 @@ impl BufferedChunks {
         match self.chunks.next().transpose()? {
             Some(chunk) => {
                 self.size += chunk.len();
-                self.made.push_back(chunk);
+                self.buffered.push_back(chunk);
                 Ok(true)
             }
             None => {
@@ -154,7 +154,7 @@ impl BufferedChunks {
         }
     }
 
-    /// Whether the next call of [`BufferedChunks::prepare_upto`] may take more than about 0.2 ms of CPU.
+    /// Whether the next call of [`BufferedChunks::prepare_up_to`] may take more than about 0.2 ms of CPU.
     ///
     /// Unlike [`ChunkSource::is_costly`], this ignores the chunks made so far, because preparation makes another.
     pub(super) fn is_preparation_costly(&self, limit: usize) -> bool {
@@ -169,7 +169,7 @@ impl BufferedChunks {
 
     /// Returns the chunks made so far in one buffer.
     pub(super) fn into_buffer(self) -> Bytes {
-        joined(self.made, self.size)
+        joined(self.buffered, self.size)
     }
 }
 
@@ -177,7 +177,7 @@ impl Iterator for BufferedChunks {
     type Item = Result<Bytes, Status>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self.made.pop_front() {
+        match self.buffered.pop_front() {
             Some(chunk) => Some(Ok(chunk)),
             None if self.ended => None,
             None => self.chunks.next(),
@@ -187,11 +187,11 @@ impl Iterator for BufferedChunks {
 
 impl ChunkSource for BufferedChunks {
     fn held_bytes(&self) -> usize {
-        self.made.iter().map(Bytes::len).sum::<usize>() + self.chunks.held_bytes()
+        self.buffered.iter().map(Bytes::len).sum::<usize>() + self.chunks.held_bytes()
     }
 
     fn is_costly(&self) -> bool {
-        self.made.is_empty() && !self.ended && self.chunks.is_costly()
+        self.buffered.is_empty() && !self.ended && self.chunks.is_costly()
     }
 }
 
@@ -202,9 +202,9 @@ impl ChunkSource for BufferedChunks {
 /// Errors of its chunks.
 #[cfg(test)]
 pub(super) fn whole(chunks: Box<dyn ChunkSource>) -> Result<Bytes, Status> {
-    let made = chunks.collect::<Result<VecDeque<_>, _>>()?;
-    let size = made.iter().map(Bytes::len).sum();
-    Ok(joined(made, size))
+    let chunks = chunks.collect::<Result<VecDeque<_>, _>>()?;
+    let size = chunks.iter().map(Bytes::len).sum();
+    Ok(joined(chunks, size))
 }
 
 fn joined(mut chunks: VecDeque<Bytes>, size: usize) -> Bytes {
@@ -279,16 +279,16 @@ impl Iterator for Gzip {
             Compressor::Running(encoder) => encoder,
             Compressor::Ended => return None,
         };
-        let made = match self.compress(&mut encoder) {
+        let output = match self.compress(&mut encoder) {
             Ok(true) => encoder.finish().map_err(Status::internal),
             Ok(false) => {
-                let made = std::mem::take(encoder.get_mut());
+                let output = std::mem::take(encoder.get_mut());
                 self.compressor = Compressor::Running(encoder);
-                Ok(made)
+                Ok(output)
             }
             Err(status) => Err(status),
         };
-        Some(made.map(Bytes::from))
+        Some(output.map(Bytes::from))
     }
 }
 
@@ -422,7 +422,7 @@ mod tests {
 
     fn begin(chunks: Box<dyn ChunkSource>, limit: usize) -> Result<BufferedChunks, Status> {
         let mut buffered = BufferedChunks::new(chunks);
-        while buffered.prepare_upto(limit)? {}
+        while buffered.prepare_up_to(limit)? {}
         Ok(buffered)
     }
 
@@ -455,7 +455,7 @@ mod tests {
             let mut costly_steps = 0;
             while buffered.is_preparation_costly(limit) {
                 costly_steps += 1;
-                buffered.prepare_upto(limit).unwrap();
+                buffered.prepare_up_to(limit).unwrap();
                 assert!(!buffered.is_costly(), "the next chunk is made");
             }
             assert_eq!(costly_steps, steps, "{limit}");

@@ -33,13 +33,13 @@ use super::query::Query;
 use super::request_info::RequestInfo;
 use super::response_chunks::{ChunkProducer, ResponseChunks};
 
-/// Time that remains for the response when work in batches ends.
+/// Maximum time reserved for the response after work in batches, such as the deletion of a collection.
 const MAX_RESPONSE_RESERVE: Duration = Duration::from_secs(2);
 
-/// The time that a request may take.
+/// The maximum duration of a request.
 #[derive(Clone, Debug)]
 pub(super) struct TimeLimit {
-    /// Monotonic time of the beginning.
+    /// Monotonic time at which the request began.
     started: Duration,
     /// The smaller of the server's timeout and the `timeout` of the query.
     pub(super) time: Duration,
@@ -111,14 +111,16 @@ impl<'a> RequestDeadline<'a> {
     }
 }
 
-/// Returns a body that makes its chunks in the remaining time of a request; `late` runs at the deadline.
+/// Returns a body that encodes its chunks in the remaining time of a request.
+///
+/// `on_timeout` runs at the deadline if the response is still being sent.
 ///
 /// Must be called within a runtime, which runs the timer task.
 pub(super) fn body(
     chunks: Box<dyn ChunkSource>,
     time: &RequestDeadline<'_>,
     producer: ChunkProducer,
-    late: impl FnOnce() + Send + 'static,
+    on_timeout: impl FnOnce() + Send + 'static,
 ) -> Body {
     let state = Arc::new(Mutex::new(SendState::Sending(ResponseChunks::new(chunks, producer))));
     let state_of_timer = Arc::clone(&state);
@@ -127,7 +129,7 @@ pub(super) fn body(
         tokio::time::sleep(remaining).await;
         let rest = state_of_timer.lock().end(SendState::Late);
         if rest.is_some() {
-            late();
+            on_timeout();
         }
     });
     Body::stream(DeadlineBody { state, timer: timer.abort_handle() })
@@ -141,12 +143,12 @@ enum SendState {
 }
 
 impl SendState {
-    /// Ends sending if it has not ended yet. The caller drops the returned rest without the lock.
-    fn end(&mut self, how: SendState) -> Option<ResponseChunks> {
+    /// Ends sending if it has not ended yet. The caller drops the returned chunks after it releases the lock.
+    fn end(&mut self, end_state: SendState) -> Option<ResponseChunks> {
         if !matches!(self, SendState::Sending(_)) {
             return None;
         }
-        match std::mem::replace(self, how) {
+        match std::mem::replace(self, end_state) {
             SendState::Sending(rest) => Some(rest),
             SendState::Sent | SendState::Late => None,
         }
@@ -195,7 +197,7 @@ impl http_body::Body for DeadlineBody {
 impl Drop for DeadlineBody {
     fn drop(&mut self) {
         self.timer.abort();
-        // The timer task holds the state until it is dropped, which is later.
+        // The aborted timer task releases the state only later.
         let rest = self.state.lock().end(SendState::Sent);
         drop(rest);
     }

@@ -65,7 +65,7 @@ impl Encoding {
         }
     }
 
-    /// Encodes a list without its items: `count` items follow the key `array`, beside `fields`.
+    /// Encodes a list without its items: an object of `fields` and of the key `array` with `count` items.
     pub(super) fn frame(self, fields: Map<String, Value>, array: &str, count: usize) -> Frame {
         let precedes = |key: &str| match self {
             Encoding::Cbor => (key.len(), key) < (array.len(), array),
@@ -80,13 +80,15 @@ impl Encoding {
         match self {
             Encoding::Compact => Frame {
                 opening: text_opening(compact(&OrderedFields::new(&before)), b"", array, b":["),
-                closing: [b"]", behind(&compact(&OrderedFields::new(&after)), b"}").as_slice()].concat(),
+                closing: [b"]", text_closing(&compact(&OrderedFields::new(&after)), b"}").as_slice()]
+                    .concat(),
             },
             Encoding::Indented => {
                 let end: &[u8] = if count > 0 { b"\n  ]" } else { b"]" };
                 Frame {
                     opening: text_opening(indented(&OrderedFields::new(&before)), b"\n  ", array, b": ["),
-                    closing: [end, &behind(&indented(&OrderedFields::new(&after)), b"\n}"), b"\n"].concat(),
+                    closing: [end, &text_closing(&indented(&OrderedFields::new(&after)), b"\n}"), b"\n"]
+                        .concat(),
                 }
             }
             Encoding::Yaml => {
@@ -125,7 +127,7 @@ impl Encoding {
             }
             Encoding::Indented => {
                 out.extend_from_slice(if first { b"\n" } else { b",\n" });
-                // Strings escape line breaks, so that each line break ends a line of the encoding.
+                // Strings escape line breaks, so each line break ends a line of the encoding.
                 for (i, line) in
                     indented(&Ordered::of_type(item, schema)).split(|byte| *byte == b'\n').enumerate()
                 {
@@ -159,12 +161,14 @@ fn indented(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec_pretty(value).unwrap_or_default()
 }
 
-/// Reopens the encoded object of the entries before a list and appends the key of the list.
+/// Removes the end of an encoded object and appends the key of a list.
+///
+/// `line`: the line break and indentation before the key. `begin`: the bytes between the key and the first item.
 fn text_opening(mut object: Vec<u8>, line: &[u8], key: &str, begin: &[u8]) -> Vec<u8> {
     if object == b"{}" {
         object.truncate(1);
     } else {
-        // Removes the `}`, which indented JSON has on a line of its own.
+        // Removes the `}` and, in indented JSON, the line break before it.
         let end = object.len() - if line.is_empty() { 1 } else { 2 };
         object.truncate(end);
         object.push(b',');
@@ -177,8 +181,8 @@ fn text_opening(mut object: Vec<u8>, line: &[u8], key: &str, begin: &[u8]) -> Ve
     object
 }
 
-/// Returns the entries after a list and the end of its object.
-fn behind(object: &[u8], end: &[u8]) -> Vec<u8> {
+/// Returns the bytes after a list: the entries of `object` and the end of the object.
+fn text_closing(object: &[u8], end: &[u8]) -> Vec<u8> {
     match object {
         b"{}" | [] => end.to_vec(),
         [_, entries @ ..] => [b",", entries].concat(),

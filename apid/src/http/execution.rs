@@ -13,7 +13,7 @@ use apimachinery::status::Status;
 use tracing::Instrument as _;
 
 use super::body::ReceivedBody;
-use super::in_flight::{self, InFlight};
+use super::in_flight::{self, InFlightLimits};
 use super::negotiate::BodySyntax;
 use super::request_context::RequestContext;
 use super::respond::{ApiResponse, ResponseOptions};
@@ -38,7 +38,7 @@ pub(super) struct AuthorizedRequest {
 
 /// Executes requests within the in-flight limits.
 pub(super) struct Executor {
-    in_flight: Arc<InFlight>,
+    in_flight: Arc<InFlightLimits>,
     pool: Arc<WorkPool>,
 }
 
@@ -51,12 +51,12 @@ impl Executor {
     pub(super) fn start() -> io::Result<Self> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let pool = Arc::new(WorkPool::start(threads, PoolLimits::SERVER)?);
-        Ok(Executor { in_flight: Arc::new(InFlight::new((0, 0))), pool })
+        Ok(Executor { in_flight: Arc::new(InFlightLimits::new((0, 0))), pool })
     }
 
     /// Sets the in-flight limits for reads and writes; 0 means no limit.
-    pub(super) fn with_limits(self, reading: usize, writing: usize) -> Self {
-        Executor { in_flight: Arc::new(InFlight::new((reading, writing))), ..self }
+    pub(super) fn with_limits(self, max_reads: usize, max_writes: usize) -> Self {
+        Executor { in_flight: Arc::new(InFlightLimits::new((max_reads, max_writes))), ..self }
     }
 
     /// The work pool.
@@ -64,7 +64,7 @@ impl Executor {
         &self.pool
     }
 
-    /// Executes a request of the user of a share.
+    /// Executes a request. `share`: the limits and use of its user.
     ///
     /// # Errors
     ///
@@ -106,15 +106,15 @@ impl Executor {
             // A request that waits for a worker takes no in-flight permit.
             let groups = &caller.user().groups;
             let _permit = in_flight.enter(&context.info.attributes, groups, &share_of_user)?;
-            // Checked again, because responses to requests ahead of this one in the queue may have become
-            // unsent.
+            // Checked again: while the request waited in the queue, the unsent responses of its client may have
+            // grown.
             context.check_unsent_responses(true)?;
             let mut response = route(&context, &authorized, &body).await?;
             while response.prepare(context.response_options) {}
             Ok(response)
         };
-        let done = self.pool.run(&share.user, bytes, work.in_current_span()).await;
-        done.unwrap_or_else(|rejected| Err(reject(rejected)))
+        let result = self.pool.run(&share.user, bytes, work.in_current_span()).await;
+        result.unwrap_or_else(|error| Err(rejection_status(error)))
     }
 
     /// Does the work that precedes the response head, on the pool when it is costly.
@@ -143,8 +143,8 @@ impl Executor {
     }
 }
 
-fn reject(rejected: PoolError) -> Status {
-    match rejected {
+fn rejection_status(error: PoolError) -> Status {
+    match error {
         PoolError::QueueFull(full) => in_flight::too_many_requests(&full.to_string()),
         PoolError::ShutDown(error) => Status::unavailable(error.to_string(), 1),
     }
@@ -157,14 +157,14 @@ fn reject(rejected: PoolError) -> Status {
 /// The errors of the verb.
 pub(super) async fn route(
     context: &Arc<RequestContext>,
-    by: &Authorized,
+    authorized: &Authorized,
     body: &[u8],
 ) -> Result<ApiResponse, Status> {
     if let Some(reason) = context.info.malformed {
         return Err(Status::bad_request(format!("the request path is malformed: {reason}")));
     }
     if context.info.attributes.resource_request {
-        resources::handle(context, by, body).await
+        resources::handle(context, authorized, body).await
     } else {
         // Boxed, so that requests for resources do not carry the future of the router.
         Box::pin(routes::handle(context)).await

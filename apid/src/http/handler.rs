@@ -61,8 +61,8 @@ impl Api {
 
     /// Sets the in-flight limits for reads and writes; 0 means no limit.
     #[must_use]
-    pub fn with_limits(self, reading: usize, writing: usize) -> Self {
-        Api { executor: self.executor.with_limits(reading, writing), ..self }
+    pub fn with_limits(self, max_reads: usize, max_writes: usize) -> Self {
+        Api { executor: self.executor.with_limits(max_reads, max_writes), ..self }
     }
 
     /// Handles one request and returns its response.
@@ -120,30 +120,28 @@ impl Api {
             context.complete_audit(response.code(), failure.as_deref()).await;
         }
         let send = |chunks| {
-            let aborts = server_state.request_metrics.aborts(info, &context.query, head, resource);
+            let count_abort =
+                server_state.request_metrics.abort_counter(info, &context.query, head, resource);
             let id = context.id.clone();
             // HTTP/2 resets the stream instead of cutting the connection.
             let cut = (head.version < Version::HTTP_2).then(|| connection.cut.clone());
             deadline::body(chunks, &time, self.chunk_producer(&context), move || {
                 tracing::debug!(request_id = id, "response deadline exceeded; aborting the unsent response");
-                aborts();
+                count_abort();
                 if let Some(cut) = cut {
                     cut.now();
                 }
             })
         };
         let is_head = head.method == Method::HEAD;
-        let response = response.into_response(&Delivery {
-            audit_id: &audit_id,
-            head: is_head,
-            response_options,
-            send: &send,
-        });
+        let response =
+            response.into_response(&Delivery { audit_id: &audit_id, is_head, response_options, send: &send });
         let response_bytes = if is_stream { Some(0) } else { known_size(&response) };
         let outcome = RequestOutcome { code, latency, response_bytes, is_terminated };
-        let unknown_size = server_state.request_metrics.count(info, &context.query, head, resource, outcome);
-        let response = match unknown_size {
-            Some(sizes) => response.map(|body| measured(body, sizes)),
+        let size_histogram =
+            server_state.request_metrics.count(info, &context.query, head, resource, outcome);
+        let response = match size_histogram {
+            Some(sizes) => response.map(|body| observe_size(body, sizes)),
             None => response,
         };
         if !is_stream && !response_chunks::is_counted(response.body()) {
@@ -153,7 +151,7 @@ impl Api {
         response.map(|body| if is_stream { producer.track_stream(body) } else { producer.track(body) })
     }
 
-    /// Returns a producer that makes response chunks in the name of the authenticated user.
+    /// Returns a producer of response chunks that counts against the share of the authenticated user.
     fn chunk_producer(&self, context: &RequestContext) -> ChunkProducer {
         let share = context.share.get().cloned().unwrap_or_else(|| self.shares.of(""));
         ChunkProducer::new(Arc::clone(&context.pool), share, Arc::clone(&context.connection.unsent_bytes))
@@ -200,7 +198,7 @@ impl Api {
         }
         // Impersonation is authorized first, for the authenticated user, so the request itself is not
         // pre-authorized.
-        let prefetch = (!context.impersonates()).then_some(&context.info.attributes);
+        let prefetch = (!context.requests_impersonation()).then_some(&context.info.attributes);
         let authenticated = self.server_state.auth.authenticate_for(&credentials, prefetch).await;
         let (caller, prefetched) = authenticated.map_err(|rejection| {
             context.audit.update(|event| {
@@ -210,16 +208,16 @@ impl Api {
             with_client_audit_id(*rejection.status, &context.head)
         })?;
         context.audit.update(|event| event.user = Some((**caller.user()).clone()));
-        let other = self
+        let impersonated = self
             .server_state
             .auth
             .impersonate(&caller, &context.head.headers, &self.server_state.names, &context.id)
             .await
             .inspect_err(|status| self.annotate_decision(context, "forbid", &status.message))?;
-        if let Some(other) = &other {
-            context.audit.update(|event| event.impersonated = Some((**other.user()).clone()));
+        if let Some(impersonated) = &impersonated {
+            context.audit.update(|event| event.impersonated = Some((**impersonated.user()).clone()));
         }
-        let user = other.as_ref().unwrap_or(&caller);
+        let user = impersonated.as_ref().unwrap_or(&caller);
         let authorized = match self.authorize(context, user, prefetched).await {
             Ok(authorized) => authorized,
             Err(rejection) => {
@@ -231,7 +229,7 @@ impl Api {
         if context.is_for_health() {
             return execution::route(context, &authorized, &[]).await;
         }
-        // The share belongs to the authenticated user, so that impersonation gives no second share.
+        // The share belongs to the authenticated user, so impersonation gives no second share.
         let share = context.share.get_or_init(|| self.shares.of(&caller.user().name));
         context.check_unsent_responses(false)?;
         let body = body.receive(share).await?;
@@ -280,7 +278,8 @@ impl Api {
             self.annotate_decision(context, "forbid", &rejection.reason);
             return Vec::new();
         }
-        // The permission is a decision of the same authorizers: it waits for a failing webhook a second time.
+        // The same authorizers decide the permission: after an evaluation error the decision would wait for the
+        // failing webhook a second time.
         let is_reader = async {
             !rejection.has_evaluation_error
                 && auth.can_read_explanations(caller.user(), names, &context.id).await
@@ -307,7 +306,8 @@ impl Api {
     }
 }
 
-/// Whether the server refused or ended a request to protect itself. A disruption budget also gives 429.
+/// Whether the server refused or ended a request to protect itself. A 429 to an eviction is a
+/// decision of a disruption budget.
 fn is_terminated(info: &RequestInfo, code: u16, latency: Duration, timeout: Duration) -> bool {
     match code {
         429 => info.attributes.subresource != "eviction",
@@ -324,8 +324,8 @@ fn known_size(response: &Response<Body>) -> Option<u64> {
     response.headers().get(http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Records the size of a body at its end.
-fn measured(body: Body, sizes: Histogram) -> Body {
+/// Wraps a body: its size is recorded at its end.
+fn observe_size(body: Body, sizes: Histogram) -> Body {
     let mut sent = SentBytes { bytes: 0, sizes };
     Body::stream(body.map_frame(move |frame| {
         sent.add(frame.data_ref().map_or(0, |data| data.len() as u64));
@@ -351,7 +351,7 @@ impl Drop for SentBytes {
     }
 }
 
-/// Returns the kind of a resource request.
+/// Returns the served resource of a request; None for other paths.
 fn resource_of(kinds: &ServedKinds, info: &RequestInfo) -> Option<Arc<Resource>> {
     let a = &info.attributes;
     if !a.resource_request {
@@ -362,7 +362,7 @@ fn resource_of(kinds: &ServedKinds, info: &RequestInfo) -> Option<Arc<Resource>>
 
 /// Adds the audit ID of the client to a 401 as `details.uid`.
 ///
-/// A 401 has the body of the reference otherwise, and names the audit ID in the header alone.
+/// Without an audit ID of the client, a 401 has the body of the reference; the new audit ID is only in the header.
 fn with_client_audit_id(status: Status, head: &Parts) -> Status {
     let audit_id = client_audit_id(head).filter(|_| status.code == 401).and_then(|id| id.to_str().ok());
     match audit_id {

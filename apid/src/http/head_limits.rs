@@ -37,7 +37,7 @@ const MAX_PATH_BYTES: usize = 8 * 1024;
 
 /// Returns the path of a request; `/` for a path that [`check_path`] rejects.
 ///
-/// A path that is too long is therefore never split.
+/// A path that is too long is therefore never split into segments.
 pub(super) fn path_within_limit(uri: &Uri) -> &str {
     if uri.path().len() > MAX_PATH_BYTES { "/" } else { uri.path() }
 }

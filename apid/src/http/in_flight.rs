@@ -32,9 +32,9 @@ pub(super) fn too_many_requests(reason: &str) -> Status {
 }
 
 /// The limits of reads and writes.
-pub(super) struct InFlight {
-    reading: Option<Limit>,
-    writing: Option<Limit>,
+pub(super) struct InFlightLimits {
+    reads: Option<Limit>,
+    writes: Option<Limit>,
 }
 
 struct Limit {
@@ -60,13 +60,13 @@ impl Drop for Permit<'_> {
     }
 }
 
-impl InFlight {
+impl InFlightLimits {
     /// Creates the limits for reads and writes; 0 means no limit.
-    pub(super) fn new((reading, writing): (usize, usize)) -> Self {
+    pub(super) fn new((max_reads, max_writes): (usize, usize)) -> Self {
         let limit = |max: usize| {
             (max > 0).then(|| Limit { requests: AtomicUsize::new(0), max, max_of_user: max.div_ceil(2) })
         };
-        InFlight { reading: limit(reading), writing: limit(writing) }
+        InFlightLimits { reads: limit(max_reads), writes: limit(max_writes) }
     }
 
     /// Takes a permit for a request of a user.
@@ -81,8 +81,8 @@ impl InFlight {
         share: &'a UserShare,
     ) -> Result<InFlightPermit<'a>, Status> {
         let (limit, requests_of_user) = match is_read(attributes) {
-            true => (&self.reading, &share.reading),
-            false => (&self.writing, &share.writing),
+            true => (&self.reads, &share.reads),
+            false => (&self.writes, &share.writes),
         };
         let Some(limit) = limit.as_ref().filter(|_| !is_long_running(attributes)) else { return Ok(None) };
         let is_privileged = || groups.iter().any(|group| group == PRIVILEGED);
@@ -93,7 +93,7 @@ impl InFlight {
         let others_of_user = requests_of_user.fetch_add(1, Ordering::Relaxed);
         let permit = Permit { requests: &limit.requests, requests_of_user };
         if others_of_user >= limit.max_of_user && !is_privileged() {
-            return Err(too_many_requests("this user has half of all requests in flight"));
+            return Err(too_many_requests("the requests of this user in flight reach half of the limit"));
         }
         Ok(Some(permit))
     }
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn reads_and_writes_have_separate_limits() {
-        let limits = InFlight::new((4, 2));
+        let limits = InFlightLimits::new((4, 2));
         let share = Shares::new().of("a");
         let enter = |verb: &str, subresource: &str| limits.enter(&attributes(verb, subresource), &[], &share);
         let (one, two) = (enter("get", "").unwrap(), enter("list", "status").unwrap());
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn limit_of_zero_is_unlimited() {
-        let limits = InFlight::new((0, 0));
+        let limits = InFlightLimits::new((0, 0));
         let share = Shares::new().of("a");
         for verb in ["get", "create"] {
             assert!(limits.enter(&attributes(verb, ""), &[], &share).unwrap().is_none());
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn user_above_half_of_in_flight_limit_gets_429() {
-        let limits = InFlight::new((400, 200));
+        let limits = InFlightLimits::new((400, 200));
         let shares = Shares::new();
         let (a, b) = (shares.of("a"), shares.of("b"));
         let create = attributes("create", "");
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn privileged_request_is_served_beyond_the_limit() {
-        let limits = InFlight::new((1, 1));
+        let limits = InFlightLimits::new((1, 1));
         let share = Shares::new().of("a");
         let create = attributes("create", "");
         let _held = limits.enter(&create, &[], &share).unwrap();

@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): beside its objects a list holds one pointer per object and at most one encoded object
+//! INVARIANT (bounded): besides its objects a list holds one pointer per object and at most one encoded object
 //! that is larger than a chunk. A Protobuf list also holds the length of each message.
 
 use std::sync::Arc;
@@ -95,7 +95,7 @@ struct ListChunks {
     min_size: usize,
     /// The remaining bytes of an object that is larger than a chunk.
     rest: Bytes,
-    /// Bytes that `rest` keeps in memory; 0 if the watch cache owns them.
+    /// Bytes of memory that `rest` keeps alive; 0 if the watch cache owns them.
     rest_held: usize,
 }
 
@@ -121,7 +121,7 @@ impl ListChunks {
         self.items.as_slice().get(self.processed..).unwrap_or_default()
     }
 
-    /// Returns the work of decoding the next items, as far as they are looked at in advance.
+    /// Returns the work of decoding those of the next [`PEEKED_ITEMS`] items that are not decoded.
     fn undecoded_work(&self) -> usize {
         let undecoded = self.unprocessed().iter().take(PEEKED_ITEMS).filter(|item| !item.is_decoded());
         undecoded.map(|item| OBJECT_WORK + item.value().len()).sum()
@@ -326,24 +326,24 @@ impl Representation {
     /// # Errors
     ///
     /// 500: the list has no such representation. Negotiation excludes this case.
-    pub(super) fn list(&self, listed: ListResult) -> Result<Box<dyn ChunkSource>, Status> {
+    pub(super) fn list(&self, result: ListResult) -> Result<Box<dyn ChunkSource>, Status> {
         let (form, frame) = match Encoding::of(self.format, self.pretty) {
-            None => (Form::Messages(self.messages(&listed)?), Frame::default()),
-            Some(encoding) => self.trees(encoding, &listed),
+            None => (Form::Messages(self.messages(&result)?), Frame::default()),
+            Some(encoding) => self.trees(encoding, &result),
         };
-        Ok(Box::new(ListChunks::new(self.clone(), form, frame, listed.items)))
+        Ok(Box::new(ListChunks::new(self.clone(), form, frame, result.items)))
     }
 
-    /// Returns the form of a list of JSON trees and its frame.
-    fn trees(&self, encoding: Encoding, listed: &ListResult) -> (Form, Frame) {
-        let metadata = list_metadata(listed);
+    /// Returns the form and the frame of a list in JSON, YAML or CBOR.
+    fn trees(&self, encoding: Encoding, result: &ListResult) -> (Form, Frame) {
+        let metadata = list_metadata(result);
         let (mut fields, array, schema) = match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => {
                 let schema = Schema::of_kind(&self.api_version(), self.resource.kind.kind());
                 if encoding == Encoding::Compact {
                     let form =
                         if self.is_stored_form() { Form::Stored } else { Form::Trees(encoding, schema) };
-                    return (form, Frame { opening: self.opening(listed), closing: b"]}".to_vec() });
+                    return (form, Frame { opening: self.opening(result), closing: b"]}".to_vec() });
                 }
                 let fields = json!({"kind": self.resource.list_kind(), "apiVersion": self.api_version()});
                 (fields, "items", schema)
@@ -360,15 +360,15 @@ impl Representation {
         if let Value::Object(fields) = &mut fields {
             fields.remove(array);
             fields.insert("metadata".to_owned(), metadata);
-            let frame = encoding.frame(std::mem::take(fields), array, listed.items.len());
+            let frame = encoding.frame(std::mem::take(fields), array, result.items.len());
             return (form, frame);
         }
         (form, Frame::default())
     }
 
     /// Returns the parts of a list in Protobuf.
-    fn messages(&self, listed: &ListResult) -> Result<Messages, Status> {
-        let metadata = Object::from_value(list_metadata(listed)).unwrap_or_default();
+    fn messages(&self, result: &ListResult) -> Result<Messages, Status> {
+        let metadata = Object::from_value(list_metadata(result)).unwrap_or_default();
         let (api_version, kind, list, item) = match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => (
                 self.api_version(),
@@ -389,26 +389,26 @@ impl Representation {
     }
 
     /// Encodes the beginning of a JSON list, before its items.
-    pub(super) fn opening(&self, listed: &ListResult) -> Vec<u8> {
+    pub(super) fn opening(&self, result: &ListResult) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
         out.extend_from_slice(b"{\"kind\":");
         write_compact(&Value::from(self.resource.list_kind()), &mut out);
         out.extend_from_slice(b",\"apiVersion\":");
         write_compact(&Value::from(self.api_version()), &mut out);
         out.extend_from_slice(b",\"metadata\":");
-        write_compact(&Ordered::of_type(&list_metadata(listed), Schema::of("meta/v1.ListMeta")), &mut out);
+        write_compact(&Ordered::of_type(&list_metadata(result), Schema::of("meta/v1.ListMeta")), &mut out);
         out.extend_from_slice(b",\"items\":[");
         out
     }
 }
 
-pub(super) fn list_metadata(listed: &ListResult) -> Value {
+pub(super) fn list_metadata(result: &ListResult) -> Value {
     let mut metadata = Map::new();
-    metadata.insert("resourceVersion".into(), listed.revision.to_string().into());
-    if !listed.continue_token.is_empty() {
-        metadata.insert("continue".into(), listed.continue_token.as_str().into());
+    metadata.insert("resourceVersion".into(), result.revision.to_string().into());
+    if !result.continue_token.is_empty() {
+        metadata.insert("continue".into(), result.continue_token.as_str().into());
     }
-    if let Some(remaining) = listed.remaining {
+    if let Some(remaining) = result.remaining {
         metadata.insert("remainingItemCount".into(), remaining.into());
     }
     Value::Object(metadata)

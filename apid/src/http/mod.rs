@@ -11,8 +11,7 @@
 //!
 //! INVARIANT (one reading): the verb acts on exactly the attributes that were authorized; only `request_info`
 //! parses a path.
-//! INVARIANT (a Status, never a panic): every request, however malformed, gets a response with a Status that
-//! names the error.
+//! INVARIANT (a Status, never a panic): a malformed request gets a response with a Status that names the error.
 //! INVARIANT (bounded): a client that does not read costs the send buffer of its connection and, until the
 //! request deadline (`deadline`), the source of its response. A watch costs a position in the event ring
 //! buffer.

@@ -26,7 +26,7 @@ pub(super) enum Format {
     Protobuf(&'static str),
 }
 
-/// Inputs of negotiation beside the request.
+/// Inputs of negotiation besides the request.
 #[derive(Clone, Copy)]
 pub(super) struct EncodingSupport<'a> {
     /// Names of API groups and of the Protobuf media type.
@@ -39,15 +39,15 @@ pub(super) struct EncodingSupport<'a> {
 
 impl EncodingSupport<'_> {
     /// Returns the supported media types, as the messages of 406 and 415 list them.
-    fn accepted(self) -> Vec<&'static str> {
-        let mut accepted = vec!["application/json", "application/yaml"];
+    fn media_types(self) -> Vec<&'static str> {
+        let mut media_types = vec!["application/json", "application/yaml"];
         if self.protobuf {
-            accepted.push(self.names.protobuf_media_type);
+            media_types.push(self.names.protobuf_media_type);
         }
         if self.cbor {
-            accepted.push("application/cbor");
+            media_types.push("application/cbor");
         }
-        accepted
+        media_types
     }
 }
 
@@ -90,7 +90,7 @@ pub(super) enum Shape {
 pub(super) struct Negotiation {
     /// The encoding.
     pub(super) format: Format,
-    /// The kind.
+    /// The kind that represents the objects.
     pub(super) shape: Shape,
 }
 
@@ -171,10 +171,10 @@ pub(super) fn accept(
     if clauses.is_empty() {
         return Ok(Negotiation::JSON);
     }
-    let mut format_known = false;
+    let mut is_format_supported = false;
     for clause in clauses.iter().filter(|clause| clause.quality > 0.0) {
         let Some(format) = format_of(clause.media_type, offer, encoding_support) else { continue };
-        format_known = true;
+        is_format_supported = true;
         match shape_of(&clause.parameters, offer, encoding_support.names) {
             // A Table has no Protobuf message.
             Some(Shape::Table(_)) if matches!(format, Format::Protobuf(_)) => {}
@@ -182,7 +182,7 @@ pub(super) fn accept(
             None => {}
         }
     }
-    Err(not_acceptable(format_known, encoding_support))
+    Err(not_acceptable(is_format_supported, encoding_support))
 }
 
 fn format_of(media_type: &str, offer: Offer, encoding_support: EncodingSupport<'_>) -> Option<Format> {
@@ -204,8 +204,9 @@ fn format_of(media_type: &str, offer: Offer, encoding_support: EncodingSupport<'
 ///
 /// Other parameters are ignored.
 fn shape_of(parameters: &[(&str, &str)], offer: Offer, names: &Names) -> Option<Shape> {
-    let of = |key: &str| parameters.iter().find(|(name, _)| *name == key).map_or("", |(_, value)| *value);
-    let (kind, group, version) = (of("as"), of("g"), of("v"));
+    let parameter =
+        |key: &str| parameters.iter().find(|(name, _)| *name == key).map_or("", |(_, value)| *value);
+    let (kind, group, version) = (parameter("as"), parameter("g"), parameter("v"));
     if kind.is_empty() {
         return Some(Shape::Own);
     }
@@ -229,7 +230,7 @@ fn shape_of(parameters: &[(&str, &str)], offer: Offer, names: &Names) -> Option<
     }
 }
 
-/// Returns the index of the preferred media type; 0 without an `Accept` header.
+/// Returns the index of the media type that the client prefers; 0 without an `Accept` header, None if it accepts none.
 pub(super) fn preferred_media_type(headers: &HeaderMap, offered: &[&str]) -> Option<usize> {
     let clauses = clauses(headers);
     if clauses.is_empty() {
@@ -244,22 +245,22 @@ pub(super) fn preferred_media_type(headers: &HeaderMap, offered: &[&str]) -> Opt
     })
 }
 
-fn not_acceptable(format_known: bool, encoding_support: EncodingSupport<'_>) -> Status {
-    let accepted = encoding_support.accepted();
-    if format_known {
-        return Status::not_acceptable(&accepted);
+fn not_acceptable(is_format_supported: bool, encoding_support: EncodingSupport<'_>) -> Status {
+    let media_types = encoding_support.media_types();
+    if is_format_supported {
+        return Status::not_acceptable(&media_types);
     }
     Status::failure(
         Reason::NotAcceptable,
-        format!("406: Not Acceptable\n\nAvailable representations: {}", accepted.join(", ")),
+        format!("406: Not Acceptable\n\nAvailable representations: {}", media_types.join(", ")),
     )
     .with_details(Details::default())
 }
 
-/// Returns the encoding of an error response, which apid sends whatever the client accepts.
+/// Returns the encoding of an error response: JSON if the client accepts no supported encoding.
 pub(super) fn error_format(headers: &HeaderMap, encoding_support: EncodingSupport<'_>) -> Format {
-    let accepted = clauses(headers);
-    let format = accepted
+    let clauses = clauses(headers);
+    let format = clauses
         .iter()
         .filter(|clause| clause.quality > 0.0)
         .find_map(|clause| format_of(clause.media_type, Offer::Plain, encoding_support));
@@ -307,7 +308,7 @@ pub(super) fn body_format(
         Some(other) if other == encoding_support.names.protobuf_media_type && encoding_support.protobuf => {
             Ok(BodyFormat::Protobuf)
         }
-        Some(_) => Err(Status::unsupported_media_type(&encoding_support.accepted())),
+        Some(_) => Err(Status::unsupported_media_type(&encoding_support.media_types())),
     }
 }
 
@@ -343,7 +344,7 @@ pub(super) fn media_type(content_type: Option<&HeaderValue>) -> Option<String> {
     Some(text.split(';').next().unwrap_or("").trim().to_ascii_lowercase())
 }
 
-/// Whether `Accept` is one of the usual values that select plain JSON. False is no statement about other values.
+/// Whether `Accept` is one of the usual values that select plain JSON. Unusual values may select JSON too.
 pub(super) fn accepts_stored_json(headers: &HeaderMap) -> bool {
     let mut accepted = headers.get_all(header::ACCEPT).iter();
     let is_json = |value: &HeaderValue| {

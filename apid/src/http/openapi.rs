@@ -2,7 +2,7 @@
 //!
 //! # Reference
 //!
-//! The index of version 3 gives the URL of each document with a hash. With the current hash, clients may
+//! The index of OpenAPI v3 gives the URL of each document with a hash. With the current hash, clients may
 //! cache the response forever; with another hash, apid redirects to the current URL.
 
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use super::request_context::RequestContext;
 use super::respond::ApiResponse;
 use crate::discovery::openapi::{CompressedDocument, OpenApi, OpenApiError};
 
-/// Path of the document of version 2.
-pub(super) const VERSION_2: &str = "/openapi/v2";
-/// Path of the index of version 3.
-pub(super) const VERSION_3: &str = "/openapi/v3";
+/// Path of the OpenAPI v2 document.
+pub(super) const V2_PATH: &str = "/openapi/v2";
+/// Path of the index of OpenAPI v3 documents.
+pub(super) const V3_PATH: &str = "/openapi/v3";
 
 const JSON: &str = "application/json";
 
-/// The media type of version 2 as Protobuf.
+/// Media type of the OpenAPI v2 document in Protobuf.
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 /// The same type as clients request it. It is no valid media type, because of the `@`.
 const PROTOBUF_REQUESTED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
@@ -31,28 +31,28 @@ const PROTOBUF_REQUESTED: &str = "application/com.github.proto-openapi.spec.v2@v
 /// Cache lifetime of a document that the URL names by hash.
 const IMMUTABLE_MAX_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Returns the document of version 2.
+/// Returns the OpenAPI v2 document.
 pub(super) async fn version_2(context: &RequestContext) -> Result<ApiResponse, Status> {
     let media_type = accept(context, &[(JSON, JSON), (PROTOBUF_REQUESTED, PROTOBUF), (PROTOBUF, PROTOBUF)])?;
     let document = if media_type == PROTOBUF {
-        make(context, OpenApi::v2_protobuf).await?
+        run_blocking(context, OpenApi::v2_protobuf).await?
     } else {
-        make(context, OpenApi::v2).await?
+        run_blocking(context, OpenApi::v2).await?
     };
     deliver(context, &document, media_type).await
 }
 
-/// Returns the index of version 3.
+/// Returns the index of OpenAPI v3 documents.
 pub(super) async fn version_3_index(context: &RequestContext) -> Result<ApiResponse, Status> {
-    let index = make(context, OpenApi::v3_index).await?;
+    let index = run_blocking(context, OpenApi::v3_index).await?;
     deliver(context, &index, accept(context, &[(JSON, JSON)])?).await
 }
 
-/// Returns a document of version 3; the segments after `/openapi/v3` name it.
+/// Returns an OpenAPI v3 document; the segments after `/openapi/v3` name it.
 pub(super) async fn group_version(context: &RequestContext) -> Result<ApiResponse, Status> {
     let path = context.info.segments.get(2..).unwrap_or_default().join("/");
     let requested = path.clone();
-    let Some(document) = make(context, move |api| api.v3_document(&requested)).await? else {
+    let Some(document) = run_blocking(context, move |api| api.v3_document(&requested)).await? else {
         return Ok(ApiResponse::not_found());
     };
     let media_type = accept(context, &[(JSON, JSON)])?;
@@ -77,24 +77,24 @@ pub(super) async fn group_version(context: &RequestContext) -> Result<ApiRespons
     }
 }
 
-/// Runs work that may build documents on a blocking thread.
-async fn make<T: Send + 'static>(
+/// Runs work on a blocking thread, because it may build documents.
+async fn run_blocking<T: Send + 'static>(
     context: &RequestContext,
     work: impl FnOnce(&OpenApi) -> Result<T, OpenApiError> + Send + 'static,
 ) -> Result<T, Status> {
     let api = Arc::clone(&context.kinds.openapi);
-    let made = tokio::task::spawn_blocking(move || work(&api)).await.map_err(Status::internal)?;
-    made.map_err(Status::internal)
+    let result = tokio::task::spawn_blocking(move || work(&api)).await.map_err(Status::internal)?;
+    result.map_err(Status::internal)
 }
 
-/// Returns the media type of the response. `offered`: the requested name and the name in the response.
+/// Returns the media type of the response. `offered`: pairs of the requested name and the name in the response.
 ///
-/// The first one is the default.
+/// The first pair is the default.
 fn accept(context: &RequestContext, offered: &[(&str, &'static str)]) -> Result<&'static str, Status> {
     let names: Vec<&str> = offered.iter().map(|(requested, _)| *requested).collect();
-    let chosen = negotiate::preferred_media_type(&context.head.headers, &names);
-    let called = chosen.and_then(|i| offered.get(i)).map(|(_, called)| *called);
-    called.ok_or_else(|| Status::not_acceptable(&names))
+    let index = negotiate::preferred_media_type(&context.head.headers, &names);
+    let response_name = index.and_then(|i| offered.get(i)).map(|(_, response_name)| *response_name);
+    response_name.ok_or_else(|| Status::not_acceptable(&names))
 }
 
 /// Returns a document, or 304 if the client has it. All responses share its buffer.
@@ -105,7 +105,7 @@ async fn deliver(
 ) -> Result<ApiResponse, Status> {
     let headers = &context.head.headers;
     let etag = format!("\"{}\"", document.hash());
-    let response = if has(headers, &etag) {
+    let response = if matches_etag(headers, &etag) {
         ApiResponse::empty(StatusCode::NOT_MODIFIED.as_u16())
     } else if negotiate::accepts_gzip(headers) {
         ApiResponse::shared(200, document.gzip(), media_type)
@@ -115,8 +115,8 @@ async fn deliver(
             Some(plain) => plain,
             None => {
                 let document = document.clone();
-                let unpack = move || document.decompress();
-                let plain = tokio::task::spawn_blocking(unpack).await.map_err(Status::internal)?;
+                let decompress = move || document.decompress();
+                let plain = tokio::task::spawn_blocking(decompress).await.map_err(Status::internal)?;
                 plain.map_err(Status::internal)?
             }
         };
@@ -128,7 +128,7 @@ async fn deliver(
 }
 
 /// Whether `If-None-Match` contains the ETag of the document.
-fn has(headers: &HeaderMap, etag: &str) -> bool {
+fn matches_etag(headers: &HeaderMap, etag: &str) -> bool {
     let values = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let mut known = values.flat_map(|value| value.split(',')).map(str::trim);
     known.any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == etag)

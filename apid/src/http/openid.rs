@@ -1,4 +1,4 @@
-//! Documents of the service-account token issuer (A-SA-24): OpenID Connect discovery and JWKS.
+//! Documents of the service-account token issuer (requirement A-SA-24): OpenID Connect discovery and JWKS.
 
 use apimachinery::status::Status;
 use authproto::auth::KeysResponse;
@@ -8,9 +8,9 @@ use super::request_context::RequestContext;
 use super::respond::ApiResponse;
 
 /// Path of the discovery document.
-pub(super) const DISCOVERY: &str = "/.well-known/openid-configuration";
+pub(super) const DISCOVERY_PATH: &str = "/.well-known/openid-configuration";
 /// Path of the JWKS.
-pub(super) const KEYS: &str = "/openid/v1/jwks";
+pub(super) const KEYS_PATH: &str = "/openid/v1/jwks";
 
 /// Returns the discovery document; 404 if the issuer has none.
 pub(super) async fn discovery_document(context: &RequestContext) -> Result<ApiResponse, Status> {
@@ -32,6 +32,6 @@ fn public_document(document: Vec<u8>, media_type: &'static str) -> ApiResponse {
     if document.is_empty() {
         return ApiResponse::not_found();
     }
-    let cached = HeaderValue::from_static("public, max-age=3600");
-    ApiResponse::text_as(200, document, media_type).with_header(header::CACHE_CONTROL, cached)
+    let cache_control = HeaderValue::from_static("public, max-age=3600");
+    ApiResponse::text_as(200, document, media_type).with_header(header::CACHE_CONTROL, cache_control)
 }

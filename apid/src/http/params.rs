@@ -28,7 +28,7 @@ const MAX_REQUIREMENTS: usize = 500;
 ///
 /// 400: a number or selector is invalid.
 pub(super) fn list_options(query: &Query, info: &RequestInfo) -> Result<ListOptions, Status> {
-    let seconds = integer(query, "timeoutSeconds")?;
+    let timeout_seconds = integer(query, "timeoutSeconds")?;
     let labels = match &info.labels {
         Some(labels) => labels.clone(),
         // Absent or invalid. Parsing returns the error of an invalid selector.
@@ -53,7 +53,7 @@ pub(super) fn list_options(query: &Query, info: &RequestInfo) -> Result<ListOpti
         continue_token: query.text("continue").to_owned(),
         resource_version: query.text("resourceVersion").to_owned(),
         resource_version_match: query.text("resourceVersionMatch").to_owned(),
-        timeout: seconds
+        timeout: timeout_seconds
             .and_then(|seconds| u64::try_from(seconds).ok())
             .filter(|s| *s > 0)
             .map(Duration::from_secs),
@@ -108,11 +108,12 @@ pub(super) fn connect_options(query: &Query) -> Result<ConnectOptions, Status> {
 /// # Errors
 ///
 /// 400: the body is invalid.
-pub(super) fn intent_of_cbor(body: &[u8], limits: Limits) -> Result<Bytes, Status> {
-    let refuse = |reason: &str| Status::bad_request(format!("error decoding CBOR: {reason}"));
-    let decoded = codec::cbor::decode(body, limits).map_err(|error| decode_error_status(&error, refuse))?;
+pub(super) fn apply_configuration_from_cbor(body: &[u8], limits: Limits) -> Result<Bytes, Status> {
+    let invalid_cbor = |reason: &str| Status::bad_request(format!("error decoding CBOR: {reason}"));
+    let decoded =
+        codec::cbor::decode(body, limits).map_err(|error| decode_error_status(&error, invalid_cbor))?;
     match decoded.duplicates.first() {
-        Some(path) => Err(refuse(&format!("duplicate key `{}`", shorten(path)))),
+        Some(path) => Err(invalid_cbor(&format!("duplicate key `{}`", shorten(path)))),
         None => Ok(Bytes::from(decoded.value.to_string())),
     }
 }
@@ -132,16 +133,16 @@ fn from_query(query: &Query) -> Result<RawDeleteOptions, Status> {
 
 fn from_body(body: &[u8], format: BodyFormat, limits: Limits) -> Result<RawDeleteOptions, Status> {
     let parsed = format.payload(body).parse(Some("meta/v1.DeleteOptions"), limits);
-    let decoded = parsed.map_err(|error| decode_error_status(&error, unreadable))?;
+    let decoded = parsed.map_err(|error| decode_error_status(&error, invalid_body))?;
     let fields = match decoded.value {
         Value::Object(fields) => fields,
         Value::Null => Map::new(),
-        _ => return Err(unreadable("it is not an object")),
+        _ => return Err(invalid_body("it is not an object")),
     };
     match fields.get("kind") {
         None | Some(Value::Null) => {}
         Some(Value::String(kind)) if kind.is_empty() || kind == "DeleteOptions" => {}
-        Some(kind) => return Err(unreadable(&format!("its kind is {}", shorten(&kind.to_string())))),
+        Some(kind) => return Err(invalid_body(&format!("its kind is {}", shorten(&kind.to_string())))),
     }
     let preconditions = match fields.get("preconditions") {
         None | Some(Value::Null) => None,
@@ -187,12 +188,12 @@ fn text(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, Statu
     }
 }
 
-fn unreadable(reason: &str) -> Status {
+fn invalid_body(reason: &str) -> Status {
     Status::bad_request(format!("the body of the request is not a DeleteOptions: {reason}"))
 }
 
 fn wrong_type(field: &str) -> Status {
-    unreadable(&format!("`{field}` has the wrong type"))
+    invalid_body(&format!("`{field}` has the wrong type"))
 }
 
 /// Parses an integer parameter, with the error messages of Go's parser.
@@ -201,8 +202,8 @@ fn integer(query: &Query, name: &str) -> Result<Option<i64>, Status> {
     text.parse().map(Some).map_err(|_| {
         let quoted = apimachinery::field::quote(text);
         let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-        let range = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-        let reason = if range { "value out of range" } else { "invalid syntax" };
+        let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+        let reason = if is_number { "value out of range" } else { "invalid syntax" };
         Status::bad_request(format!("strconv.ParseInt: parsing {quoted}: {reason}"))
     })
 }

@@ -27,9 +27,9 @@ pub(super) fn root(context: &RequestContext) -> Result<ApiResponse, Status> {
     for endpoint in HEALTH_ENDPOINTS {
         paths.insert(format!("/{endpoint}"));
     }
-    paths.extend([openid::DISCOVERY, openid::KEYS, backup::PATH].map(str::to_owned));
+    paths.extend([openid::DISCOVERY_PATH, openid::KEYS_PATH, backup::PATH].map(str::to_owned));
     paths.extend(
-        ["/metrics", "/metrics/slis", openapi::VERSION_2, openapi::VERSION_3, "/version"].map(str::to_owned),
+        ["/metrics", "/metrics/slis", openapi::V2_PATH, openapi::V3_PATH, "/version"].map(str::to_owned),
     );
     plain(context, &json!({"paths": paths}))
 }
@@ -79,9 +79,9 @@ pub(super) fn health(context: &RequestContext, endpoint: &str) -> Result<ApiResp
         _ => &context.server_state.health.healthz,
     };
     let check = context.info.segments.get(1..).filter(|rest| !rest.is_empty()).map(|rest| rest.join("/"));
-    let own_name = context.server_state.names.behaviour.verbose_ends_with_own_name;
+    let ends_with_own_name = context.server_state.names.behaviour.verbose_ends_with_own_name;
     let query = context.head.uri.query().unwrap_or("");
-    let response = checks.answer(endpoint, check.as_deref(), query, own_name);
+    let response = checks.answer(endpoint, check.as_deref(), query, ends_with_own_name);
     response.log(endpoint);
     let health_metrics = &context.server_state.request_metrics.health;
     health_metrics.record(endpoint, check.as_deref(), checks, &response);
@@ -117,24 +117,24 @@ pub(super) fn discovery(context: &RequestContext) -> Result<ApiResponse, Status>
     };
     let vary = HeaderValue::from_static("Accept");
     let Some((document, version)) = aggregated else {
-        return Ok(encoded(context, document, negotiated.format).with_header(header::VARY, vary));
+        return Ok(encoded_document(context, document, negotiated.format).with_header(header::VARY, vary));
     };
-    let known = context.head.headers.get(header::IF_NONE_MATCH).map(HeaderValue::as_bytes);
-    let response = if known == Some(document.etag.as_bytes()) {
+    let if_none_match = context.head.headers.get(header::IF_NONE_MATCH).map(HeaderValue::as_bytes);
+    let response = if if_none_match == Some(document.etag.as_bytes()) {
         ApiResponse::empty(StatusCode::NOT_MODIFIED.as_u16())
     } else {
         let group = context.server_state.names.group("apidiscovery");
         let media_type =
             format!("{};g={group};v={version};as=APIGroupDiscoveryList", negotiated.format.media_type());
         let media_type = HeaderValue::from_str(&media_type).map_err(Status::internal)?;
-        encoded(context, document, negotiated.format).with_header(header::CONTENT_TYPE, media_type)
+        encoded_document(context, document, negotiated.format).with_header(header::CONTENT_TYPE, media_type)
     };
     let etag = HeaderValue::from_str(&document.etag).map_err(Status::internal)?;
     Ok(response.with_header(header::ETAG, etag).with_header(header::VARY, vary))
 }
 
-/// Encodes a document as negotiated. Its encodings are made once and shared by all responses.
-fn encoded(context: &RequestContext, document: &Document, format: Format) -> ApiResponse {
+/// Returns a document in a format. Each encoding is made once and shared by all responses.
+fn encoded_document(context: &RequestContext, document: &Document, format: Format) -> ApiResponse {
     let Some(encoding) = Encoding::of(format, context.response_options.pretty) else {
         let message = document.encoded(DocumentEncoding::Protobuf, |json| {
             let value = serde_json::from_slice(json).unwrap_or_default();
@@ -142,16 +142,16 @@ fn encoded(context: &RequestContext, document: &Document, format: Format) -> Api
         });
         // Empty: the type has no Protobuf message.
         return match message.is_empty() {
-            true => encoded(context, document, Format::Json),
+            true => encoded_document(context, document, Format::Json),
             false => ApiResponse::shared(200, message, format.media_type()),
         };
     };
-    let kept = match encoding {
+    let document_encoding = match encoding {
         Encoding::Compact => return ApiResponse::shared(200, document.body.clone(), format.media_type()),
         Encoding::Indented => DocumentEncoding::Indented,
         Encoding::Yaml => DocumentEncoding::Yaml,
         Encoding::Cbor => DocumentEncoding::Cbor,
     };
     let encode = |json: &Bytes| encoding.document(&serde_json::from_slice(json).unwrap_or_default()).into();
-    ApiResponse::shared(200, document.encoded(kept, encode), format.media_type())
+    ApiResponse::shared(200, document.encoded(document_encoding, encode), format.media_type())
 }

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! The `apiVersion` and `kind` of an object select its message; only built-in kinds have one. An object is
-//! encoded from its tree. A bounded cache keeps the messages of objects in the watch cache, so that frequent
-//! lists cost the same as JSON: copying.
+//! encoded from its tree. A bounded cache keeps the messages of objects in the watch cache, so frequent
+//! lists only copy bytes, as in JSON.
 //!
 //! # Reference
 //!
@@ -26,8 +26,8 @@ use super::encoding::Frame;
 use crate::server_state::Item;
 use crate::verbs::envelope;
 
-/// Whether a kind has a Protobuf message of its own; custom kinds have none.
-pub(super) fn is_form_of(resource: &Resource) -> bool {
+/// Whether a kind has its own Protobuf message; custom kinds have none.
+pub(super) fn has_message(resource: &Resource) -> bool {
     let (kind, type_name) = (resource.kind.kind(), resource.kind.type_name());
     let package = type_name.and_then(|name| name.strip_suffix(kind));
     package.is_some_and(|package| package.ends_with('.'))
@@ -38,7 +38,7 @@ pub(super) fn is_form_of(resource: &Resource) -> bool {
 /// # Errors
 ///
 /// 500: the type has no Protobuf message. Negotiation excludes this case.
-pub(super) fn object(object: &Object, out: &mut Vec<u8>) -> Result<(), Status> {
+pub(super) fn write_object(object: &Object, out: &mut Vec<u8>) -> Result<(), Status> {
     let schema = Schema::of_kind(object.api_version(), object.kind())
         .ok_or_else(|| Status::internal(format!("{} has no Protobuf encoding", object.kind())))?;
     envelope::write(object.api_version(), object.kind(), out, |out| schema.write_protobuf(object, out));
@@ -63,28 +63,32 @@ pub(super) struct ListMessage {
     /// The encoded field `metadata`.
     metadata: Vec<u8>,
     /// The number of the field `items`.
-    items: u32,
+    items_number: u32,
 }
 
 impl ListMessage {
     /// The list message of most kinds: `metadata` before the items.
     pub(super) fn new(metadata: &Object) -> Self {
-        ListMessage::numbered(metadata, 1, 2)
+        ListMessage::with_numbers(metadata, 1, 2)
     }
 
     /// The message of a `PartialObjectMetadataList`: in v1beta1 the items come first.
     pub(super) fn partial(metadata: &Object, version: &str) -> Self {
-        if version == "v1beta1" { ListMessage::numbered(metadata, 2, 1) } else { ListMessage::new(metadata) }
+        if version == "v1beta1" {
+            ListMessage::with_numbers(metadata, 2, 1)
+        } else {
+            ListMessage::new(metadata)
+        }
     }
 
-    fn numbered(metadata: &Object, number: u32, items: u32) -> Self {
+    fn with_numbers(metadata: &Object, metadata_number: u32, items_number: u32) -> Self {
         let mut field = Vec::new();
-        write_message(number, &mut field, |out| {
+        write_message(metadata_number, &mut field, |out| {
             if let Some(schema) = Schema::of("meta/v1.ListMeta") {
                 schema.write_protobuf(metadata, out);
             }
         });
-        ListMessage { metadata: field, items }
+        ListMessage { metadata: field, items_number }
     }
 
     /// Returns the bytes before and after the items: the envelope and the metadata.
@@ -93,7 +97,7 @@ impl ListMessage {
         let size = self.metadata.len() as u64 + items.sum::<u64>();
         let (mut opening, mut closing) = (Vec::with_capacity(256), Vec::new());
         envelope::begin(api_version, kind, size, &mut opening);
-        let side = if self.items == 1 { &mut closing } else { &mut opening };
+        let side = if self.items_number == 1 { &mut closing } else { &mut opening };
         side.extend_from_slice(&self.metadata);
         closing.extend_from_slice(&envelope::END);
         Frame { opening, closing }
@@ -102,12 +106,12 @@ impl ListMessage {
     /// Returns the encoded size of an item whose message has a length.
     pub(super) fn item_size(&self, length: u32) -> u64 {
         let length = u64::from(length);
-        (key_len(self.items) + encoded_len_varint(length)) as u64 + length
+        (key_len(self.items_number) + encoded_len_varint(length)) as u64 + length
     }
 
     /// Appends the key and length of an item.
     pub(super) fn begin_item(&self, length: usize, out: &mut Vec<u8>) {
-        encode_key(self.items, WireType::LengthDelimited, out);
+        encode_key(self.items_number, WireType::LengthDelimited, out);
         encode_varint(length as u64, out);
     }
 }
@@ -115,11 +119,11 @@ impl ListMessage {
 /// Bytes of the length prefix of an event.
 pub(super) const FRAME_HEAD: usize = 4;
 
-/// Encodes a watch event with its length prefix. `object` is in its envelope.
-pub(super) fn frame(kind: &str, object: &[u8]) -> Bytes {
+/// Encodes a watch event with its length prefix. `event_type`: for example `ADDED`. `object` is in its envelope.
+pub(super) fn frame(event_type: &str, object: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(object.len() + 32);
     out.extend_from_slice(&[0; FRAME_HEAD]);
-    write_message(1, &mut out, |out| out.extend_from_slice(kind.as_bytes()));
+    write_message(1, &mut out, |out| out.extend_from_slice(event_type.as_bytes()));
     write_message(2, &mut out, |out| write_message(1, out, |out| out.extend_from_slice(object)));
     let length = u32::try_from(out.len() - FRAME_HEAD).unwrap_or(u32::MAX).to_be_bytes();
     if let Some((head, _)) = out.split_first_chunk_mut() {
@@ -130,7 +134,7 @@ pub(super) fn frame(kind: &str, object: &[u8]) -> Bytes {
 
 /// Maximum size of cached messages, in bytes.
 const MAX_CACHE_BYTES: u64 = 32 * 1024 * 1024;
-/// Overhead of a cache entry beside its message, in bytes.
+/// Memory of a cache entry without its message, in bytes.
 const ENTRY_OVERHEAD: usize = 160;
 
 /// An object key, a revision, and the addresses of the kind and the message type.

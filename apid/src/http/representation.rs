@@ -21,7 +21,7 @@ use super::protobuf;
 use crate::server_state::{Item, ServerState};
 use crate::verbs::ResponseObject;
 
-/// How the objects of one response are represented.
+/// The kind, version and encoding in which the objects of one response are represented.
 #[derive(Clone)]
 pub(super) struct Representation {
     server_state: Arc<ServerState>,
@@ -44,7 +44,7 @@ pub(super) enum EncodedObject {
 /// Minimum stored size of an object that is sent in chunks, in bytes.
 pub(super) const MIN_CHUNKED_BYTES: usize = 32 * 1024;
 
-/// Work of an object beside its stored bytes, in bytes.
+/// Work of an object besides its stored bytes, in bytes.
 pub(super) const OBJECT_WORK: usize = 512;
 
 /// The content of the `object` field of Table rows.
@@ -136,7 +136,7 @@ impl Representation {
         match (self.shape, self.format) {
             (Shape::Own | Shape::AggregatedDiscovery(_), Format::Protobuf(_)) => {
                 let mut out = Vec::new();
-                protobuf::object(&self.converted(source.object()?)?, &mut out)?;
+                protobuf::write_object(&self.convert(source.object()?)?, &mut out)?;
                 Ok(out)
             }
             (Shape::Own | Shape::AggregatedDiscovery(_), _) if self.is_sent_as_stored() => {
@@ -144,15 +144,15 @@ impl Representation {
                 source.write_json(&mut out, true)?;
                 Ok(out)
             }
-            _ => self.document(&self.tree(source, true)?),
+            _ => self.encode_tree(&self.tree(source, true)?),
         }
     }
 
     /// Returns one object as a JSON tree. `with_columns`: a Table includes its column definitions.
     fn tree(&self, source: &ResponseObject, with_columns: bool) -> Result<Value, Status> {
         match self.shape {
-            Shape::Own | Shape::AggregatedDiscovery(_) => Ok(self.converted(source.object()?)?.into_value()),
-            Shape::Metadata(version) => self.metadata_of(source, version),
+            Shape::Own | Shape::AggregatedDiscovery(_) => Ok(self.convert(source.object()?)?.into_value()),
+            Shape::Metadata(version) => self.partial_object_of_source(source, version),
             Shape::Table(version) => {
                 let object = source.object()?;
                 let metadata = json!({"resourceVersion": object.resource_version()});
@@ -163,7 +163,7 @@ impl Representation {
     }
 
     /// Encodes a JSON tree as JSON or Protobuf.
-    fn document(&self, value: &Value) -> Result<Vec<u8>, Status> {
+    fn encode_tree(&self, value: &Value) -> Result<Vec<u8>, Status> {
         match self.format {
             Format::Json | Format::Yaml | Format::Cbor => Ok(Encoding::Compact.document(value)),
             Format::Protobuf(_) => {
@@ -189,14 +189,14 @@ impl Representation {
         let source = ResponseObject::item(item);
         match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => {
-                let mut object = self.converted(source.object()?)?;
+                let mut object = self.convert(source.object()?)?;
                 if !self.items_have_type() {
                     object.remove("kind");
                     object.remove("apiVersion");
                 }
                 Ok(object.into_value())
             }
-            Shape::Metadata(version) => self.metadata_of(&source, version),
+            Shape::Metadata(version) => self.partial_object_of_source(&source, version),
             Shape::Table(version) => self.row(source.object()?, version),
         }
     }
@@ -211,9 +211,10 @@ impl Representation {
             let source = ResponseObject::item(Arc::clone(item));
             match self.shape {
                 Shape::Metadata(version) => {
-                    Ok(Object::from_value(self.metadata_of(&source, version)?).unwrap_or_default())
+                    Ok(Object::from_value(self.partial_object_of_source(&source, version)?)
+                        .unwrap_or_default())
                 }
-                _ => self.converted(source.object()?),
+                _ => self.convert(source.object()?),
             }
         };
         self.server_state.messages.item(item, &self.resource, schema, object)
@@ -227,12 +228,12 @@ impl Representation {
     /// 500: the stored bytes are not a valid object.
     pub(super) fn event_object(&self, source: &ResponseObject, first: bool) -> Result<Vec<u8>, Status> {
         match self.shape {
-            Shape::Table(_) => self.document(&self.tree(source, first)?),
+            Shape::Table(_) => self.encode_tree(&self.tree(source, first)?),
             _ => self.whole_object(source),
         }
     }
 
-    /// Encodes the object of a bookmark.
+    /// Encodes the object of a bookmark. `initial`: the bookmark ends the initial events.
     ///
     /// # Errors
     ///
@@ -252,7 +253,7 @@ impl Representation {
             }
             Shape::Table(version) => self.table(version, metadata, false, Vec::new()),
         };
-        self.document(&value)
+        self.encode_tree(&value)
     }
 
     pub(super) fn api_version(&self) -> String {
@@ -264,19 +265,19 @@ impl Representation {
         format!("{}/{version}", self.server_state.names.meta_group())
     }
 
-    /// Returns the metadata of an object without parsing the rest of a stored object.
-    fn metadata_of(&self, source: &ResponseObject, version: &str) -> Result<Value, Status> {
+    /// Returns an object as PartialObjectMetadata; a stored object is parsed only as far as its metadata.
+    fn partial_object_of_source(&self, source: &ResponseObject, version: &str) -> Result<Value, Status> {
         if !self.is_sent_as_stored() {
-            return Ok(self.partial(self.converted(source.object()?)?, version));
+            return Ok(self.partial_object(self.convert(source.object()?)?, version));
         }
-        Ok(self.partial_of(source.metadata()?, version))
+        Ok(self.partial_object_of_metadata(source.metadata()?, version))
     }
 
-    fn partial(&self, mut object: Object, version: &str) -> Value {
-        self.partial_of(object.remove("metadata").unwrap_or_else(|| json!({})), version)
+    fn partial_object(&self, mut object: Object, version: &str) -> Value {
+        self.partial_object_of_metadata(object.remove("metadata").unwrap_or_else(|| json!({})), version)
     }
 
-    fn partial_of(&self, metadata: Value, version: &str) -> Value {
+    fn partial_object_of_metadata(&self, metadata: Value, version: &str) -> Value {
         json!({
             "kind": "PartialObjectMetadata",
             "apiVersion": self.meta_version(version),
@@ -290,8 +291,8 @@ impl Representation {
         let conditions = self.resource.kind.strategy().row_conditions(&object);
         let object_field = match self.include {
             Include::None => Value::Null,
-            Include::Metadata => self.partial(self.converted(object)?, version),
-            Include::Object => self.converted(object)?.into_value(),
+            Include::Metadata => self.partial_object(self.convert(object)?, version),
+            Include::Object => self.convert(object)?.into_value(),
         };
         let mut row = json!({"cells": cells, "object": object_field});
         if !conditions.is_empty()
@@ -302,14 +303,14 @@ impl Representation {
         Ok(row)
     }
 
-    /// Converts a stored object to the represented version. Protobuf has no field names.
-    fn converted(&self, mut object: Object) -> Result<Object, Status> {
+    /// Converts a stored object to the represented version. Protobuf has no field names that need translation.
+    fn convert(&self, mut object: Object) -> Result<Object, Status> {
         let names = &self.server_state.names;
-        let converted = match self.format {
+        let result = match self.format {
             Format::Protobuf(_) => self.resource.convert_from_storage(&mut object, names),
             Format::Json | Format::Yaml | Format::Cbor => self.resource.represent(&mut object, names),
         };
-        converted.map_err(|error| {
+        result.map_err(|error| {
             tracing::error!(%error, kind = self.resource.kind.kind(), name = object.name(), "conversion of a stored object failed; responding 500");
             Status::internal("conversion of a stored object to the requested version failed")
         })?;

@@ -1,4 +1,4 @@
-//! The context of a request on its way through the handler.
+//! The context of a request during its handling.
 //!
 //! # Contract
 //!
@@ -41,7 +41,7 @@ pub(super) struct RequestContext {
     pub(super) header_credentials: HeaderCredentials,
     pub(super) query: Query,
     pub(super) info: RequestInfo,
-    /// The kind that the path names; None for non-resource paths and unknown kinds.
+    /// The resource that the path names; None for non-resource paths and unknown resources.
     pub(super) resource: Option<Arc<Resource>>,
     pub(super) connection: Arc<ConnectionInfo>,
     /// The time that the request may take.
@@ -78,7 +78,7 @@ impl RequestContext {
     }
 
     /// Whether a header requests impersonation.
-    pub(super) fn impersonates(&self) -> bool {
+    pub(super) fn requests_impersonation(&self) -> bool {
         self.head.headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
     }
 
@@ -160,8 +160,8 @@ impl RequestContext {
 impl Drop for RequestContext {
     fn drop(&mut self) {
         if let Some(event) = self.audit.take() {
-            let gone = Status::failure(Reason::Timeout, "the client disconnected before the response");
-            self.server_state.audit.write_now(self.response_complete(&event, gone.code, Some(&gone)));
+            let status = Status::failure(Reason::Timeout, "the client disconnected before the response");
+            self.server_state.audit.write_now(self.response_complete(&event, status.code, Some(&status)));
         }
     }
 }

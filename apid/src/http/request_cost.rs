@@ -3,13 +3,13 @@
 //! # Contract
 //!
 //! [`expected_cost`] uses the length and density of the body, the size of the named stored object and the
-//! objects that a list examines and returns. It takes time proportional to the body, or to the objects of an
-//! inline list, and uses no parser. The costs of values are those of the decode budget, which also stops what
-//! the estimate misses, such as long lists of nulls. For binary formats the estimate assumes the densest
-//! content.
+//! objects that a list examines and returns. It takes time proportional to the body, or to the objects of a list
+//! that an I/O thread handles, and uses no parser. The costs of values are those of the decode limit, which also
+//! stops requests that the estimate misses, such as long lists of nulls. For binary formats the estimate assumes the
+//! densest content.
 //!
 //! The work of a list depends on its scope, its limit and its selectors: a list without a selector stops at its
-//! limit and counts the rest, a selector compares the labels of every object in scope.
+//! limit and counts the rest; a selector compares the labels of every object in scope.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ fn has_alias(body: &[u8]) -> bool {
 
 /// Whether a JSON Patch may contain a `copy` operation, which doubles a document in a few bytes.
 ///
-/// A `\u` escape may hide the word, so that every escape counts.
+/// A `\u` escape may hide the word, so every escape counts.
 fn has_copy_operation(patch: &[u8]) -> bool {
     [&b"copy"[..], b"\\u"].iter().any(|word| memchr::memmem::find(patch, word).is_some())
 }
@@ -90,8 +90,8 @@ fn body_cost(body: &[u8], is_binary: bool) -> Option<usize> {
     }
     let collections = count(body, |byte| matches!(byte, b'{' | b'['));
     let scalars = count(body, |byte| matches!(byte, b',' | b':' | b'\n' | b'\r'));
-    let light = collections + scalars <= MAX_INLINE_VALUES && body.len() <= MAX_INLINE_TEXT_BYTES;
-    (!light).then(|| {
+    let is_small = collections + scalars <= MAX_INLINE_VALUES && body.len() <= MAX_INLINE_TEXT_BYTES;
+    (!is_small).then(|| {
         collections * Cost::EMPTY_ITEM.tree_bytes
             + scalars * Cost::NAMED_SCALAR.tree_bytes
             + body.len() * TEXT_FACTOR
@@ -100,8 +100,8 @@ fn body_cost(body: &[u8], is_binary: bool) -> Option<usize> {
 
 /// Counts matching bytes, 255 at a time, so that the compiler can vectorize with one-byte counters.
 fn count(body: &[u8], is_counted: impl Fn(u8) -> bool) -> usize {
-    let count_some = |some: &[u8]| some.iter().map(|byte| u8::from(is_counted(*byte))).sum::<u8>();
-    body.chunks(255).map(|some| usize::from(count_some(some))).sum()
+    let count_part = |part: &[u8]| part.iter().map(|byte| u8::from(is_counted(*byte))).sum::<u8>();
+    body.chunks(255).map(|part| usize::from(count_part(part))).sum()
 }
 
 fn stored_cost(context: &RequestContext) -> Option<usize> {
@@ -125,7 +125,7 @@ fn stored_cost(context: &RequestContext) -> Option<usize> {
     }
 }
 
-/// The objects that a list examines, and how.
+/// The properties of a list request that decide its work.
 struct ListScope {
     /// Number of objects in scope; an upper bound for a large namespace.
     objects: usize,
@@ -144,13 +144,13 @@ impl ListScope {
         let comparisons = comparisons(a);
         let snapshot = collection.items.snapshot_now()?;
         let resource = &collection.resource;
-        let keys = match (resource.kind.namespaced(), a.namespace.as_str(), a.name.as_str()) {
+        let key_prefix = match (resource.kind.namespaced(), a.namespace.as_str(), a.name.as_str()) {
             (_, _, name) if !name.is_empty() => resource.key(&a.namespace, name),
             (true, namespace, _) if !namespace.is_empty() => format!("{}{namespace}/", resource.key_prefix),
             _ => resource.key_prefix.clone(),
         };
         let (mut objects, mut undecoded_bytes) = (0, 0);
-        for item in snapshot.scope(&keys, "").take(MAX_INLINE_LIST_ITEMS + 1) {
+        for item in snapshot.scope(&key_prefix, "").take(MAX_INLINE_LIST_ITEMS + 1) {
             objects += 1;
             undecoded_bytes += if item.is_decoded() { 0 } else { item.value().len() };
         }
@@ -184,17 +184,17 @@ impl ListWork {
 
 /// Returns the number of comparisons of all selectors with one object.
 ///
-/// The values of a requirement are sorted, so that a binary search compares about the logarithm of their number.
+/// The values of a requirement are sorted, so a binary search compares about the logarithm of their number.
 fn comparisons(attributes: &Attributes) -> usize {
-    let of_selector = |selector: &ParsedSelector| match selector {
+    let comparisons_of = |selector: &ParsedSelector| match selector {
         ParsedSelector::Requirements(requirements) => {
             requirements.iter().map(|requirement| 1 + bits(requirement.values.len())).sum()
         }
         // The verb rejects the request.
         ParsedSelector::Unparsable(_) => 0,
     };
-    let by_field: usize = of_selector(&attributes.field_selector);
-    let by_label: usize = of_selector(&attributes.label_selector);
+    let by_field: usize = comparisons_of(&attributes.field_selector);
+    let by_label: usize = comparisons_of(&attributes.label_selector);
     by_field + by_label
 }
 

@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! [`RequestInfo::resolve`] reads method, path and query exactly as the request-info resolver of Kubernetes,
-//! so that policies have the same meaning. Two differences make a path unambiguous:
+//! so policies have the same meaning. Two differences make a path unambiguous:
 //!
 //! - The path is split before it is percent-decoded. A path with an empty, `.` or `..` segment, or with an
 //!   encoded slash, is not a resource path ([`RequestInfo::malformed`]).
@@ -39,8 +39,9 @@ pub(super) struct RequestInfo {
     pub(super) is_watch_path: bool,
     /// Whether the name of the attributes comes from the field selector, not from the path.
     pub(super) name_from_selector: bool,
-    /// The valid selectors of the query, for verbs that have selectors.
+    /// The valid label selector of the query, for verbs that have selectors.
     pub(super) labels: Option<LabelSelector>,
+    /// The valid field selector of the query, for verbs that have selectors.
     pub(super) fields: Option<FieldSelector>,
     /// Why the path is malformed. A malformed path names no resource.
     pub(super) malformed: Option<&'static str>,
@@ -50,8 +51,8 @@ pub(super) struct RequestInfo {
 
 /// Whether a request is a stream that lasts as long as the client keeps it open: a watch, or a stream to or from a pod.
 ///
-/// A long-running request has no request timeout and no in-flight permit. A request for a path without a resource is
-/// none: its verb is any method that the client sends.
+/// A long-running request has no request timeout and no in-flight permit. A non-resource
+/// request is never long-running: its verb is the HTTP method, which the client chooses freely.
 pub(super) fn is_long_running(attributes: &Attributes) -> bool {
     attributes.resource_request
         && (attributes.verb == "watch"
@@ -66,7 +67,7 @@ impl RequestInfo {
 
     /// Parses a request.
     pub(super) fn resolve(method: &Method, path: &str, query: &Query) -> Self {
-        let plain = |malformed, segments: Vec<Cow<'_, str>>| RequestInfo {
+        let non_resource = |malformed, segments: Vec<Cow<'_, str>>| RequestInfo {
             attributes: Arc::new(Attributes {
                 verb: method.as_str().to_ascii_lowercase(),
                 path: path.to_owned(),
@@ -83,19 +84,19 @@ impl RequestInfo {
         };
         let segments = match split(path) {
             Ok(segments) => segments,
-            Err(reason) => return plain(Some(reason), Vec::new()),
+            Err(reason) => return non_resource(Some(reason), Vec::new()),
         };
         let texts: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
         let (group, version, rest) = match texts.as_slice() {
             ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
             ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
-            _ => return plain(None, segments),
+            _ => return non_resource(None, segments),
         };
         let (is_watch_path, rest) = match rest {
             ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
             other => (false, other),
         };
-        let (authorized_in, namespace, parts) = match rest {
+        let (authorized_namespace, namespace, parts) = match rest {
             // Subresources of a namespace belong to the namespace object; all other paths below it are within
             // the namespace.
             ["namespaces", namespace, next, ..] if !matches!(*next, "status" | "finalize") => {
@@ -108,11 +109,11 @@ impl RequestInfo {
         let mut name = parts.get(1).copied().unwrap_or("").to_owned();
         let subresource = parts.get(2).copied().unwrap_or("");
 
-        let watching = query.switch("watch");
+        let is_watch = query.switch("watch");
         let verb = match method.as_str() {
             _ if is_watch_path => "watch",
             "POST" => "create",
-            "GET" | "HEAD" if watching && subresource.is_empty() => "watch",
+            "GET" | "HEAD" if is_watch && subresource.is_empty() => "watch",
             "GET" | "HEAD" if name.is_empty() => "list",
             "GET" | "HEAD" => "get",
             "PUT" => "update",
@@ -161,7 +162,7 @@ impl RequestInfo {
                 version: version.to_owned(),
                 resource: resource.to_owned(),
                 subresource: subresource.to_owned(),
-                namespace: authorized_in.to_owned(),
+                namespace: authorized_namespace.to_owned(),
                 name,
                 path: path.to_owned(),
                 field_selector,
@@ -196,7 +197,7 @@ fn split(path: &str) -> Result<Vec<Cow<'_, str>>, &'static str> {
     let mut segments = Vec::with_capacity(TYPICAL_SEGMENTS);
     if !path.is_empty() {
         for raw in path.split('/') {
-            segments.push(segment(raw)?);
+            segments.push(parse_segment(raw)?);
         }
     }
     Ok(segments)
@@ -205,8 +206,8 @@ fn split(path: &str) -> Result<Vec<Cow<'_, str>>, &'static str> {
 /// Number of segments for which no reallocation is needed: an object in a namespace with its subresource.
 const TYPICAL_SEGMENTS: usize = 8;
 
-fn segment(raw: &str) -> Result<Cow<'_, str>, &'static str> {
-    let text = if raw.contains('%') { decoded(raw)? } else { Cow::Borrowed(raw) };
+fn parse_segment(raw: &str) -> Result<Cow<'_, str>, &'static str> {
+    let text = if raw.contains('%') { percent_decode(raw)? } else { Cow::Borrowed(raw) };
     match text.as_ref() {
         "" => Err("a segment is empty"),
         "." | ".." => Err("a segment is `.` or `..`"),
@@ -215,7 +216,7 @@ fn segment(raw: &str) -> Result<Cow<'_, str>, &'static str> {
 }
 
 /// Decodes a segment with percent signs. Only such a segment can contain a slash or, by the URI syntax, a zero byte.
-fn decoded(raw: &str) -> Result<Cow<'_, str>, &'static str> {
+fn percent_decode(raw: &str) -> Result<Cow<'_, str>, &'static str> {
     if !is_well_formed(raw) {
         return Err("a percent sign is not followed by two hexadecimal digits");
     }

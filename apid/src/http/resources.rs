@@ -30,10 +30,10 @@ use crate::verbs::{self, BatchLimits, Call, DeleteResult, DeletedCollection, Wat
 /// Handles a resource request.
 pub(super) async fn handle(
     context: &RequestContext,
-    by: &Authorized,
+    authorized: &Authorized,
     body: &[u8],
 ) -> Result<ApiResponse, Status> {
-    let a = by.attributes();
+    let a = authorized.attributes();
     let Some(resource) = &context.resource else {
         return if context.kinds.discovery().has_group(&a.group) {
             Err(Status::unknown_resource())
@@ -47,19 +47,19 @@ pub(super) async fn handle(
     let notes = PluginOutput::default();
     let result = match (resource.kind.storage(), context.kinds.collection(resource)) {
         (Storage::Stored | Storage::Shared(_), Some(collection)) => {
-            match stored(context, &context.kinds, by, collection, body, &notes).await {
+            match handle_stored(context, &context.kinds, authorized, collection, body, &notes).await {
                 Err(status) if collection.items.is_retired() && is_read(context) => {
-                    read_replaced(context, by, status, &notes).await
+                    repeat_read(context, authorized, status, &notes).await
                 }
                 result => result,
             }
         }
-        _ => review(context, by, resource, body, &notes).await,
+        _ => handle_review(context, authorized, resource, body, &notes).await,
     };
     with_notes(result, &notes, context)
 }
 
-/// Maximum number of repeated reads of a kind whose definition changes.
+/// Maximum number of repeated reads of a custom kind whose definition changes.
 const READ_ATTEMPTS: usize = 50;
 /// Pause before a repeated read.
 const READ_PAUSE: Duration = Duration::from_millis(10);
@@ -70,13 +70,13 @@ fn is_read(context: &RequestContext) -> bool {
 
 /// Repeats a read of a custom kind that was replaced after the request took its snapshot of the served kinds.
 /// `failure` is the Status of the first read.
-async fn read_replaced(
+async fn repeat_read(
     context: &RequestContext,
-    by: &Authorized,
+    authorized: &Authorized,
     failure: Status,
     notes: &PluginOutput,
 ) -> Result<ApiResponse, Status> {
-    let a = by.attributes();
+    let a = authorized.attributes();
     let mut failure = failure;
     for _ in 0..READ_ATTEMPTS {
         let kinds = context.server_state.kinds();
@@ -84,7 +84,7 @@ async fn read_replaced(
             return Err(Status::unknown_resource());
         };
         let Some(collection) = kinds.collection(resource) else { return Err(failure) };
-        match stored(context, &kinds, by, collection, &[], notes).await {
+        match handle_stored(context, &kinds, authorized, collection, &[], notes).await {
             Err(status) if collection.items.is_retired() => failure = status,
             result => return result,
         }
@@ -94,41 +94,39 @@ async fn read_replaced(
 }
 
 /// Handles a request for a stored kind.
-async fn stored(
+async fn handle_stored(
     context: &RequestContext,
     kinds: &ServedKinds,
-    by: &Authorized,
+    authorized: &Authorized,
     collection: &Collection,
     body: &[u8],
     notes: &PluginOutput,
 ) -> Result<ApiResponse, Status> {
-    let a = by.attributes();
+    let a = authorized.attributes();
     let kind = &collection.served.kind;
     let name = context.info.path_name();
     let namespace = context.info.namespace.as_str();
     let method = &context.head.method;
-    let reading = matches!(*method, Method::GET | Method::HEAD);
     let in_all_namespaces = kind.namespaced() && namespace.is_empty();
     if in_all_namespaces && !name.is_empty() {
         return Err(Status::unknown_resource());
     }
     let subresource = match a.subresource.as_str() {
         "" => None,
-        sought => {
-            let found = kind.subresource(sought);
+        requested => {
             // The reference does not find the object if a custom kind lacks the subresource.
             let missing = || match collection.served.is_custom() {
                 true => Status::not_found(&collection.served.group_resource, name),
                 false => Status::unknown_resource(),
             };
-            Some(found.ok_or_else(missing)?)
+            Some(kind.subresource(requested).ok_or_else(missing)?)
         }
     };
     if context.info.has_extra_segments && !subresource.is_some_and(Subresource::has_paths) {
         return Err(Status::unknown_resource());
     }
     let verb = match *method {
-        _ if context.info.is_watch_path && !reading => None,
+        _ if context.info.is_watch_path && !is_read(context) => None,
         Method::GET | Method::HEAD => match a.verb.as_str() {
             "watch" => Some(Verb::Watch),
             "list" => Some(Verb::List),
@@ -142,13 +140,13 @@ async fn stored(
         Method::DELETE if !in_all_namespaces => Some(Verb::DeleteCollection),
         _ => None,
     };
-    let served = subresource.map_or(kind.verbs(), |subresource| subresource.verbs);
-    let verb = verb.filter(|verb| served.contains(verb)).ok_or_else(Status::method_not_allowed)?;
+    let served_verbs = subresource.map_or(kind.verbs(), |subresource| subresource.verbs);
+    let verb = verb.filter(|verb| served_verbs.contains(verb)).ok_or_else(Status::method_not_allowed)?;
     report_deprecation(context, a, &collection.resource, notes);
     let call = Call {
         server_state: &context.server_state,
         kinds,
-        by,
+        authorized,
         collection,
         version: &a.version,
         namespace,
@@ -157,9 +155,11 @@ async fn stored(
         notes,
         request_id: &context.id,
     };
-    let other = subresource.filter(|s| !kind.is_part(s)).filter(|_| call.view().is_none());
+    let other_subresource = subresource.filter(|s| !kind.is_part(s)).filter(|_| call.view().is_none());
     match verb {
-        _ if other.is_some() => handle_other_subresource(context, &call, other, body).await,
+        _ if other_subresource.is_some() => {
+            handle_other_subresource(context, &call, other_subresource, body).await
+        }
         Verb::Get => get(context, &call).await,
         Verb::List => list(context, &call).await,
         Verb::Watch => watch(context, &call).await,
@@ -189,10 +189,10 @@ fn report_deprecation(
     let Some(deprecation) = deprecation(context, resource, &attributes.version) else { return };
     let (names, metrics) = (&context.server_state.names, &context.server_state.request_metrics);
     let removed = deprecation.removed_release.as_deref().unwrap_or_default();
-    metrics.deprecated(resource, &attributes.version, &attributes.subresource, removed);
+    metrics.mark_deprecated(resource, &attributes.version, &attributes.subresource, removed);
     let key = names.group_key("deprecated");
     context.audit.update(|event| {
-        // A read of a replaced kind is repeated with the same event.
+        // `repeat_read` handles a request again with the same event.
         if event.annotations.iter().any(|(name, _)| *name == key) {
             return;
         }
@@ -204,8 +204,8 @@ fn report_deprecation(
     notes.warn(deprecation.warning);
 }
 
-/// The deprecation of a requested version: from the table of [`lifecycle`] for built-in kinds, from the definition for
-/// custom kinds.
+/// Returns the deprecation of a requested version: from the table of [`lifecycle`] for built-in kinds, from the
+/// definition for custom kinds.
 fn deprecation(context: &RequestContext, resource: &Resource, version: &str) -> Option<Deprecation> {
     let names = &context.server_state.names;
     if resource.is_custom() {
@@ -245,8 +245,8 @@ async fn get(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse, S
             "the export parameter, deprecated since v1.14, is no longer supported",
         ));
     }
-    let shown = verbs::get(call, context.query.text("resourceVersion")).await?;
-    let encoded = context.represent(call, negotiated)?.object(&shown)?;
+    let object = verbs::get(call, context.query.text("resourceVersion")).await?;
+    let encoded = context.represent(call, negotiated)?.object(&object)?;
     Ok(ApiResponse::object(200, encoded, negotiated.format))
 }
 
@@ -254,8 +254,8 @@ async fn list(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse, 
     let negotiated = context.accept_for(call, Offer::List)?;
     let representation = context.represent(call, negotiated)?;
     let options = params::list_options(&context.query, &context.info)?;
-    let listed = verbs::list(call, &options).await?;
-    Ok(ApiResponse::list(representation.list(listed)?, negotiated.format))
+    let result = verbs::list(call, &options).await?;
+    Ok(ApiResponse::list(representation.list(result)?, negotiated.format))
 }
 
 async fn watch(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse, Status> {
@@ -263,25 +263,25 @@ async fn watch(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse,
     context.represent(call, negotiated)?;
     let options = params::list_options(&context.query, &context.info)?;
     let handshake = Handshake::of(&context.head)?;
-    let begin = verbs::watch(call, &options).await?;
+    let start = verbs::watch(call, &options).await?;
 
     let server_state = Arc::clone(&context.server_state);
     let (info, query, head) = (&context.info, &context.query, &context.head);
     let served = &call.collection.served;
-    let active = server_state.request_metrics.begin_long_running(info, query, head, served);
+    let active_request = server_state.request_metrics.begin_long_running(info, query, head, served);
     let finish = if let Some(event) = context.audit.event() {
         let line =
             event.line(&server_state.names, Stage::ResponseStarted, server_state.clock.now(), 200, None);
         server_state.audit.write(line).await;
         let server_state = Arc::clone(&server_state);
         OnDrop::new(move || {
-            drop(active);
+            drop(active_request);
             let line =
                 event.line(&server_state.names, Stage::ResponseComplete, server_state.clock.now(), 200, None);
             server_state.audit.write_now(line);
         })
     } else {
-        OnDrop::new(move || drop(active))
+        OnDrop::new(move || drop(active_request))
     };
     let encoder = Encoder {
         events: server_state.read_metrics.watch_events(served, call.version),
@@ -293,23 +293,23 @@ async fn watch(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse,
     };
     let pool = EncodingPool::of(context);
     let format = negotiated.format;
-    Ok(match (handshake, begin) {
+    Ok(match (handshake, start) {
         (None, WatchStart::Expired(status)) => {
-            ApiResponse::stream(stream::failed(&status, format, finish), format)
+            ApiResponse::stream(stream::failed_watch(&status, format, finish), format)
         }
-        (None, WatchStart::Running(watching)) => {
-            ApiResponse::stream(stream::watch(watching, encoder, pool, finish), format)
+        (None, WatchStart::Running(events)) => {
+            ApiResponse::stream(stream::watch(events, encoder, pool, finish), format)
         }
-        (Some(handshake), begin) => {
+        (Some(handshake), start) => {
             let response = ApiResponse::upgraded(handshake.headers.clone());
-            let text = !matches!(format, Format::Protobuf(_) | Format::Cbor);
-            let time = context.server_state.request_timeout;
-            match begin {
+            let is_text = !matches!(format, Format::Protobuf(_) | Format::Cbor);
+            let message_timeout = context.server_state.request_timeout;
+            match start {
                 WatchStart::Expired(status) => {
-                    handshake.send(stream::failed_message(&status, format, finish), text, time)
+                    handshake.send(stream::failed_message(&status, format, finish), is_text, message_timeout)
                 }
-                WatchStart::Running(watching) => {
-                    handshake.send(stream::messages(watching, encoder, pool, finish), text, time)
+                WatchStart::Running(events) => {
+                    handshake.send(stream::messages(events, encoder, pool, finish), is_text, message_timeout)
                 }
             }
             response
@@ -322,8 +322,8 @@ async fn create(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Resul
     let representation = context.represent(call, negotiated)?;
     let format = context.body_format_for(call)?;
     let options = context.write_options().validate("CreateOptions", &call.server_state.names)?;
-    let written = verbs::create(call, format.payload(body), &options).await?;
-    write_response(&representation, negotiated, written)
+    let result = verbs::create(call, format.payload(body), &options).await?;
+    write_response(&representation, negotiated, result)
 }
 
 async fn update(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result<ApiResponse, Status> {
@@ -331,8 +331,8 @@ async fn update(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Resul
     let representation = context.represent(call, negotiated)?;
     let format = context.body_format_for(call)?;
     let options = context.write_options().validate("UpdateOptions", &call.server_state.names)?;
-    let written = verbs::update(call, format.payload(body), &options).await?;
-    write_response(&representation, negotiated, written)
+    let result = verbs::update(call, format.payload(body), &options).await?;
+    write_response(&representation, negotiated, result)
 }
 
 async fn patch(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result<ApiResponse, Status> {
@@ -354,12 +354,12 @@ async fn patch(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result
     };
     let limits = call.server_state.body_limits;
     let patch = if is_cbor {
-        Patch::parse(kind, &params::intent_of_cbor(body, limits)?, limits)?
+        Patch::parse(kind, &params::apply_configuration_from_cbor(body, limits)?, limits)?
     } else {
         Patch::parse(kind, body, limits)?
     };
-    let written = verbs::patch::patch(call, &patch, &options).await?;
-    write_response(&representation, negotiated, written)
+    let result = verbs::patch::patch(call, &patch, &options).await?;
+    write_response(&representation, negotiated, result)
 }
 
 async fn delete(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result<ApiResponse, Status> {
@@ -368,13 +368,13 @@ async fn delete(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Resul
     let options = context.delete_options(body)?;
     match verbs::delete(call, &options).await? {
         DeleteResult::Status(status) => Ok(ApiResponse::status(*status, negotiated.format)),
-        DeleteResult::Object(shown) => {
-            Ok(ApiResponse::object(200, representation.object(&shown)?, negotiated.format))
+        DeleteResult::Object(object) => {
+            Ok(ApiResponse::object(200, representation.object(&object)?, negotiated.format))
         }
-        DeleteResult::Terminating(shown) => {
+        DeleteResult::Terminating(object) => {
             // 202 for the deprecated `orphanDependents: false`: dependents are still being deleted.
             let code = if options.orphan_dependents == Some(false) { 202 } else { 200 };
-            Ok(ApiResponse::object(code, representation.object(&shown)?, negotiated.format))
+            Ok(ApiResponse::object(code, representation.object(&object)?, negotiated.format))
         }
     }
 }
@@ -386,32 +386,32 @@ async fn delete_collection(
 ) -> Result<ApiResponse, Status> {
     let negotiated = context.accept_for(call, Offer::List)?;
     let representation = context.represent(call, negotiated)?;
-    let which = params::list_options(&context.query, &context.info)?;
+    let list_options = params::list_options(&context.query, &context.info)?;
     let options = context.delete_options(body)?;
     let limits = BatchLimits {
         concurrency: call.server_state.delete_workers,
         begin_until: Some(context.time_limit.end_of_batches()),
     };
-    match verbs::delete_collection(call, &which, &options, limits).await? {
-        DeletedCollection::Objects(listed) => {
-            Ok(ApiResponse::list(representation.list(listed)?, negotiated.format))
+    match verbs::delete_collection(call, &list_options, &options, limits).await? {
+        DeletedCollection::Objects(result) => {
+            Ok(ApiResponse::list(representation.list(result)?, negotiated.format))
         }
         DeletedCollection::Status(status) => Ok(ApiResponse::status(*status, negotiated.format)),
     }
 }
 
 /// Handles a request for a review kind; the only verb is create.
-async fn review(
+async fn handle_review(
     context: &RequestContext,
-    by: &Authorized,
+    authorized: &Authorized,
     resource: &Resource,
     body: &[u8],
     notes: &PluginOutput,
 ) -> Result<ApiResponse, Status> {
-    let a = by.attributes();
-    let scoped = resource.kind.namespaced() != context.info.namespace.is_empty();
-    let named = !context.info.path_name().is_empty() || !a.subresource.is_empty();
-    if named || context.info.has_extra_segments || !scoped {
+    let a = authorized.attributes();
+    let is_scope_valid = resource.kind.namespaced() != context.info.namespace.is_empty();
+    let has_name = !context.info.path_name().is_empty() || !a.subresource.is_empty();
+    if has_name || context.info.has_extra_segments || !is_scope_valid {
         return Err(Status::unknown_resource());
     }
     if context.head.method != Method::POST || context.info.is_watch_path {
@@ -419,29 +419,35 @@ async fn review(
     }
     report_deprecation(context, a, resource, notes);
     if resource.kind.storage() == Storage::BindingLike {
-        let about = context.kinds.registry.binding_target(resource);
-        let about = about.and_then(|(of, part)| Some((context.kinds.collection(of)?, part)));
-        let Some((collection, part)) = about else {
+        let target = context.kinds.registry.binding_target(resource);
+        let target = target.and_then(|(target, part)| Some((context.kinds.collection(target)?, part)));
+        let Some((collection, subresource)) = target else {
             return Err(Status::not_implemented(&resource.group_resource, ""));
         };
         let call = Call {
             server_state: &context.server_state,
             kinds: &context.kinds,
-            by,
+            authorized,
             collection,
             version: &a.version,
             namespace: &context.info.namespace,
             name: "",
-            subresource: part.name,
+            subresource: subresource.name,
             notes,
             request_id: &context.id,
         };
         return handle_binding_like(context, &call, resource, body).await;
     }
     let CreateRequest { negotiated, format, options } = context.create_request()?;
-    let (object, warnings) =
-        verbs::review(&context.server_state, by, resource, format.payload(body), &options, &context.id)
-            .await?;
+    let (object, warnings) = verbs::review(
+        &context.server_state,
+        authorized,
+        resource,
+        format.payload(body),
+        &options,
+        &context.id,
+    )
+    .await?;
     Ok(ApiResponse::value(201, &object.into_value(), negotiated.format).with_warnings(warnings))
 }
 
@@ -457,10 +463,10 @@ async fn handle_other_subresource(
     let (registry, served) = (&call.kinds.registry, &call.collection.served);
     let kind =
         subresource.and_then(|subresource| registry.body(served, subresource, &call.server_state.names));
-    let carried_out = |kind: &&Arc<Resource>| {
+    let is_binding_like = |kind: &&Arc<Resource>| {
         kind.kind.storage() == Storage::Eviction || kind.kind.facts().binding_action.is_some()
     };
-    if let Some(kind) = kind.filter(carried_out) {
+    if let Some(kind) = kind.filter(is_binding_like) {
         return handle_binding_like(context, call, kind, body).await;
     }
     if let Some(kind) = kind.filter(|kind| kind.kind.storage() == Storage::Review) {
@@ -470,6 +476,7 @@ async fn handle_other_subresource(
     Ok(ApiResponse::empty(204))
 }
 
+/// Handles a request whose body acts on an object: a binding or an eviction.
 async fn handle_binding_like(
     context: &RequestContext,
     call: &Call<'_>,
@@ -500,14 +507,14 @@ async fn token_request(
 
 /// Encodes the result of a write.
 ///
-/// The representation is created before the write, so that an invalid one rejects the request.
+/// The representation is created before the write, so an invalid one rejects the request before anything is written.
 fn write_response(
     representation: &Representation,
     negotiated: Negotiation,
-    written: WriteResult,
+    result: WriteResult,
 ) -> Result<ApiResponse, Status> {
-    let code = if written.created { 201 } else { 200 };
-    let encoded = representation.object(&written.object)?;
+    let code = if result.created { 201 } else { 200 };
+    let encoded = representation.object(&result.object)?;
     Ok(ApiResponse::object(code, encoded, negotiated.format))
 }
 
@@ -541,7 +548,10 @@ impl RequestContext {
     }
 
     fn encoding_support_of(&self, call: &Call<'_>) -> EncodingSupport<'_> {
-        EncodingSupport { protobuf: protobuf::is_form_of(&call.collection.served), ..self.encoding_support() }
+        EncodingSupport {
+            protobuf: protobuf::has_message(&call.collection.served),
+            ..self.encoding_support()
+        }
     }
 
     fn body_format(&self) -> Result<BodyFormat, Status> {
@@ -559,6 +569,7 @@ impl RequestContext {
             .validate(&self.server_state.names)
     }
 
+    /// Returns the representation of the objects of a call.
     fn represent(&self, call: &Call<'_>, negotiated: Negotiation) -> Result<Representation, Status> {
         let include = self.query.text("includeObject");
         let (resource, version) = match call.view() {

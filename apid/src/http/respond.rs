@@ -165,15 +165,15 @@ impl ApiResponse {
 
     /// Does one step of the work that precedes the response head. Returns true if another step remains.
     ///
-    /// A step takes at most about one millisecond, or the encoding of one object. If encoding fails, the
+    /// A step takes at max_headers about one millisecond, or the encoding of one object. If encoding fails, the
     /// response becomes the Status of the error.
     pub(super) fn prepare(&mut self, response_options: ResponseOptions) -> bool {
-        let (prepared, format) = match &mut self.content {
+        let (result, format) = match &mut self.content {
             Content::Chunks(buffered, format) => {
-                (buffered.prepare_upto(response_options.buffer_limit()), *format)
+                (buffered.prepare_up_to(response_options.buffer_limit()), *format)
             }
             Content::Document(json, format)
-                if json.len() > MAX_SINGLE_BUFFER && is_encoded(*format, response_options) =>
+                if json.len() > MAX_SINGLE_BUFFER && needs_encoding(*format, response_options) =>
             {
                 let (json, format) = (std::mem::take(json), *format);
                 let encoded =
@@ -183,7 +183,7 @@ impl ApiResponse {
             }
             _ => return false,
         };
-        prepared.unwrap_or_else(|status| {
+        result.unwrap_or_else(|status| {
             *self = ApiResponse::status(status, format);
             false
         })
@@ -224,7 +224,7 @@ impl ApiResponse {
             Content::Stream(body, format) => {
                 let media_type = HeaderValue::from_str(&format.stream_media_type());
                 headers.extend(media_type.ok().map(|media_type| (header::CONTENT_TYPE, media_type)));
-                if !delivery.head {
+                if !delivery.is_head {
                     *response.body_mut() = body;
                 }
                 return response;
@@ -232,7 +232,7 @@ impl ApiResponse {
             Content::Octets(body) => {
                 let media_type = HeaderValue::from_static("application/octet-stream");
                 headers.insert(header::CONTENT_TYPE, media_type);
-                if !delivery.head {
+                if !delivery.is_head {
                     *response.body_mut() = body;
                 }
                 return response;
@@ -250,19 +250,19 @@ impl ApiResponse {
         match encoded_body {
             EncodedBody::Small(bytes) => {
                 headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
-                if !delivery.head {
+                if !delivery.is_head {
                     *response.body_mut() = Body::from(bytes);
                 }
             }
             EncodedBody::Large(chunks, size) => {
-                let encoded = headers.contains_key(header::CONTENT_ENCODING);
-                let gzip = gzip && !encoded && size.is_none_or(|size| size > MIN_COMPRESSED_BYTES);
+                let has_encoding = headers.contains_key(header::CONTENT_ENCODING);
+                let gzip = gzip && !has_encoding && size.is_none_or(|size| size > MIN_COMPRESSED_BYTES);
                 if gzip {
                     mark_compressed(headers);
                 } else if let Some(size) = size {
                     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(size));
                 }
-                if !delivery.head {
+                if !delivery.is_head {
                     let chunks = if gzip { Box::new(Gzip::new(chunks)) } else { chunks };
                     *response.body_mut() = (delivery.send)(chunks);
                 }
@@ -327,7 +327,7 @@ impl ResponseOptions {
         }
     }
 
-    /// Bytes of a document to make before the response head, which depends on the size.
+    /// Returns the bytes of a document to encode before the response head, because the head depends on the size.
     fn buffer_limit(self) -> usize {
         if self.gzip { MIN_COMPRESSED_BYTES } else { MAX_SINGLE_BUFFER }
     }
@@ -338,10 +338,10 @@ pub(super) struct Delivery<'a> {
     /// The audit ID of the request.
     pub(super) audit_id: &'a HeaderValue,
     /// Whether to omit the body (HEAD request).
-    pub(super) head: bool,
+    pub(super) is_head: bool,
     /// Encoding options of the response.
     pub(super) response_options: ResponseOptions,
-    /// Makes a body that sends a document chunk by chunk.
+    /// Returns a body that sends a document chunk by chunk.
     pub(super) send: &'a dyn Fn(Box<dyn ChunkSource>) -> Body,
 }
 
@@ -357,7 +357,7 @@ fn pretty(headers: &HeaderMap, query: &Query) -> bool {
 }
 
 /// Whether a JSON document needs another encoding than compact JSON.
-fn is_encoded(format: Format, response_options: ResponseOptions) -> bool {
+fn needs_encoding(format: Format, response_options: ResponseOptions) -> bool {
     !matches!(Encoding::of(format, response_options.pretty), None | Some(Encoding::Compact))
 }
 
@@ -369,7 +369,7 @@ fn encode(json: Bytes, format: Format, pretty: bool) -> Bytes {
     match serde_json::from_slice(&json) {
         Ok(value) => Bytes::from(encoding.document(&value)),
         Err(error) => {
-            tracing::error!(%error, "response document is not valid JSON; sending it unencoded");
+            tracing::error!(%error, "response document is not valid JSON; sending it without conversion");
             json
         }
     }
@@ -386,10 +386,10 @@ fn mark_compressed(headers: &mut HeaderMap) {
 fn warning_headers(warnings: &[String]) -> Vec<HeaderValue> {
     let mut headers = Vec::with_capacity(warnings.len().min(MAX_WARNINGS));
     let mut room = MAX_WARNING_BYTES - SUPPRESSED_COUNT_BYTES;
-    let most = if warnings.len() > MAX_WARNINGS { MAX_WARNINGS - 1 } else { MAX_WARNINGS };
+    let max_headers = if warnings.len() > MAX_WARNINGS { MAX_WARNINGS - 1 } else { MAX_WARNINGS };
     let mut suppressed = 0_usize;
     for warning in warnings {
-        let fits = headers.len() < most && warning.len() <= room;
+        let fits = headers.len() < max_headers && warning.len() <= room;
         let value = if fits { warning_header(warning) } else { None };
         match value.filter(|value| value.len() <= room) {
             Some(value) => {
@@ -410,7 +410,7 @@ fn warning_headers(warnings: &[String]) -> Vec<HeaderValue> {
     headers
 }
 
-/// Formats `299 - "text"`, with quotes and backslashes escaped.
+/// Formats a `Warning` header as `299 - "text"`, with quotes and backslashes escaped.
 fn warning_header(text: &str) -> Option<HeaderValue> {
     let mut value = String::from("299 - \"");
     for c in text.chars() {
@@ -456,7 +456,7 @@ mod tests {
         let send = &|chunks| Body::from(chunks::whole(chunks).unwrap());
         Delivery {
             audit_id,
-            head: false,
+            is_head: false,
             response_options: ResponseOptions { pretty: false, gzip: true },
             send,
         }

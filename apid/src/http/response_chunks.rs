@@ -1,9 +1,9 @@
-//! Response chunks: made on the work pool when costly, and counted until they are sent.
+//! Response chunks: encoded on the work pool when costly, and counted until they are sent.
 //!
 //! # Contract
 //!
-//! [`ResponseChunks`] is the body of a chunked document. It makes each chunk when the connection can take more. A
-//! chunk that costs more than copying is made on the work pool in the name of its user. Each chunk counts as
+//! [`ResponseChunks`] is the body of a chunked document. It encodes each chunk when the connection can take more.
+//! A chunk that costs more than copying is encoded on the work pool on behalf of its user. Each chunk counts as
 //! unsent until the connection drops it, and so do the bytes that the rest of the document holds.
 
 use std::future::Future;
@@ -21,13 +21,13 @@ use super::chunks::ChunkSource;
 use super::shares::{UnsentCounters, UnsentResponse, UserShare};
 use super::work_pool::{ShutDown, WorkPool};
 
-/// Maximum size of an uncounted response, in bytes. Most responses are smaller and use memory of the request.
+/// Maximum size of a response that does not count as unsent, in bytes. Most responses are smaller.
 const MAX_UNCOUNTED_BYTES: usize = 4096;
 
 /// Memory cost of a chunk, in bytes.
 const CHUNK_COST: usize = 256 << 10;
 
-/// Makes and counts the response chunks of one user on one connection.
+/// Encodes and counts the response chunks of one user on one connection.
 #[derive(Clone)]
 pub(super) struct ChunkProducer {
     pool: Arc<WorkPool>,
@@ -45,7 +45,7 @@ impl ChunkProducer {
         ChunkProducer { pool, counters: share.on_connection(connection) }
     }
 
-    /// Makes a complete body count as unsent until it is sent.
+    /// Counts a complete body as unsent until it is sent.
     pub(super) fn track(&self, body: Body) -> Body {
         match body.as_whole() {
             Some(bytes) => Body::from(self.count(bytes.clone())),
@@ -53,7 +53,7 @@ impl ChunkProducer {
         }
     }
 
-    /// Makes larger frames of an event stream count as unsent until the connection drops them.
+    /// Counts the larger frames of an event stream as unsent until the connection drops them.
     pub(super) fn track_stream(&self, body: Body) -> Body {
         match body.as_whole() {
             // A HEAD request or an upgraded connection.
@@ -84,12 +84,12 @@ type PendingChunk = Pin<Box<dyn Future<Output = Result<(Box<dyn ChunkSource>, Ne
 /// The chunks of a document that is being sent.
 pub(super) struct ResponseChunks {
     producer: ChunkProducer,
-    state: State,
+    state: ChunkState,
     /// Bytes that the unsent part of the document holds.
     unsent: UnsentResponse,
 }
 
-enum State {
+enum ChunkState {
     Idle(Box<dyn ChunkSource>),
     PendingChunk(PendingChunk),
     Done,
@@ -99,36 +99,36 @@ impl ResponseChunks {
     /// Returns the chunks of a document.
     pub(super) fn new(chunks: Box<dyn ChunkSource>, producer: ChunkProducer) -> Self {
         let unsent = producer.hold(chunks.held_bytes());
-        ResponseChunks { producer, state: State::Idle(chunks), unsent }
+        ResponseChunks { producer, state: ChunkState::Idle(chunks), unsent }
     }
 
     /// Polls for the next chunk; None at the end.
     pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<NextChunk> {
-        let (chunks, chunk) = match std::mem::replace(&mut self.state, State::Done) {
-            State::Done => return Poll::Ready(None),
-            State::Idle(mut chunks) if !chunks.is_costly() => {
+        let (chunks, chunk) = match std::mem::replace(&mut self.state, ChunkState::Done) {
+            ChunkState::Done => return Poll::Ready(None),
+            ChunkState::Idle(mut chunks) if !chunks.is_costly() => {
                 let chunk = chunks.next();
                 (chunks, chunk)
             }
-            State::Idle(chunks) => return self.poll_pending(self.make(chunks), context),
-            State::PendingChunk(pending) => return self.poll_pending(pending, context),
+            ChunkState::Idle(chunks) => return self.poll_pending(self.next_on_pool(chunks), context),
+            ChunkState::PendingChunk(pending) => return self.poll_pending(pending, context),
         };
-        Poll::Ready(self.take(chunks, chunk))
+        Poll::Ready(self.finish_chunk(chunks, chunk))
     }
 
     fn poll_pending(&mut self, mut pending: PendingChunk, context: &mut Context<'_>) -> Poll<NextChunk> {
         match pending.as_mut().poll(context) {
-            Poll::Ready(Ok((chunks, chunk))) => Poll::Ready(self.take(chunks, chunk)),
+            Poll::Ready(Ok((chunks, chunk))) => Poll::Ready(self.finish_chunk(chunks, chunk)),
             Poll::Ready(Err(error)) => Poll::Ready(Some(Err(Status::internal(error)))),
             Poll::Pending => {
-                self.state = State::PendingChunk(pending);
+                self.state = ChunkState::PendingChunk(pending);
                 Poll::Pending
             }
         }
     }
 
-    /// Makes the next chunk on the pool.
-    fn make(&self, chunks: Box<dyn ChunkSource>) -> PendingChunk {
+    /// Encodes the next chunk on the pool.
+    fn next_on_pool(&self, chunks: Box<dyn ChunkSource>) -> PendingChunk {
         let (pool, user) = (Arc::clone(&self.producer.pool), Arc::clone(&self.producer.counters.share.user));
         Box::pin(async move {
             let work = async move {
@@ -140,11 +140,12 @@ impl ResponseChunks {
         })
     }
 
-    fn take(&mut self, chunks: Box<dyn ChunkSource>, chunk: NextChunk) -> NextChunk {
+    /// Counts a chunk as unsent and updates the state; an end or an error ends the document.
+    fn finish_chunk(&mut self, chunks: Box<dyn ChunkSource>, chunk: NextChunk) -> NextChunk {
         match chunk {
             Some(Ok(bytes)) => {
                 self.unsent.resize(chunks.held_bytes());
-                self.state = State::Idle(chunks);
+                self.state = ChunkState::Idle(chunks);
                 Some(Ok(self.producer.count(bytes)))
             }
             end => {

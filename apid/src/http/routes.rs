@@ -3,10 +3,9 @@
 //!
 //! # Contract
 //!
-//! [`handle`] serves a request that names no resource. Resources are the fallback of the router, and
-//! `execution::route` takes this fallback first: the attributes of a request already state whether the request
-//! names a resource. So the router costs requests for resources nothing. [`serving::server`] accepts the
-//! connections and limits them; axum has no setting for these limits.
+//! [`handle`] serves a request that names no resource. Requests for resources never reach the
+//! router: `execution::route` reads from the attributes whether a request names a resource. [`serving::server`]
+//! accepts the connections and limits them; axum has no setting for these limits.
 //!
 //! # Invariants
 //!
@@ -48,8 +47,8 @@ pub(super) async fn handle(context: &Arc<RequestContext>) -> Result<ApiResponse,
     *request.uri_mut() = route_path(&context.info.segments).parse().map_err(Status::internal)?;
     request.extensions_mut().insert(Arc::clone(context));
     // A router without middleware is always ready.
-    let routed: Result<Response, Infallible> = ROUTER.clone().call(request).await;
-    let Ok(response) = routed;
+    let result: Result<Response, Infallible> = ROUTER.clone().call(request).await;
+    let Ok(response) = result;
     let outcome = response.extensions().get::<Outcome>().and_then(Outcome::take);
     outcome.unwrap_or_else(|| Err(Status::internal("the route has no response")))
 }
@@ -66,17 +65,17 @@ fn route_path(segments: &[String]) -> String {
 
 fn router() -> Router {
     let health = HEALTH_ENDPOINTS.into_iter().fold(Router::new(), |router, endpoint| {
-        let route = document(move |context| paths::health(context, endpoint));
+        let route = document_route(move |context| paths::health(context, endpoint));
         router.route(&format!("/{endpoint}"), route.clone()).route(&format!("/{endpoint}/{{*check}}"), route)
     });
     // The discovery of an unknown group or version is 404 with each method.
     let discovery =
         any(|Extension(context): Context| async move { Outcome::new(paths::discovery(&context)) });
     health
-        .route("/", document(paths::root))
-        .route("/version", document(paths::version))
-        .route("/metrics", document(paths::metrics))
-        .route("/metrics/slis", document(paths::service_level_indicators))
+        .route("/", document_route(paths::root))
+        .route("/version", document_route(paths::version))
+        .route("/metrics", document_route(paths::metrics))
+        .route("/metrics/slis", document_route(paths::service_level_indicators))
         .route(
             backup::PATH,
             post(async |Extension(context): Context| Outcome::new(backup::handle(&context).await)),
@@ -86,31 +85,31 @@ fn router() -> Router {
         .route("/apis", discovery.clone())
         .route("/apis/{*rest}", discovery)
         .route(
-            openapi::VERSION_2,
+            openapi::V2_PATH,
             get(async |Extension(context): Context| Outcome::new(openapi::version_2(&context).await)),
         )
         .route(
-            openapi::VERSION_3,
+            openapi::V3_PATH,
             get(async |Extension(context): Context| Outcome::new(openapi::version_3_index(&context).await)),
         )
         .route(
-            &format!("{}/{{*document}}", openapi::VERSION_3),
+            &format!("{}/{{*document}}", openapi::V3_PATH),
             get(async |Extension(context): Context| Outcome::new(openapi::group_version(&context).await)),
         )
         .route(
-            openid::DISCOVERY,
+            openid::DISCOVERY_PATH,
             get(async |Extension(context): Context| Outcome::new(openid::discovery_document(&context).await)),
         )
         .route(
-            openid::KEYS,
+            openid::KEYS_PATH,
             get(async |Extension(context): Context| Outcome::new(openid::key_set(&context).await)),
         )
         .fallback(async || Outcome::new(Ok(ApiResponse::not_found())))
         .method_not_allowed_fallback(async || Outcome::new(Err(Status::method_not_allowed())))
 }
 
-/// A route for GET and HEAD whose handler does not wait.
-fn document<F>(handler: F) -> MethodRouter
+/// Returns a route for GET and HEAD whose handler does not wait.
+fn document_route<F>(handler: F) -> MethodRouter
 where
     F: Fn(&RequestContext) -> Result<ApiResponse, Status> + Clone + Send + Sync + 'static,
 {
@@ -151,7 +150,7 @@ mod tests {
         };
         assert_eq!(path(&[]), "/");
         assert_eq!(path(&["openapi", "v3", "apis", "apps", "v1"]), "/openapi/v3/apis/apps/v1");
-        assert_eq!(path(&[".well-known", "openid-configuration"]), openid::DISCOVERY);
+        assert_eq!(path(&[".well-known", "openid-configuration"]), openid::DISCOVERY_PATH);
         assert_eq!(path(&["livez", "a b?c{d}", "é"]), "/livez/a%20b%3Fc%7Bd%7D/%C3%A9");
     }
 }

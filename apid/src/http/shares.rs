@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! [`Shares::of`] returns the [`UserShare`] of a user; all requests of a user use the same one. A share is a
-//! part of the limit of the server, so that one user leaves room for others:
+//! part of the limit of the server, so one user leaves room for others:
 //!
 //! | resource | server | one user | one connection | above the limit |
 //! |---|---|---|---|---|
@@ -12,7 +12,8 @@
 //! | bodies above 64 KiB that take longer than a second to arrive | 24 MiB | 6 MiB | | 429 |
 //! | responses that are made and not sent | 96 MiB | 32 MiB | 8 MiB, for large responses | 429 |
 //!
-//! If the unsent responses of all users exceed the server limit, requests of users above 1 MiB are rejected.
+//! While the unsent responses of all users exceed the server limit, apid rejects requests of users with more than
+//! 1 MiB of unsent responses.
 //!
 //! # Invariants
 //!
@@ -46,13 +47,13 @@ const MAX_UNSENT_BYTES_OF_CONNECTION: usize = 8 << 20;
 const MIN_UNSENT_BYTES_OF_USER: usize = 1 << 20;
 /// Bytes of one permit: the minimum that a body counts.
 const PERMIT_BYTES: usize = 1024;
-/// Number of users from which users without requests are removed.
+/// Number of users at which users without requests are first removed.
 const MIN_SWEEP_USERS: usize = 1024;
 
 /// The shares of all users.
 pub(super) struct Shares {
     users: Mutex<Users>,
-    all: ByteLimits,
+    of_server: ByteLimits,
 }
 
 #[derive(Default)]
@@ -67,12 +68,13 @@ pub(super) struct UserShare {
     /// The user name.
     pub(super) user: Arc<str>,
     /// Read requests in flight.
-    pub(super) reading: AtomicUsize,
+    pub(super) reads: AtomicUsize,
     /// Write requests in flight.
-    pub(super) writing: AtomicUsize,
-    own: ByteLimits,
+    pub(super) writes: AtomicUsize,
+    /// The limits of the user.
+    of_user: ByteLimits,
     /// The limits of the server.
-    all: ByteLimits,
+    of_server: ByteLimits,
 }
 
 /// Body permits and the count of unsent response bytes.
@@ -93,7 +95,7 @@ impl ByteLimits {
 pub(super) struct BodyReservation {
     of_user: OwnedSemaphorePermit,
     /// None for a small body.
-    of_all: Option<OwnedSemaphorePermit>,
+    of_server: Option<OwnedSemaphorePermit>,
 }
 
 /// The limit of slow bodies is reached.
@@ -103,7 +105,7 @@ pub(super) struct TooManySlowBodies;
 impl Shares {
     /// Creates an empty set of shares.
     pub(super) fn new() -> Self {
-        Shares { users: Mutex::default(), all: ByteLimits::new(MAX_BODY_BYTES, MAX_SLOW_BODY_BYTES) }
+        Shares { users: Mutex::default(), of_server: ByteLimits::new(MAX_BODY_BYTES, MAX_SLOW_BODY_BYTES) }
     }
 
     /// Returns the share of a user.
@@ -119,10 +121,10 @@ impl Shares {
         }
         let share = Arc::new(UserShare {
             user: Arc::from(user),
-            reading: AtomicUsize::new(0),
-            writing: AtomicUsize::new(0),
-            own: ByteLimits::new(MAX_BODY_BYTES_OF_USER, MAX_SLOW_BODY_BYTES_OF_USER),
-            all: self.all.clone(),
+            reads: AtomicUsize::new(0),
+            writes: AtomicUsize::new(0),
+            of_user: ByteLimits::new(MAX_BODY_BYTES_OF_USER, MAX_SLOW_BODY_BYTES_OF_USER),
+            of_server: self.of_server.clone(),
         });
         users.shares.insert(Arc::clone(&share.user), Arc::clone(&share));
         share
@@ -133,14 +135,13 @@ impl UserShare {
     /// Reserves bytes for a body; waits until the limits of the user and of the server have room.
     pub(super) async fn reserve_body(&self, bytes: usize) -> Option<BodyReservation> {
         let units = units(bytes);
-        // The user's own limit first: a user who waits for their own requests holds nothing of the server
-        // limit.
-        let of_user = Arc::clone(&self.own.bodies).acquire_many_owned(units).await.ok()?;
+        // The limit of the user first: a user who waits for their own requests holds nothing of the server limit.
+        let of_user = Arc::clone(&self.of_user.bodies).acquire_many_owned(units).await.ok()?;
         if bytes <= MAX_SMALL_BODY {
-            return Some(BodyReservation { of_user, of_all: None });
+            return Some(BodyReservation { of_user, of_server: None });
         }
-        let of_all = Arc::clone(&self.all.bodies).acquire_many_owned(units).await.ok()?;
-        Some(BodyReservation { of_user, of_all: Some(of_all) })
+        let of_server = Arc::clone(&self.of_server.bodies).acquire_many_owned(units).await.ok()?;
+        Some(BodyReservation { of_user, of_server: Some(of_server) })
     }
 
     /// Reserves bytes for a slow body.
@@ -150,12 +151,12 @@ impl UserShare {
     /// The limit of the user or of the server is reached.
     pub(super) fn reserve_slow_body(&self, bytes: usize) -> Result<BodyReservation, TooManySlowBodies> {
         let units = units(bytes);
-        let take = |from: &Arc<Semaphore>| {
-            Arc::clone(from).try_acquire_many_owned(units).map_err(|_| TooManySlowBodies)
+        let acquire = |limit: &Arc<Semaphore>| {
+            Arc::clone(limit).try_acquire_many_owned(units).map_err(|_| TooManySlowBodies)
         };
         Ok(BodyReservation {
-            of_user: take(&self.own.slow_bodies)?,
-            of_all: Some(take(&self.all.slow_bodies)?),
+            of_user: acquire(&self.of_user.slow_bodies)?,
+            of_server: Some(acquire(&self.of_server.slow_bodies)?),
         })
     }
 
@@ -166,11 +167,11 @@ impl UserShare {
 
     /// Whether the unsent responses of the user, or of the connection for a large response, exceed a limit.
     pub(super) fn exceeds_unsent_limit(&self, connection: Option<&AtomicUsize>) -> bool {
-        let unsent = self.own.unsent.load(Ordering::Relaxed);
+        let unsent = self.of_user.unsent.load(Ordering::Relaxed);
         unsent > MAX_UNSENT_BYTES_OF_USER
             || connection.is_some_and(|bytes| bytes.load(Ordering::Relaxed) > MAX_UNSENT_BYTES_OF_CONNECTION)
             || (unsent > MIN_UNSENT_BYTES_OF_USER
-                && self.all.unsent.load(Ordering::Relaxed) > MAX_UNSENT_BYTES)
+                && self.of_server.unsent.load(Ordering::Relaxed) > MAX_UNSENT_BYTES)
     }
 }
 
@@ -178,7 +179,7 @@ impl BodyReservation {
     /// Releases all but `bytes`.
     pub(super) fn shrink(&mut self, bytes: usize) {
         let keep = usize::try_from(units(bytes)).unwrap_or(usize::MAX);
-        for permit in [Some(&mut self.of_user), self.of_all.as_mut()].into_iter().flatten() {
+        for permit in [Some(&mut self.of_user), self.of_server.as_mut()].into_iter().flatten() {
             let surplus = permit.num_permits().saturating_sub(keep);
             drop(permit.split(surplus));
         }
@@ -198,14 +199,14 @@ pub(super) struct UnsentCounters {
 impl UnsentCounters {
     /// Counts bytes of a response as unsent.
     pub(super) fn hold(self: &Arc<Self>, bytes: usize) -> UnsentResponse {
-        self.all().for_each(|counter| {
+        self.counters().for_each(|counter| {
             counter.fetch_add(bytes, Ordering::Relaxed);
         });
         UnsentResponse { counters: Arc::clone(self), bytes }
     }
 
-    fn all(&self) -> impl Iterator<Item = &AtomicUsize> {
-        [&*self.share.own.unsent, &*self.share.all.unsent, &*self.connection].into_iter()
+    fn counters(&self) -> impl Iterator<Item = &AtomicUsize> {
+        [&*self.share.of_user.unsent, &*self.share.of_server.unsent, &*self.connection].into_iter()
     }
 }
 
@@ -221,7 +222,7 @@ impl UnsentResponse {
         if bytes == self.bytes {
             return;
         }
-        for counter in self.counters.all() {
+        for counter in self.counters.counters() {
             // Adds before it subtracts, so that another thread never reads less than is held.
             counter.fetch_add(bytes, Ordering::Relaxed);
             counter.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -237,7 +238,7 @@ impl UnsentResponse {
 
 impl Drop for UnsentResponse {
     fn drop(&mut self) {
-        for counter in self.counters.all() {
+        for counter in self.counters.counters() {
             counter.fetch_sub(self.bytes, Ordering::Relaxed);
         }
     }
@@ -258,6 +259,7 @@ fn semaphore(bytes: usize) -> Arc<Semaphore> {
     Arc::new(Semaphore::new(bytes / PERMIT_BYTES))
 }
 
+/// Returns the number of permits for a body of this size.
 fn units(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(PERMIT_BYTES).max(1)).unwrap_or(u32::MAX)
 }
@@ -312,10 +314,13 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            share.own.bodies.available_permits(),
+            share.of_user.bodies.available_permits(),
             MAX_BODY_BYTES_OF_USER / PERMIT_BYTES - reserved.len()
         );
-        assert_eq!(share.all.bodies.available_permits(), MAX_BODY_BYTES / PERMIT_BYTES - reserved.len());
+        assert_eq!(
+            share.of_server.bodies.available_permits(),
+            MAX_BODY_BYTES / PERMIT_BYTES - reserved.len()
+        );
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Encoder {
     ///
     /// `first`: the first event of the watch. The first Table of a watch has the column definitions. Tables
     /// are shared within one second, because cells show ages. None: the event is never shared.
-    fn form(&self, kind: EventType, first: bool) -> Option<(usize, u64)> {
+    fn form_key(&self, kind: EventType, first: bool) -> Option<(usize, u64)> {
         let encoding: u64 = match self.negotiated.format {
             Format::Json | Format::Yaml => 0,
             Format::Protobuf(_) => 1,
@@ -95,7 +95,7 @@ impl Encoder {
     /// Whether the work pool encodes a notice: a large object, or an initial event that only this watch converts.
     fn is_costly(&self, notice: &WatchNotice, first: bool) -> bool {
         let Some((kind, change)) = object_change(notice) else { return false };
-        match (&change.event, self.form(kind, first)) {
+        match (&change.event, self.form_key(kind, first)) {
             (None, _) if !self.is_copied() => true,
             _ if self.cost(notice) <= MAX_INLINE_WORK => false,
             (Some(event), Some(form)) => !event.is_form_ready(form),
@@ -120,10 +120,10 @@ impl Encoder {
             WatchNotice::Bookmark { revision, initial } => self
                 .representation()
                 .and_then(|representation| representation.bookmark(revision, initial))
-                .map(|object| event("BOOKMARK", &object, format).into()),
+                .map(|object| encode_event("BOOKMARK", &object, format).into()),
             WatchNotice::Failed(status) => Err(*status),
         };
-        let encoded = encoded.unwrap_or_else(|status| error(&status, format).into());
+        let encoded = encoded.unwrap_or_else(|status| error_event(&status, format).into());
         self.events.observe(encoded.bytes.len() + encoded.rest.len());
         encoded
     }
@@ -133,16 +133,16 @@ impl Encoder {
         let is_large = item.value().len() > MIN_CHUNKED_BYTES;
         let object = ResponseObject::Cached(item, revision);
         if self.is_copied() && is_large && shared.is_none() {
-            return chunked(kind.as_str(), &object);
+            return chunked_event(kind.as_str(), &object);
         }
         let encode = || {
             if self.is_copied() {
-                return copied(kind.as_str(), &object);
+                return copied_event(kind.as_str(), &object);
             }
             let encoded = self.representation()?.event_object(&object, first)?;
-            Ok(event(kind.as_str(), &encoded, self.negotiated.format))
+            Ok(encode_event(kind.as_str(), &encoded, self.negotiated.format))
         };
-        let encoded = match (&shared, self.form(kind, first)) {
+        let encoded = match (&shared, self.form_key(kind, first)) {
             // Encoded once for all watches with the same representation.
             (Some(event), Some(form)) => event.form(form, encode),
             _ => encode(),
@@ -196,7 +196,7 @@ impl EncodingPool {
         EncodingPool { pool: Arc::clone(&context.pool), user }
     }
 
-    /// Encodes notices, each with the mark of the first object of a watch.
+    /// Encodes notices, each with a flag for the first object of the watch.
     async fn encode(&self, encoder: &Arc<Encoder>, notices: Vec<(WatchNotice, bool)>) -> Vec<EncodedEvent> {
         let format = encoder.negotiated.format;
         let cost = notices.iter().map(|(notice, _)| encoder.cost(notice)).sum::<usize>() * OBJECT_FACTOR;
@@ -204,7 +204,9 @@ impl EncodingPool {
         let work =
             async move { notices.into_iter().map(|(notice, first)| encoder.encode(notice, first)).collect() };
         let encoded = self.pool.run_queued(&self.user, cost, work).await;
-        encoded.unwrap_or_else(|down| vec![error(&Status::unavailable(down.to_string(), 1), format).into()])
+        encoded.unwrap_or_else(|shut_down| {
+            vec![error_event(&Status::unavailable(shut_down.to_string(), 1), format).into()]
+        })
     }
 }
 
@@ -246,15 +248,15 @@ impl EventType {
 
 /// Returns the response body of a watch. `finish` runs when the stream ends in any way.
 pub(super) fn watch(
-    watching: Box<WatchStream>,
+    watch_stream: Box<WatchStream>,
     encoder: Encoder,
     pool: EncodingPool,
     finish: OnDrop,
 ) -> Body {
-    Body::stream(StreamBody::new(frames(State::new(watching, encoder, pool, finish))))
+    Body::stream(StreamBody::new(frames(WatchBody::new(watch_stream, encoder, pool, finish))))
 }
 
-fn frames(state: State) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send {
+fn frames(state: WatchBody) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send {
     stream::unfold(state, |mut state| async move {
         let line = state.next().await?;
         Some((Ok(Frame::data(line)), state))
@@ -263,15 +265,15 @@ fn frames(state: State) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> 
 
 /// Returns the events of a watch as messages, without the framing of a body.
 pub(super) fn messages(
-    watching: Box<WatchStream>,
+    watch_stream: Box<WatchStream>,
     encoder: Encoder,
     pool: EncodingPool,
     finish: OnDrop,
 ) -> impl Stream<Item = Bytes> + Send {
-    let state = State::new(watching, encoder, pool, finish);
+    let state = WatchBody::new(watch_stream, encoder, pool, finish);
     stream::unfold(state, |mut state| async move {
         let event = state.event().await?;
-        Some((message(joined(event), state.encoder.negotiated.format), state))
+        Some((message(into_buffer(event), state.encoder.negotiated.format), state))
     })
 }
 
@@ -282,7 +284,7 @@ pub(super) fn failed_message(
     finish: OnDrop,
 ) -> impl Stream<Item = Bytes> + Send + use<> {
     drop(finish);
-    stream::iter([message(error(status, format), format)])
+    stream::iter([message(error_event(status, format), format)])
 }
 
 /// Removes the body framing of an event.
@@ -294,17 +296,18 @@ fn message(line: Bytes, format: Format) -> Bytes {
 }
 
 /// Returns the response body of a watch that cannot start.
-pub(super) fn failed(status: &Status, format: Format, finish: OnDrop) -> Body {
+pub(super) fn failed_watch(status: &Status, format: Format, finish: OnDrop) -> Body {
     drop(finish);
-    Body::from(error(status, format))
+    Body::from(error_event(status, format))
 }
 
-struct State {
-    watching: Box<WatchStream>,
+struct WatchBody {
+    watch_stream: Box<WatchStream>,
     encoder: Arc<Encoder>,
     pool: EncodingPool,
     /// Whether no object has been sent yet.
     first: bool,
+    /// Encoded events that are not sent yet.
     ready: VecDeque<EncodedEvent>,
     /// The unsent bytes of a large object in the watch cache.
     rest: Bytes,
@@ -321,7 +324,7 @@ const WORK_BEFORE_YIELD: usize = 64 * 1024;
 /// Maximum work of an event that an I/O thread encodes, in bytes: about one millisecond.
 const MAX_INLINE_WORK: usize = 64 * 1024;
 
-/// Work of an event beside its object, in bytes.
+/// Work of an event without its object, in bytes.
 const EVENT_WORK: usize = 512;
 
 /// Bytes that are copied in the time of decoding and encoding one byte.
@@ -330,10 +333,10 @@ const COPIED_BYTES_PER_WORK: usize = 16;
 /// Maximum size of small events that are sent in one frame, in bytes.
 const MAX_COALESCED_BYTES: usize = 16 * 1024;
 
-impl State {
-    fn new(watching: Box<WatchStream>, encoder: Encoder, pool: EncodingPool, finish: OnDrop) -> Self {
-        State {
-            watching,
+impl WatchBody {
+    fn new(watch_stream: Box<WatchStream>, encoder: Encoder, pool: EncodingPool, finish: OnDrop) -> Self {
+        WatchBody {
+            watch_stream,
             encoder: Arc::new(encoder),
             pool,
             first: true,
@@ -380,7 +383,7 @@ impl State {
                 tokio::task::yield_now().await;
             }
             if self.notices.as_slice().is_empty() {
-                self.notices = self.watching.next().await?.into_iter();
+                self.notices = self.watch_stream.next().await?.into_iter();
             }
             self.encode_some();
             if self.ready.is_empty() {
@@ -443,16 +446,16 @@ impl State {
 }
 
 /// Encodes an event with a copy of the stored JSON.
-fn copied(kind: &str, object: &ResponseObject) -> Result<Bytes, Status> {
-    let mut out = begin(kind, 1024);
+fn copied_event(event_type: &str, object: &ResponseObject) -> Result<Bytes, Status> {
+    let mut out = begin_json_event(event_type, 1024);
     object.write_json(&mut out, true)?;
     out.extend_from_slice(CLOSING);
     Ok(Bytes::from(out))
 }
 
 /// Encodes the beginning of an event; the rest of the object remains in the watch cache.
-fn chunked(kind: &str, object: &ResponseObject) -> Result<EncodedEvent, Status> {
-    let mut out = begin(kind, 1024);
+fn chunked_event(event_type: &str, object: &ResponseObject) -> Result<EncodedEvent, Status> {
+    let mut out = begin_json_event(event_type, 1024);
     let rest = object.split_json(&mut out, true)?;
     if rest.is_empty() {
         out.extend_from_slice(CLOSING);
@@ -461,42 +464,42 @@ fn chunked(kind: &str, object: &ResponseObject) -> Result<EncodedEvent, Status> 
 }
 
 /// Returns an event in one buffer.
-fn joined(event: EncodedEvent) -> Bytes {
+fn into_buffer(event: EncodedEvent) -> Bytes {
     let EncodedEvent { bytes, rest } = event;
     if rest.is_empty() { bytes } else { Bytes::from([&bytes, &rest, CLOSING].concat()) }
 }
 
 /// Encodes an event with an encoded object.
-fn event(kind: &str, object: &[u8], format: Format) -> Bytes {
+fn encode_event(event_type: &str, object: &[u8], format: Format) -> Bytes {
     match format {
-        Format::Protobuf(_) => protobuf::frame(kind, object),
+        Format::Protobuf(_) => protobuf::frame(event_type, object),
         Format::Json | Format::Yaml => {
-            let mut out = begin(kind, object.len());
+            let mut out = begin_json_event(event_type, object.len());
             out.extend_from_slice(object);
             out.extend_from_slice(CLOSING);
             Bytes::from(out)
         }
         Format::Cbor => {
             let object: Value = serde_json::from_slice(object).unwrap_or_default();
-            Bytes::from(codec::cbor::encode(&json!({"type": kind, "object": object})))
+            Bytes::from(codec::cbor::encode(&json!({"type": event_type, "object": object})))
         }
     }
 }
 
-fn begin(kind: &str, size: usize) -> Vec<u8> {
+fn begin_json_event(event_type: &str, size: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(size + 40);
     out.extend_from_slice(b"{\"type\":\"");
-    out.extend_from_slice(kind.as_bytes());
+    out.extend_from_slice(event_type.as_bytes());
     out.extend_from_slice(b"\",\"object\":");
     out
 }
 
-fn error(status: &Status, format: Format) -> Bytes {
+fn error_event(status: &Status, format: Format) -> Bytes {
     let value = status.to_value();
     match format {
-        Format::Protobuf(_) => event("ERROR", &protobuf::document(&value).unwrap_or_default(), format),
+        Format::Protobuf(_) => encode_event("ERROR", &protobuf::document(&value).unwrap_or_default(), format),
         Format::Json | Format::Yaml | Format::Cbor => {
-            event("ERROR", &Encoding::Compact.document(&value), format)
+            encode_event("ERROR", &Encoding::Compact.document(&value), format)
         }
     }
 }
@@ -508,11 +511,11 @@ mod tests {
     /// Rarely used futures are boxed, because most of the many watches are idle.
     #[test]
     fn idle_watch_state_fits_in_1024_bytes() {
-        fn size<S>(_: fn(State) -> S) -> usize {
+        fn size<S>(_: fn(WatchBody) -> S) -> usize {
             size_of::<S>()
         }
         let size = size(frames);
-        println!("{size} bytes, state {} bytes", size_of::<State>());
+        println!("{size} bytes, state {} bytes", size_of::<WatchBody>());
         assert!(size <= 1024, "{size} bytes");
     }
 }

@@ -9,8 +9,8 @@
 //! other client messages up to [`MAX_CLIENT_MESSAGE_BYTES`]. It cuts the connection of a client that does not
 //! take a message within the request timeout.
 //!
-//! tungstenite reads frames and answers pings. Events do not pass its write buffer, which never shrinks: an
-//! idle connection owns [`READ_BUFFER_BYTES`].
+//! tungstenite reads frames and answers pings. Events bypass its write buffer, because that buffer never shrinks:
+//! an idle connection owns only [`READ_BUFFER_BYTES`].
 //!
 //! The selected sub-protocol is the first one that the client names ([`Handshake::of`]). Authentication has
 //! already removed a bearer token from the list.
@@ -72,7 +72,8 @@ impl Handshake {
     /// 400: the handshake does not conform to RFC 6455.
     pub(super) fn of(head: &Parts) -> Result<Option<Self>, Status> {
         let headers = &head.headers;
-        if !names(headers, UPGRADE, "websocket") || !names(headers, CONNECTION, "upgrade") {
+        if !header_contains(headers, UPGRADE, "websocket") || !header_contains(headers, CONNECTION, "upgrade")
+        {
             return Ok(None);
         }
         let Some(upgrade) = head.extensions.get::<OnUpgrade>().cloned() else { return Ok(None) };
@@ -83,7 +84,7 @@ impl Handshake {
         if STANDARD.decode(key).map_or(0, |nonce| nonce.len()) != 16 {
             return Err(Status::bad_request("websocket: Sec-WebSocket-Key must be 16 bytes in base64"));
         }
-        let accept = HeaderValue::from_str(&accept(key)).map_err(Status::internal)?;
+        let accept = HeaderValue::from_str(&accept_value(key)).map_err(Status::internal)?;
         let mut response_headers = vec![
             (UPGRADE, HeaderValue::from_static("websocket")),
             (CONNECTION, HeaderValue::from_static("Upgrade")),
@@ -100,12 +101,12 @@ impl Handshake {
 
     /// Sends each item as a message after the connection upgrade.
     ///
-    /// The client must take each message within `time`.
+    /// The client must take each message within `message_timeout`.
     pub(super) fn send(
         self,
         messages: impl Stream<Item = Bytes> + Send + 'static,
-        text: bool,
-        time: Duration,
+        is_text: bool,
+        message_timeout: Duration,
     ) {
         let upgrade = self.upgrade;
         tokio::spawn(async move {
@@ -114,7 +115,7 @@ impl Handshake {
                 Ok(Err(error)) => return tracing::debug!(%error, "websocket upgrade failed; watch dropped"),
                 Err(_) => return tracing::debug!("websocket upgrade timed out; watch dropped"),
             };
-            if let Err(error) = run_connection(connection, messages, text, time).await {
+            if let Err(error) = run_connection(connection, messages, is_text, message_timeout).await {
                 tracing::debug!(%error, "websocket connection failed; watch ended");
             }
         });
@@ -122,13 +123,13 @@ impl Handshake {
 }
 
 /// Whether a list-valued header contains a word.
-fn names(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
+fn header_contains(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|part| part.trim().eq_ignore_ascii_case(word))
 }
 
 /// Returns the `Sec-WebSocket-Accept` value of a key.
-fn accept(key: &[u8]) -> String {
+fn accept_value(key: &[u8]) -> String {
     let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
     context.update(key);
     context.update(GUID);
@@ -139,8 +140,8 @@ fn accept(key: &[u8]) -> String {
 async fn run_connection(
     connection: impl AsyncRead + AsyncWrite + Unpin,
     messages: impl Stream<Item = Bytes>,
-    text: bool,
-    time: Duration,
+    is_text: bool,
+    message_timeout: Duration,
 ) -> Result<(), Error> {
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
@@ -148,26 +149,26 @@ async fn run_connection(
         .max_message_size(Some(MAX_CLIENT_MESSAGE_BYTES))
         .max_frame_size(Some(MAX_CLIENT_MESSAGE_BYTES));
     let mut socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config)).await;
-    let opcode = OpCode::Data(if text { Data::Text } else { Data::Binary });
+    let opcode = OpCode::Data(if is_text { Data::Text } else { Data::Binary });
     let mut messages = std::pin::pin!(messages);
     loop {
         tokio::select! {
             received = socket.next() => match received {
-                // The reply to a ping waits in the socket.
-                Some(Ok(Message::Ping(_))) => within(time, socket.flush()).await?,
-                Some(Ok(Message::Close(_))) => return within(time, close(&mut socket)).await,
+                // tungstenite has queued the reply; the flush sends it.
+                Some(Ok(Message::Ping(_))) => with_timeout(message_timeout, socket.flush()).await?,
+                Some(Ok(Message::Close(_))) => return with_timeout(message_timeout, close(&mut socket)).await,
                 Some(Ok(_)) => {}
                 Some(Err(error)) => {
                     if let Some(code) = close_code(&error) {
-                        within(time, close_with(&mut socket, code)).await?;
+                        with_timeout(message_timeout, close_with(&mut socket, code)).await?;
                     }
                     return Err(error);
                 }
                 None => return Ok(()),
             },
             message = messages.next() => match message {
-                Some(message) => within(time, send(&mut socket, opcode, message)).await?,
-                None => return within(time, close_with(&mut socket, CloseCode::Normal)).await,
+                Some(message) => with_timeout(message_timeout, send(&mut socket, opcode, message)).await?,
+                None => return with_timeout(message_timeout, close_with(&mut socket, CloseCode::Normal)).await,
             },
         }
     }
@@ -178,12 +179,15 @@ async fn run_connection(
 /// # Errors
 ///
 /// `TimedOut`, and errors of the connection.
-async fn within(time: Duration, sent: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
-    let late = || Error::Io(io::ErrorKind::TimedOut.into());
-    tokio::time::timeout(time, sent).await.map_err(|_| late())?
+async fn with_timeout(
+    message_timeout: Duration,
+    work: impl Future<Output = Result<(), Error>>,
+) -> Result<(), Error> {
+    let timed_out = || Error::Io(io::ErrorKind::TimedOut.into());
+    tokio::time::timeout(message_timeout, work).await.map_err(|_| timed_out())?
 }
 
-/// Sends a message as one frame, past the write buffer of the socket.
+/// Sends a message as one frame. The frame bypasses the write buffer of the socket.
 async fn send<S: AsyncRead + AsyncWrite + Unpin>(
     socket: &mut WebSocketStream<S>,
     opcode: OpCode,
@@ -235,7 +239,7 @@ mod tests {
 
     #[test]
     fn websocket_accept_matches_rfc_6455_example() {
-        assert_eq!(accept(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert_eq!(accept_value(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
     /// Runs a connection without events; returns its other end.

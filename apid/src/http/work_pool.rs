@@ -129,7 +129,7 @@ impl WorkPool {
         F::Output: Send + 'static,
     {
         let permit = self.fair_queue.acquire(user, bytes, self.fair_queue.limits.queue).await?;
-        Ok(self.run_in(permit, work).await?)
+        Ok(self.run_with_permit(permit, work).await?)
     }
 
     /// Like [`WorkPool::run`], but ignores the queue limit, for the remaining steps of work that has begun.
@@ -152,10 +152,10 @@ impl WorkPool {
         F::Output: Send + 'static,
     {
         let permit = self.fair_queue.acquire(user, bytes, usize::MAX).await.map_err(|QueueFull| ShutDown)?;
-        self.run_in(permit, work).await
+        self.run_with_permit(permit, work).await
     }
 
-    async fn run_in<F>(&self, permit: WorkerPermit, work: F) -> Result<F::Output, ShutDown>
+    async fn run_with_permit<F>(&self, permit: WorkerPermit, work: F) -> Result<F::Output, ShutDown>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
@@ -260,16 +260,16 @@ impl FairQueue {
         self: &Arc<Self>,
         user: &Arc<str>,
         bytes: usize,
-        most_waiting: usize,
+        max_waiting: usize,
     ) -> Result<WorkerPermit, QueueFull> {
         let (grant, granted) = oneshot::channel();
         {
             let state = &mut *self.state.lock();
             let queue = &mut state.users.entry(Arc::clone(user)).or_default().waiting;
-            if queue.len() >= most_waiting {
+            if queue.len() >= max_waiting {
                 queue.retain(|task| !task.grant.is_closed());
             }
-            if queue.len() >= most_waiting {
+            if queue.len() >= max_waiting {
                 return Err(QueueFull);
             }
             queue.push_back(QueuedTask { bytes: bytes.min(self.limits.bytes_per_user), grant });
@@ -307,13 +307,13 @@ impl FairQueueState {
         }
         for _ in 0..self.order.len() {
             let user = self.order.pop_front()?;
-            let Some(queues) = self.users.get_mut(&user) else { continue };
-            while queues.waiting.front().is_some_and(|task| task.grant.is_closed()) {
-                queues.waiting.pop_front();
+            let Some(user_queue) = self.users.get_mut(&user) else { continue };
+            while user_queue.waiting.front().is_some_and(|task| task.grant.is_closed()) {
+                user_queue.waiting.pop_front();
             }
-            let Some(first) = queues.waiting.front() else { continue };
-            let over = queues.bytes + first.bytes > limits.bytes_per_user;
-            if queues.running >= limits.tasks_per_user || (queues.running > 0 && over) {
+            let Some(first) = user_queue.waiting.front() else { continue };
+            let exceeds_bytes = user_queue.bytes + first.bytes > limits.bytes_per_user;
+            if user_queue.running >= limits.tasks_per_user || (user_queue.running > 0 && exceeds_bytes) {
                 self.order.push_back(user);
                 continue;
             }
@@ -322,16 +322,16 @@ impl FairQueueState {
                 self.order.push_front(user);
                 return None;
             }
-            let task = queues.waiting.pop_front()?;
-            queues.running += 1;
-            queues.bytes += task.bytes;
+            let task = user_queue.waiting.pop_front()?;
+            user_queue.running += 1;
+            user_queue.bytes += task.bytes;
             #[cfg(test)]
             {
                 self.started += 1;
             }
             self.running += 1;
             self.bytes += task.bytes;
-            if !queues.waiting.is_empty() {
+            if !user_queue.waiting.is_empty() {
                 self.order.push_back(Arc::clone(&user));
             }
             return Some((user, task));
@@ -342,10 +342,10 @@ impl FairQueueState {
     fn release(&mut self, user: &Arc<str>, bytes: usize) {
         self.running -= 1;
         self.bytes -= bytes;
-        let Some(queues) = self.users.get_mut(user) else { return };
-        queues.running -= 1;
-        queues.bytes -= bytes;
-        if queues.running == 0 && queues.waiting.is_empty() {
+        let Some(user_queue) = self.users.get_mut(user) else { return };
+        user_queue.running -= 1;
+        user_queue.bytes -= bytes;
+        if user_queue.running == 0 && user_queue.waiting.is_empty() {
             self.users.remove(user);
         }
     }

@@ -20,7 +20,7 @@ use super::{Format, PresetFlags, fail, print, read, run_command};
 /// Converts manifests between API versions, also from and to versions that are no longer served.
 ///
 /// A kind that the output version does not have is converted to its latest version. Values that an old version defaults
-/// are written out, so that the meaning stays; they can differ from the best choice for the new version. Warnings on
+/// are written out to keep the meaning; they can differ from the best choice for the new version. Warnings on
 /// standard error name them.
 #[derive(Debug, Parser)]
 #[command(name = "apid convert", disable_version_flag = true)]
@@ -83,7 +83,7 @@ fn convert(flags: ConvertFlags) -> Result<ExitCode, Vec<String>> {
     if converted.is_empty() {
         return Ok(fail("the input has no manifest"));
     }
-    print(&text(converted, flags.output));
+    print(&encode(converted, flags.output));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -95,8 +95,8 @@ fn title(object: &Object) -> String {
     }
 }
 
-/// The output: the manifest, or a List of several.
-fn text(mut converted: Vec<Value>, format: Format) -> Vec<u8> {
+/// Encodes the output: the manifest, or a List of several.
+fn encode(mut converted: Vec<Value>, format: Format) -> Vec<u8> {
     let value = match (converted.len(), converted.pop()) {
         (1, Some(one)) => one,
         (_, last) => {

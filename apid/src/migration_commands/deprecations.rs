@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{PresetFlags, fail, print, read, run_command};
 use crate::server_source::ServerSource;
 
-/// The exit code for uses.
+/// The exit code if the sources use deprecated or removed versions.
 const USES: u8 = 2;
 
 /// Lists uses of deprecated and removed API versions with their replacement, the release of removal, and the changes.

@@ -12,7 +12,7 @@ use crate::auth::Auth;
 use crate::config::{Authd, Config};
 use crate::spawn::{self, AuthdSupervisor, SpawnError};
 
-/// The wait for authd before serving. An authd that rejects its command line exits within this time.
+/// Maximum wait for authd before serving. An authd that rejects its command line exits within this time.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The authd of this process.
@@ -23,7 +23,7 @@ pub(super) struct ProcessAuthd {
     /// Signalled when a spawned authd rejects its command line. None for an external authd, and after the
     /// signal.
     rejected: Option<oneshot::Receiver<()>>,
-    /// Removes a folder created for the socket.
+    /// The directory created for the socket, removed on drop.
     _socket: Option<spawn::Socket>,
 }
 
@@ -41,7 +41,7 @@ impl ProcessAuthd {
             }
             Authd::Spawned { program, flags } => (program, flags),
         };
-        // Used when no flag names another key.
+        // authd uses this key file when no flag names another one.
         let mut flags = flags.clone();
         flags.push(format!("--generated-key-file={}", config.data_dir.join("service-account.key").display()));
         let program = match program {
@@ -51,13 +51,14 @@ impl ProcessAuthd {
         let (socket, default_socket) = match &config.authd_socket {
             Some(socket) => (socket.clone(), None),
             None => {
-                let socket = spawn::Socket::place(&config.data_dir, rng).map_err(SpawnError::Socket)?;
+                let socket = spawn::Socket::place(&config.data_dir, rng)?;
                 (socket.path().to_owned(), Some(socket))
             }
         };
-        let (reject, rejected) = oneshot::channel();
-        let supervisor = AuthdSupervisor::start(program, &flags, &socket, Arc::clone(clock), reject)
-            .map_err(SpawnError::Start)?;
+        let (rejection_sender, rejected) = oneshot::channel();
+        let supervisor =
+            AuthdSupervisor::start(program, &flags, &socket, Arc::clone(clock), rejection_sender)
+                .map_err(SpawnError::Start)?;
         Ok(ProcessAuthd {
             socket,
             supervisor: Some(supervisor),
@@ -113,7 +114,7 @@ impl ProcessAuthd {
     /// Stops a spawned authd and waits for its exit.
     pub(super) async fn stop(&mut self) {
         if let Some(supervisor) = self.supervisor.take() {
-            supervisor.end().await;
+            supervisor.stop().await;
         }
     }
 }

@@ -54,7 +54,7 @@ pub(super) async fn open_store(
         quota_bytes: config.storage_quota,
         ..fjall::Options::new(config.data_dir.join(STORE), identity, Arc::clone(clock))
     };
-    // The vector precedes the cache: an event becomes visible only after policy writes below it have
+    // The policy vector precedes the watch cache: an event becomes visible only after policy writes below it have
     // advanced the vector.
     let observers = Arc::new(Observers(vec![
         Arc::clone(revisions) as Arc<dyn storage::Observer>,

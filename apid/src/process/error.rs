@@ -21,7 +21,7 @@ pub(super) enum ProcessError {
     #[error("{}", .0.join("; "))]
     Usage(Vec<String>),
     /// The data directory cannot be created.
-    #[error("data directory {}: {error}", path.display())]
+    #[error("cannot create the data directory `{}`: {error}", path.display())]
     DataDir {
         /// The directory.
         path: PathBuf,
@@ -42,8 +42,8 @@ pub(super) enum ProcessError {
     /// The store cannot be opened.
     #[error("{0}")]
     Store(Box<OpenError>),
-    /// The store cannot keep the key of continue tokens.
-    #[error("the store cannot keep the key of continue tokens: {0}")]
+    /// The key of continue tokens cannot be read from or written to the store.
+    #[error("cannot read or store the key of continue tokens: {0}")]
     TokenKey(storage::Error),
     /// The stored services cannot be read.
     #[error("the addresses of stored services cannot be read: {0}")]
@@ -69,7 +69,7 @@ pub(super) enum ProcessError {
     /// The version of hidden metrics is not the previous one.
     #[error("{0}")]
     Metrics(HiddenMetricsError),
-    /// The step after the readiness of the process failed.
+    /// The callback at readiness failed.
     #[error("{0}")]
     Ready(String),
     /// The system gave no random bytes.

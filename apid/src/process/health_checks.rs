@@ -13,7 +13,7 @@ use crate::auth::Auth;
 use crate::config::Config;
 use crate::server_state::Health;
 
-/// Pause before the checks run again when one fails that notifies of no change, such as that of the store.
+/// Pause before failed checks run again: some checks, such as that of the store, do not notify of changes.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The progress of start-up and shutdown.
@@ -40,7 +40,7 @@ impl Progress {
         self.objects.send_replace(true);
     }
 
-    /// Records the begin of the shutdown.
+    /// Records the start of the shutdown.
     pub(super) fn begin_shutdown(&self) {
         self.stopping.store(true, Ordering::SeqCst);
     }
@@ -59,8 +59,8 @@ impl Progress {
     }
 }
 
-/// The start-up steps of Kubernetes that apid also has, in the order of Kubernetes. The steps complete with the start-up
-/// objects.
+/// The start-up steps of Kubernetes that apid also has, in the order of Kubernetes. The steps complete with the
+/// start-up objects.
 const HOOKS_BEFORE_NAMESPACES: &[&str] = &[
     "start-apiserver-admission-initializer",
     "generic-apiserver-start-informers",
@@ -142,10 +142,10 @@ impl HealthSources<'_> {
         }
         checks = hook(checks, "rbac/bootstrap-roles", self.policy_check(is_readyz));
         if is_readyz {
-            let (auth, auth_of_notes) = (Arc::clone(self.auth), Arc::clone(self.auth));
+            let (auth, auth_for_notes) = (Arc::clone(self.auth), Arc::clone(self.auth));
             checks = checks
                 .with("authd", move || auth.health().map_err(|problem| problem.to_string()))
-                .with_notes(move || auth_of_notes.notes());
+                .with_notes(move || auth_for_notes.notes());
             let store = Arc::clone(self.store);
             checks = checks.with_notes(move || {
                 let warning = |reason| format!("storage is full, creates and updates are rejected: {reason}");
@@ -217,7 +217,7 @@ mod tests {
         }
     }
 
-    /// Opens a store in a folder; with a quota of 0 the store is full.
+    /// Opens a store in a directory; with a quota of 0 the store is full.
     async fn open_store(dir: &std::path::Path, quota_bytes: Option<u64>) -> Arc<dyn Store> {
         let identity = fjall::Identity { preset: "svc".to_owned(), api_domain: "svc.internal".to_owned() };
         let options = fjall::Options {

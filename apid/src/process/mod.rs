@@ -49,7 +49,7 @@ use crate::verbs::{self, AdmissionBackend, TokenKey};
 use authd::ProcessAuthd;
 use error::ProcessError;
 use health_checks::{HealthSources, Progress};
-use monitoring::{Reloading, follow_states, hangup_signals, register_metrics};
+use monitoring::{FileReloader, follow_states, hangup_signals, register_metrics};
 use serving::service_manager::{ServiceManager, ServiceState};
 
 /// The timeout of open requests at shutdown.
@@ -193,7 +193,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     };
     let auth = Auth::connect(options, Arc::clone(&revisions), Arc::clone(&clock))
         .map_err(|_| ProcessError::Random)?;
-    // Certificates are loaded or made while authd starts and while the store waits for the disk.
+    // Certificates are loaded or created while authd starts and while the store waits for the disk.
     let open_store = components::open_store(&config, &names, &clock, (&revisions, &cache, &addresses));
     let start = authd.wait_for_start(&auth);
     let store = async {
@@ -275,25 +275,25 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     ));
     tracing::info!(%address, names = %names.preset(), revision = store.revision().0, "serving requests");
 
-    let (ready_failure, failed_ready) = oneshot::channel();
+    let (ready_error_sender, ready_error) = oneshot::channel();
     let service_manager = ServiceManager::from_environment();
-    let (readiness, state_of_reload) = (Arc::clone(&progress), Arc::clone(&server_state));
+    let (readiness, state_for_readiness) = (Arc::clone(&progress), Arc::clone(&server_state));
     let ready = async move {
-        readiness.wait_until_ready(&state_of_reload.health.readyz, &state_of_reload.auth).await;
+        readiness.wait_until_ready(&state_for_readiness.health.readyz, &state_for_readiness.auth).await;
     };
     let on_ready = move || {
         if let Some(Err(error)) = run_options.on_ready.map(|on_ready| on_ready(address.port())) {
-            let _ = ready_failure.send(error);
+            let _ = ready_error_sender.send(error);
         }
     };
-    let reloading = Reloading { tls, server_state: Arc::clone(&server_state) };
-    let reload = move || reloading.clone().reload();
+    let file_reloader = FileReloader { tls, server_state: Arc::clone(&server_state) };
+    let reload = move || file_reloader.clone().reload();
     let states =
         tokio::spawn(follow_states(service_manager.clone(), ready, on_ready, hangup_signals(), reload));
     let result = tokio::select! {
         result = run_until_stopped(&server_state, &config, address, &mut authd, &progress, definitions) => result,
         () = stop_condition(run_options.stop) => Ok(()),
-        Ok(error) = failed_ready => Err(ProcessError::Ready(error)),
+        Ok(error) = ready_error => Err(ProcessError::Ready(error)),
     };
 
     states.abort();
@@ -324,18 +324,18 @@ async fn run_until_stopped(
     definitions: Arc<background::DefinitionController>,
 ) -> Result<(), ProcessError> {
     let socket = authd.socket().to_owned();
-    let running = async {
+    let background_work = async {
         start_background_work(server_state, config, address, &socket, progress, definitions).await?;
         std::future::pending().await
     };
     tokio::select! {
-        result = running => result,
+        result = background_work => result,
         result = wait_for_stop_signal() => result,
         error = authd.rejection() => Err(error),
     }
 }
 
-/// Starts all writers: built-in namespaces, then the mirror and the start-up objects, then the loops.
+/// Creates the built-in namespaces, then starts the policy mirror, the start-up objects and the background controllers.
 async fn start_background_work(
     server_state: &Arc<ServerState>,
     config: &Config,
@@ -389,13 +389,13 @@ async fn stop_condition(condition: StopCondition) {
             tracing::info!(parent, "parent process ended; shutdown started");
         }
         StopCondition::EndOfInput => {
-            let (ended, end) = oneshot::channel();
-            // A thread of its own: the runtime would wait for a blocking read when the process stops.
+            let (end_sender, end_receiver) = oneshot::channel();
+            // Not a task: the runtime would wait for a blocking read when the process stops.
             std::thread::spawn(move || {
                 let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-                let _ = ended.send(());
+                let _ = end_sender.send(());
             });
-            let _ = end.await;
+            let _ = end_receiver.await;
             tracing::info!("end of standard input; shutdown started");
         }
     }

@@ -37,13 +37,13 @@ pub(super) fn register_metrics(server_state: &Arc<ServerState>, tls: &Arc<Servin
 
 /// Reopens and reloads files at SIGHUP.
 #[derive(Clone)]
-pub(super) struct Reloading {
+pub(super) struct FileReloader {
     pub(super) tls: Arc<ServingTls>,
     pub(super) server_state: Arc<ServerState>,
 }
 
-impl Reloading {
-    /// Handles one signal. The watches of files receive the signal on their own.
+impl FileReloader {
+    /// Handles one signal. The watches of other files handle the signal themselves.
     pub(super) async fn reload(self) {
         tracing::info!(signal = "SIGHUP", "reload started");
         self.server_state.audit.reopen().await;
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     /// The first lines of the notifications so far.
-    fn received(socket: &UnixDatagram) -> Vec<String> {
+    fn received_notifications(socket: &UnixDatagram) -> Vec<String> {
         let mut bytes = [0; 256];
         std::iter::from_fn(|| {
             let length = socket.recv(&mut bytes).ok()?;
@@ -119,31 +119,31 @@ mod tests {
         let reloads = Box::pin(stream::unfold(receiver, |mut receiver| async move {
             receiver.recv().await.map(|()| ((), receiver))
         }));
-        let (is_ready, counted) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
-        let (ready, reloaded) = (Arc::clone(&is_ready), Arc::clone(&counted));
-        let (ready_called, was_ready) = tokio::sync::oneshot::channel();
+        let (is_ready, reload_count) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+        let (ready, reload_count_of_task) = (Arc::clone(&is_ready), Arc::clone(&reload_count));
+        let (ready_sender, ready_receiver) = tokio::sync::oneshot::channel();
         let task = tokio::spawn(follow_states(
             ServiceManager::at(&path),
             async move { ready.notified().await },
-            move || ready_called.send(()).unwrap(),
+            move || ready_sender.send(()).unwrap(),
             reloads,
             move || {
-                reloaded.fetch_add(1, Ordering::SeqCst);
+                reload_count_of_task.fetch_add(1, Ordering::SeqCst);
                 std::future::ready(())
             },
         ));
         hangups.send(()).await.unwrap();
-        while counted.load(Ordering::SeqCst) == 0 {
+        while reload_count.load(Ordering::SeqCst) == 0 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(received(&socket), [""; 0]);
+        assert_eq!(received_notifications(&socket), [""; 0]);
         is_ready.notify_one();
-        was_ready.await.unwrap();
-        assert_eq!(received(&socket), ["READY=1"]);
+        ready_receiver.await.unwrap();
+        assert_eq!(received_notifications(&socket), ["READY=1"]);
         hangups.send(()).await.unwrap();
         drop(hangups);
         task.await.unwrap();
-        assert_eq!(received(&socket), ["RELOADING=1", "READY=1"]);
-        assert_eq!(counted.load(Ordering::SeqCst), 2);
+        assert_eq!(received_notifications(&socket), ["RELOADING=1", "READY=1"]);
+        assert_eq!(reload_count.load(Ordering::SeqCst), 2);
     }
 }

@@ -33,15 +33,15 @@ pub(super) enum DownloadError {
 
 impl ServerSource {
     /// Receives a backup into a new file.
-    pub(super) fn download(&self, to: &Path) -> Result<BackupSummary, DownloadError> {
-        let file_error = |error| SourceError::File { path: to.to_owned(), error };
+    pub(super) fn download(&self, target: &Path) -> Result<BackupSummary, DownloadError> {
+        let file_error = |error| SourceError::File { path: target.to_owned(), error };
         let client = Client::new(&self.settings()?).map_err(SourceError::from)?;
         let runtime = runtime()?;
-        let mut file = ArchiveFile::create(to).map_err(file_error)?;
-        let received = runtime
-            .block_on(self.receive(&client, &mut file, to))
+        let mut file = ArchiveFile::create(target).map_err(file_error)?;
+        let result = runtime
+            .block_on(self.receive(&client, &mut file, target))
             .and_then(|()| file.verify().map_err(DownloadError::Damaged));
-        match received {
+        match result {
             Ok(summary) => Ok(file.finish().map(|()| summary).map_err(file_error)?),
             Err(error) => {
                 file.discard();
@@ -50,7 +50,12 @@ impl ServerSource {
         }
     }
 
-    async fn receive(&self, client: &Client, file: &mut ArchiveFile, to: &Path) -> Result<(), DownloadError> {
+    async fn receive(
+        &self,
+        client: &Client,
+        file: &mut ArchiveFile,
+        target: &Path,
+    ) -> Result<(), DownloadError> {
         let url = format!("{}{BACKUP_PATH}", self.server.trim_end_matches('/'));
         let mut request = request(Method::POST, &url, Bytes::new()).map_err(SourceError::from)?;
         let headers = request.headers_mut();
@@ -66,7 +71,7 @@ impl ServerSource {
             let frame = frame.map_err(|error| DownloadError::BrokenOff(error.to_string()))?;
             let Some(data) = frame.data_ref() else { continue };
             if code == StatusCode::OK {
-                file.write(data).map_err(|error| SourceError::File { path: to.to_owned(), error })?;
+                file.write(data).map_err(|error| SourceError::File { path: target.to_owned(), error })?;
             } else if message.len() < MAX_MESSAGE {
                 message.extend_from_slice(data);
             }

@@ -85,7 +85,7 @@ enum Operation {
 #[derive(Debug, PartialEq, Eq)]
 struct StoreArguments {
     operation: Operation,
-    /// The folder of the store.
+    /// The directory of the store.
     store: PathBuf,
 }
 
@@ -146,19 +146,19 @@ impl StoreArguments {
                 Some((name, value)) => (name, Some(value.to_owned())),
                 None => (argument.as_str(), None),
             };
-            let known = name.strip_prefix("--").and_then(|name| flags.iter().position(|flag| *flag == name));
-            let Some(place) = known.and_then(|at| values.get_mut(at)) else {
+            let index = name.strip_prefix("--").and_then(|name| flags.iter().position(|flag| *flag == name));
+            let Some(slot) = index.and_then(|index| values.get_mut(index)) else {
                 mistakes.push(format!("`{word}` has no flag `{name}`"));
                 continue;
             };
             match value.or_else(|| rest.next()) {
-                Some(value) => *place = Some(value),
+                Some(value) => *slot = Some(value),
                 None => mistakes.push(format!("`{name}` needs a value")),
             }
         }
         let mut value = |name: &str| {
-            let at = flags.iter().position(|flag| *flag == name)?;
-            values.get_mut(at)?.take()
+            let index = flags.iter().position(|flag| *flag == name)?;
+            values.get_mut(index)?.take()
         };
         let source = source(&mut value, &mut mistakes);
         let store = value("data-dir").map(|dir| Path::new(&dir).join(STORE));
@@ -173,10 +173,10 @@ impl StoreArguments {
         }
         // The store of a server needs no directory.
         let store = store.or_else(|| source.as_ref().map(|_| PathBuf::new()));
-        let mut file = |name: &str, what: &str| {
+        let mut file = |name: &str, purpose: &str| {
             let file = value(name).map(PathBuf::from);
             if file.is_none() {
-                mistakes.push(format!("`--{name}` is missing: set the file {what}"));
+                mistakes.push(format!("`--{name}` is missing: set the file {purpose}"));
             }
             file.unwrap_or_default()
         };
@@ -189,8 +189,8 @@ impl StoreArguments {
             "restore" => Operation::Restore(file("from", "to read")),
             _ => match identity(value("names"), value("api-domain")) {
                 Ok(identity) => Operation::Repair(identity),
-                Err(why) => {
-                    mistakes.push(why);
+                Err(error) => {
+                    mistakes.push(error);
                     Operation::Check
                 }
             },
@@ -203,7 +203,7 @@ impl StoreArguments {
 
     fn run(self) -> ExitCode {
         let store = &self.store;
-        let done = match self.operation {
+        let result = match self.operation {
             Operation::Check => offline::check(store).map(|report| {
                 print(&report.to_string());
                 if report.is_sound() {
@@ -212,8 +212,8 @@ impl StoreArguments {
                 print(&advice(&report));
                 ExitCode::from(DAMAGED)
             }),
-            Operation::Repair(identity) => offline::repair(store, identity.as_ref(), now()).map(|repaired| {
-                match repaired {
+            Operation::Repair(identity) => offline::repair(store, identity.as_ref(), now()).map(|outcome| {
+                match outcome {
                     RepairOutcome::Sound(report) => {
                         print(&format!("{report}the store needs no repair\n"));
                         ExitCode::SUCCESS
@@ -229,20 +229,20 @@ impl StoreArguments {
                 }
             }),
             Operation::Download(source, file) => return download(&source, &file),
-            Operation::Backup(file) => offline::backup(store, &file).map(|archived| {
-                print_summary(&archived);
+            Operation::Backup(file) => offline::backup(store, &file).map(|summary| {
+                print_summary(&summary);
                 ExitCode::SUCCESS
             }),
             Operation::Restore(file) => offline::restore(&file, store, now()).map(|restored| {
-                let archived = restored.archived;
+                let summary = restored.archived;
                 print(&format!(
                     "{} objects of revision {}, made with {}\nthe store continues after revision {}\n",
-                    archived.objects, archived.revision, archived.identity, restored.revision
+                    summary.objects, summary.revision, summary.identity, restored.revision
                 ));
                 ExitCode::SUCCESS
             }),
         };
-        done.unwrap_or_else(|error| {
+        result.unwrap_or_else(|error| {
             eprintln!("apid: {error}");
             if matches!(error, OpenError::MissingIdentity) {
                 eprintln!(
@@ -291,10 +291,10 @@ fn download(source: &ServerSource, file: &Path) -> ExitCode {
     }
 }
 
-fn print_summary(archived: &BackupSummary) {
+fn print_summary(summary: &BackupSummary) {
     print(&format!(
         "{} objects of revision {}, {} bytes, made with {}\n",
-        archived.objects, archived.revision, archived.bytes, archived.identity
+        summary.objects, summary.revision, summary.bytes, summary.identity
     ));
 }
 
@@ -319,9 +319,9 @@ fn identity(names: Option<String>, domain: Option<String>) -> Result<Option<Iden
             None => Ok(None),
         };
     };
-    let preset = preset.parse::<Preset>().map_err(|why| format!("`--names={preset}`: {why}"))?;
+    let preset = preset.parse::<Preset>().map_err(|error| format!("`--names={preset}`: {error}"))?;
     let names = Names::new(preset, domain.as_deref().unwrap_or(DEFAULT_API_DOMAIN))
-        .map_err(|why| format!("`--api-domain`: {why}"))?;
+        .map_err(|error| format!("`--api-domain`: {error}"))?;
     let (preset, api_domain) = (names.preset().to_string(), names.api_domain().to_owned());
     Ok(Some(Identity { preset, api_domain }))
 }

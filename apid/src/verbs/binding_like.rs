@@ -45,7 +45,7 @@ pub async fn create_binding_like(
         let text = format!("name in URL does not match name in {} object", kind.kind.kind());
         return Err(Status::bad_request(text));
     }
-    let call = call.on(call.namespace, &name);
+    let call = call.for_object(call.namespace, &name);
     resolve_namespace(&call, &mut body)?;
     let options_value = options.to_value("CreateOptions", &call.server_state.names);
     let admission = call.admission(Operation::Create, options.dry_run, options_value);
@@ -62,7 +62,9 @@ pub async fn create_binding_like(
     loop {
         let mut object = read_row(&row)?;
         check(&call, &body, &object)?;
-        rules.apply_to_target(&body, &mut object, &call.context()).map_err(|why| refuse(&call, &why))?;
+        rules
+            .apply_to_target(&body, &mut object, &call.context())
+            .map_err(|reason| refuse(&call, &reason))?;
         resource.conform(&mut object).map_err(Status::internal)?;
         if options.dry_run {
             break;
@@ -107,11 +109,11 @@ fn check(call: &Call<'_>, body: &Object, object: &Object) -> Result<(), Status> 
 }
 
 /// 409 for the subresource.
-fn refuse(call: &Call<'_>, why: &str) -> Status {
+fn refuse(call: &Call<'_>, reason: &str) -> Status {
     let resource = &call.collection.resource.group_resource;
-    let what = GroupResource {
+    let group_resource = GroupResource {
         group: resource.group.clone(),
         resource: format!("{}/{}", resource.resource, call.subresource),
     };
-    Status::conflict(&what, call.name, why)
+    Status::conflict(&group_resource, call.name, reason)
 }

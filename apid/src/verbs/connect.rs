@@ -4,7 +4,7 @@
 //! same order. A request that would then need a connection is answered with 501 (nodes and their containers) or
 //! with 503 (addresses of pods and Services).
 //!
-//! INVARIANT (no connection): no address of an object is dialled, so a client cannot reach the network of this
+//! INVARIANT (no connection): apid connects to no address of an object, so a client cannot reach the network of this
 //! server through it.
 
 use std::net::IpAddr;
@@ -23,9 +23,9 @@ use super::response_object::tree;
 pub struct ConnectOptions {
     /// The container, `""` for the only one.
     pub container: String,
-    /// Lines at the end of the log.
+    /// Number of lines from the end of the log.
     pub tail_lines: Option<i64>,
-    /// Maximum bytes of the log.
+    /// Maximum size of the log in bytes.
     pub limit_bytes: Option<i64>,
     /// Maximum age of lines in seconds.
     pub since_seconds: Option<i64>,
@@ -80,8 +80,8 @@ async fn log(call: &Call<'_>, options: &ConnectOptions) -> Result<(), Status> {
 
 fn log_option_errors(options: &ConnectOptions) -> FieldErrors {
     let mut errors = FieldErrors::new();
-    let mut require = |name: &str, value: Option<i64>, least: i64, text: &str| {
-        if let Some(value) = value.filter(|value| *value < least) {
+    let mut require = |name: &str, value: Option<i64>, min: i64, text: &str| {
+        if let Some(value) = value.filter(|value| *value < min) {
             errors.push(FieldError::invalid(&FieldPath::new(name), value, text));
         }
     };
@@ -103,7 +103,7 @@ fn check_container(call: &Call<'_>, pod: &Object, container: &str) -> Result<(),
         let names = items.into_iter().flatten().filter_map(|item| item.get("name")?.as_str());
         names.map(str::to_owned).collect::<Vec<_>>()
     };
-    let (containers, init) = (names("containers"), names("initContainers"));
+    let (containers, init_containers) = (names("containers"), names("initContainers"));
     let default_container = call.server_state.names.label_sub_key("kubectl", "default-container");
     let container = match container {
         "" => pod.annotation(&default_container).unwrap_or_default(),
@@ -112,7 +112,8 @@ fn check_container(call: &Call<'_>, pod: &Object, container: &str) -> Result<(),
     let pod_name = pod.name();
     if !container.is_empty() {
         let ephemeral = names("ephemeralContainers");
-        let is_known = containers.iter().chain(&init).chain(&ephemeral).any(|name| name == container);
+        let is_known =
+            containers.iter().chain(&init_containers).chain(&ephemeral).any(|name| name == container);
         let invalid =
             || Status::bad_request(format!("container {container} is not valid for pod {pod_name}"));
         return is_known.then_some(()).ok_or_else(invalid);
@@ -123,8 +124,8 @@ fn check_container(call: &Call<'_>, pod: &Object, container: &str) -> Result<(),
     let mut text = format!("a container name must be specified for pod {pod_name}");
     if !containers.is_empty() {
         text.push_str(&format!(", choose one of: [{}]", containers.join(" ")));
-        if !init.is_empty() {
-            text.push_str(&format!(" or one of the init containers: [{}]", init.join(" ")));
+        if !init_containers.is_empty() {
+            text.push_str(&format!(" or one of the init containers: [{}]", init_containers.join(" ")));
         }
     }
     Err(Status::bad_request(text))
@@ -142,7 +143,7 @@ async fn pod_proxy(call: &Call<'_>) -> Result<Status, Status> {
     }
 }
 
-/// Whether a text is an IP address that is no loopback, link-local, multicast, broadcast or unspecified address.
+/// Whether a text is an IP address, but not a loopback, link-local, multicast, broadcast or unspecified address.
 fn is_global_unicast(text: &str) -> bool {
     match text.parse::<IpAddr>() {
         Ok(address) if address.is_loopback() || address.is_multicast() || address.is_unspecified() => false,
@@ -177,8 +178,8 @@ async fn service_proxy(call: &Call<'_>) -> Result<Status, Status> {
         subset.get("addresses").and_then(Value::as_array).is_some_and(|all| !all.is_empty())
     };
     if !subsets.iter().filter(has_port).any(|subset| has_addresses(&subset)) {
-        let shown = if subsets.is_empty() { name.object } else { call.name };
-        let text = format!("no endpoints available for service {shown:?}");
+        let name = if subsets.is_empty() { name.object } else { call.name };
+        let text = format!("no endpoints available for service {name:?}");
         return Err(Status::failure(Reason::ServiceUnavailable, text));
     }
     Ok(unreachable())

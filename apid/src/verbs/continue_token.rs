@@ -52,12 +52,12 @@ impl TokenKey {
         let row = match store.get(KEY_ROW, None).await? {
             Some(row) => row,
             None => {
-                let mut made = [0; KEY_BYTES];
-                rand::fill(&mut made)
+                let mut key_bytes = [0; KEY_BYTES];
+                rand::fill(&mut key_bytes)
                     .map_err(|_| Error::Unavailable("the random number generator failed".to_owned()))?;
-                let made = Bytes::copy_from_slice(&made);
-                match store.commit(KEY_ROW, Op::Create(made.clone())).await {
-                    Ok(_) => return Ok(TokenKey::new(&made)),
+                let key_bytes = Bytes::copy_from_slice(&key_bytes);
+                match store.commit(KEY_ROW, Op::Create(key_bytes.clone())).await {
+                    Ok(_) => return Ok(TokenKey::new(&key_bytes)),
                     // Another process created the key first.
                     Err(Error::Exists(row)) => *row,
                     Err(error) => return Err(error),
@@ -77,14 +77,14 @@ impl TokenKey {
     }
 
     /// Returns the HMAC of a token's content for a list.
-    fn mac(&self, list: u64, content: &[u8]) -> [u8; MAC_BYTES] {
+    fn mac(&self, list_fingerprint: u64, content: &[u8]) -> [u8; MAC_BYTES] {
         let mut context = hmac::Context::with_key(&self.0);
         context.update(&[FORMAT_VERSION]);
-        context.update(&list.to_be_bytes());
+        context.update(&list_fingerprint.to_be_bytes());
         context.update(content);
         let mut mac = [0; MAC_BYTES];
-        for (to, from) in mac.iter_mut().zip(context.sign().as_ref()) {
-            *to = *from;
+        for (target, source) in mac.iter_mut().zip(context.sign().as_ref()) {
+            *target = *source;
         }
         mac
     }
@@ -98,18 +98,18 @@ pub(super) struct Token {
     /// Number of objects after the last delivered one, if known.
     pub(super) remaining: Option<u64>,
     /// The last delivered key, relative to the scope.
-    pub(super) after: String,
+    pub(super) last_key: String,
 }
 
 impl Token {
     /// Encodes the token as `metadata.continue` of the list with this fingerprint.
-    pub(super) fn encode(&self, key: &TokenKey, list: u64) -> String {
-        let mut content = Vec::with_capacity(16 + self.after.len());
+    pub(super) fn encode(&self, key: &TokenKey, list_fingerprint: u64) -> String {
+        let mut content = Vec::with_capacity(16 + self.last_key.len());
         content.extend_from_slice(&self.revision.0.to_be_bytes());
         content.extend_from_slice(&self.remaining.map_or(0, |count| count.saturating_add(1)).to_be_bytes());
-        content.extend_from_slice(self.after.as_bytes());
+        content.extend_from_slice(self.last_key.as_bytes());
         let mut bytes = vec![FORMAT_VERSION];
-        bytes.extend_from_slice(&key.mac(list, &content));
+        bytes.extend_from_slice(&key.mac(list_fingerprint, &content));
         bytes.extend_from_slice(&content);
         URL_SAFE_NO_PAD.encode(bytes)
     }
@@ -119,31 +119,31 @@ impl Token {
     /// # Errors
     ///
     /// 400: the token is malformed, was modified, or belongs to another list.
-    pub(super) fn decode(text: &str, key: &TokenKey, list: u64) -> Result<Self, Status> {
-        Self::parse(text, key, list)
+    pub(super) fn decode(text: &str, key: &TokenKey, list_fingerprint: u64) -> Result<Self, Status> {
+        Self::parse(text, key, list_fingerprint)
             .ok_or_else(|| Status::bad_request("continue key is not valid: it does not belong to this list"))
     }
 
-    fn parse(text: &str, key: &TokenKey, list: u64) -> Option<Self> {
+    fn parse(text: &str, key: &TokenKey, list_fingerprint: u64) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (format_version, rest) = bytes.split_first()?;
         let (mac, content) = rest.split_first_chunk::<MAC_BYTES>()?;
         if *format_version != FORMAT_VERSION
-            || constant_time::verify_slices_are_equal(mac, &key.mac(list, content)).is_err()
+            || constant_time::verify_slices_are_equal(mac, &key.mac(list_fingerprint, content)).is_err()
         {
             return None;
         }
         let (revision, rest) = content.split_first_chunk::<8>()?;
-        let (remaining, after) = rest.split_first_chunk::<8>()?;
+        let (remaining, last_key) = rest.split_first_chunk::<8>()?;
         Some(Token {
             revision: Revision(u64::from_be_bytes(*revision)),
             remaining: u64::from_be_bytes(*remaining).checked_sub(1),
-            after: std::str::from_utf8(after).ok()?.to_owned(),
+            last_key: std::str::from_utf8(last_key).ok()?.to_owned(),
         })
     }
 }
 
-/// Returns a number that differs between lists of other scopes or selectors.
+/// Returns a hash of the scope and selectors of a list, which its continue tokens must have.
 pub(super) fn fingerprint(scope: &str, labels: &ParsedSelector, fields: &ParsedSelector) -> u64 {
     let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
     (scope, labels, fields).hash(&mut hasher);
@@ -181,38 +181,43 @@ mod tests {
     #[test]
     fn continue_token_is_valid_only_for_its_list_and_store() {
         let (none, some) = (ParsedSelector::default(), ParsedSelector::Unparsable("x=y".to_owned()));
-        let mine = fingerprint("/core/configmaps/a/", &some, &none);
+        let list_fingerprint = fingerprint("/core/configmaps/a/", &some, &none);
         for (revision, remaining) in [(7, Some(0)), (0, Some(3)), (u64::MAX, None)] {
-            let token = Token { revision: Revision(revision), remaining, after: "settings".to_owned() };
-            let text = token.encode(&key(), mine);
-            assert_eq!(Token::decode(&text, &key(), mine), Ok(token));
+            let token = Token { revision: Revision(revision), remaining, last_key: "settings".to_owned() };
+            let text = token.encode(&key(), list_fingerprint);
+            assert_eq!(Token::decode(&text, &key(), list_fingerprint), Ok(token));
             for other in [
                 fingerprint("/core/configmaps/b/", &some, &none),
                 fingerprint("/core/configmaps/a/", &none, &some),
             ] {
                 assert_eq!(Token::decode(&text, &key(), other).unwrap_err().code, 400);
             }
-            let others = TokenKey::new(&[8; KEY_BYTES]);
-            assert_eq!(Token::decode(&text, &others, mine).unwrap_err().code, 400, "key of another store");
+            let other_key = TokenKey::new(&[8; KEY_BYTES]);
+            assert_eq!(
+                Token::decode(&text, &other_key, list_fingerprint).unwrap_err().code,
+                400,
+                "key of another store"
+            );
         }
     }
 
     #[test]
     fn malformed_or_modified_continue_token_returns_400() {
-        let mine = fingerprint("s", &ParsedSelector::default(), &ParsedSelector::default());
-        let token = Token { revision: Revision(3), remaining: Some(1), after: "a".to_owned() };
-        let text = token.encode(&key(), mine);
-        let refused =
-            |text: &str| assert_eq!(Token::decode(text, &key(), mine).unwrap_err().code, 400, "{text}");
+        let list_fingerprint = fingerprint("s", &ParsedSelector::default(), &ParsedSelector::default());
+        let token = Token { revision: Revision(3), remaining: Some(1), last_key: "a".to_owned() };
+        let text = token.encode(&key(), list_fingerprint);
+        let assert_rejected = |text: &str| {
+            assert_eq!(Token::decode(text, &key(), list_fingerprint).unwrap_err().code, 400, "{text}");
+        };
         for bad in ["", "zzz", "!!", "AAAA", &format!("{text}="), &format!("{text}AA")] {
-            refused(bad);
+            assert_rejected(bad);
         }
         let bytes = URL_SAFE_NO_PAD.decode(&text).unwrap();
-        for at in 0..bytes.len() {
+        for index in 0..bytes.len() {
             let mut changed = bytes.clone();
-            changed[at] ^= 1;
-            refused(&URL_SAFE_NO_PAD.encode(&changed));
-            refused(&URL_SAFE_NO_PAD.encode(&bytes[..at]));
+            changed[index] ^= 1;
+            assert_rejected(&URL_SAFE_NO_PAD.encode(&changed));
+            assert_rejected(&URL_SAFE_NO_PAD.encode(&bytes[..index]));
         }
     }
 

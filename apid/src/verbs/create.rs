@@ -10,7 +10,7 @@ use super::ownership::{Ownership, ProposedObject};
 use super::update::check_name;
 use super::{Call, Payload, ResponseObject, WriteResult};
 
-/// Attempts to find a free name for one `generateName` (requirement D-META-8).
+/// Maximum attempts to find a free name for one `generateName` (requirement D-META-8).
 const ATTEMPTS: usize = 8;
 
 /// Stores a new object.
@@ -25,7 +25,7 @@ pub async fn create(
 ) -> Result<WriteResult, Status> {
     let (mut object, warnings) = call.decode(payload, options.field_validation)?;
     resolve_namespace(call, &mut object)?;
-    insert(call, ProposedObject { object, warnings, applied: false }, options).await
+    insert(call, ProposedObject { object, warnings, has_managed_fields: false }, options).await
 }
 
 /// Defaults the namespace to that of the URL and rejects others (requirements D-META-9, -10).
@@ -48,7 +48,7 @@ pub(super) async fn insert(
     proposed: ProposedObject,
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
-    let ProposedObject { mut object, warnings, applied } = proposed;
+    let ProposedObject { mut object, warnings, has_managed_fields } = proposed;
     call.notes.warn_all(warnings);
     let resource = &call.collection.resource;
     let ctx = call.context();
@@ -58,7 +58,7 @@ pub(super) async fn insert(
         return Err(Status::forbidden(&resource.group_resource, object.name(), reason));
     }
     resource.default(&mut object, &ctx);
-    if !applied && let Some(ownership) = Ownership::of(call, options) {
+    if !has_managed_fields && let Some(ownership) = Ownership::for_call(call, options) {
         ownership.record_changes(None, &mut object).await?;
     }
     let has_no_name = object.name().is_empty();
@@ -69,10 +69,11 @@ pub(super) async fn insert(
         // Only a generated name leads to another iteration.
         let mut new = if has_no_name { object.clone() } else { std::mem::take(&mut object) };
         resource.prepare_create(&mut new, call.namespace, &ctx);
-        resource.kind.strategy().record_creator(&mut new, call.by.user());
+        resource.kind.strategy().record_creator(&mut new, call.authorized.user());
         let first_name = new.name().to_owned();
-        let before = call.on(call.namespace, &first_name);
-        let admission = before.admission(Operation::Create, options.dry_run, options_value.clone());
+        let call_with_first_name = call.for_object(call.namespace, &first_name);
+        let admission =
+            call_with_first_name.admission(Operation::Create, options.dry_run, options_value.clone());
         let admission = admission.with_generated_name(has_no_name);
         admission.mutate(Some(&mut new), None).await?;
         if admission.has_remote_change() {
@@ -80,8 +81,8 @@ pub(super) async fn insert(
         }
         // A webhook may set the name.
         let name = new.name().to_owned();
-        let generated = has_no_name && name == first_name;
-        let call = call.on(call.namespace, &name);
+        let is_generated_name = has_no_name && name == first_name;
+        let call = call.for_object(call.namespace, &name);
         let admission = call.admission(Operation::Create, options.dry_run, options_value.clone());
         call.check_escalation(&new, None).await?;
         resource.canonicalize(&mut new, &ctx);
@@ -107,7 +108,7 @@ pub(super) async fn insert(
         if options.dry_run || writes_records {
             let (existing, _) = call.collection.items.get(&key).await.map_err(|error| call.failure(error))?;
             match existing {
-                Some(_) if generated && attempt < ATTEMPTS => continue,
+                Some(_) if is_generated_name && attempt < ATTEMPTS => continue,
                 Some(item) => return Err(already_exists(&call, item.value())),
                 None => {}
             }
@@ -125,7 +126,7 @@ pub(super) async fn insert(
                 let object = ResponseObject::committed(call.collection, &key, new, committed.revision).await;
                 return Ok(WriteResult { created: true, object });
             }
-            Err(Error::Exists(_)) if generated && attempt < ATTEMPTS => {}
+            Err(Error::Exists(_)) if is_generated_name && attempt < ATTEMPTS => {}
             Err(Error::Exists(row)) => return Err(already_exists(&call, &row.value)),
             Err(error) => return Err(call.failure(error)),
         }
@@ -139,7 +140,7 @@ pub(super) async fn insert(
 fn version_of_new_object(call: &Call<'_>, object: &Object) -> Option<String> {
     let version = object.resource_version();
     let is_rejected = version.parse::<u64>().is_ok_and(|version| version != 0);
-    (is_rejected && call.by.attributes().verb == "create").then(|| version.to_owned())
+    (is_rejected && call.authorized.attributes().verb == "create").then(|| version.to_owned())
 }
 
 /// Prepares an object that a webhook changed: restores the fields that a client cannot set.
@@ -150,7 +151,7 @@ fn prepare_again(call: &Call<'_>, new: &mut Object, ctx: &kinds::Context<'_>) ->
         check_name(call, new)?;
     }
     resource.prepare_create(new, call.namespace, ctx);
-    resource.kind.strategy().record_creator(new, call.by.user());
+    resource.kind.strategy().record_creator(new, call.authorized.user());
     Ok(())
 }
 

@@ -4,10 +4,10 @@
 //!
 //! With the gate `DeclarativeValidation`, both validations run for kinds whose types have validation tags. The errors
 //! that both know are compared by kind, field and tag: each difference is logged and counted. The hand-written errors
-//! decide. With the gate `DeclarativeValidationTakeover` too, the declarative errors replace the hand-written errors that
-//! carry a tag. The second gate has no effect without the first one.
+//! decide. With the gate `DeclarativeValidationTakeover` too, the declarative errors replace the hand-written errors
+//! that carry a tag. The second gate has no effect without the first one.
 //!
-//! A panic of the declarative validation is counted. Only if that validation decides does the write fail.
+//! A panic of the declarative validation is counted. The write fails only if the declarative validation decides.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
@@ -70,11 +70,11 @@ impl DeclarativeValidation {
         if !self.is_enabled {
             return hand_written;
         }
-        let validated = panic::catch_unwind(AssertUnwindSafe(|| (self.validator)(resource, object, context)));
-        let declarative = match validated {
+        let result = panic::catch_unwind(AssertUnwindSafe(|| (self.validator)(resource, object, context)));
+        let declarative = match result {
             Ok(None) => return hand_written,
             Ok(Some(errors)) => errors,
-            Err(_) => self.errors_of_panic(resource),
+            Err(_) => self.panic_errors(resource),
         };
         for (error, found_by) in mismatches(&hand_written, &declarative) {
             self.mismatches.inc();
@@ -96,7 +96,7 @@ impl DeclarativeValidation {
     }
 
     /// Counts a panic. Returns the error of the write, if the declarative validation decides.
-    fn errors_of_panic(&self, resource: &Resource) -> FieldErrors {
+    fn panic_errors(&self, resource: &Resource) -> FieldErrors {
         self.panics.inc();
         tracing::error!(kind = resource.kind.kind(), "declarative validation panicked");
         if !self.takes_over {

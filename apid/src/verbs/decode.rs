@@ -36,7 +36,7 @@ const DUPLICATE_OWNERS: &str = ".metadata.ownerReferences contains duplicate ent
                                 duplicate UID(s) observed: ";
 
 /// The expected type of a body.
-struct Type<'a> {
+struct ExpectedType<'a> {
     /// Stem of the API group.
     group: &'a str,
     /// Schema type of a built-in kind.
@@ -104,7 +104,7 @@ pub(super) fn decode(
     let group_version =
         GroupVersion { group: resource.group_resource.group.clone(), version: version.to_owned() };
     let custom = resource.is_custom().then_some(resource);
-    let expected = Type {
+    let expected = ExpectedType {
         group: resource.kind.group(),
         type_name: resource.kind.type_name(),
         kind: resource.kind.kind(),
@@ -115,13 +115,13 @@ pub(super) fn decode(
     let (mut object, duplicates) =
         read(payload, &expected, resource.kind.type_name(), server_state.body_limits)
             .map_err(|error| error.into_status(&expected, server_state))?;
-    let conformed = match has_stored_names {
+    let conformance = match has_stored_names {
         true => resource.conform(&mut object),
         false => resource.conform_body(&mut object, &server_state.names),
     };
-    let conformed = conformed.map_err(|error| expected.mismatch(expected.kind, &error.to_string()))?;
-    let refuse = |why: String| expected.mismatch(expected.kind, &why);
-    let mut warnings = validation.report(&duplicates, &conformed.unknown, ordered_json, refuse)?;
+    let conformance = conformance.map_err(|error| expected.mismatch(expected.kind, &error.to_string()))?;
+    let reject = |reason: String| expected.mismatch(expected.kind, &reason);
+    let mut warnings = validation.report(&duplicates, &conformance.unknown, ordered_json, reject)?;
     let duplicate_owners = metadata::remove_duplicate_owners(&mut object);
     if !duplicate_owners.is_empty() {
         warnings.push(format!("{DUPLICATE_OWNERS}{}", shorten(&duplicate_owners.join(", "))));
@@ -151,14 +151,14 @@ impl From<Status> for ReadError {
 }
 
 impl ReadError {
-    fn into_status(self, expected: &Type<'_>, server_state: &ServerState) -> Status {
+    fn into_status(self, expected: &ExpectedType<'_>, server_state: &ServerState) -> Status {
         let (kind, api_version) = match self {
             ReadError::Refused(status) => return status,
             ReadError::OtherType { kind, api_version } => (kind, api_version),
         };
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", &api_version));
         let scheme = server_state.names.scheme_source(expected.group);
-        // The built-in kinds are the same in all snapshots, so that the newest one serves.
+        // The built-in kinds are the same in all snapshots, so the newest snapshot is sufficient.
         let registry = server_state.current_registry.get();
         let is_registered = registry.find_kind_version(group, version, &kind).is_some_and(|found| {
             !found.is_custom() && server_state.names.scheme_source(found.kind.group()) == scheme
@@ -166,7 +166,7 @@ impl ReadError {
         if is_registered && kind == expected.kind {
             return expected.reject_version(&api_version);
         }
-        let why = if is_registered {
+        let reason = if is_registered {
             let package = expected.internal_package();
             format!("converting ({version}.{kind}) to ({package}.{}): unknown conversion", expected.kind)
         } else {
@@ -174,11 +174,11 @@ impl ReadError {
             let scheme = scheme.map(|scheme| format!(" in scheme {}", quote(scheme))).unwrap_or_default();
             format!("no kind {kind} is registered for version {version}{scheme}")
         };
-        Type { version, api_version: String::new(), ..*expected }.mismatch(&kind, &why)
+        ExpectedType { version, api_version: String::new(), ..*expected }.mismatch(&kind, &reason)
     }
 }
 
-impl Type<'_> {
+impl ExpectedType<'_> {
     /// Package of the type inside kube-apiserver, which messages about other kinds name.
     fn internal_package(&self) -> &str {
         match self.type_name.and_then(|name| name.split_once('/')) {
@@ -189,9 +189,9 @@ impl Type<'_> {
         }
     }
 
-    fn mismatch(&self, kind: &str, why: &str) -> Status {
+    fn mismatch(&self, kind: &str, reason: &str) -> Status {
         let text = format!(
-            "{} in version {} cannot be handled as a {}: {why}",
+            "{} in version {} cannot be handled as a {}: {reason}",
             shorten(kind),
             quote(self.version),
             self.kind
@@ -212,13 +212,13 @@ impl Type<'_> {
 /// Decodes the tree of a payload and checks its type.
 fn read(
     payload: Payload<'_>,
-    expected: &Type<'_>,
+    expected: &ExpectedType<'_>,
     type_name: Option<&str>,
     limits: Limits,
 ) -> Result<(Object, Vec<String>), ReadError> {
-    let unrecognized = |why: &str| {
+    let unrecognized = |reason: &str| {
         Status::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): {why}",
+            "the object provided is unrecognized (must be of type {}): {reason}",
             expected.kind
         ))
     };
@@ -260,7 +260,7 @@ fn read(
 mod tests {
     use super::*;
 
-    const CONFIG_MAP: Type<'static> = Type {
+    const CONFIG_MAP: ExpectedType<'static> = ExpectedType {
         group: "",
         type_name: Some("core/v1.ConfigMap"),
         kind: "ConfigMap",
@@ -270,7 +270,7 @@ mod tests {
     };
 
     fn read_json(text: &str) -> Result<Object, u16> {
-        let expected = Type { api_version: "v1".to_owned(), ..CONFIG_MAP };
+        let expected = ExpectedType { api_version: "v1".to_owned(), ..CONFIG_MAP };
         read(Payload::Json(text.as_bytes()), &expected, Some("core/v1.ConfigMap"), Limits::BODY)
             .map(|(object, _)| object)
             .map_err(|error| match error {
@@ -308,9 +308,9 @@ mod tests {
 
     #[test]
     fn body_over_decode_limits_returns_413_with_limit_and_flag() {
-        let expected = Type { api_version: "v1".to_owned(), ..CONFIG_MAP };
+        let expected = ExpectedType { api_version: "v1".to_owned(), ..CONFIG_MAP };
         let limits = Limits { elements: 3, ..Limits::BODY };
-        let refuse = |payload: Payload<'_>, limits: Limits| {
+        let reject = |payload: Payload<'_>, limits: Limits| {
             let error = read(payload, &expected, Some("core/v1.ConfigMap"), limits).unwrap_err();
             let ReadError::Refused(status) = error else { panic!("{error:?}") };
             assert_eq!((status.code, status.reason.as_str()), (413, "RequestEntityTooLarge"));
@@ -318,26 +318,26 @@ mod tests {
         };
         let json = br#"{"data":{"a":"1","b":"2","c":"3"}}"#;
         for payload in [Payload::Json(json), Payload::Yaml(json)] {
-            let message = refuse(payload, limits);
+            let message = reject(payload, limits);
             assert!(message.contains("more than 3 values"), "{message}");
             assert!(message.contains("split the object"), "{message}");
             assert!(message.contains("--max-request-elements"), "{message}");
         }
-        let message = refuse(Payload::Json(json), Limits { tree_bytes: 2_000, ..Limits::BODY });
+        let message = reject(Payload::Json(json), Limits { tree_bytes: 2_000, ..Limits::BODY });
         assert!(message.contains("--max-request-tree-bytes"), "{message}");
         // Two-byte entries of `data`, each an empty message.
         let mut raw = Vec::new();
         (0..5).for_each(|_| raw.extend([18, 0]));
         let mut body = Vec::new();
         envelope::write("v1", "ConfigMap", &mut body, |out| out.extend_from_slice(&raw));
-        refuse(Payload::Protobuf(&body), Limits { elements: 4, ..Limits::BODY });
+        reject(Payload::Protobuf(&body), Limits { elements: 4, ..Limits::BODY });
     }
 
     #[test]
     fn unknown_and_duplicate_fields_follow_field_validation() {
         let (duplicates, unknown) = (vec!["data.a".to_owned()], vec!["extra".to_owned()]);
-        let refuse = |why: String| CONFIG_MAP.mismatch(CONFIG_MAP.kind, &why);
-        let run = |validation: FieldValidation| validation.report(&duplicates, &unknown, None, refuse);
+        let reject = |reason: String| CONFIG_MAP.mismatch(CONFIG_MAP.kind, &reason);
+        let run = |validation: FieldValidation| validation.report(&duplicates, &unknown, None, reject);
         assert_eq!(run(FieldValidation::Ignore), Ok(Vec::new()));
         assert_eq!(
             run(FieldValidation::Warn).unwrap(),
@@ -359,7 +359,8 @@ mod tests {
         let duplicates = ["extra.x", "data.a", "odd"].map(str::to_owned);
         let unknown = ["odd", "extra"].map(str::to_owned);
         let report = |json| {
-            FieldValidation::Warn.report(&duplicates, &unknown, json, |why| CONFIG_MAP.mismatch("", &why))
+            FieldValidation::Warn
+                .report(&duplicates, &unknown, json, |reason| CONFIG_MAP.mismatch("", &reason))
         };
         assert_eq!(
             report(Some(json.as_slice())).unwrap(),

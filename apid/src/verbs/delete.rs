@@ -32,35 +32,39 @@ pub enum DeleteResult {
 ///
 /// 403 from admission, 404, 409 when a precondition fails.
 pub async fn delete(call: &Call<'_>, options: &DeleteOptions) -> Result<DeleteResult, Status> {
-    let missing = || Status::not_found(&call.collection.served.group_resource, call.name);
+    let not_found = || Status::not_found(&call.collection.served.group_resource, call.name);
     if let Some(reason) = call.collection.resource.kind.strategy().deletion_refusal(call.name) {
         return Err(Status::forbidden(&call.collection.served.group_resource, call.name, reason));
     }
     let key = call.key();
-    let force = unreadable::authorize_unsafe_delete(call, options).await?;
-    let deleted = loop {
-        let item = call.item().await?.ok_or_else(missing)?;
+    let deletes_unreadable = unreadable::authorize_unsafe_delete(call, options).await?;
+    let result = loop {
+        let item = call.item().await?.ok_or_else(not_found)?;
         match delete_item(call, &item, options).await {
-            Ok(deleted) => break deleted,
+            Ok(result) => break result,
             Err(DeleteError::Changed) => {}
             // The object cannot be decoded, so neither its finalizers nor its preconditions can be checked.
-            Err(DeleteError::Unreadable(_)) if force => match remove(call, &key, item.revision()).await {
-                Ok(Some(_)) => {
-                    tracing::warn!(key, "deleted an object that cannot be decoded");
-                    break done(call, "");
+            Err(DeleteError::Unreadable(_)) if deletes_unreadable => {
+                match remove(call, &key, item.revision()).await {
+                    Ok(Some(_)) => {
+                        tracing::warn!(key, "deleted an object that cannot be decoded");
+                        break success_status(call, "");
+                    }
+                    Ok(None) => return Err(not_found()),
+                    Err(DeleteError::Changed) => {}
+                    Err(DeleteError::Unreadable(status) | DeleteError::Status(status)) => {
+                        return Err(*status);
+                    }
                 }
-                Ok(None) => return Err(missing()),
-                Err(DeleteError::Changed) => {}
-                Err(DeleteError::Unreadable(status) | DeleteError::Status(status)) => return Err(*status),
-            },
+            }
             Err(DeleteError::Unreadable(status) | DeleteError::Status(status)) => return Err(*status),
         }
     };
     warn_default_propagation(call, options);
-    if force {
+    if deletes_unreadable {
         unreadable::annotate(call);
     }
-    Ok(deleted)
+    Ok(result)
 }
 
 /// Adds the kind's warning when the client did not specify a propagation policy.
@@ -112,7 +116,7 @@ pub(super) async fn plan_deletion(
 ) -> Result<PlannedDeletion, DeleteError> {
     let kind = &call.collection.resource.kind;
     let old = tree(item, item.revision()).map_err(|status| DeleteError::Unreadable(Box::new(status)))?;
-    check(call, &options.preconditions, &old)?;
+    check_preconditions(call, &options.preconditions, &old)?;
     if is_waiting(&old, options, kind) {
         return Ok(PlannedDeletion { uid: old.uid().to_owned(), step: DeletionStep::Wait });
     }
@@ -120,8 +124,9 @@ pub(super) async fn plan_deletion(
         call.admission(Operation::Delete, options.dry_run, options.to_value(&call.server_state.names));
     admission.mutate(None, Some(&old)).await?;
     admission.validate(None, Some(&old)).await?;
-    let found = with_deletion_finalizer(&old, kind.strategy().deletion_finalizer(&call.server_state.names));
-    let step = step(&found, options, kind, call.server_state.clock.now());
+    let object_with_finalizer =
+        with_deletion_finalizer(&old, kind.strategy().deletion_finalizer(&call.server_state.names));
+    let step = step(&object_with_finalizer, options, kind, call.server_state.clock.now());
     Ok(PlannedDeletion { uid: old.uid().to_owned(), step })
 }
 
@@ -139,7 +144,7 @@ pub(super) async fn commit_deletion(
             Ok(DeleteResult::Terminating(ResponseObject::tree(new)))
         }
         DeletionStep::Remove if options.dry_run => {
-            Ok(gone(call, &uid, ResponseObject::Cached(Arc::clone(item), item.revision())))
+            Ok(removal_result(call, &uid, ResponseObject::Cached(Arc::clone(item), item.revision())))
         }
         DeletionStep::Mark(new) => {
             let revision = store(call, &key, &new, item.revision()).await?;
@@ -152,11 +157,11 @@ pub(super) async fn commit_deletion(
             // Another request may have removed the object meanwhile, which has the same result.
             let revision = remove(call, &key, marked).await?.unwrap_or(marked);
             new.set_meta("resourceVersion", revision.to_string());
-            Ok(gone(call, &uid, ResponseObject::tree(new)))
+            Ok(removal_result(call, &uid, ResponseObject::tree(new)))
         }
         DeletionStep::Remove => {
             let revision = remove(call, &key, item.revision()).await?.ok_or(DeleteError::Changed)?;
-            Ok(gone(call, &uid, ResponseObject::Cached(Arc::clone(item), revision)))
+            Ok(removal_result(call, &uid, ResponseObject::Cached(Arc::clone(item), revision)))
         }
     }
 }
@@ -167,28 +172,33 @@ fn with_deletion_finalizer(old: &Object, finalizer: Option<String>) -> Cow<'_, O
     if old.is_terminating() || old.finalizers().any(|other| other == finalizer) {
         return Cow::Borrowed(old);
     }
-    let mut found = old.clone();
+    let mut object_with_finalizer = old.clone();
     let all: Vec<String> = old.finalizers().map(str::to_owned).chain([finalizer]).collect();
-    found.set_meta("finalizers", all);
-    Cow::Owned(found)
+    object_with_finalizer.set_meta("finalizers", all);
+    Cow::Owned(object_with_finalizer)
 }
 
-async fn store(call: &Call<'_>, key: &str, new: &Object, at: Revision) -> Result<Revision, DeleteError> {
-    let op = Op::Update(call.encode(new).await?, at);
+async fn store(
+    call: &Call<'_>,
+    key: &str,
+    new: &Object,
+    revision: Revision,
+) -> Result<Revision, DeleteError> {
+    let op = Op::Update(call.encode(new).await?, revision);
     let committed = call.server_state.store.commit(key, op).await;
-    committed.map(|committed| committed.revision).map_err(|error| failed(call, error))
+    committed.map(|committed| committed.revision).map_err(|error| delete_failure(call, error))
 }
 
 /// Removes the object at a revision. Returns None if it does not exist any more.
-async fn remove(call: &Call<'_>, key: &str, at: Revision) -> Result<Option<Revision>, DeleteError> {
-    match call.server_state.store.commit(key, Op::Delete(at)).await {
+async fn remove(call: &Call<'_>, key: &str, revision: Revision) -> Result<Option<Revision>, DeleteError> {
+    match call.server_state.store.commit(key, Op::Delete(revision)).await {
         Ok(committed) => Ok(Some(committed.revision)),
         Err(Error::NotFound(_)) => Ok(None),
-        Err(error) => Err(failed(call, error)),
+        Err(error) => Err(delete_failure(call, error)),
     }
 }
 
-fn failed(call: &Call<'_>, error: Error) -> DeleteError {
+fn delete_failure(call: &Call<'_>, error: Error) -> DeleteError {
     match error {
         Error::Conflict(_) | Error::NotFound(_) => DeleteError::Changed,
         error => DeleteError::Status(Box::new(call.failure(error))),
@@ -196,45 +206,49 @@ fn failed(call: &Call<'_>, error: Error) -> DeleteError {
 }
 
 /// Builds the response for a removed object: its last state, or a Status, depending on the kind.
-fn gone(call: &Call<'_>, uid: &str, object: ResponseObject) -> DeleteResult {
+fn removal_result(call: &Call<'_>, uid: &str, object: ResponseObject) -> DeleteResult {
     if call.collection.resource.kind.facts().delete_returns_object {
         return DeleteResult::Object(object);
     }
-    done(call, uid)
+    success_status(call, uid)
 }
 
-fn done(call: &Call<'_>, uid: &str) -> DeleteResult {
-    let what = &call.collection.served.group_resource;
+fn success_status(call: &Call<'_>, uid: &str) -> DeleteResult {
+    let group_resource = &call.collection.served.group_resource;
     DeleteResult::Status(Box::new(Status::success(Details {
         name: call.name.to_owned(),
-        group: what.group.clone(),
-        kind: what.resource.clone(),
+        group: group_resource.group.clone(),
+        kind: group_resource.resource.clone(),
         uid: uid.to_owned(),
         ..Details::default()
     })))
 }
 
 /// Checks the preconditions of the client. The conflict names the kind where other conflicts name the
-/// resource, as in the reference. For kinds with finalizers of their own (namespaces) the conflict names the
+/// resource, as in the reference. For kinds with their own finalizers (namespaces) the conflict names the
 /// resource, too.
-fn check(call: &Call<'_>, preconditions: &Preconditions, object: &Object) -> Result<(), Status> {
+fn check_preconditions(
+    call: &Call<'_>,
+    preconditions: &Preconditions,
+    object: &Object,
+) -> Result<(), Status> {
     let resource = &call.collection.served;
-    let in_phases = resource.kind.strategy().has_pending_finalizers(object);
-    let conflict = |field: &str, expected: &str, found: &str, aside: &str| {
-        if in_phases {
+    let has_own_finalizers = resource.kind.strategy().has_pending_finalizers(object);
+    let conflict = |field: &str, expected: &str, found: &str, likely_cause: &str| {
+        if has_own_finalizers {
             let field = field.trim_start_matches("the ");
-            let why = format!(
+            let reason = format!(
                 "Precondition failed: {field} in precondition: {expected}, {field} in object meta: {found}"
             );
-            return Status::conflict(&resource.group_resource, call.name, &why);
+            return Status::conflict(&resource.group_resource, call.name, &reason);
         }
         let kind = &resource.group_kind;
-        let what = GroupResource { group: kind.group.clone(), resource: kind.kind.clone() };
-        let why = format!(
+        let group_resource = GroupResource { group: kind.group.clone(), resource: kind.kind.clone() };
+        let reason = format!(
             "{field} in the precondition ({expected}) does not match {field} in record ({found}). \
-             The object might have been {aside}"
+             The object might have been {likely_cause}"
         );
-        Status::conflict(&what, call.name, &why)
+        Status::conflict(&group_resource, call.name, &reason)
     };
     if let Some(uid) = preconditions.uid.as_deref().filter(|uid| *uid != object.uid()) {
         return Err(conflict("the UID", uid, object.uid(), "deleted and then recreated"));

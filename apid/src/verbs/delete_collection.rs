@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! Objects are deleted in the order of their keys. Admission runs for `concurrency` objects at a time. The commits of
-//! admitted objects wait together, so that one group commit covers up to [`WAITING_COMMITS`] of them.
+//! admitted objects wait together, so one group commit covers up to [`WAITING_COMMITS`] of them.
 //!
 //! Each delete is independent. After the first failure, and after the time limit, no further delete begins; deletes
 //! whose commit waits are completed. A response contains the number of accepted deletes: those of a dry run count, and
@@ -71,18 +71,18 @@ pub async fn delete_collection(
     limits: BatchLimits,
 ) -> Result<DeletedCollection, Status> {
     unreadable::reject_in_collections(call, options)?;
-    let listed = list(call, list_options).await?;
-    let total = listed.items.len();
-    let progress = Progress::default();
+    let list = list(call, list_options).await?;
+    let total = list.items.len();
+    let progress = BatchProgress::default();
     let clock = &call.server_state.clock;
-    let is_late = || limits.begin_until.is_some_and(|end| clock.monotonic() >= end);
+    let is_past_time_limit = || limits.begin_until.is_some_and(|end| clock.monotonic() >= end);
     let mut first_failure = None;
-    let mut items = listed.items.iter().enumerate();
+    let mut items = list.items.iter().enumerate();
     let (mut admitting, mut committing) = (FuturesOrdered::new(), FuturesOrdered::new());
     loop {
         while admitting.len() < limits.concurrency.max(1) && !progress.is_stopped() {
             let Some((number, item)) = items.next() else { break };
-            if is_late() {
+            if is_past_time_limit() {
                 progress.stop();
             } else {
                 admitting.push_back(admit_listed(call, number, Arc::clone(item), options));
@@ -114,9 +114,9 @@ pub async fn delete_collection(
         return Err(timeout(call, accepted, total));
     }
     warn_default_propagation(call, options);
-    let bytes: usize = listed.items.iter().map(|item| item.value().len()).sum();
+    let bytes: usize = list.items.iter().map(|item| item.value().len()).sum();
     if bytes <= MAX_RETURNED_BYTES {
-        return Ok(DeletedCollection::Objects(listed));
+        return Ok(DeletedCollection::Objects(list));
     }
     let resource = &call.collection.served.group_resource;
     let details =
@@ -126,14 +126,14 @@ pub async fn delete_collection(
     Ok(DeletedCollection::Status(Box::new(status)))
 }
 
-/// The progress of a call.
+/// How many deletes of a call were accepted, and whether further ones begin.
 #[derive(Default)]
-struct Progress {
+struct BatchProgress {
     accepted: AtomicUsize,
     stopped: AtomicBool,
 }
 
-impl Progress {
+impl BatchProgress {
     fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
@@ -163,7 +163,8 @@ async fn admit_listed(
     let (namespace, name) = call.collection.resource.parse_key(listed.key())?;
     // Concurrent deletes must not share notes.
     let notes = PluginOutput::default();
-    let planned = plan_deletion(&Call { notes: &notes, ..call.on(namespace, name) }, &listed, options).await;
+    let planned =
+        plan_deletion(&Call { notes: &notes, ..call.for_object(namespace, name) }, &listed, options).await;
     Some(AdmittedDeletion { listed, notes, planned })
 }
 
@@ -172,14 +173,14 @@ async fn commit_listed(
     call: &Call<'_>,
     admitted: Option<AdmittedDeletion>,
     options: &DeleteOptions,
-    progress: &Progress,
+    progress: &BatchProgress,
 ) -> Result<Option<PluginOutput>, Status> {
     let Some(AdmittedDeletion { listed, notes, mut planned }) = admitted else { return Ok(None) };
     let Some((namespace, name)) = call.collection.resource.parse_key(listed.key()) else { return Ok(None) };
     if progress.is_stopped() {
         return Ok(None);
     }
-    let call = Call { notes: &notes, ..call.on(namespace, name) };
+    let call = Call { notes: &notes, ..call.for_object(namespace, name) };
     let mut item = Arc::clone(&listed);
     loop {
         let result = match planned {

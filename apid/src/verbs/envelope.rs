@@ -42,21 +42,24 @@ struct TypeMeta {
 ///
 /// The envelope or the message is malformed, or the tree exceeds the decode limits.
 pub fn read(body: &[u8], schema: &'static Schema, limits: Limits) -> Result<Value, DecodeError> {
-    let wrong = |why: String| DecodeError::Syntax(why);
+    let syntax_error = |reason: String| DecodeError::Syntax(reason);
     let message = body
         .strip_prefix(&MAGIC)
-        .ok_or_else(|| wrong("the body does not begin with the Protobuf magic bytes".to_owned()))?;
+        .ok_or_else(|| syntax_error("the body does not begin with the Protobuf magic bytes".to_owned()))?;
     let Unknown { type_meta, raw, content_encoding, content_type } = Unknown::decode(message)
-        .map_err(|error| wrong(format!("the Protobuf envelope cannot be decoded: {error}")))?;
+        .map_err(|error| syntax_error(format!("the Protobuf envelope cannot be decoded: {error}")))?;
     if !content_encoding.is_empty() {
-        return Err(wrong(format!("the content encoding {} is not supported", quote(&content_encoding))));
+        return Err(syntax_error(format!(
+            "the content encoding {} is not supported",
+            quote(&content_encoding)
+        )));
     }
     if !content_type.is_empty() && !content_type.ends_with(".protobuf") {
-        return Err(wrong(format!("the content type {} is not Protobuf", quote(&content_type))));
+        return Err(syntax_error(format!("the content type {} is not Protobuf", quote(&content_type))));
     }
     let mut object: Object = schema.read_protobuf(&raw, limits).map_err(|error| match error {
         ProtobufError::Budget(error) => error,
-        error => wrong(error.to_string()),
+        error => syntax_error(error.to_string()),
     })?;
     if let Some(TypeMeta { api_version, kind }) = type_meta {
         object.set_type(&api_version, &kind);

@@ -1,6 +1,6 @@
 //! Calls of the privilege escalation check for roles and role bindings.
 //!
-//! authd decides ([`crate::auth::Auth::covers`]). This module selects the kinds and writes that are checked.
+//! authd decides ([`crate::auth::Auth::check_escalation`]). This module selects the kinds and writes that are checked.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -30,14 +30,14 @@ impl Call<'_> {
         } else {
             Escalation::Role { object: new }
         };
-        self.server_state.auth.covers(self.by, escalation).await
+        self.server_state.auth.check_escalation(self.authorized, escalation).await
     }
 }
 
 /// Whether only owner references and finalizers differ. Such writes of the garbage collector need no rights
 /// of the role.
 fn differs_only_in_gc_fields(new: &Object, old: &Object) -> bool {
-    let rest = |object: &Object| {
+    let without_gc_fields = |object: &Object| {
         let mut object = object.clone();
         for field in ["ownerReferences", "finalizers", "resourceVersion", "managedFields"] {
             object.remove_meta(field);
@@ -45,5 +45,5 @@ fn differs_only_in_gc_fields(new: &Object, old: &Object) -> bool {
         object.0.retain(|_, value| *value != Value::Null);
         object
     };
-    rest(new) == rest(old)
+    without_gc_fields(new) == without_gc_fields(old)
 }

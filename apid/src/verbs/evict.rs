@@ -46,9 +46,9 @@ pub async fn evict(
     let mut requested_options = raw_options.validate(&call.server_state.names)?;
     requested_options.dry_run |= options.dry_run;
 
-    let of_pod = Call { subresource: "", ..*call };
+    let pod_call = Call { subresource: "", ..*call };
     loop {
-        let item = of_pod.get_or_404().await?;
+        let item = pod_call.get_or_404().await?;
         let pod = tree(&item, item.revision())?;
         let found = Preconditions {
             uid: Some(pod.uid().to_owned()),
@@ -57,22 +57,22 @@ pub async fn evict(
         let is_other = fails_precondition(&requested_options.preconditions, &found);
         // A pending pod may start at any time; then its budget must allow the eviction.
         if eviction::is_finished(&pod) || (eviction::needs_no_budget(&pod) && is_other) {
-            delete(&of_pod, &requested_options).await?;
+            delete(&pod_call, &requested_options).await?;
             break;
         }
         if is_other {
-            let why = "Precondition failed: UID or resourceVersion does not match";
-            return Err(Status::conflict(&call.collection.resource.group_resource, call.name, why));
+            let reason = "Precondition failed: UID or resourceVersion does not match";
+            return Err(Status::conflict(&call.collection.resource.group_resource, call.name, reason));
         }
         let verdict = match eviction::needs_no_budget(&pod) {
             true => Some(EvictionDecision::Uncharged),
-            false => charge_budget(&of_pod, &pod, requested_options.dry_run).await?,
+            false => charge_budget(&pod_call, &pod, requested_options.dry_run).await?,
         };
         let Some(verdict) = verdict else { continue };
         // An eviction without charge requires the evaluated resourceVersion; a charged eviction does not.
         let resource_version = found.resource_version.filter(|_| verdict == EvictionDecision::Uncharged);
         let preconditions = Preconditions { resource_version, ..found };
-        match delete(&of_pod, &DeleteOptions { preconditions, ..requested_options.clone() }).await {
+        match delete(&pod_call, &DeleteOptions { preconditions, ..requested_options.clone() }).await {
             Err(status) if status.reason == Reason::Conflict && verdict == EvictionDecision::Uncharged => {}
             Err(status) => return Err(status),
             Ok(_) => break,
@@ -107,26 +107,26 @@ fn check_options(body: &Object, options: &RawDeleteOptions, request: &WriteOptio
     }
     if request.dry_run && !options.dry_run.is_empty() && options.dry_run != ["All"] {
         let values = options.dry_run.join(" ");
-        let why =
+        let reason =
             format!("Non-matching dry-run options in request and content: [All] and [{}]", shorten(&values));
-        return Err(Status::failure(Reason::Unknown, why));
+        return Err(Status::failure(Reason::Unknown, reason));
     }
     Ok(())
 }
 
 /// Returns the delete options of an eviction.
 fn delete_options(body: &Object) -> RawDeleteOptions {
-    let at = |field: &str| body.at(&["deleteOptions", field]);
+    let option = |field: &str| body.at(&["deleteOptions", field]);
     let text = |path: &[&str]| body.str_at(path).map(str::to_owned);
     RawDeleteOptions {
-        dry_run: at("dryRun")
+        dry_run: option("dryRun")
             .and_then(Value::as_array)
             .map(|values| values.iter().filter_map(Value::as_str).map(str::to_owned).collect())
             .unwrap_or_default(),
-        grace_period_seconds: at("gracePeriodSeconds").and_then(Value::as_i64),
+        grace_period_seconds: option("gracePeriodSeconds").and_then(Value::as_i64),
         propagation_policy: text(&["deleteOptions", "propagationPolicy"]),
-        orphan_dependents: at("orphanDependents").and_then(Value::as_bool),
-        preconditions: at("preconditions").map(|_| Preconditions {
+        orphan_dependents: option("orphanDependents").and_then(Value::as_bool),
+        preconditions: option("preconditions").map(|_| Preconditions {
             uid: text(&["deleteOptions", "preconditions", "uid"]),
             resource_version: text(&["deleteOptions", "preconditions", "resourceVersion"]),
         }),

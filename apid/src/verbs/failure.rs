@@ -14,14 +14,16 @@ impl Call<'_> {
             Error::Exists(_) => Status::already_exists(resource, self.name),
             Error::Conflict(_) => Status::stale(resource, self.name),
             Error::Compacted { .. } => expired_status(),
-            Error::Future { requested: asked, current } => Status::version_too_large(asked.0, current.0),
+            Error::Future { requested: requested_revision, current } => {
+                Status::version_too_large(requested_revision.0, current.0)
+            }
             Error::TooLarge(bytes) => {
                 Status::too_large(format!("Request entity too large: the object would take {bytes} bytes"))
             }
             Error::Full(_) => Status::unavailable("storage is full: only reads are served", 10),
-            Error::Unavailable(why) => Status::unavailable(format!("storage is unavailable: {why}"), 1),
-            Error::Corrupt(what) => {
-                tracing::error!(resource = %resource, name = self.name, error = %what, "stored object cannot be decoded; returning 500");
+            Error::Unavailable(reason) => Status::unavailable(format!("storage is unavailable: {reason}"), 1),
+            Error::Corrupt(detail) => {
+                tracing::error!(resource = %resource, name = self.name, error = %detail, "stored object cannot be decoded; returning 500");
                 Status::internal("a stored object cannot be read")
             }
         }

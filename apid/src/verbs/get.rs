@@ -15,6 +15,6 @@ pub async fn get(call: &Call<'_>, resource_version: &str) -> Result<ResponseObje
     if let RequestedVersion::At(version) = parse_or_500(resource_version)? {
         call.wait_for_version(version).await?;
     }
-    let shown = ResponseObject::item(call.get_or_404().await?);
-    if call.view().is_some() { scale::view(call, &shown) } else { Ok(shown) }
+    let object = ResponseObject::item(call.get_or_404().await?);
+    if call.view().is_some() { scale::view(call, &object) } else { Ok(object) }
 }

@@ -90,9 +90,9 @@ async fn list_converted(
         };
         chunk = list_selected(call, &chunk_options, &everything).await?;
     }
-    let more = limit.is_some_and(|limit| selected.len() > limit);
+    let has_more = limit.is_some_and(|limit| selected.len() > limit);
     selected.truncate(limit.unwrap_or(usize::MAX));
-    Ok(listed(call, options, selected, revision, more, None))
+    Ok(list_result(call, options, selected, revision, has_more, None))
 }
 
 /// Lists the stored objects that a selection includes.
@@ -103,7 +103,7 @@ async fn list_selected(
 ) -> Result<ListResult, Status> {
     let version_match = options.validate_list(&call.server_state.names)?;
     let requested = parse(&options.resource_version)
-        .map_err(|why| Status::bad_request(format!("resourceVersion: {why}")))?;
+        .map_err(|reason| Status::bad_request(format!("resourceVersion: {reason}")))?;
     if !options.continue_token.is_empty() {
         if matches!(requested, RequestedVersion::At(_)) {
             return Err(Status::bad_request(
@@ -115,31 +115,31 @@ async fn list_selected(
             &call.server_state.token_key,
             list_fingerprint(call, options),
         )?;
-        let place = ChunkStart { after: token.after, remaining: token.remaining };
+        let chunk_start = ChunkStart { last_key: token.last_key, remaining: token.remaining };
         // A token without a revision continues in the newest state.
         return match token.revision {
-            Revision(0) => list_newest(call, options, selection, options.limit, &place).await,
-            version => list_at(call, options, selection, version, &place).await,
+            Revision(0) => list_newest(call, options, selection, options.limit, &chunk_start).await,
+            version => list_at(call, options, selection, version, &chunk_start).await,
         };
     }
-    let begin = ChunkStart::default();
+    let beginning = ChunkStart::default();
     match (requested, version_match) {
         (RequestedVersion::MostRecent, _) => {
-            let listed = list_newest(call, options, selection, options.limit, &begin).await?;
-            call.server_state.read_metrics.consistent(&call.collection.resource);
+            let listed = list_newest(call, options, selection, options.limit, &beginning).await?;
+            call.server_state.read_metrics.count_consistent_list(&call.collection.resource);
             Ok(listed)
         }
         // The watch cache holds the whole list, so the limit is ignored (requirements, appendix (g) 16).
-        (RequestedVersion::Any, _) => list_newest(call, options, selection, 0, &begin).await,
+        (RequestedVersion::Any, _) => list_newest(call, options, selection, 0, &beginning).await,
         (RequestedVersion::At(version), Some(VersionMatch::Exact)) => {
-            list_at(call, options, selection, version, &begin).await
+            list_at(call, options, selection, version, &beginning).await
         }
         (RequestedVersion::At(version), None) if options.limit > 0 => {
-            list_at(call, options, selection, version, &begin).await
+            list_at(call, options, selection, version, &beginning).await
         }
         (RequestedVersion::At(version), _) => {
             call.wait_for_version(version).await?;
-            list_newest(call, options, selection, options.limit, &begin).await
+            list_newest(call, options, selection, options.limit, &beginning).await
         }
     }
 }
@@ -148,7 +148,7 @@ async fn list_selected(
 #[derive(Default)]
 struct ChunkStart {
     /// The last delivered key, relative to the scope; `""` at the beginning.
-    after: String,
+    last_key: String,
     /// Number of objects after it, if known.
     remaining: Option<u64>,
 }
@@ -156,7 +156,7 @@ struct ChunkStart {
 impl ChunkStart {
     /// Returns the first key that may be in the chunk.
     fn start(&self, call: &Call<'_>) -> String {
-        if self.after.is_empty() { String::new() } else { format!("{}{}\0", call.scope(), self.after) }
+        if self.last_key.is_empty() { String::new() } else { format!("{}{}\0", call.scope(), self.last_key) }
     }
 }
 
@@ -171,10 +171,10 @@ async fn list_newest(
     options: &ListOptions,
     selection: &Selection,
     limit: usize,
-    place: &ChunkStart,
+    chunk_start: &ChunkStart,
 ) -> Result<ListResult, Status> {
     let snapshot = call.collection.items.snapshot().await.map_err(|error| call.failure(error))?;
-    list_from_snapshot(call, options, selection, &snapshot, &place.start(call), limit)
+    list_from_snapshot(call, options, selection, &snapshot, &chunk_start.start(call), limit)
 }
 
 /// Lists the state at a version: from the store or, with the feature gate, from a cache snapshot.
@@ -183,16 +183,16 @@ async fn list_at(
     options: &ListOptions,
     selection: &Selection,
     version: Revision,
-    place: &ChunkStart,
+    chunk_start: &ChunkStart,
 ) -> Result<ListResult, Status> {
     if call.server_state.gates.enabled(Gate::ListFromCacheSnapshot) {
         let snapshot = call.collection.items.snapshot_at(version).await;
         if let Some(snapshot) = snapshot.map_err(|error| call.failure(error))? {
-            let start = place.start(call);
+            let start = chunk_start.start(call);
             return list_from_snapshot(call, options, selection, &snapshot, &start, options.limit);
         }
     }
-    list_from_store(call, options, selection, version, place).await
+    list_from_store(call, options, selection, version, chunk_start).await
 }
 
 fn list_from_snapshot(
@@ -205,7 +205,7 @@ fn list_from_snapshot(
 ) -> Result<ListResult, Status> {
     let mut rest = snapshot.scope(&selection.keys, start);
     let mut items = Vec::new();
-    let mut more = false;
+    let mut has_more = false;
     let mut fetched = 0;
     for item in rest.by_ref() {
         fetched += 1;
@@ -213,14 +213,14 @@ fn list_from_snapshot(
             continue;
         }
         if limit > 0 && items.len() == limit {
-            more = true;
+            has_more = true;
             break;
         }
         items.push(Arc::clone(item));
     }
-    call.server_state.read_metrics.cache_read(&call.collection.resource, fetched, items.len());
-    let remaining = (more && selection.is_everything()).then(|| rest.count() + 1);
-    Ok(listed(call, options, items, snapshot.revision(), more, remaining))
+    call.server_state.read_metrics.count_cache_read(&call.collection.resource, fetched, items.len());
+    let remaining = (has_more && selection.is_everything()).then(|| rest.count() + 1);
+    Ok(list_result(call, options, items, snapshot.revision(), has_more, remaining))
 }
 
 async fn list_from_store(
@@ -228,18 +228,18 @@ async fn list_from_store(
     options: &ListOptions,
     selection: &Selection,
     version: Revision,
-    place: &ChunkStart,
+    chunk_start: &ChunkStart,
 ) -> Result<ListResult, Status> {
     let resource = &call.collection.items;
     let limit = options.limit;
-    let mut start = place.start(call);
+    let mut start = chunk_start.start(call);
     let mut items: Vec<Arc<Item>> = Vec::new();
     let mut next: Option<Arc<Item>> = None;
     let mut fetched = 0;
     'pages: loop {
         let chunk = if limit == 0 { CHUNK } else { (limit + 1).min(CHUNK) };
         let page = resource.page_at(&selection.keys, &start, chunk, version).await;
-        let page = page.map_err(|error| history_failure(call, options, place, error))?;
+        let page = page.map_err(|error| history_failure(call, options, chunk_start, error))?;
         fetched += page.items.len();
         for item in &page.items {
             if !selection.selects(item)? {
@@ -256,33 +256,33 @@ async fn list_from_store(
             _ => break,
         }
     }
-    call.server_state.read_metrics.store_read(&call.collection.resource, fetched, items.len());
+    call.server_state.read_metrics.count_store_read(&call.collection.resource, fetched, items.len());
     let remaining = match &next {
-        Some(next) if selection.is_everything() => match place.remaining {
+        Some(next) if selection.is_everything() => match chunk_start.remaining {
             Some(before) => usize::try_from(before).ok().map(|before| before.saturating_sub(items.len())),
             // Counting would read all objects from the store; `remainingItemCount` is optional and left out.
             None => resource.count_at(&selection.keys, next.key(), version),
         },
         _ => None,
     };
-    Ok(listed(call, options, items, version, next.is_some(), remaining))
+    Ok(list_result(call, options, items, version, next.is_some(), remaining))
 }
 
 /// Builds a chunk with the token that continues after its last item.
-fn listed(
+fn list_result(
     call: &Call<'_>,
     options: &ListOptions,
     items: Vec<Arc<Item>>,
     revision: Revision,
-    more: bool,
+    has_more: bool,
     remaining: Option<usize>,
 ) -> ListResult {
     let continue_token = match items.last() {
-        Some(last) if more => {
+        Some(last) if has_more => {
             let scope = call.scope();
-            let after = last.key().strip_prefix(scope.as_str()).unwrap_or_default().to_owned();
+            let last_key = last.key().strip_prefix(scope.as_str()).unwrap_or_default().to_owned();
             let remaining = remaining.and_then(|count| u64::try_from(count).ok());
-            Token { revision, remaining, after }
+            Token { revision, remaining, last_key }
                 .encode(&call.server_state.token_key, list_fingerprint(call, options))
         }
         _ => String::new(),
@@ -290,7 +290,7 @@ fn listed(
     ListResult { items, revision, continue_token, remaining }
 }
 
-fn history_failure(call: &Call<'_>, options: &ListOptions, place: &ChunkStart, error: Error) -> Status {
+fn history_failure(call: &Call<'_>, options: &ListOptions, chunk_start: &ChunkStart, error: Error) -> Status {
     match error {
         Error::Compacted { .. } if !options.continue_token.is_empty() => {
             let mut status = Status::expired(
@@ -300,15 +300,16 @@ fn history_failure(call: &Call<'_>, options: &ListOptions, place: &ChunkStart, e
                  objects that were created, modified, or deleted between the time the first chunk was returned and \
                  now may show up in the list.",
             );
-            let rest = Token { revision: Revision(0), remaining: None, after: place.after.clone() };
+            let rest =
+                Token { revision: Revision(0), remaining: None, last_key: chunk_start.last_key.clone() };
             status.continue_token =
                 rest.encode(&call.server_state.token_key, list_fingerprint(call, options));
             status
         }
         Error::Compacted { .. } => expired_status(),
-        Error::Future { requested: asked, current } => {
+        Error::Future { requested: requested_revision, current } => {
             // Reads at an exact version do not wait, and a retry after a second does not help.
-            let mut status = Status::version_too_large(asked.0, current.0);
+            let mut status = Status::version_too_large(requested_revision.0, current.0);
             if let Some(details) = &mut status.details {
                 details.retry_after_seconds = 0;
             }

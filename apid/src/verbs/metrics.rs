@@ -146,7 +146,7 @@ impl ReadMetrics {
     }
 
     /// Counts a list or chunk served from the watch cache.
-    pub(super) fn cache_read(&self, resource: &Resource, fetched: usize, returned: usize) {
+    pub(super) fn count_cache_read(&self, resource: &Resource, fetched: usize, returned: usize) {
         let mut labels = vec![("resource_prefix", resource.key_prefix.clone())];
         self.cache_returned.get_or_create(&labels).inc_by(count(returned));
         labels.push(("index", String::new()));
@@ -155,8 +155,8 @@ impl ReadMetrics {
     }
 
     /// Counts a list or chunk read from the store.
-    pub(super) fn store_read(&self, resource: &Resource, fetched: usize, returned: usize) {
-        let labels = of(resource);
+    pub(super) fn count_store_read(&self, resource: &Resource, fetched: usize, returned: usize) {
+        let labels = resource_label(resource);
         self.from_store.get_or_create(&labels).inc();
         self.store_fetched.get_or_create(&labels).inc_by(count(fetched));
         self.store_evaluated.get_or_create(&labels).inc_by(count(fetched));
@@ -164,13 +164,13 @@ impl ReadMetrics {
     }
 
     /// Counts initial events of a watch.
-    pub(super) fn initial_events(&self, resource: &Resource, events: usize) {
-        self.initial_events.get_or_create(&of(resource)).inc_by(count(events));
+    pub(super) fn count_initial_events(&self, resource: &Resource, events: usize) {
+        self.initial_events.get_or_create(&resource_label(resource)).inc_by(count(events));
     }
 
     /// Observes the wait of a read for its resourceVersion.
-    pub(super) fn read_wait(&self, resource: &Resource, waited: Duration) {
-        self.read_wait.get_or_create(&of(resource)).observe(waited.as_secs_f64());
+    pub(super) fn observe_read_wait(&self, resource: &Resource, wait: Duration) {
+        self.read_wait.get_or_create(&resource_label(resource)).observe(wait.as_secs_f64());
     }
 
     /// The metrics of the events of a watch in a version of a kind.
@@ -185,26 +185,32 @@ impl ReadMetrics {
     }
 
     /// Counts a consistent list served from the watch cache.
-    pub(super) fn consistent(&self, resource: &Resource) {
-        let mut labels = of(resource);
+    pub(super) fn count_consistent_list(&self, resource: &Resource) {
+        let mut labels = resource_label(resource);
         labels.extend([("success", "true".to_owned()), ("fallback", "false".to_owned())]);
         self.consistent.get_or_create(&labels).inc();
     }
 
     /// Counts a watch closed because its client read too slowly.
-    pub(super) fn terminated(&self, resource: &Resource) {
-        self.terminated.get_or_create(&of(resource)).inc();
+    pub(super) fn count_terminated_watch(&self, resource: &Resource) {
+        self.terminated.get_or_create(&resource_label(resource)).inc();
     }
 
     /// Observes the duration of the initial events of a watch.
-    pub(super) fn initial(&self, resource: &Resource, version: &str, namespace: &str, took: Duration) {
+    pub(super) fn observe_initial_events_duration(
+        &self,
+        resource: &Resource,
+        version: &str,
+        namespace: &str,
+        duration: Duration,
+    ) {
         let labels = vec![
             ("group", resource.group_resource.group.clone()),
             ("version", version.to_owned()),
             ("resource", resource.group_resource.resource.clone()),
             ("scope", if namespace.is_empty() { "cluster" } else { "namespace" }.to_owned()),
         ];
-        self.initial.get_or_create(&labels).observe(took.as_secs_f64());
+        self.initial.get_or_create(&labels).observe(duration.as_secs_f64());
     }
 }
 
@@ -212,6 +218,6 @@ fn count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
-fn of(resource: &Resource) -> Labels {
+fn resource_label(resource: &Resource) -> Labels {
     vec![("resource", resource.group_resource.to_string())]
 }

@@ -86,7 +86,7 @@ pub struct Call<'a> {
     /// The kinds that the request sees.
     pub kinds: &'a ServedKinds,
     /// The authorized request.
-    pub by: &'a Authorized,
+    pub authorized: &'a Authorized,
     /// The kind and its objects.
     pub collection: &'a Collection,
     /// The API version of request and response bodies.
@@ -178,16 +178,16 @@ impl<'a> Call<'a> {
 
     /// Returns the object from the watch cache, or 404.
     async fn get_or_404(&self) -> Result<Arc<Item>, Status> {
-        let missing = || Status::not_found(&self.collection.resource.group_resource, self.name);
-        self.item().await?.ok_or_else(missing)
+        let not_found = || Status::not_found(&self.collection.resource.group_resource, self.name);
+        self.item().await?.ok_or_else(not_found)
     }
 
     /// Authorizes another verb on the same object.
     async fn authorize_verb(&self, verb: &str) -> Result<(), Status> {
-        let mut attributes = self.by.attributes().clone();
+        let mut attributes = self.authorized.attributes().clone();
         verb.clone_into(&mut attributes.verb);
-        let allowed = self.server_state.auth.authorize_also(self.by, attributes).await;
-        allowed.map(drop).map_err(|refusal| *refusal.status)
+        let allowed = self.server_state.auth.authorize_also(self.authorized, attributes).await;
+        allowed.map(drop).map_err(|rejection| *rejection.status)
     }
 
     /// Returns the key prefix of the collection, or of its namespace.
@@ -202,7 +202,7 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the same call for another object of the collection.
-    fn on<'b>(&self, namespace: &'b str, name: &'b str) -> Call<'b>
+    fn for_object<'b>(&self, namespace: &'b str, name: &'b str) -> Call<'b>
     where
         'a: 'b,
     {

@@ -24,20 +24,20 @@ pub(super) enum ModifyResult {
 }
 
 /// The current stored object in an iteration of the loop.
-struct Current {
+struct CurrentObject {
     object: Object,
     stored: bytes::Bytes,
     revision: Revision,
 }
 
-impl Current {
+impl CurrentObject {
     async fn new(row: &Row, collection: &Collection) -> Result<Self, Status> {
         let mut object = read_row(row)?;
         match &collection.converter {
             Some(converter) => object = converter.read(object).await?,
             None => collection.resource.refresh(&mut object),
         }
-        Ok(Current { object, stored: row.value.clone(), revision: row.revision })
+        Ok(CurrentObject { object, stored: row.value.clone(), revision: row.revision })
     }
 }
 
@@ -83,14 +83,15 @@ impl Call<'_> {
         let resource = &self.collection.resource;
         let ctx = self.context();
         let key = self.key();
-        let kind = if self.by.attributes().verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
+        let kind =
+            if self.authorized.attributes().verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
         let options_value = options.to_value(kind, &self.server_state.names);
         let admission = self.admission(Operation::Update, options.dry_run, options_value);
         let Some(item) = self.stored_item().await? else { return Ok(ModifyResult::Missing) };
-        let mut current = Current::new(item.row(), self.collection).await?;
+        let mut current = CurrentObject::new(item.row(), self.collection).await?;
         loop {
             let old = &current.object;
-            let ProposedObject { object: mut new, warnings, applied } = propose(old)?;
+            let ProposedObject { object: mut new, warnings, has_managed_fields } = propose(old)?;
             self.notes.warn_all(warnings);
             match sent_revision(&new)? {
                 None if !resource.kind.facts().unconditional_update => return Err(self.version_required()),
@@ -101,7 +102,7 @@ impl Call<'_> {
             }
             new.set_meta("resourceVersion", old.resource_version());
             resource.default(&mut new, &ctx);
-            if !applied && let Some(ownership) = Ownership::of(self, options) {
+            if !has_managed_fields && let Some(ownership) = Ownership::for_call(self, options) {
                 ownership.record_changes(Some(old), &mut new).await?;
             }
             resource.prepare_update(&mut new, old, &ctx);
@@ -125,25 +126,25 @@ impl Call<'_> {
             admission.validate(Some(&new), Some(old)).await?;
             managers::keep_times(old, &mut new);
 
-            // A dry run responds with a sent link, as in the reference; apid never stores it.
+            // A dry run returns a `selfLink` from the client, as in the reference; apid never stores it.
             if !options.dry_run {
                 new.remove_meta("selfLink");
             }
-            let removed = is_deletion_complete(&new, &resource.kind);
+            let is_removed = is_deletion_complete(&new, &resource.kind);
             let encoded = self.encode(&new).await?;
             // INVARIANT (no-op writes).
-            let same = encoded == current.stored && !removed;
-            if options.dry_run || same {
+            let is_unchanged = encoded == current.stored && !is_removed;
+            if options.dry_run || is_unchanged {
                 return Ok(ModifyResult::Done(WriteResult {
                     created: false,
                     object: ResponseObject::tree(new),
                 }));
             }
             let op =
-                if removed { Op::Delete(current.revision) } else { Op::Update(encoded, current.revision) };
+                if is_removed { Op::Delete(current.revision) } else { Op::Update(encoded, current.revision) };
             match self.commit(&key, op, reservation).await {
                 Ok(committed) => {
-                    let object = if removed {
+                    let object = if is_removed {
                         new.set_meta("resourceVersion", committed.revision.to_string());
                         ResponseObject::tree(new)
                     } else {
@@ -153,7 +154,7 @@ impl Call<'_> {
                 }
                 // A resourceVersion from the client fails in the next iteration; an unconditional write is
                 // retried on the new state.
-                Err(Error::Conflict(row)) => current = Current::new(&row, self.collection).await?,
+                Err(Error::Conflict(row)) => current = CurrentObject::new(&row, self.collection).await?,
                 Err(Error::NotFound(_)) => return Ok(ModifyResult::Missing),
                 Err(error) => return Err(self.failure(error)),
             }
@@ -164,8 +165,12 @@ impl Call<'_> {
     /// kind, as in the reference.
     fn version_required(&self) -> Status {
         let resource = &self.collection.resource.group_resource;
-        let what = GroupKind { group: resource.group.clone(), kind: resource.resource.clone() };
+        let group_kind = GroupKind { group: resource.group.clone(), kind: resource.resource.clone() };
         let path = FieldPath::new("metadata").child("resourceVersion");
-        Status::invalid(&what, self.name, &[FieldError::invalid(&path, 0, "must be specified for an update")])
+        Status::invalid(
+            &group_kind,
+            self.name,
+            &[FieldError::invalid(&path, 0, "must be specified for an update")],
+        )
     }
 }

@@ -34,13 +34,13 @@ impl FieldValidation {
     ///
     /// # Errors
     ///
-    /// The Status that `refuse` builds, if validation is strict and there are such fields.
+    /// The Status that `reject` builds, if validation is strict and there are such fields.
     pub(super) fn report(
         self,
         duplicates: &[String],
         unknown: &[String],
         json: Option<&[u8]>,
-        refuse: impl FnOnce(String) -> Status,
+        reject: impl FnOnce(String) -> Status,
     ) -> Result<Vec<String>, Status> {
         if self == FieldValidation::Ignore || (duplicates.is_empty() && unknown.is_empty()) {
             return Ok(Vec::new());
@@ -54,7 +54,7 @@ impl FieldValidation {
                 .collect(),
         };
         if self == FieldValidation::Strict && !texts.is_empty() {
-            return Err(refuse(format!("strict decoding error: {}", texts.join(", "))));
+            return Err(reject(format!("strict decoding error: {}", texts.join(", "))));
         }
         Ok(texts)
     }
@@ -179,7 +179,7 @@ impl RawWriteOptions {
                 "may not be specified for non-apply patch",
             ));
         }
-        self.check(kind, names, errors)
+        self.validate_common(kind, names, errors)
     }
 
     /// Validates the options of an apply, which requires a field manager.
@@ -192,10 +192,15 @@ impl RawWriteOptions {
         if self.field_manager.is_empty() {
             errors.push(FieldError::required(&FieldPath::new("fieldManager"), "is required for apply patch"));
         }
-        self.check("PatchOptions", names, errors)
+        self.validate_common("PatchOptions", names, errors)
     }
 
-    fn check(&self, kind: &str, names: &Names, mut errors: Vec<FieldError>) -> Result<WriteOptions, Status> {
+    fn validate_common(
+        &self,
+        kind: &str,
+        names: &Names,
+        mut errors: Vec<FieldError>,
+    ) -> Result<WriteOptions, Status> {
         let manager = FieldPath::new("fieldManager");
         if self.field_manager.len() > MANAGER_MAX {
             errors.push(FieldError::too_long(&manager, MANAGER_MAX));
@@ -319,8 +324,8 @@ impl ListOptions {
                 errors.push(FieldError::not_supported(&path, value, &["Exact", "NotOlderThan", ""]));
             }
             if version_match == Some(VersionMatch::Exact) && self.resource_version == "0" {
-                let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-                errors.push(FieldError::forbidden(&path, why));
+                let detail = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                errors.push(FieldError::forbidden(&path, detail));
             }
         }
         if self.send_initial_events.is_some() {
@@ -333,7 +338,7 @@ impl ListOptions {
         Ok(version_match)
     }
 
-    /// Validates the options of a watch. `watch_list` says whether the feature gate WatchList is enabled.
+    /// Validates the options of a watch. `watch_list`: whether the feature gate WatchList is enabled.
     ///
     /// # Errors
     ///
@@ -402,7 +407,7 @@ mod tests {
     #[test]
     fn list_options_validate_resource_version_match() {
         let token = "token";
-        for (version, wanted, continued, want) in [
+        for (version, version_match, continued, want) in [
             ("", "", "", Ok(None)),
             ("5", "", "", Ok(None)),
             ("5", "Exact", "", Ok(Some(VersionMatch::Exact))),
@@ -416,18 +421,18 @@ mod tests {
         ] {
             let options = ListOptions {
                 resource_version: version.to_owned(),
-                resource_version_match: wanted.to_owned(),
+                resource_version_match: version_match.to_owned(),
                 continue_token: continued.to_owned(),
                 ..ListOptions::default()
             };
             let got = options.validate_list(&names()).map_err(|status| causes(&status).len());
-            assert_eq!(got, want, "{version} {wanted} {continued}");
+            assert_eq!(got, want, "{version} {version_match} {continued}");
         }
     }
 
     #[test]
     fn send_initial_events_requires_watch_list_gate_and_version_match() {
-        for (send, wanted, gate, causes_wanted) in [
+        for (send, version_match, gate, expected_causes) in [
             (None, "", false, 0),
             (Some(true), "NotOlderThan", true, 0),
             (Some(true), "NotOlderThan", false, 1),
@@ -437,12 +442,12 @@ mod tests {
         ] {
             let options = ListOptions {
                 send_initial_events: send,
-                resource_version_match: wanted.to_owned(),
+                resource_version_match: version_match.to_owned(),
                 ..ListOptions::default()
             };
             let got =
                 options.validate_watch(&names(), gate).map_or_else(|status| causes(&status).len(), |()| 0);
-            assert_eq!(got, causes_wanted, "{send:?} {wanted} {gate}");
+            assert_eq!(got, expected_causes, "{send:?} {version_match} {gate}");
         }
     }
 
@@ -469,8 +474,12 @@ mod tests {
         ] {
             assert_eq!(run(manager, agent).unwrap(), want, "{manager} {agent}");
         }
-        for refused in [longer.as_str(), "a\nb"] {
-            assert_eq!(causes(&run(refused, "").unwrap_err())[0].1, "fieldManager", "{refused}");
+        for invalid_manager in [longer.as_str(), "a\nb"] {
+            assert_eq!(
+                causes(&run(invalid_manager, "").unwrap_err())[0].1,
+                "fieldManager",
+                "{invalid_manager}"
+            );
         }
         let apply = RawWriteOptions { force: Some(true), ..RawWriteOptions::default() };
         let status = apply.validate_apply(&names()).unwrap_err();

@@ -46,11 +46,11 @@ pub(super) struct ProposedObject {
     pub(super) object: Object,
     /// Warnings for the client.
     pub(super) warnings: Vec<String>,
-    /// Whether an apply has set the managed fields; otherwise they follow from the changes.
-    pub(super) applied: bool,
+    /// Whether an apply has already set the managed fields; otherwise they are computed from the changes.
+    pub(super) has_managed_fields: bool,
 }
 
-/// A write, as field ownership sees it.
+/// The parts of a write that determine field ownership.
 pub(super) struct Ownership<'a> {
     manager: &'a str,
     subresource: &'a str,
@@ -79,11 +79,11 @@ struct OtherVersions<'a> {
 
 impl<'a> Ownership<'a> {
     /// Returns the ownership of a call's write; None for a kind without a schema.
-    pub(super) fn of(call: &Call<'a>, options: &'a WriteOptions) -> Option<Self> {
+    pub(super) fn for_call(call: &Call<'a>, options: &'a WriteOptions) -> Option<Self> {
         let (resource, served) = (&*call.collection.resource, &*call.collection.served);
         let schema = served.kind.schema()?;
         Some(Ownership {
-            manager: if call.by.is_internal() { APID_MANAGER } else { options.manager() },
+            manager: if call.authorized.is_internal() { APID_MANAGER } else { options.manager() },
             subresource: call.subresource,
             // The reference loses the time between an object and its Scale.
             now: (call.subresource != SCALE).then(|| call.server_state.clock.now()),
@@ -162,9 +162,9 @@ impl<'a> Ownership<'a> {
         let convert =
             |object: &Object| self.versions.convert(object, &self.api_version).map_err(Status::internal);
         let old = old.map(convert).transpose()?;
-        let mut written = convert(new)?;
-        self.write().update(old.as_ref(), &mut written).map_err(Status::internal)?;
-        match written.remove_meta("managedFields") {
+        let mut converted = convert(new)?;
+        self.write().update(old.as_ref(), &mut converted).map_err(Status::internal)?;
+        match converted.remove_meta("managedFields") {
             Some(managed) => new.set_meta("managedFields", managed),
             None => drop(new.remove_meta("managedFields")),
         }
@@ -191,18 +191,18 @@ impl Versions for OtherVersions<'_> {
     fn convert(&self, object: &Object, api_version: &str) -> Result<Object, String> {
         let mut object = object.clone();
         if object.api_version() != api_version && self.resource.is_custom() {
-            let to = self.find(api_version)?;
+            let target = self.find(api_version)?;
             if let Some(converter) = self.converter
                 && !converter.convert_locally(&mut object, api_version)
             {
                 object = self.conversions.find(&object, api_version)?;
             }
-            to.repair(&mut object);
+            target.repair(&mut object);
         } else if object.api_version() != api_version {
             let names = &self.server_state.names;
-            let (from, to) = (self.find(object.api_version())?, self.find(api_version)?);
-            from.to_stored(&mut object, names).map_err(|error| error.to_string())?;
-            to.convert_from_storage(&mut object, names).map_err(|error| error.to_string())?;
+            let (source, target) = (self.find(object.api_version())?, self.find(api_version)?);
+            source.to_stored(&mut object, names).map_err(|error| error.to_string())?;
+            target.convert_from_storage(&mut object, names).map_err(|error| error.to_string())?;
         }
         Ok(object)
     }

@@ -45,8 +45,8 @@ impl Call<'_> {
         if self.collection.resource.is_custom()
             || kind.group() != "admissionregistration"
             || !self.subresource.is_empty()
-            || self.by.is_internal()
-            || self.by.user().in_group(MASTERS)
+            || self.authorized.is_internal()
+            || self.authorized.user().in_group(MASTERS)
         {
             return Ok(());
         }
@@ -66,14 +66,17 @@ impl Call<'_> {
         if old.is_some_and(|old| self::param_kind(old) == Some(param_kind)) {
             return Ok(());
         }
-        let check =
-            Attributes { namespace: ALL.to_owned(), name: ALL.to_owned(), ..self.read_of(param_kind) };
-        if self.server_state.auth.decision(self.by.user(), check).await?.allowed() {
+        let attributes = Attributes {
+            namespace: ALL.to_owned(),
+            name: ALL.to_owned(),
+            ..self.read_attributes(param_kind)
+        };
+        if self.server_state.auth.decision(self.authorized.user(), attributes).await?.allowed() {
             return Ok(());
         }
         let detail = format!(
             "user {} must have \"get\" permission on all objects of the referenced paramKind (kind={}, apiVersion={})",
-            describe(self.by.user()),
+            describe(self.authorized.user()),
             text(param_kind, "kind"),
             text(param_kind, "apiVersion")
         );
@@ -87,22 +90,22 @@ impl Call<'_> {
         let name = new.str_at(&["spec", "policyName"]).unwrap_or_default();
         let policy = self.policy(policy_kind, name).await?;
         let param_kind = policy.as_ref().and_then(param_kind).unwrap_or(&Value::Null);
-        let check = Attributes {
+        let attributes = Attributes {
             namespace: text(param_ref, "namespace").to_owned(),
             name: text(param_ref, "name").to_owned(),
-            ..self.read_of(param_kind)
+            ..self.read_attributes(param_kind)
         };
-        if self.server_state.auth.decision(self.by.user(), check).await?.allowed() {
+        if self.server_state.auth.decision(self.authorized.user(), attributes).await?.allowed() {
             return Ok(());
         }
-        let user = describe(self.by.user());
+        let user = describe(self.authorized.user());
         let detail =
             format!("user {user} does not have \"get\" permission on the object referenced by paramRef");
         Err(self.unreadable("paramRef", new, &detail))
     }
 
     /// The attributes of a read of a kind, in all namespaces.
-    fn read_of(&self, param_kind: &Value) -> Attributes {
+    fn read_attributes(&self, param_kind: &Value) -> Attributes {
         let (api_version, kind) = (text(param_kind, "apiVersion"), text(param_kind, "kind"));
         let (group, version) = match api_version.split_once('/').unwrap_or(("", api_version)) {
             _ if param_kind.is_null() => (ALL, ALL),

@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (progress): each conversion runs once, so that each repetition has more results.
+//! INVARIANT (progress): each conversion runs once, so each repetition has more results.
 
 use apimachinery::object::Object;
 use parking_lot::Mutex;
@@ -51,7 +51,7 @@ impl RequestConversions {
     /// Converts the recorded objects. Returns whether there were any.
     pub(super) async fn convert_missing(&self, converter: &ObjectConverter) -> bool {
         let mut has_converted = false;
-        while let Some((api_version, objects)) = self.missing() {
+        while let Some((api_version, objects)) = self.next_missing() {
             has_converted = true;
             let count = objects.len();
             let results: Vec<Result<Object, String>> =
@@ -68,8 +68,8 @@ impl RequestConversions {
         has_converted
     }
 
-    /// Returns the objects without a result of one version.
-    fn missing(&self) -> Option<(String, Vec<Object>)> {
+    /// Returns a version and the objects whose conversion to that version has not run.
+    fn next_missing(&self) -> Option<(String, Vec<Object>)> {
         let conversions = self.conversions.lock();
         let first = conversions.iter().find(|conversion| conversion.result.is_none())?;
         let api_version = first.api_version.clone();

@@ -42,7 +42,7 @@ impl ResponseObject {
         match collection.items.get(key).await {
             Ok((Some(item), _)) if item.revision() == revision => match &collection.converter {
                 None => return ResponseObject::item(item),
-                // The write is durable, so that a failed conversion does not fail the request.
+                // The write is durable, so a failed conversion does not fail the request.
                 Some(converter) => {
                     if let Ok(item) = converter.item(&item).await {
                         return ResponseObject::item(item);

@@ -1,4 +1,4 @@
-//! Reviews: created objects that authd answers and apid does not store.
+//! Reviews: objects whose creation is a question to authd; apid stores none of them.
 //!
 //! # Invariants
 //!
@@ -16,20 +16,20 @@ use super::options::WriteOptions;
 use crate::auth::Authorized;
 use crate::server_state::ServerState;
 
-/// Returns a review with its result.
+/// Lets authd evaluate a review. Returns the review with its status, and warnings.
 ///
 /// # Errors
 ///
-/// 400 for the body, 422 for an invalid review, 503.
+/// 400 for a malformed body, 403 or 422 from authd, 503 when authd does not respond.
 pub async fn review(
     server_state: &ServerState,
-    by: &Authorized,
+    authorized: &Authorized,
     resource: &Resource,
     payload: Payload<'_>,
     options: &WriteOptions,
     request_id: &str,
 ) -> Result<(Object, Vec<String>), Status> {
-    let attributes = by.attributes();
+    let attributes = authorized.attributes();
     let (mut object, warnings) =
         decode(resource, &attributes.version, payload, options.field_validation, server_state)?;
     check_sizes(&server_state.names, &object).map_err(|status| *status)?;
@@ -49,9 +49,10 @@ pub async fn review(
         }
     }
     resource.default(&mut object, &ctx);
-    let asked = serde_json::to_vec(&object.0).map_err(Status::internal)?;
-    let answer = server_state.auth.review(by, resource.kind.resource(), asked, request_id).await?;
-    let value = serde_json::from_slice(&answer).map_err(Status::internal)?;
+    let request = serde_json::to_vec(&object.0).map_err(Status::internal)?;
+    let response =
+        server_state.auth.review(authorized, resource.kind.resource(), request, request_id).await?;
+    let value = serde_json::from_slice(&response).map_err(Status::internal)?;
     let object = Object::from_value(value)
         .map_err(|_| Status::internal("authd returned a review that is not an object"))?;
     Ok((object, warnings))

@@ -21,13 +21,13 @@ use super::patch::Patch;
 use super::update::{check_name, uid_conflict};
 use super::{Call, Payload, ResponseObject, WriteResult};
 
-/// Returns the Scale of an object.
+/// Returns the Scale of an object in a response.
 ///
 /// # Errors
 ///
-/// 500: the stored bytes cannot be decoded.
-pub(super) fn view(call: &Call<'_>, shown: &ResponseObject) -> Result<ResponseObject, Status> {
-    let object = shown.object()?;
+/// 500: the stored bytes cannot be decoded, or the object has no replicas field.
+pub(super) fn view(call: &Call<'_>, response_object: &ResponseObject) -> Result<ResponseObject, Status> {
+    let object = response_object.object()?;
     let kind = &call.collection.served.kind;
     scale::check(kind, &object).map_err(|path| {
         Status::internal(format!("the spec replicas field {} does not exist", quote(&path)))
@@ -52,11 +52,11 @@ pub(super) async fn update(
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
     let version = body.kind.version();
-    let (mut sent, warnings) = decode(body, version, payload, options.field_validation, call.server_state)?;
-    call.notes.set_reference(&sent);
-    resolve_namespace(call, &mut sent)?;
-    check_name(call, &sent)?;
-    write(call, body, options, |_| Ok((sent.clone(), warnings.clone(), None))).await
+    let (mut scale, warnings) = decode(body, version, payload, options.field_validation, call.server_state)?;
+    call.notes.set_reference(&scale);
+    resolve_namespace(call, &mut scale)?;
+    check_name(call, &scale)?;
+    write(call, body, options, |_| Ok((scale.clone(), warnings.clone(), None))).await
 }
 
 /// Sets the replicas of an object by a patch of its Scale.
@@ -88,7 +88,7 @@ pub(super) async fn write(
     options: &WriteOptions,
     propose: impl Fn(&Object) -> Result<(Object, Vec<String>, Option<ManagedFields>), Status>,
 ) -> Result<WriteResult, Status> {
-    let scaled = |old: &Object| {
+    let propose_object = |old: &Object| {
         let (scale, warnings, owners) = propose(old)?;
         let errors = scale::validate(&scale, &call.server_state.names);
         if !errors.is_empty() {
@@ -103,13 +103,13 @@ pub(super) async fn write(
         if !scale.resource_version().is_empty() {
             new.set_meta("resourceVersion", scale.resource_version());
         }
-        let applied = owners.is_some();
+        let has_managed_fields = owners.is_some();
         if let Some(owners) = owners {
             owners.write(&mut new);
         }
-        Ok(ProposedObject { object: new, warnings, applied })
+        Ok(ProposedObject { object: new, warnings, has_managed_fields })
     };
-    match call.modify(options, scaled).await? {
+    match call.modify(options, propose_object).await? {
         ModifyResult::Done(written) => Ok(WriteResult { object: view(call, &written.object)?, ..written }),
         ModifyResult::Missing => Err(Status::not_found(&call.collection.resource.group_resource, call.name)),
     }

@@ -37,20 +37,21 @@ impl Selection {
     pub(super) fn new(call: &Call<'_>, options: &ListOptions) -> Result<Self, Status> {
         let resource = &call.collection.resource;
         let served = &call.collection.served;
-        let own = served.kind.selectable_fields();
+        let kind_fields = served.kind.selectable_fields();
         let unknown = options.fields.fields().find(|field| served.stored_field(field).is_none());
         if let Some(field) = unknown {
-            return Err(Status::bad_request(if own.is_empty() {
+            return Err(Status::bad_request(if kind_fields.is_empty() {
                 let known = META_FIELDS.map(quote).join(", ");
                 format!("{} is not a known field selector: only {known}", quote(field))
             } else {
                 format!("field label not supported: {field}")
             }));
         }
-        let within = !resource.kind.namespaced() || !call.namespace.is_empty();
-        let exact = Some(call.name).filter(|name| !name.is_empty()).or(options.fields.exact("metadata.name"));
-        let keys = match exact {
-            Some(name) if within && !name.is_empty() && !name.contains('/') => {
+        let has_one_namespace = !resource.kind.namespaced() || !call.namespace.is_empty();
+        let exact_name =
+            Some(call.name).filter(|name| !name.is_empty()).or(options.fields.exact("metadata.name"));
+        let keys = match exact_name {
+            Some(name) if has_one_namespace && !name.is_empty() && !name.contains('/') => {
                 resource.key(call.namespace, name)
             }
             _ => call.scope(),

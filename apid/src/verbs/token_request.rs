@@ -58,12 +58,12 @@ pub async fn token_request(
     }
     admission.validate(Some(&request), None).await?;
 
-    let account = stored(call, "serviceaccounts", call.namespace, call.name).await?;
-    let (bound_object, node) = bound(call, &request).await?;
-    let asked_seconds =
+    let account = find_stored_object(call, "serviceaccounts", call.namespace, call.name).await?;
+    let (bound_object, node) = find_bound_object(call, &request).await?;
+    let requested_seconds =
         request.at(&["spec", "expirationSeconds"]).and_then(Value::as_i64).unwrap_or_default();
     let audiences = request.at(&["spec", "audiences"]).and_then(Value::as_array).into_iter().flatten();
-    let issued = call
+    let issued_token = call
         .server_state
         .auth
         .issue_token(IssueTokenRequest {
@@ -71,32 +71,35 @@ pub async fn token_request(
             service_account: call.name.to_owned(),
             service_account_uid: account.uid().to_owned(),
             audiences: audiences.filter_map(Value::as_str).map(str::to_owned).collect(),
-            expiration_seconds: asked_seconds,
+            expiration_seconds: requested_seconds,
             bound_object,
             node,
             at_least: None,
         })
         .await?;
-    if issued.expiration_seconds < asked_seconds {
+    if issued_token.expiration_seconds < requested_seconds {
         warnings.push(format!(
-            "requested expiration of {asked_seconds} seconds shortened to {} seconds",
-            issued.expiration_seconds
+            "requested expiration of {requested_seconds} seconds shortened to {} seconds",
+            issued_token.expiration_seconds
         ));
     }
-    let id = format!("JTI={}", issued.id);
+    let id = format!("JTI={}", issued_token.id);
     call.notes.annotate(call.server_state.names.label_sub_key("authentication", "issued-credential-id"), id);
-    let expires = Timestamp::from_millisecond(issued.expires_at_ms).map_err(Status::internal)?;
+    let expires = Timestamp::from_millisecond(issued_token.expires_at_ms).map_err(Status::internal)?;
     request.set_meta("uid", call.server_state.rng.uuid());
     request.set_meta("creationTimestamp", time::time(call.server_state.clock.now()));
     let spec = request.part_mut("spec");
-    spec.insert("audiences".to_owned(), json!(issued.audiences));
-    spec.insert("expirationSeconds".to_owned(), json!(issued.expiration_seconds));
-    request.set("status", json!({"token": issued.token, "expirationTimestamp": time::time(expires)}));
+    spec.insert("audiences".to_owned(), json!(issued_token.audiences));
+    spec.insert("expirationSeconds".to_owned(), json!(issued_token.expiration_seconds));
+    request.set("status", json!({"token": issued_token.token, "expirationTimestamp": time::time(expires)}));
     Ok((request, warnings))
 }
 
 /// Returns the bound object, and the node of a bound pod.
-async fn bound(call: &Call<'_>, request: &Object) -> Result<(Option<ObjectRef>, Option<ObjectRef>), Status> {
+async fn find_bound_object(
+    call: &Call<'_>,
+    request: &Object,
+) -> Result<(Option<ObjectRef>, Option<ObjectRef>), Status> {
     let Some(Value::Object(reference)) = request.at(&["spec", "boundObjectRef"]) else {
         return Ok((None, None));
     };
@@ -110,11 +113,11 @@ async fn bound(call: &Call<'_>, request: &Object) -> Result<(Option<ObjectRef>, 
         _ => {
             let group_version =
                 if api_version.contains('/') { api_version.to_owned() } else { format!("/{api_version}") };
-            let why = format!("cannot bind token to object of type {group_version}, Kind={kind}");
-            return Err(Status::bad_request(why));
+            let reason = format!("cannot bind token to object of type {group_version}, Kind={kind}");
+            return Err(Status::bad_request(reason));
         }
     };
-    let object = stored(call, resource, namespace, name).await?;
+    let object = find_stored_object(call, resource, namespace, name).await?;
     if resource == "pods" && object.str_at(&["spec", "serviceAccountName"]).unwrap_or_default() != call.name {
         return Err(Status::bad_request(format!(
             "cannot bind token for serviceaccount \"{}\" to pod running with different serviceaccount name.",
@@ -123,17 +126,17 @@ async fn bound(call: &Call<'_>, request: &Object) -> Result<(Option<ObjectRef>, 
     }
     let uid = text("uid");
     if !uid.is_empty() && uid != object.uid() {
-        let why = format!(
+        let reason = format!(
             "the UID in the bound object reference ({uid}) does not match the UID in record. \
              The object might have been deleted and then recreated"
         );
-        let what = GroupResource { group: String::new(), resource: kind.to_owned() };
-        return Err(Status::conflict(&what, name, &why));
+        let group_resource = GroupResource { group: String::new(), resource: kind.to_owned() };
+        return Err(Status::conflict(&group_resource, name, &reason));
     }
     let node = match object.str_at(&["spec", "nodeName"]) {
         Some(node) if resource == "pods" && !node.is_empty() => {
             // A node that is not registered yet has no uid.
-            let uid = match stored(call, "nodes", "", node).await {
+            let uid = match find_stored_object(call, "nodes", "", node).await {
                 Ok(node) => node.uid().to_owned(),
                 Err(missing) if missing.code == 404 => String::new(),
                 Err(error) => return Err(error),
@@ -156,7 +159,12 @@ fn reference_to(resource: &str, namespace: &str, name: &str, uid: &str) -> Objec
 }
 
 /// Returns a stored object of the core group, or 404.
-async fn stored(call: &Call<'_>, resource: &str, namespace: &str, name: &str) -> Result<Object, Status> {
+async fn find_stored_object(
+    call: &Call<'_>,
+    resource: &str,
+    namespace: &str,
+    name: &str,
+) -> Result<Object, Status> {
     let found = call.kinds.registry.find_stored("", "v1", resource);
     let found = found.and_then(|found| call.kinds.collection(found));
     let collection = found.ok_or_else(|| Status::internal(format!("{resource} are not served")))?;

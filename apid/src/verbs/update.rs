@@ -32,7 +32,8 @@ pub async fn update(
     resolve_namespace(call, &mut object)?;
     check_name(call, &object)?;
 
-    let body = || ProposedObject { object: object.clone(), warnings: warnings.clone(), applied: false };
+    let body =
+        || ProposedObject { object: object.clone(), warnings: warnings.clone(), has_managed_fields: false };
     let propose = |old: &Object| match object.uid() {
         uid if uid.is_empty() || uid == old.uid() => Ok(body()),
         uid => Err(uid_conflict(call, uid, old.uid())),
@@ -84,9 +85,9 @@ pub(super) fn failed_precondition(call: &Call<'_>, field: &str, expected: &str, 
     let resource = &call.collection.resource;
     let key = resource.reference_key(call.namespace, call.name);
     let expected = shorten(expected);
-    let why = format!(
+    let reason = format!(
         "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
          {field} in precondition: {expected}, {field} in object meta: {found}"
     );
-    Status::conflict(&resource.group_resource, call.name, &why)
+    Status::conflict(&resource.group_resource, call.name, &reason)
 }

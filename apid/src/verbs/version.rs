@@ -40,7 +40,7 @@ pub(super) fn parse(text: &str) -> Result<RequestedVersion, String> {
 
 /// Same as [`parse`], with the error of get and watch.
 pub(super) fn parse_or_500(text: &str) -> Result<RequestedVersion, Status> {
-    parse(text).map_err(|why| Status::failure(Reason::Unknown, format!("resourceVersion: {why}")))
+    parse(text).map_err(|reason| Status::failure(Reason::Unknown, format!("resourceVersion: {reason}")))
 }
 
 impl Call<'_> {
@@ -51,11 +51,11 @@ impl Call<'_> {
     /// 504: the watch cache did not reach the revision in time (requirements D-RV-58 to -61).
     pub(super) async fn wait_for_version(&self, version: Revision) -> Result<(), Status> {
         let items = &self.collection.items;
-        let begun = self.server_state.clock.monotonic();
-        let reached = tokio::time::timeout(VERSION_WAIT_TIMEOUT, items.wait_for(version)).await;
-        let waited = self.server_state.clock.monotonic().saturating_sub(begun);
-        self.server_state.read_metrics.read_wait(&self.collection.resource, waited);
-        reached.map_err(|_| Status::version_too_large(version.0, self.server_state.cache.revision().0))
+        let started_at = self.server_state.clock.monotonic();
+        let result = tokio::time::timeout(VERSION_WAIT_TIMEOUT, items.wait_for(version)).await;
+        let wait = self.server_state.clock.monotonic().saturating_sub(started_at);
+        self.server_state.read_metrics.observe_read_wait(&self.collection.resource, wait);
+        result.map_err(|_| Status::version_too_large(version.0, self.server_state.cache.revision().0))
     }
 }
 

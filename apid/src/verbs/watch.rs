@@ -58,7 +58,7 @@ pub enum WatchNotice {
         /// Whether the bookmark ends the initial events.
         initial: bool,
     },
-    /// The watch is over, and why.
+    /// The watch ended with this error.
     Failed(Box<Status>),
 }
 
@@ -89,21 +89,21 @@ pub struct WatchStream {
     guard: Arc<WatchGuard>,
     interrupts: WatchInterrupts,
     /// Whether a bookmark is sent as soon as no event waits.
-    bookmark_due: bool,
-    over: bool,
+    is_bookmark_due: bool,
+    has_ended: bool,
 }
 
 /// The objects at the start of a watch.
 ///
-/// They are read from the cache as the client reads. The cache revokes the pin of a slow client before it
-/// would cost memory of its own.
+/// The watch reads them from the cache as the client reads. The cache revokes the pin of a slow client before the pin
+/// would retain objects that the cache no longer needs.
 struct InitialEvents {
     pin: Pin,
     /// The first key that is not sent yet.
     start: String,
-    /// Whether a bookmark follows.
-    mark: bool,
-    began: Instant,
+    /// Whether a bookmark follows the initial events.
+    has_end_bookmark: bool,
+    started_at: Instant,
 }
 
 /// Opens a watch.
@@ -137,17 +137,22 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<WatchStart,
             }
             let (pin, watcher) =
                 items.pin_and_watch(&selection.keys).await.map_err(|error| call.failure(error))?;
-            let mark = initial_events == Some(true) && options.allow_watch_bookmarks;
+            let has_end_bookmark = initial_events == Some(true) && options.allow_watch_bookmarks;
             // A watch without a version begins with the existing objects, unless the client disables initial
             // events.
             let has_initial_events = initial_events != Some(false);
             (
-                has_initial_events.then(|| InitialEvents { pin, start: String::new(), mark, began: now }),
+                has_initial_events.then(|| InitialEvents {
+                    pin,
+                    start: String::new(),
+                    has_end_bookmark,
+                    started_at: now,
+                }),
                 watcher,
             )
         }
     };
-    let guard = Arc::new(server_state.auth.guard(call.by));
+    let guard = Arc::new(server_state.auth.guard(call.authorized));
     let end = now + options.timeout.unwrap_or_else(|| lifetime(call)).min(MAX_WATCH_DURATION);
     let bookmarks = options.allow_watch_bookmarks;
     let interrupts =
@@ -163,18 +168,18 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<WatchStart,
         converter: call.collection.converter.clone(),
         guard,
         interrupts,
-        bookmark_due: false,
-        over: false,
+        is_bookmark_due: false,
+        has_ended: false,
     })))
 }
 
 /// Returns a random time between the minimum and twice the minimum.
 ///
-/// The jitter prevents that clients reconnect at once.
+/// The jitter keeps clients from reconnecting all at the same time.
 fn lifetime(call: &Call<'_>) -> Duration {
-    let least = call.server_state.min_watch_timeout;
+    let min = call.server_state.min_watch_timeout;
     let part = u32::try_from(call.server_state.rng.bits() % 1000).unwrap_or(0);
-    least + least * part / 1000
+    min + min * part / 1000
 }
 
 /// 410 for a compacted revision.
@@ -191,7 +196,7 @@ enum WatchStep {
     Send(Vec<WatchNotice>),
     /// The client is behind the watch history.
     ///
-    /// The watch ends, so that the client resumes from its last revision.
+    /// The watch ends, so the client resumes from its last revision.
     Lagged,
     /// The watch ends.
     Ended,
@@ -200,24 +205,24 @@ enum WatchStep {
 impl WatchStream {
     /// Returns the next notices, at least one, or None when the watch has ended. Cancel-safe.
     pub async fn next(&mut self) -> Option<Vec<WatchNotice>> {
-        if self.over {
+        if self.has_ended {
             return None;
         }
         match self.wait().await {
             Ok(WatchStep::Send(notices)) => Some(notices),
             Ok(WatchStep::Lagged) => {
-                self.over = true;
-                self.metrics.terminated(&self.served);
+                self.has_ended = true;
+                self.metrics.count_terminated_watch(&self.served);
                 None
             }
             Ok(WatchStep::Ended) => None,
             // The client may reconnect and resume if its credential is still valid.
             Err(_) if self.guard.is_outdated() => {
-                self.over = true;
+                self.has_ended = true;
                 None
             }
             Err(status) => {
-                self.over = true;
+                self.has_ended = true;
                 Some(vec![WatchNotice::Failed(status)])
             }
         }
@@ -235,15 +240,15 @@ impl WatchStream {
         }
         loop {
             tokio::select! {
-                // Interrupts come first, so that a watch with continuous events ends, too.
+                // Interrupts come first, so a watch with continuous events ends, too.
                 biased;
                 interrupt = self.interrupts.next_interrupt() => match interrupt {
                     WatchInterrupt::Stopping | WatchInterrupt::Timeout => return Ok(WatchStep::Ended),
                     WatchInterrupt::Reauthorize => {
-                        let upto = self.watcher.progress();
-                        self.reauthorize(upto).await?;
+                        let min_revision = self.watcher.progress();
+                        self.reauthorize(min_revision).await?;
                     }
-                    WatchInterrupt::Bookmark => self.bookmark_due = true,
+                    WatchInterrupt::Bookmark => self.is_bookmark_due = true,
                 },
                 events = self.watcher.next() => {
                     let events = match events {
@@ -251,8 +256,8 @@ impl WatchStream {
                         Err(WatchError::Lagged { .. }) => return Ok(WatchStep::Lagged),
                         Err(WatchError::Retired) => return Ok(WatchStep::Ended),
                         // The client is behind the retained history and must list again.
-                        Err(WatchError::Store(Error::Compacted { requested: asked, .. })) => {
-                            return Err(Box::new(expired_status(asked)));
+                        Err(WatchError::Store(Error::Compacted { requested: requested_revision, .. })) => {
+                            return Err(Box::new(expired_status(requested_revision)));
                         }
                         Err(WatchError::Store(error)) => {
                             return Err(Box::new(Status::unavailable(error.to_string(), 1)));
@@ -263,8 +268,8 @@ impl WatchStream {
                         return Ok(WatchStep::Send(notices));
                     }
                 }
-                () = std::future::ready(()), if self.bookmark_due => {
-                    self.bookmark_due = false;
+                () = std::future::ready(()), if self.is_bookmark_due => {
+                    self.is_bookmark_due = false;
                     // A watch from a future revision has no bookmark yet.
                     if !self.watcher.is_ahead() {
                         return self.bookmark().await.map(|notice| WatchStep::Send(vec![notice]));
@@ -291,14 +296,19 @@ impl WatchStream {
         }
         let mut notices = Vec::new();
         if items.is_empty() {
-            if initial.mark {
+            if initial.has_end_bookmark {
                 notices.push(WatchNotice::Bookmark { revision, initial: true });
-                let (served, took) = (&self.served, initial.began.elapsed());
-                self.metrics.initial(served, &self.version, &self.namespace, took);
+                let (served, duration) = (&self.served, initial.started_at.elapsed());
+                self.metrics.observe_initial_events_duration(
+                    served,
+                    &self.version,
+                    &self.namespace,
+                    duration,
+                );
             }
             self.initial = None;
         }
-        self.metrics.initial_events(&self.served, items.len());
+        self.metrics.count_initial_events(&self.served, items.len());
         for item in items {
             if self.selection.selects(&item)? {
                 let revision = item.revision();
@@ -313,10 +323,10 @@ impl WatchStream {
         let mut notices = Vec::new();
         let changes = match &self.converter {
             Some(converter) => converted_changes(converter, events).await?,
-            None => events.into_iter().map(ObjectChange::of).collect(),
+            None => events.into_iter().map(ObjectChange::from_event).collect(),
         };
         for change in changes {
-            let Some(notice) = self.selection.notice(change)? else { continue };
+            let Some(notice) = self.selection.to_notice(change)? else { continue };
             if let Some(revision) = notice.revision() {
                 // INVARIANT (fresh watches).
                 self.ensure_authorized(revision).await?;
@@ -337,8 +347,8 @@ impl WatchStream {
     }
 
     /// Boxed, because re-authorization is rare and its large future would enlarge every idle watch.
-    async fn reauthorize(&mut self, upto: Revision) -> Result<(), Box<Status>> {
-        Ok(Box::pin(self.guard.renew(upto)).await?)
+    async fn reauthorize(&mut self, min_revision: Revision) -> Result<(), Box<Status>> {
+        Ok(Box::pin(self.guard.renew(min_revision)).await?)
     }
 }
 
@@ -353,7 +363,7 @@ struct ObjectChange {
 }
 
 impl ObjectChange {
-    fn of(event: Arc<Event>) -> Self {
+    fn from_event(event: Arc<Event>) -> Self {
         ObjectChange {
             kind: event.kind(),
             revision: event.revision(),
@@ -373,7 +383,7 @@ async fn converted_changes(
     let items: Vec<Arc<Item>> = events.iter().flat_map(sides).flatten().collect();
     let mut converted = converter.items(items).await?.into_iter();
     let changes = events.into_iter().map(|event| {
-        let mut change = ObjectChange { event: None, ..ObjectChange::of(event) };
+        let mut change = ObjectChange { event: None, ..ObjectChange::from_event(event) };
         change.old = change.old.and_then(|_| converted.next());
         change.new = change.new.and_then(|_| converted.next());
         change
@@ -395,7 +405,7 @@ impl WatchNotice {
 
 impl Selection {
     /// Converts a change to a notice for a client with this selection.
-    fn notice(&self, change: ObjectChange) -> Result<Option<WatchNotice>, Box<Status>> {
+    fn to_notice(&self, change: ObjectChange) -> Result<Option<WatchNotice>, Box<Status>> {
         let selects = |item: Option<Arc<Item>>| match item {
             Some(item) => self.selects(&item).map(|selected| selected.then_some(item)),
             None => Ok(None),

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`WatchInterrupts::next_interrupt`] waits for the next interrupt. Cancel-safe: the pending wait survives between calls, so
-//! that a busy watch does not register and remove runtime timers with each event.
+//! [`WatchInterrupts::next_interrupt`] waits for the next interrupt. Cancel-safe: the pending wait survives between
+//! calls, so a busy watch does not register and remove runtime timers with each event.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::auth::WatchGuard;
 
 /// Interval between bookmarks.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Time between the last bookmark of a watch and its end.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
@@ -40,7 +40,8 @@ pub(super) struct WatchInterrupts {
     end: Instant,
     /// None if the client did not request bookmarks.
     bookmarks: Option<Bookmarks>,
-    set: Option<Pin<Box<dyn Future<Output = WatchInterrupt> + Send>>>,
+    /// The wait for the next interrupt, while one is pending.
+    pending: Option<Pin<Box<dyn Future<Output = WatchInterrupt> + Send>>>,
 }
 
 impl WatchInterrupts {
@@ -53,7 +54,7 @@ impl WatchInterrupts {
         bookmarks: bool,
     ) -> Self {
         let bookmarks = bookmarks.then(|| Bookmarks::new(now, end));
-        WatchInterrupts { guard, stopping, end, bookmarks, set: None }
+        WatchInterrupts { guard, stopping, end, bookmarks, pending: None }
     }
 
     /// Whether the process shuts down or the request timeout has expired.
@@ -65,13 +66,13 @@ impl WatchInterrupts {
     pub(super) async fn next_interrupt(&mut self) -> WatchInterrupt {
         let (guard, stopping) = (&self.guard, &self.stopping);
         let (end, bookmark) = (self.end, self.bookmarks.as_ref().map(Bookmarks::due));
-        let set = self
-            .set
+        let pending = self
+            .pending
             .get_or_insert_with(|| Box::pin(interrupt(Arc::clone(guard), stopping.clone(), end, bookmark)));
-        let interrupt = set.as_mut().await;
-        self.set = None;
+        let interrupt = pending.as_mut().await;
+        self.pending = None;
         if let (WatchInterrupt::Bookmark, Some(bookmarks)) = (interrupt, &mut self.bookmarks) {
-            bookmarks.sent(Instant::now());
+            bookmarks.record_sent(Instant::now());
         }
         interrupt
     }
@@ -87,7 +88,7 @@ struct Bookmarks {
 impl Bookmarks {
     fn new(now: Instant, end: Instant) -> Self {
         Bookmarks {
-            next: now + BOOKMARK_EVERY,
+            next: now + BOOKMARK_INTERVAL,
             last: Some(end.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(end)),
         }
     }
@@ -98,10 +99,10 @@ impl Bookmarks {
     }
 
     /// Advances the schedule after a bookmark.
-    fn sent(&mut self, now: Instant) {
+    fn record_sent(&mut self, now: Instant) {
         self.last = self.last.filter(|last| now < *last);
         if now >= self.next {
-            self.next = now + BOOKMARK_EVERY;
+            self.next = now + BOOKMARK_INTERVAL;
         }
     }
 }
@@ -112,7 +113,7 @@ async fn interrupt(
     end: Instant,
     bookmark: Option<Instant>,
 ) -> WatchInterrupt {
-    let (due, what) = match bookmark {
+    let (due, timer_interrupt) = match bookmark {
         Some(bookmark) if bookmark < end => (bookmark, WatchInterrupt::Bookmark),
         _ => (end, WatchInterrupt::Timeout),
     };
@@ -121,7 +122,7 @@ async fn interrupt(
         // An error means that the sender was dropped: the process is shutting down.
         _ = stopping.wait_for(|stopping| *stopping) => WatchInterrupt::Stopping,
         () = guard.changed() => WatchInterrupt::Reauthorize,
-        () = tokio::time::sleep_until(due) => what,
+        () = tokio::time::sleep_until(due) => timer_interrupt,
     }
 }
 
@@ -140,7 +141,7 @@ mod tests {
             let mut times = Vec::new();
             while bookmarks.due() < end {
                 let due = bookmarks.due().max(now);
-                bookmarks.sent(due);
+                bookmarks.record_sent(due);
                 times.push((due - now).as_secs());
             }
             assert_eq!(times, expected, "a watch of {seconds} s");

@@ -68,9 +68,9 @@ fn settings() -> Result<Settings, Box<dyn Error>> {
 
 /// An observer that counts changes.
 #[derive(Default)]
-struct Count(AtomicU64);
+struct CountingObserver(AtomicU64);
 
-impl Observer for Count {
+impl Observer for CountingObserver {
     fn observe(&self, changes: &[Change]) {
         self.0.fetch_add(changes.len() as u64, Ordering::Relaxed);
     }
@@ -94,7 +94,7 @@ impl Latencies {
         }
     }
 
-    /// The latency quantile, in thousandths.
+    /// The latency that a number of thousandths of all records do not exceed.
     fn quantile(&self, thousandths: u64) -> Duration {
         let total: u64 = self.0.iter().map(|bucket| bucket.load(Ordering::Relaxed)).sum();
         let mut below = 0;
@@ -109,33 +109,33 @@ impl Latencies {
 }
 
 /// Resident memory in MiB.
-fn resident() -> u64 {
+fn resident_mib() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or_default();
     (pages * 4096) >> 20
 }
 
 /// Disk usage of the files below a directory, in MiB.
-fn on_disk(dir: &Path) -> u64 {
+fn disk_usage_mib(dir: &Path) -> u64 {
     fn blocks(dir: &Path) -> u64 {
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-        let of_entry = |entry: std::fs::DirEntry| match entry.metadata() {
+        let entry_blocks = |entry: std::fs::DirEntry| match entry.metadata() {
             Ok(found) if found.is_dir() => blocks(&entry.path()),
             Ok(found) => found.blocks(),
             // The file was removed meanwhile.
             Err(_) => 0,
         };
-        entries.map(of_entry).sum()
+        entries.map(entry_blocks).sum()
     }
     (blocks(dir) * 512) >> 20
 }
 
 /// The maximum in the second quarter of the samples, and in the last.
-fn quarters(samples: &[u64]) -> (u64, u64) {
+fn quarter_maxima(samples: &[u64]) -> (u64, u64) {
     let quarter = samples.len() / 4;
-    let most =
+    let maximum_from =
         |from: usize| samples.iter().skip(from).take(quarter.max(1)).copied().max().unwrap_or_default();
-    (most(quarter), most(samples.len().saturating_sub(quarter.max(1))))
+    (maximum_from(quarter), maximum_from(samples.len().saturating_sub(quarter.max(1))))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -151,11 +151,11 @@ async fn churn(settings: Settings) -> Result<(), Box<dyn Error>> {
     let mut options = Options::new(&dir, identity, clock.clone());
     options.history_retention = Duration::from_secs(settings.retention);
     options.cache_bytes = settings.cache << 20;
-    println!("resident {} MiB before the store is opened", resident());
+    println!("resident {} MiB before the store is opened", resident_mib());
     let began = clock.monotonic();
-    let count = Arc::new(Count::default());
+    let count = Arc::new(CountingObserver::default());
     let store = Arc::new(FjallStore::open(options.clone(), count.clone())?);
-    println!("opened in {:?}, resident {} MiB", clock.monotonic() - began, resident());
+    println!("opened in {:?}, resident {} MiB", clock.monotonic() - began, resident_mib());
 
     let latencies = Arc::new(Latencies::new());
     let stop = Arc::new(AtomicBool::new(false));
@@ -175,10 +175,14 @@ async fn churn(settings: Settings) -> Result<(), Box<dyn Error>> {
     for second in (step..=settings.seconds).step_by(step as usize) {
         tokio::time::sleep((began + Duration::from_secs(second)).saturating_sub(clock.monotonic())).await;
         let observed = count.0.load(Ordering::Relaxed);
-        memory.push(resident());
-        disk.push(on_disk(&dir));
+        memory.push(resident_mib());
+        disk.push(disk_usage_mib(&dir));
         let disk = disk.last().copied().unwrap_or_default();
-        println!("{second:4} s {:7}/s {} disk {disk} MiB", (observed - last) / step, line(store.stats()));
+        println!(
+            "{second:4} s {:7}/s {} disk {disk} MiB",
+            (observed - last) / step,
+            format_stats(store.stats())
+        );
         last = observed;
     }
     stop.store(true, Ordering::Relaxed);
@@ -189,7 +193,7 @@ async fn churn(settings: Settings) -> Result<(), Box<dyn Error>> {
     let observed = count.0.load(Ordering::Relaxed);
     println!("{observed} commits, {:.0}/s", observed as f64 / elapsed.as_secs_f64());
     for (name, samples) in [("resident", &memory), ("disk", &disk)] {
-        let (second, last) = quarters(samples);
+        let (second, last) = quarter_maxima(samples);
         println!("{name}: at most {second} MiB in the second quarter, {last} MiB in the last");
     }
     for (name, thousandths) in [("half", 500), ("99 %", 990), ("99.9 %", 999)] {
@@ -197,7 +201,7 @@ async fn churn(settings: Settings) -> Result<(), Box<dyn Error>> {
     }
     let began = clock.monotonic();
     store.close().await;
-    println!("closed in {:?}, resident {} MiB", clock.monotonic() - began, resident());
+    println!("closed in {:?}, resident {} MiB", clock.monotonic() - began, resident_mib());
     drop(store);
     let began = clock.monotonic();
     let store = FjallStore::open(options, count)?;
@@ -209,7 +213,7 @@ async fn churn(settings: Settings) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn line(stats: Stats) -> String {
+fn format_stats(stats: Stats) -> String {
     format!(
         "revision {} compacted {} trimmed {} sealed {} of {} memtables {} MiB journals {} {} MiB tables {} {} MiB resident {} MiB",
         stats.revision,
@@ -222,7 +226,7 @@ fn line(stats: Stats) -> String {
         stats.journal_bytes >> 20,
         stats.tables,
         stats.table_bytes >> 20,
-        resident(),
+        resident_mib(),
     )
 }
 

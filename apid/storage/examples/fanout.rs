@@ -50,7 +50,8 @@ impl Feed {
     }
 }
 
-fn each(took: Duration, times: usize) -> f64 {
+/// Microseconds for each of a number of repetitions.
+fn micros_each(took: Duration, times: usize) -> f64 {
     took.as_secs_f64() * 1e6 / times as f64
 }
 
@@ -62,7 +63,7 @@ fn resident() -> Result<u64, Box<dyn Error>> {
     Ok(number.parse::<u64>()? * 1024)
 }
 
-async fn count(mut watcher: Watcher<Length>, events: usize) -> usize {
+async fn count_events(mut watcher: Watcher<Length>, events: usize) -> usize {
     let mut seen = 0;
     while seen < events {
         match watcher.next().await {
@@ -95,7 +96,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for change in &changes {
         cache.observe(std::slice::from_ref(change));
     }
-    println!("an update, nobody watching: {:.2} µs", each(clock.monotonic() - begun, changes.len()));
+    println!("an update without watchers: {:.2} µs", micros_each(clock.monotonic() - begun, changes.len()));
 
     let changes: Vec<Change> = (0..items.min(2_000)).filter_map(|_| feed.next()).collect();
     let (mut taking, mut updating) = (Duration::ZERO, Duration::ZERO);
@@ -108,8 +109,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         taking += taken - begun;
         drop(snapshot);
     }
-    println!("a snapshot: {:.2} µs", each(taking, changes.len()));
-    println!("an update while a snapshot is held: {:.2} µs", each(updating, changes.len()));
+    println!("a snapshot: {:.2} µs", micros_each(taking, changes.len()));
+    println!("an update while a snapshot is held: {:.2} µs", micros_each(updating, changes.len()));
 
     let snapshot = pods.snapshot().await?;
     let begun = clock.monotonic();
@@ -120,12 +121,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     for burst in [1, 1000] {
         let rounds = 1000 / burst;
-        let (mut observing, mut telling) = (Duration::ZERO, Duration::ZERO);
+        let (mut observing, mut delivering) = (Duration::ZERO, Duration::ZERO);
         for _ in 0..rounds {
-            let mut told = Vec::new();
+            let mut readers = Vec::new();
             for _ in 0..watchers {
                 let (_, watcher) = pods.snapshot_and_watch("/pods/").await?;
-                told.push(tokio::spawn(count(watcher, burst)));
+                readers.push(tokio::spawn(count_events(watcher, burst)));
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
             let changes: Vec<Change> = (0..burst).filter_map(|_| feed.next()).collect();
@@ -134,20 +135,20 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 cache.observe(std::slice::from_ref(change));
             }
             observing += clock.monotonic() - begun;
-            for told in told {
-                if told.await? < burst {
+            for reader in readers {
+                if reader.await? < burst {
                     return Err("a watcher lagged".into());
                 }
             }
-            telling += clock.monotonic() - begun;
+            delivering += clock.monotonic() - begun;
         }
         let events = burst * rounds;
         println!(
-            "{burst} events told to {watchers} watchers: {:.1} µs an event to observe, {:.1} µs until all know, {:.2} µs a \
-             watcher and event",
-            each(observing, events),
-            each(telling, events),
-            each(telling, events * watchers)
+            "{burst} events delivered to {watchers} watchers: {:.1} µs an event to observe, {:.1} µs until all have it, \
+             {:.2} µs a watcher and event",
+            micros_each(observing, events),
+            micros_each(delivering, events),
+            micros_each(delivering, events * watchers)
         );
     }
 
@@ -157,13 +158,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let (_, watcher) = pods.snapshot_and_watch(&format!("/pods/namespace-{:03}/", number % 100)).await?;
         waiting.push(watcher);
     }
-    println!("a watcher that waits: {} bytes", resident()?.saturating_sub(before) / 10_000);
+    println!("a waiting watcher: {} bytes", resident()?.saturating_sub(before) / 10_000);
     let change = feed.next().ok_or("no change")?;
     let begun = clock.monotonic();
     cache.observe(&[change]);
     println!(
         "an update among 10,000 watchers of 100 namespaces: {:.2} µs",
-        each(clock.monotonic() - begun, 1)
+        micros_each(clock.monotonic() - begun, 1)
     );
     drop(waiting);
     Ok(())

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::Revision;
 
-/// The leased revisions of a store, with the number of leases of each.
+/// The leased revisions of a store, each with the number of its leases.
 #[derive(Debug, Default)]
 pub(crate) struct HistoryLeases(Mutex<BTreeMap<Revision, usize>>);
 
@@ -37,7 +37,7 @@ impl HistoryLeases {
     }
 }
 
-/// Retained history. The lease of an engine without automatic compaction has no effect.
+/// The lease of the history from a revision on. In an engine without automatic compaction it has no effect.
 #[must_use = "a dropped lease retains nothing"]
 #[derive(Debug, Default)]
 pub struct HistoryLease(Option<(Arc<HistoryLeases>, Revision)>);
@@ -61,7 +61,7 @@ mod tests {
         let (newer, older, same) =
             (leases.lease(Revision(9)), leases.lease(Revision(4)), leases.lease(Revision(4)));
         drop(older);
-        assert_eq!(leases.oldest(), Some(Revision(4)), "a second lease of the revision lives");
+        assert_eq!(leases.oldest(), Some(Revision(4)), "a second lease of the revision still exists");
         drop(same);
         assert_eq!(leases.oldest(), Some(Revision(9)));
         drop(newer);

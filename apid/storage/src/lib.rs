@@ -20,7 +20,7 @@
 //!
 //! # Reference
 //!
-//! design section 5; etcd's KV and watch guarantees (ordered, unique, atomic, reliable, resumable, bookmarkable).
+//! etcd's KV and watch guarantees (ordered, unique, atomic, reliable, resumable, bookmarkable).
 
 use std::fmt;
 use std::sync::Arc;
@@ -185,7 +185,7 @@ pub enum Error {
         current: Revision,
     },
     /// The value is larger than [`MAX_VALUE`] or the key longer than [`MAX_KEY`]. Carries the size in bytes.
-    #[error("{0} bytes are more than a row may hold")]
+    #[error("a key or value of {} bytes is too large (maximum: key {}, value {})", .0, MAX_KEY, MAX_VALUE)]
     TooLarge(usize),
     /// The disk or the quota is full. Reads continue; writes are rejected until there is space.
     #[error("storage is full: {0}")]
@@ -210,11 +210,11 @@ pub const MAX_KEY: usize = 4096;
 
 /// Checks the key and the value against [`MAX_KEY`] and [`MAX_VALUE`].
 fn check_size(key: &str, op: &Op) -> Result<()> {
-    let value = match op {
+    let value_length = match op {
         Op::Create(value) | Op::Update(value, _) => value.len(),
         Op::Delete(_) => 0,
     };
-    match (key.len(), value) {
+    match (key.len(), value_length) {
         (length, _) if length > MAX_KEY => Err(Error::TooLarge(length)),
         (_, length) if length > MAX_VALUE => Err(Error::TooLarge(length)),
         _ => Ok(()),
@@ -287,8 +287,9 @@ pub trait Store: Send + Sync + 'static {
     /// one snapshot.
     async fn range(&self, prefix: &str, start: &str, limit: usize, at: Option<Revision>) -> Result<Page>;
 
-    /// Reads rows of all keys from a start key, in key order, at a revision: as many as have at most `bytes` bytes of
-    /// keys and values, and at least one.
+    /// Reads rows of all keys from a start key, in key order, at a revision.
+    ///
+    /// Returns as many rows as fit in `bytes` bytes of keys and values, and at least one if any exists.
     ///
     /// # Errors
     ///
@@ -310,7 +311,7 @@ pub trait Store: Send + Sync + 'static {
         Ok(page)
     }
 
-    /// Retains the history at and after a revision until the lease is dropped, although its retention has passed.
+    /// Retains the history at and after a revision until the lease is dropped, even beyond the history retention.
     ///
     /// The revision must be readable. [`Store::compact`] ignores leases.
     fn lease_history(&self, _from: Revision) -> HistoryLease {

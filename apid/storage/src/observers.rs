@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use crate::{Change, Observer};
 
-/// Calls each observer in order. Observers that guard other observers come first.
+/// Calls each observer, in the order of the list.
 ///
-/// Example: the observer of policy revisions comes before the watch cache.
+/// The order matters: the observer of policy revisions comes before the watch cache, so that each change in the cache
+/// is already part of the policy revisions.
 pub struct Observers(pub Vec<Arc<dyn Observer>>);
 
 impl Observer for Observers {

@@ -37,7 +37,7 @@ mod small {
     storage::conformance!(|observer| open(observer, |options| Options {
         memtable_bytes: 64 << 10,
         cache_bytes: 64 << 10,
-        hot_bytes: 0,
+        row_cache_bytes: 0,
         recent_bytes: 0,
         // One large value exceeds the watchdog's limit for a memtable of this size.
         on_stall: Arc::new(|_| ()),

@@ -59,7 +59,7 @@ fn write_until_killed() {
                     let bits = rng.bits();
                     let key = format!("{writer}/{}", bits % u128::from(KEYS));
                     let row = store.get(&key, None).await.unwrap();
-                    say(&format!("try {key}"));
+                    print_line(&format!("try {key}"));
                     let value = Bytes::from(key.repeat(1 + (bits >> 64) as usize % 500));
                     let op = match row {
                         None => Op::Create(value),
@@ -68,7 +68,7 @@ fn write_until_killed() {
                     };
                     let deleted = matches!(op, Op::Delete(_));
                     let revision = store.commit(&key, op).await.unwrap().revision.0;
-                    say(&format!("now {key} {}", if deleted { 0 } else { revision }));
+                    print_line(&format!("now {key} {}", if deleted { 0 } else { revision }));
                 }
             });
         }
@@ -77,7 +77,7 @@ fn write_until_killed() {
 }
 
 /// Prints one line in one write: a kill leaves complete lines, or the start of the last one.
-fn say(line: &str) {
+fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(format!("\n{line}\n").as_bytes()).unwrap();
     out.flush().unwrap();
@@ -100,7 +100,7 @@ fn write_and_kill(dir: &Path, lines: usize, known: &mut HashMap<String, Expected
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = 0;
+    let mut lines_read = 0;
     for line in BufReader::new(child.stdout.take().unwrap()).split(b'\n') {
         let line = String::from_utf8(line.unwrap()).unwrap();
         match Vec::from_iter(line.split(' '))[..] {
@@ -111,12 +111,12 @@ fn write_and_kill(dir: &Path, lines: usize, known: &mut HashMap<String, Expected
             }
             _ => continue,
         };
-        said += 1;
-        if said == lines {
+        lines_read += 1;
+        if lines_read == lines {
             child.kill().unwrap();
         }
     }
-    assert!(said >= lines, "the process ended before the kill");
+    assert!(lines_read >= lines, "the process ended before the kill");
     child.wait().unwrap();
 }
 

@@ -43,8 +43,8 @@ fn fill(dir: &Path) {
                 writes
                     .spawn(async move { store.commit(&format!("key/{number:07}"), Op::Create(value)).await });
             }
-            for made in writes.join_all().await {
-                made.unwrap();
+            for outcome in writes.join_all().await {
+                outcome.unwrap();
             }
         }
         store.close().await;
@@ -86,19 +86,25 @@ fn survey_in_measured_process() {
     assert!(report.lost.keys.len() > KEYS / 4, "{report}");
     assert!(report.objects > KEYS / 4 && report.objects + report.lost.keys.len() >= KEYS, "{report}");
     assert!(report.to_string().lines().count() < 100, "a report is short");
-    let checked = peak() - before;
-    let Err(OpenError::Store(Error::Corrupt(why))) = FjallStore::open(options(&dir), Arc::new(NullObserver))
+    let memory_after_check = peak() - before;
+    let Err(OpenError::Store(Error::Corrupt(reason))) =
+        FjallStore::open(options(&dir), Arc::new(NullObserver))
     else {
         panic!("the damaged store opened");
     };
-    assert!(why.len() < 10_000 && why.contains("are missing"), "{why}");
-    let refused = peak() - before;
+    assert!(reason.len() < 10_000 && reason.contains("are missing"), "{reason}");
+    let memory_after_open = peak() - before;
     let RepairOutcome::Rebuilt { objects, .. } = offline::repair(&dir, None, 0).unwrap() else {
         panic!("{report}")
     };
     assert_eq!(objects, report.objects);
-    println!("MiB: check {}, start {}, repair {}", checked >> 20, refused >> 20, (peak() - before) >> 20);
-    assert!(refused < MEMORY_LIMIT, "{} MiB", refused >> 20);
+    println!(
+        "MiB: check {}, start {}, repair {}",
+        memory_after_check >> 20,
+        memory_after_open >> 20,
+        (peak() - before) >> 20
+    );
+    assert!(memory_after_open < MEMORY_LIMIT, "{} MiB", memory_after_open >> 20);
 }
 
 /// The test also checks the run time: a scan over all lost keys for each lost key would take minutes.
@@ -109,12 +115,12 @@ fn survey_of_heavily_damaged_store_uses_little_memory() {
     let store = dir.path().join("store");
     fill(&store);
     println!("{} tables are damaged", damage(&store));
-    let looked = Command::new(std::env::current_exe().unwrap())
+    let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "survey_in_measured_process", "--ignored", "--nocapture"])
         .env("STORE_DIR", &store)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&looked.stdout);
-    println!("{said}");
-    assert!(looked.status.success(), "{said}{}", String::from_utf8_lossy(&looked.stderr));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    println!("{stdout}");
+    assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! After [`FAILURES`] consecutive failures to connect calls are refused for a pause, which doubles up to
+//! After [`FAILURES`] consecutive failures to connect, calls are refused during a pause, which doubles up to
 //! [`MAX_PAUSE`]. After the pause one call is the trial; other calls are refused until the trial ends. A connection
 //! ends the back-off.
 //!
@@ -25,17 +25,18 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// The back-off state of a webhook.
 #[derive(Debug, Default)]
-pub(crate) struct BackOff(Mutex<State>);
+pub(crate) struct BackOff(Mutex<BackOffState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct BackOffState {
+    /// Consecutive failures to connect.
     failures: u32,
     /// Time of the next trial on the monotonic clock.
     next_trial: Duration,
     is_trial_running: bool,
 }
 
-/// Permission for one call. Dropped without a result, it changes nothing.
+/// Permission for one call. A permission that is dropped without a report changes nothing but the end of a trial.
 #[derive(Debug)]
 pub(crate) struct Permission<'a> {
     back_off: &'a BackOff,
@@ -45,21 +46,21 @@ pub(crate) struct Permission<'a> {
 /// Refusal of a call during back-off.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the last {failures} connections failed; the next call is tried in {wait:?}")]
-pub(crate) struct Refused {
+pub(crate) struct Refusal {
     failures: u32,
     wait: Duration,
 }
 
 impl BackOff {
     /// Permits a call at a time of the monotonic clock.
-    pub(crate) fn permit(&self, now: Duration) -> Result<Permission<'_>, Refused> {
+    pub(crate) fn permit(&self, now: Duration) -> Result<Permission<'_>, Refusal> {
         let mut state = self.0.lock();
         if state.failures < FAILURES {
             return Ok(Permission { back_off: self, is_trial: false });
         }
         let wait = state.next_trial.saturating_sub(now);
         if state.is_trial_running || !wait.is_zero() {
-            return Err(Refused { failures: state.failures, wait });
+            return Err(Refusal { failures: state.failures, wait });
         }
         state.is_trial_running = true;
         Ok(Permission { back_off: self, is_trial: true })
@@ -67,13 +68,13 @@ impl BackOff {
 }
 
 impl Permission<'_> {
-    /// Reports a connection.
-    pub(crate) fn succeeded(self) {
+    /// Reports that the connection succeeded, which ends the back-off.
+    pub(crate) fn report_success(self) {
         self.back_off.0.lock().failures = 0;
     }
 
     /// Reports a failure to connect at a time of the monotonic clock.
-    pub(crate) fn failed(self, now: Duration) {
+    pub(crate) fn report_failure(self, now: Duration) {
         let mut state = self.back_off.0.lock();
         state.failures = state.failures.saturating_add(1);
         let doublings = state.failures.saturating_sub(FAILURES).min(16);
@@ -102,16 +103,16 @@ mod tests {
         let back_off = BackOff::default();
         for _ in 0..3 {
             for _ in 1..FAILURES {
-                back_off.permit(at(0)).unwrap().failed(at(0));
+                back_off.permit(at(0)).unwrap().report_failure(at(0));
             }
-            back_off.permit(at(0)).unwrap().succeeded();
+            back_off.permit(at(0)).unwrap().report_success();
         }
         for _ in 0..FAILURES {
-            back_off.permit(at(0)).unwrap().failed(at(0));
+            back_off.permit(at(0)).unwrap().report_failure(at(0));
         }
         let refused = back_off.permit(at(50)).unwrap_err();
-        assert_eq!(refused, Refused { failures: 5, wait: at(150) });
-        back_off.permit(at(200)).unwrap().succeeded();
+        assert_eq!(refused, Refusal { failures: 5, wait: at(150) });
+        back_off.permit(at(200)).unwrap().report_success();
         back_off.permit(at(200)).unwrap();
     }
 
@@ -119,16 +120,16 @@ mod tests {
     fn one_trial_runs_at_a_time_and_a_failed_trial_doubles_the_pause() {
         let back_off = BackOff::default();
         for _ in 0..FAILURES {
-            back_off.permit(at(0)).unwrap().failed(at(0));
+            back_off.permit(at(0)).unwrap().report_failure(at(0));
         }
         let trial = back_off.permit(at(200)).unwrap();
         assert!(back_off.permit(at(200)).is_err(), "a trial is running");
         drop(trial);
-        back_off.permit(at(200)).unwrap().failed(at(200));
+        back_off.permit(at(200)).unwrap().report_failure(at(200));
         assert!(back_off.permit(at(599)).is_err());
         for round in 0..20 {
             let now = at(600 + round * 1000);
-            back_off.permit(now).unwrap().failed(now);
+            back_off.permit(now).unwrap().report_failure(now);
         }
         assert!(back_off.permit(at(600 + 19 * 1000 + 999)).is_err());
         back_off.permit(at(600 + 20 * 1000)).unwrap();

@@ -17,9 +17,9 @@ use crate::service_resolver::ServiceResolver;
 use crate::users::FileId;
 use crate::{CallFailure, ClientConfiguration, ServiceLookup, ServiceMap, WebhookAddress, WebhookUsers};
 
-/// Limit of the calls in flight of one webhook; further calls wait within their timeout.
+/// Maximum calls in flight of one webhook; further calls wait within their timeout.
 pub const MAX_CALLS_IN_FLIGHT: usize = 128;
-/// Limit of the pooled clients.
+/// Maximum number of pooled clients.
 const MAX_CLIENTS: u64 = 1000;
 /// Time after which an unused client is closed.
 const CLIENT_IDLE_TIMEOUT: Duration = Duration::from_secs(600);
@@ -118,8 +118,8 @@ impl WebhookClients {
     ) -> Result<Bytes, CallFailure> {
         let url = CallUrl::new(configuration, &call)?;
         let timeout = call.timeout;
-        let sent = tokio::time::timeout(timeout, self.send(configuration, users, call, &url));
-        let response = sent.await.unwrap_or_else(|_| Err(CallFailure::timeout(&url.display_url)))?;
+        let sending = tokio::time::timeout(timeout, self.send(configuration, users, call, &url));
+        let response = sending.await.unwrap_or_else(|_| Err(CallFailure::timeout(&url.display_url)))?;
         if response.status.is_success() {
             Ok(response.body)
         } else {
@@ -143,16 +143,16 @@ impl WebhookClients {
             (None, WebhookAddress::Url(_)) => return Err(failure(&"the URL has no host")),
         };
         let client = self.client(configuration, origin, users, url).map_err(|error| failure(&error))?;
-        // The permit precedes the back-off, so that calls in the queue see failures of the calls before them.
+        // A call waits for its permit first, so that its back-off check sees the failures of the calls before it.
         let _permit = client.permits.acquire().await.map_err(|error| failure(&error))?;
         let permission = client.back_off.permit(self.clock.monotonic()).map_err(|error| failure(&error))?;
         let limits = Limits { within: call.timeout, bytes: call.response_bytes };
-        let sent = client.remote.send(Method::POST, &url.path, call.body, limits).await;
-        match &sent {
-            Err(CallError::Unreachable(_)) => permission.failed(self.clock.monotonic()),
-            _ => permission.succeeded(),
+        let result = client.remote.send(Method::POST, &url.path, call.body, limits).await;
+        match &result {
+            Err(CallError::Unreachable(_)) => permission.report_failure(self.clock.monotonic()),
+            _ => permission.report_success(),
         }
-        sent.map_err(|error| CallFailure::call_error(&url.display_url, &error))
+        result.map_err(|error| CallFailure::call_error(&url.display_url, &error))
     }
 
     fn client(
@@ -169,8 +169,8 @@ impl WebhookClients {
             return Ok(client);
         }
         let user = user.map(|(_, (_, user))| user);
-        let built = self.clients.try_get_with_by_ref(&key, || self.build(&key, user));
-        built.map_err(|error| (*error).clone())
+        let client = self.clients.try_get_with_by_ref(&key, || self.build(&key, user));
+        client.map_err(|error| (*error).clone())
     }
 
     fn build(&self, key: &ClientKey, user: Option<&User>) -> Result<Arc<WebhookClient>, String> {

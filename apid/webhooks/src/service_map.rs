@@ -32,12 +32,12 @@ impl ServiceMap {
     ///
     /// All defects of the file.
     pub fn parse(name: &str, text: &[u8]) -> Result<Self, ServiceMapError> {
-        let failed = |problem: String| ServiceMapError(format!("file `{name}`: {problem}"));
-        let document = Document::read(text).map_err(|error| failed(error.to_string()))?;
+        let error = |problem: String| ServiceMapError(format!("file `{name}`: {problem}"));
+        let document = Document::read(text).map_err(|reason| error(reason.to_string()))?;
         if document.is_empty() {
             return Ok(ServiceMap::default());
         }
-        document.decode_fields(origins).map(ServiceMap).map_err(|errors| failed(join_errors(&errors)))
+        document.decode_fields(origins).map(ServiceMap).map_err(|errors| error(join_errors(&errors)))
     }
 
     /// The origin of a Service.

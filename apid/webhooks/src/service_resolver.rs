@@ -48,7 +48,7 @@ pub(crate) enum ResolutionError {
 }
 
 impl ServiceResolver {
-    /// The origin of a Service: from the file, from its external name, or from a ready address.
+    /// Returns the origin of a Service: from the file, from its external name, or from a ready address.
     pub(crate) async fn resolve(&self, service: &ServiceReference) -> Result<String, ResolutionError> {
         if let Some(origin) = self.map.origin(service) {
             return Ok(origin.to_owned());
@@ -71,13 +71,13 @@ impl ServiceResolver {
             let host = found.str_at(&["spec", "externalName"]).unwrap_or_default();
             return Ok(origin(host, *port));
         }
-        let port_name = service_port(&found, *port)
+        let port_name = service_port_name(&found, *port)
             .ok_or_else(|| ResolutionError::NoPort { name: name.clone(), port: *port })?;
         let slices = self.lookup.endpoint_slices(namespace).await.map_err(unreadable)?;
         let label = self.names.label_key("service-name");
-        let of_service = slices.iter().filter(|slice| slice.label(&label) == Some(name.as_str()));
+        let service_slices = slices.iter().filter(|slice| slice.label(&label) == Some(name.as_str()));
         let addresses: Vec<(&str, u16)> =
-            of_service.flat_map(|slice| ready_addresses(slice, port_name)).collect();
+            service_slices.flat_map(|slice| ready_addresses(slice, port_name)).collect();
         let position = usize::try_from(self.rng.bits() % addresses.len().max(1) as u128).unwrap_or(0);
         match addresses.get(position) {
             Some((host, port)) => Ok(origin(host, *port)),
@@ -90,14 +90,14 @@ impl ServiceResolver {
     }
 }
 
-/// Name of the Service port with a number; the only port of a Service may have the name `""`.
-fn service_port(service: &Object, port: u16) -> Option<&str> {
+/// Returns the name of the Service port with a number; the only port of a Service may have the name `""`.
+fn service_port_name(service: &Object, port: u16) -> Option<&str> {
     let ports = service.at(&["spec", "ports"]).and_then(Value::as_array)?;
     let found = ports.iter().find(|found| found.get("port").and_then(Value::as_u64) == Some(port.into()))?;
     Some(found.get("name").and_then(Value::as_str).unwrap_or_default())
 }
 
-/// Addresses of the ready endpoints of a slice, with the number of a port.
+/// Returns the addresses of the ready endpoints of a slice, with the number of the named port.
 fn ready_addresses<'a>(slice: &'a Object, port_name: &str) -> Vec<(&'a str, u16)> {
     let list = |field: &str| slice.get(field).and_then(Value::as_array).into_iter().flatten();
     let port = list("ports").find_map(|port| {

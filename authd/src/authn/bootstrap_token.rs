@@ -21,7 +21,7 @@ use super::{
 use crate::config_error::ConfigError;
 use crate::mirror::identities::TokenSecret;
 use crate::mirror::{Mirror, MirrorNotReady};
-use crate::tokens::bootstrap::{expiration, parts};
+use crate::tokens::bootstrap::{expiration, split_token};
 
 /// The group of all bootstrap tokens, and the prefix of extra groups.
 const GROUP: &str = "system:bootstrappers";
@@ -53,7 +53,7 @@ impl Authenticator for BootstrapTokens {
         credentials: Credentials<'_>,
         context: AuthnContext,
     ) -> Result<Outcome, MirrorNotReady> {
-        let Some((id, secret)) = parts(credentials.token) else { return Ok(Outcome::NotApplicable) };
+        let Some((id, secret)) = split_token(credentials.token) else { return Ok(Outcome::NotApplicable) };
         let name = format!("bootstrap-token-{id}");
         let namespace = self.names.system_namespace;
         let token_secret = self.mirror.identities(context.at_least)?.secret(namespace, &name).map(Arc::clone);
@@ -77,7 +77,7 @@ impl Authenticator for BootstrapTokens {
                     user,
                     audiences,
                     expires_at,
-                    rests_on: vec![secret],
+                    depends_on: vec![secret],
                     ..AuthenticatedIdentity::default()
                 })
             });
@@ -118,12 +118,12 @@ fn check(
 fn groups(extra: &str) -> Result<Groups, String> {
     let mut groups = vec![GROUP.to_owned()];
     for group in extra.split(',').map(str::trim).filter(|group| !group.is_empty()) {
-        let rest = group.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix(':')).unwrap_or_default();
-        let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        let fits = rest.len() <= 256
-            && rest.bytes().all(|byte| letter(byte) || byte == b':' || byte == b'-')
-            && rest.bytes().last().is_some_and(letter);
-        if !fits {
+        let suffix = group.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix(':')).unwrap_or_default();
+        let is_alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let is_valid_suffix = suffix.len() <= 256
+            && suffix.bytes().all(|byte| is_alphanumeric(byte) || byte == b':' || byte == b'-')
+            && suffix.bytes().last().is_some_and(is_alphanumeric);
+        if !is_valid_suffix {
             return Err(format!(
                 "the extra group `{group}` does not begin with `{GROUP}:`, or has invalid characters"
             ));

@@ -63,7 +63,7 @@ pub struct Settings {
     pub jwt: JwtSettings,
     /// The token review webhook.
     pub token_webhook: Option<Arc<webhook::TokenWebhook>>,
-    /// The audiences of the API server: a token without an audience of its own is valid for these.
+    /// The audiences of the API server: a token that names no audience is valid for these.
     pub api_audiences: Vec<String>,
     /// Issues and verifies service-account tokens. None: no keys are configured.
     pub issuer: Option<Arc<Issuer>>,
@@ -141,8 +141,8 @@ pub struct AuthenticatedIdentity {
     /// The user is the anonymous user.
     pub anonymous: bool,
     /// The stored objects whose deletion ends the identity.
-    pub rests_on: Vec<ObjectRef>,
-    /// The TTL of an identity without an end of its own (vouched for by a remote service).
+    pub depends_on: Vec<ObjectRef>,
+    /// The TTL of an identity from a remote service, which states no expiry.
     pub ttl: Option<Duration>,
 }
 
@@ -273,9 +273,10 @@ impl Union {
             match method.authenticate(credentials, context).await? {
                 Outcome::Accepted(mut accepted) => {
                     let groups = &mut accepted.user.groups;
-                    let known = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
+                    let is_authentication_group =
+                        |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
                     // A proxy may forward an anonymous user.
-                    if accepted.user.name != ANONYMOUS && !groups.iter().any(known) {
+                    if accepted.user.name != ANONYMOUS && !groups.iter().any(is_authentication_group) {
                         groups.push(AUTHENTICATED.to_owned());
                     }
                     return Ok(Ok((*accepted, name)));
@@ -348,8 +349,8 @@ impl std::fmt::Debug for Union {
     }
 }
 
-/// Returns the valid audiences of a credential without audiences.
-/// The result has the requested audiences of the API server. None if audiences are requested and none matches.
+/// Returns the valid audiences of a credential that names none ("audience-agnostic" in Kubernetes).
+/// These are the requested audiences that the API server has. None if audiences are requested and it has none of them.
 fn agnostic_audiences(requested: &[String], own: &[String]) -> Option<Vec<String>> {
     let common: Vec<String> = requested.iter().filter(|audience| own.contains(audience)).cloned().collect();
     (requested.is_empty() || !common.is_empty()).then_some(common)

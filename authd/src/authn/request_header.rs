@@ -106,7 +106,7 @@ impl ProxySettings {
         user.uid = first_value(&self.uid, headers)?.unwrap_or_default().to_owned();
         for name in &self.groups {
             for header in headers.iter().filter(|header| header.name == *name) {
-                let group = text(header)?;
+                let group = header_text(header)?;
                 if !group.is_empty() {
                     user.groups.push(group.to_owned());
                 }
@@ -116,7 +116,7 @@ impl ProxySettings {
             let key = self.extra_prefixes.iter().find_map(|prefix| header.name.strip_prefix(prefix.as_str()));
             if let Some(key) = key {
                 let values = user.extra.entry(decode_percent(key)).or_default();
-                values.push(text(header)?.to_owned());
+                values.push(header_text(header)?.to_owned());
             }
         }
         Ok(Some(user))
@@ -127,7 +127,7 @@ impl ProxySettings {
 fn first_value<'h>(names: &[String], headers: &'h [Header]) -> Result<Option<&'h str>, String> {
     for name in names {
         let Some(header) = headers.iter().find(|header| header.name == *name) else { continue };
-        let value = text(header)?;
+        let value = header_text(header)?;
         if !value.is_empty() {
             return Ok(Some(value));
         }
@@ -135,7 +135,7 @@ fn first_value<'h>(names: &[String], headers: &'h [Header]) -> Result<Option<&'h
     Ok(None)
 }
 
-fn text(header: &Header) -> Result<&str, String> {
+fn header_text(header: &Header) -> Result<&str, String> {
     std::str::from_utf8(&header.value).map_err(|_| format!("the header `{}` is not UTF-8", header.name))
 }
 

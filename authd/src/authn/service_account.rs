@@ -101,7 +101,7 @@ impl ServiceAccounts {
             ..AuthenticatedIdentity::default()
         };
         if self.lookup {
-            let invalid = self.names.label_key("legacy-token-invalid-since");
+            let invalid_since = self.names.label_key("legacy-token-invalid-since");
             let identities = self.mirror.identities(context.at_least)?;
             if let Err(check) = record_dependencies(
                 &identities,
@@ -109,7 +109,7 @@ impl ServiceAccounts {
                 credentials.token,
                 context.now,
                 &mut accepted,
-                &invalid,
+                &invalid_since,
             ) {
                 return Ok(Err(check));
             }
@@ -157,13 +157,15 @@ impl ServiceAccounts {
 }
 
 /// Checks that all objects in the token exist, and records that the identity depends on them.
+///
+/// `invalid_since` is the label of Secrets whose token was unused for long.
 fn record_dependencies(
     identities: &Identities,
     claims: &Claims,
     token: &str,
     now: Timestamp,
     accepted: &mut AuthenticatedIdentity,
-    invalid: &str,
+    invalid_since: &str,
 ) -> Result<(), String> {
     let private = &claims.private;
     let namespace = private.namespace.as_str();
@@ -175,7 +177,7 @@ fn record_dependencies(
             if let Some(until) = found.valid_until {
                 accepted.expires_at = Some(accepted.expires_at.map_or(until, |ends| ends.min(until)));
             }
-            accepted.rests_on.push(ObjectRef {
+            accepted.depends_on.push(ObjectRef {
                 group: String::new(),
                 resource: resource.to_owned(),
                 namespace: namespace.to_owned(),
@@ -198,8 +200,8 @@ fn record_dependencies(
         if !bool::from(stored.ct_eq(token.as_bytes())) {
             return Err("the token differs from the token in the Secret".to_owned());
         }
-        if secret.annotations.contains_key(invalid) {
-            return Err(format!("the Secret is marked `{invalid}`: the token was unused for long"));
+        if secret.annotations.contains_key(invalid_since) {
+            return Err(format!("the Secret is marked `{invalid_since}`: the token was unused for long"));
         }
         let object = ObjectIdentity { uid: secret.identity.uid.to_string(), ..object.clone() };
         return require_object("secrets", namespace, &object, Some(&secret.identity));

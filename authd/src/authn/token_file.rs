@@ -29,6 +29,7 @@ use crate::mirror::{Mirror, MirrorNotReady};
 /// The tokens of a file with their users.
 pub struct TokenFile {
     key: hmac::Key,
+    /// By the first bytes of the digest of the token: the whole digest, and the user.
     users: HashMap<[u8; 8], Vec<([u8; 32], UserInfo)>>,
     api_audiences: Vec<String>,
 }
@@ -106,12 +107,14 @@ impl TokenFile {
         list.len() == before
     }
 
+    /// Returns the user of a token.
     fn find(&self, token: &str) -> Option<&UserInfo> {
         let (prefix, digest) = self.digest(token);
         let list = self.users.get(&prefix)?;
         list.iter().find(|(stored, _)| stored.ct_eq(&digest).into()).map(|(_, user)| user)
     }
 
+    /// The keyed digest of a token, and its first bytes, which are the key of `users`.
     fn digest(&self, token: &str) -> ([u8; 8], [u8; 32]) {
         let tag = hmac::sign(&self.key, token.as_bytes());
         let (mut prefix, mut digest) = ([0; 8], [0; 32]);

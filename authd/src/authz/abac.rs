@@ -14,7 +14,7 @@
 //!
 //! # Reference
 //!
-//! As Kubernetes, but lines in the unversioned format, which Kubernetes reads with a warning, are errors.
+//! Like Kubernetes, but lines in the unversioned format, which Kubernetes reads with a warning, are errors.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ fn read(file: &Path, names: &Names) -> Result<Vec<Policy>, ConfigError> {
     parse(&text, names).map_err(|errors| error(errors.iter().map(with_line).collect::<Vec<_>>().join("; ")))
 }
 
-/// Checks the policies of a file and returns their number.
+/// Checks the text of a policy file and returns the number of policies.
 ///
 /// # Errors
 ///
@@ -69,7 +69,7 @@ pub fn check(text: &str, names: &Names) -> Result<usize, Vec<(usize, String)>> {
     parse(text, names).map(|policies| policies.len())
 }
 
-/// The `apiVersion` of the first line of a policy file; None if the file is no policy file.
+/// The `apiVersion` of the first line of a policy file; None if the text is not a policy file.
 pub fn policy_api_version(text: &str) -> Option<String> {
     let mut lines = text.lines().map(str::trim);
     let first = lines.find(|line| !line.is_empty() && !line.starts_with('#'))?;
@@ -92,7 +92,7 @@ fn parse(text: &str, names: &Names) -> Result<Vec<Policy>, Vec<(usize, String)>>
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        match policy(line, &api_versions) {
+        match parse_line(line, &api_versions) {
             Ok(policy) => policies.push(policy),
             Err(error) => errors.push((i + 1, error)),
         }
@@ -100,7 +100,7 @@ fn parse(text: &str, names: &Names) -> Result<Vec<Policy>, Vec<(usize, String)>>
     if errors.is_empty() { Ok(policies) } else { Err(errors) }
 }
 
-fn policy(line: &str, api_versions: &[String; 2]) -> Result<Policy, String> {
+fn parse_line(line: &str, api_versions: &[String; 2]) -> Result<Policy, String> {
     let policy_line: PolicyLine = serde_json::from_str(line).map_err(|error| error.to_string())?;
     if !api_versions.contains(&policy_line.api_version) || policy_line.kind != "Policy" {
         return Err(format!(
@@ -154,11 +154,11 @@ impl Policy {
     }
 
     fn covers(&self, request: &Attributes) -> bool {
-        let fits = |pattern: &str, value: &str| pattern == "*" || pattern == value;
+        let pattern_matches = |pattern: &str, value: &str| pattern == "*" || pattern == value;
         if request.resource_request {
-            fits(&self.namespace, &request.namespace)
-                && fits(&self.resource, &request.resource)
-                && fits(&self.api_group, &request.group)
+            pattern_matches(&self.namespace, &request.namespace)
+                && pattern_matches(&self.resource, &request.resource)
+                && pattern_matches(&self.api_group, &request.group)
         } else {
             path_covers(&self.non_resource_path, &request.path)
         }
@@ -228,18 +228,18 @@ mod tests {
 
     /// `verb resource namespace`, `verb group:resource namespace` or `verb /path`.
     fn request(text: &str) -> Attributes {
-        let string_list: Vec<&str> = text.split(' ').collect();
-        let verb = string_list[0].to_owned();
-        if string_list[1].starts_with('/') {
-            return Attributes { verb, path: string_list[1].to_owned(), ..Attributes::default() };
+        let words: Vec<&str> = text.split(' ').collect();
+        let verb = words[0].to_owned();
+        if words[1].starts_with('/') {
+            return Attributes { verb, path: words[1].to_owned(), ..Attributes::default() };
         }
-        let (group, resource) = string_list[1].split_once(':').unwrap_or(("", string_list[1]));
+        let (group, resource) = words[1].split_once(':').unwrap_or(("", words[1]));
         Attributes {
             verb,
             resource_request: true,
             group: group.to_owned(),
             resource: resource.to_owned(),
-            namespace: string_list.get(2).copied().unwrap_or_default().to_owned(),
+            namespace: words.get(2).copied().unwrap_or_default().to_owned(),
             name: "x".to_owned(),
             ..Attributes::default()
         }

@@ -4,8 +4,8 @@
 //!
 //! # Contract
 //!
-//! All authorizers decide the verbs, and RBAC alone decides the permissions of the user, as in Kubernetes. A POST has no name for the
-//! `escalate` verb: apid leaves the name empty, so that `resourceNames` never allow a POST.
+//! All authorizers decide the verbs, and RBAC alone decides the permissions of the user, as in Kubernetes. A POST
+//! has no name for the `escalate` verb: apid leaves the name empty, so `resourceNames` never allow a POST.
 
 use apimachinery::attributes::Attributes;
 use apimachinery::field::quote;

@@ -51,8 +51,8 @@ impl Opinions {
     /// The decision: that of the first authorizer with one, else no opinion with all reasons.
     pub fn decision(&self) -> &Decision {
         let decisions = self.list.iter().filter_map(|opinion| opinion.decision.as_ref());
-        let decided = |decision: &&Decision| decision.verdict != Verdict::NoOpinion;
-        decisions.into_iter().find(decided).unwrap_or(&self.undecided)
+        let is_decided = |decision: &&Decision| decision.verdict != Verdict::NoOpinion;
+        decisions.into_iter().find(is_decided).unwrap_or(&self.undecided)
     }
 
     /// Whether a new role could change the decision.

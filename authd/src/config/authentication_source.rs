@@ -45,7 +45,10 @@ pub struct LoadedConfiguration {
 }
 
 impl Source {
-    /// Reads flags and file at start. `file` is `--authentication-config`, and `gate` is `StructuredAuthenticationConfiguration`.
+    /// Reads flags and file at start.
+    ///
+    /// `file` is `--authentication-config`, and `gate` is `StructuredAuthenticationConfiguration`. `anonymous` is
+    /// the value of `--anonymous-auth` and its default.
     pub fn open(
         file: Option<PathBuf>,
         oidc_flags: &OidcFlags,

@@ -23,25 +23,26 @@ use crate::config_error::ConfigError;
 #[derive(Debug)]
 pub struct Source {
     names: Arc<Names>,
-    /// Whether AlwaysAllow turns anonymous access off: `--anonymous-auth` is unset.
-    anonymous_follows: bool,
+    /// Whether `--anonymous-auth` is unset: AlwaysAllow then turns anonymous access off.
+    is_anonymous_auth_unset: bool,
     /// The file, and the snapshot before its first read until a watch takes it; None: flags only.
     file: Option<(PathBuf, Option<Snapshot>)>,
 }
 
 impl Source {
-    /// Reads flags and file at start. `webhook_flags`: whether a webhook flag is set. `anonymous_follows`:
-    /// whether `--anonymous-auth` is unset. An empty list of authorizers is accompanied by mistakes.
+    /// Reads flags and file at start; the modes are None if errors were added.
+    ///
+    /// `webhook_flags`: whether a webhook flag is set.
     pub fn open(
         flags: &AuthorizationFlags,
         webhook_flags: bool,
-        anonymous_follows: bool,
+        is_anonymous_auth_unset: bool,
         names: Arc<Names>,
         errors: &mut Vec<ConfigError>,
     ) -> (Self, Option<Modes>) {
         let path = flags.authorization_config.clone().filter(|path| !path.as_os_str().is_empty());
         let file = path.map(|path| (path.clone(), Some(Snapshot::new([path]))));
-        let source = Source { names, anonymous_follows, file };
+        let source = Source { names, is_anonymous_auth_unset, file };
         let modes = match &source.file {
             None => Modes::parse(flags.modes().as_deref()),
             Some(_) if !flags.authorization_mode.is_empty() || webhook_flags => {
@@ -91,7 +92,7 @@ impl Source {
             );
             return Err(vec![ConfigError::file(path, problem)]);
         }
-        if self.anonymous_follows && modes.has_always_allow() && !initial.has_always_allow() {
+        if self.is_anonymous_auth_unset && modes.has_always_allow() && !initial.has_always_allow() {
             let problem = "authorizers: AlwaysAllow would allow anonymous requests everything: set --anonymous-auth, \
                            or restart the server, which then turns anonymous access off";
             return Err(vec![ConfigError::file(path, problem)]);

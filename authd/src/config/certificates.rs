@@ -24,7 +24,7 @@ pub(super) struct CertificateFlags {
     pub(super) proxy: ProxyFlags,
 }
 
-/// Reads the files after it takes the snapshot.
+/// Checks the flags, takes a snapshot of the files, and then reads them.
 /// `uids`: whether the feature gate `RemoteRequestHeaderUID` is on.
 pub(super) fn check(
     flags: CertificateFlags,
@@ -61,13 +61,13 @@ pub(super) fn check(
             ConfigError::flag(format!("--requestheader-{flag}"), problem)
         }));
     }
-    let (authority, user) = (
+    let (has_authority, has_user) = (
         flags.proxy.requestheader_client_ca_file.is_some(),
         !flags.proxy.requestheader_username_headers.is_empty(),
     );
-    if authority != user {
+    if has_authority != has_user {
         let missing =
-            if authority { "--requestheader-username-headers" } else { "--requestheader-client-ca-file" };
+            if has_authority { "--requestheader-username-headers" } else { "--requestheader-client-ca-file" };
         warnings.push(format!("no authenticating proxy is trusted: {missing} is missing"));
     }
     let to_lower_case =

@@ -3,8 +3,9 @@
 //!
 //! # Contract
 //!
-//! [`processflags`] declares the flags that apid passes on. [`Config::check`] reports all errors at once. A flag without effect in this version is accepted with a
-//! line in [`Config::warnings`]. An unknown flag and an unsupported mode are errors.
+//! [`processflags`] declares the flags that apid passes on. [`Config::check`] reports all errors at once. A flag
+//! without effect in this version is accepted with a line in [`Config::warnings`]. An unknown flag and an
+//! unsupported mode are errors.
 
 pub mod authentication;
 pub mod authentication_source;
@@ -67,7 +68,7 @@ pub struct Flags {
     pub shared: SharedFlags,
     /// The flags that apid passes on.
     #[command(flatten)]
-    pub own: AuthdFlags,
+    pub authd: AuthdFlags,
 }
 
 fn after_help() -> String {
@@ -128,7 +129,7 @@ impl Config {
     pub fn check(flags: Flags, clock: &dyn Clock) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Vec::new();
         let mut warnings = Vec::new();
-        let Flags { socket, exit_on_stdin_eof, generated_key_file, shared, own, config: _ } = flags;
+        let Flags { socket, exit_on_stdin_eof, generated_key_file, shared, authd, config: _ } = flags;
         let names = Names::new(shared.names.names, &shared.names.api_domain)
             .map_err(|error| errors.push(ConfigError::flag("--api-domain", error.to_string())))
             .ok();
@@ -137,9 +138,9 @@ impl Config {
         let default_names = || Names::new(Preset::Svc, DEFAULT_API_DOMAIN).ok();
         let Some(names) = names.or_else(default_names).map(Arc::new) else { return Err(errors) };
         let (authorization, modes) = authorization_source::Source::open(
-            &own.authorization,
-            own.authorization_webhook.is_any_set(),
-            own.authentication.anonymous_auth.is_none(),
+            &authd.authorization,
+            authd.authorization_webhook.is_any_set(),
+            authd.authentication.anonymous_auth.is_none(),
             Arc::clone(&names),
             &mut errors,
         );
@@ -147,8 +148,8 @@ impl Config {
         let (mut structured, mut anonymous_conditions) = (true, true);
         let mut nodes_by_selectors = true;
         let versions = shared.names.compatibility_versions().unwrap_or_else(|version_errors| {
-            let flag = |error: VersionError| ConfigError::flag(error.flag, error.problem);
-            errors.extend(version_errors.into_iter().map(flag));
+            let flag_error = |error: VersionError| ConfigError::flag(error.flag, error.problem);
+            errors.extend(version_errors.into_iter().map(flag_error));
             CompatibilityVersions::default()
         });
         match FeatureGates::parse(&shared.names.feature_gates.join(","), versions.emulated) {
@@ -167,16 +168,17 @@ impl Config {
             Err(gate_errors) => errors
                 .extend(gate_errors.0.into_iter().map(|error| ConfigError::flag("--feature-gates", error))),
         }
-        let metrics_address = own.controllers.metrics_address.as_deref().map(loopback).transpose();
+        let metrics_address =
+            authd.controllers.metrics_address.as_deref().map(parse_loopback_address).transpose();
         let metrics_address = metrics_address.map_err(|error| errors.push(error)).ok().flatten();
         if socket.as_os_str().is_empty() {
             errors.push(ConfigError::flag("--socket", "the path is empty"));
         }
-        let modes = modes.map(|modes| match own.authorization.authorization_config {
+        let modes = modes.map(|modes| match authd.authorization.authorization_config {
             Some(_) => modes,
             None => {
                 let is_listed = modes.has("Webhook");
-                let flags = &own.authorization_webhook;
+                let flags = &authd.authorization_webhook;
                 modes.with_webhook(authorization_webhook::settings(flags, is_listed, &names, &mut errors))
             }
         });
@@ -184,7 +186,7 @@ impl Config {
             return Err(errors);
         };
 
-        match (modes.has("ABAC"), &own.authorization.authorization_policy_file) {
+        match (modes.has("ABAC"), &authd.authorization.authorization_policy_file) {
             (true, None) => errors.push(ConfigError::flag(POLICY_FILE, "required by mode ABAC")),
             (false, Some(_)) => {
                 errors.push(ConfigError::flag(POLICY_FILE, "only used by mode ABAC, which is not configured"))
@@ -192,13 +194,13 @@ impl Config {
             _ => (),
         }
         warnings.extend(modes.warnings.iter().cloned());
-        let AuthenticationFlags { anonymous_auth, enable_bootstrap_token_auth, .. } = own.authentication;
-        let mut api_audiences = own.authentication.api_audiences;
+        let AuthenticationFlags { anonymous_auth, enable_bootstrap_token_auth, .. } = authd.authentication;
+        let mut api_audiences = authd.authentication.api_audiences;
         if api_audiences.is_empty() {
-            api_audiences = service_accounts::issuers(&own.service_accounts, &names);
+            api_audiences = service_accounts::issuers(&authd.service_accounts, &names);
         }
         let token_flags = TokenFlags {
-            service_accounts: own.service_accounts,
+            service_accounts: authd.service_accounts,
             tls_private_key_file: shared.certificates.tls_private_key_file,
             generated_key_file,
         };
@@ -206,12 +208,12 @@ impl Config {
             service_accounts::check(&token_flags, &api_audiences, &names, &mut errors);
         let certificate_flags = CertificateFlags {
             client_ca_file: shared.certificates.client_ca_file,
-            client_crl_file: own.authentication.client_crl_file,
+            client_crl_file: authd.authentication.client_crl_file,
             proxy: shared.proxy,
         };
         let (trust, proxy, certificates) =
             certificates::check(certificate_flags, proxy_uids, clock.now(), &mut errors, &mut warnings);
-        let token_file = own
+        let token_file = authd
             .authentication
             .token_auth_file
             .as_deref()
@@ -225,7 +227,7 @@ impl Config {
             clock: Arc::new(SystemClock::new()),
             rng: Arc::new(SystemRng),
         };
-        let token_webhook = token_webhook::settings(&own.token_webhook, &api_audiences, &mut errors);
+        let token_webhook = token_webhook::settings(&authd.token_webhook, &api_audiences, &mut errors);
         let token_webhook =
             token_webhook.map(|settings| TokenWebhook::open(settings, &webhook_context)).transpose();
         let token_webhook = token_webhook.unwrap_or_else(|error| {
@@ -238,13 +240,13 @@ impl Config {
             anonymous_conditions,
         };
         let anonymous = (anonymous_auth, !modes.has_always_allow());
-        let file = own.authentication.authentication_config;
+        let file = authd.authentication.authentication_config;
         let (authentication, LoadedConfiguration { authenticators, anonymous }) =
-            Source::open(file, &own.oidc, structured, anonymous, context, &mut errors);
+            Source::open(file, &authd.oidc, structured, anonymous, context, &mut errors);
         if anonymous.enabled && modes.has_always_allow() {
             warnings.push("--anonymous-auth: anonymous requests are allowed everything".to_owned());
         }
-        errors.extend(controllers::names::check_names(&own.controllers.controllers));
+        errors.extend(controllers::names::check_names(&authd.controllers.controllers));
         if !errors.is_empty() {
             return Err(errors);
         }
@@ -265,7 +267,7 @@ impl Config {
         let authz = authz::Settings {
             names: Arc::clone(&names),
             nodes_by_selectors,
-            policy_file: own.authorization.authorization_policy_file,
+            policy_file: authd.authorization.authorization_policy_file,
             webhooks: Webhooks::new(webhook_context),
         };
         Ok(Config {
@@ -277,7 +279,7 @@ impl Config {
             modes,
             authentication,
             reloaded_files: ReloadedFiles { certificates, keys, key_files },
-            token_controllers: EnabledControllers::parse(&own.controllers.controllers),
+            token_controllers: EnabledControllers::parse(&authd.controllers.controllers),
             metrics_address,
             hidden_metrics: shared.log.show_hidden_metrics_for_version,
             exit_on_stdin_eof,
@@ -286,7 +288,7 @@ impl Config {
     }
 }
 
-fn loopback(text: &str) -> Result<SocketAddr, ConfigError> {
+fn parse_loopback_address(text: &str) -> Result<SocketAddr, ConfigError> {
     let error = |problem: String| ConfigError::flag("--metrics-address", problem);
     let address: SocketAddr =
         text.parse().map_err(|_| error(format!("`{text}` is not of the form address:port")))?;

@@ -43,20 +43,21 @@ pub(super) fn read(
         return None;
     }
     let before = errors.len();
-    let set = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-    let (Some(url), Some(client)) = (set(&flags.oidc_issuer_url), set(&flags.oidc_client_id)) else {
+    let non_empty = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let (Some(url), Some(client)) = (non_empty(&flags.oidc_issuer_url), non_empty(&flags.oidc_client_id))
+    else {
         let problem = "--oidc-issuer-url and --oidc-client-id must be set when any oidc flag is";
         errors.push(ConfigError::Combination(problem.to_owned()));
         return None;
     };
-    let claim = set(&flags.oidc_username_claim).unwrap_or_else(|| "sub".to_owned());
+    let claim = non_empty(&flags.oidc_username_claim).unwrap_or_else(|| "sub".to_owned());
     let prefix = match flags.oidc_username_prefix.as_deref() {
         Some(NO_PREFIX) => String::new(),
         Some(prefix) if !prefix.is_empty() => prefix.to_owned(),
         _ if claim == EMAIL => String::new(),
         _ => format!("{url}#"),
     };
-    let groups = set(&flags.oidc_groups_claim).map(|claim| PrefixedClaimOrExpression {
+    let groups = non_empty(&flags.oidc_groups_claim).map(|claim| PrefixedClaimOrExpression {
         claim,
         prefix: Some(flags.oidc_groups_prefix.clone().unwrap_or_default()),
         expression: String::new(),
@@ -65,7 +66,7 @@ pub(super) fn read(
         issuer: Issuer {
             url,
             audiences: vec![client],
-            certificate_authority: authorities(flags, errors),
+            certificate_authority: read_certificate_authority(flags, errors),
             ..Issuer::default()
         },
         claim_validation_rules: required_claims(flags, errors),
@@ -76,7 +77,7 @@ pub(super) fn read(
         },
         user_validation_rules: Vec::new(),
     };
-    let algorithms = algorithms(flags, errors);
+    let algorithms = parse_algorithms(flags, errors);
     let field_errors = ErrorList::default();
     let validated = validate(&[authenticator], &algorithms, &FieldPath::new("oidc"), context, &field_errors);
     errors.extend(field_errors.into_list().into_iter().map(|error| rename_to_flag(&error.text)));
@@ -84,7 +85,7 @@ pub(super) fn read(
     validated.map(Arc::new)
 }
 
-fn authorities(flags: &OidcFlags, errors: &mut Vec<ConfigError>) -> String {
+fn read_certificate_authority(flags: &OidcFlags, errors: &mut Vec<ConfigError>) -> String {
     let Some(path) = &flags.oidc_ca_file else { return String::new() };
     let read = std::fs::read_to_string(path);
     let error = match read {
@@ -97,7 +98,7 @@ fn authorities(flags: &OidcFlags, errors: &mut Vec<ConfigError>) -> String {
     String::new()
 }
 
-/// Of a claim that is named twice the last value counts, as in a map.
+/// Parses `--oidc-required-claim`. If a claim is named twice, the last value counts.
 fn required_claims(flags: &OidcFlags, errors: &mut Vec<ConfigError>) -> Vec<ClaimValidationRule> {
     let mut rules: Vec<ClaimValidationRule> = Vec::new();
     for pair in &flags.oidc_required_claim {
@@ -117,7 +118,7 @@ fn required_claims(flags: &OidcFlags, errors: &mut Vec<ConfigError>) -> Vec<Clai
     rules
 }
 
-fn algorithms(flags: &OidcFlags, errors: &mut Vec<ConfigError>) -> Vec<Algorithm> {
+fn parse_algorithms(flags: &OidcFlags, errors: &mut Vec<ConfigError>) -> Vec<Algorithm> {
     let mut algorithms = Vec::new();
     for name in &flags.oidc_signing_algs {
         match Algorithm::parse(name) {
@@ -165,7 +166,7 @@ mod tests {
         if errors.is_empty() { Ok(validated) } else { Err(error_texts(errors)) }
     }
 
-    fn with(flags: &[&str]) -> Arc<ValidatedAuthenticator> {
+    fn read_valid(flags: &[&str]) -> Arc<ValidatedAuthenticator> {
         read(&[&ISSUER_AND_CLIENT, flags].concat()).unwrap().unwrap()
     }
 
@@ -182,7 +183,7 @@ mod tests {
         ] {
             assert_eq!(read(flags).unwrap_err(), [together], "{flags:?}");
         }
-        let validated = with(&[]);
+        let validated = read_valid(&[]);
         assert_eq!(
             (validated.issuer.url.as_str(), validated.issuer.audiences.as_slice()),
             ("https://issuer.test", &["client".to_owned()][..])
@@ -200,14 +201,14 @@ mod tests {
             (&["--oidc-username-prefix=-"], "sub", ""),
             (&["--oidc-username-prefix="], "sub", "https://issuer.test#"),
         ] {
-            let validated = with(flags);
+            let validated = read_valid(flags);
             let Source::Claim { claim: got, prefix: got_prefix } = &validated.username else {
                 panic!("a claim")
             };
             assert_eq!((got.as_str(), got_prefix.as_str()), (claim, prefix), "{flags:?}");
         }
-        assert!(with(&[]).groups.is_none());
-        let groups = with(&["--oidc-groups-claim=roles", "--oidc-groups-prefix=g:"]);
+        assert!(read_valid(&[]).groups.is_none());
+        let groups = read_valid(&["--oidc-groups-claim=roles", "--oidc-groups-prefix=g:"]);
         assert!(
             matches!(&groups.groups, Some(Source::Claim { claim, prefix }) if claim == "roles" && prefix == "g:")
         );
@@ -215,7 +216,7 @@ mod tests {
 
     #[test]
     fn oidc_required_claim_without_value_is_rejected() {
-        let validated = with(&[
+        let validated = read_valid(&[
             "--oidc-required-claim=a=1,b=2",
             "--oidc-required-claim=c=x=y",
             "--oidc-required-claim=a=3",
@@ -237,11 +238,11 @@ mod tests {
 
     #[test]
     fn oidc_signing_algs_accepts_only_asymmetric_algorithms() {
-        assert_eq!(with(&[]).algorithms, [Algorithm::RS256]);
+        assert_eq!(read_valid(&[]).algorithms, [Algorithm::RS256]);
         for algorithm in Algorithm::ALL {
-            assert_eq!(with(&[&format!("--oidc-signing-algs={algorithm}")]).algorithms, [algorithm]);
+            assert_eq!(read_valid(&[&format!("--oidc-signing-algs={algorithm}")]).algorithms, [algorithm]);
         }
-        let two = with(&["--oidc-signing-algs=ES256,PS512"]);
+        let two = read_valid(&["--oidc-signing-algs=ES256,PS512"]);
         assert_eq!(two.algorithms, [Algorithm::ES256, Algorithm::PS512]);
         for bad in ["HS256", "none", "EdDSA", "rs256"] {
             let flag = format!("--oidc-signing-algs=RS256,{bad}");
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn oidc_fault_names_the_flag() {
+    fn oidc_error_names_the_flag() {
         for (flags, expected) in [
             (
                 ["--oidc-issuer-url=http://a.test", "--oidc-client-id=c"].as_slice(),

@@ -37,10 +37,10 @@ pub(super) struct TokenFlags {
     pub(super) generated_key_file: Option<PathBuf>,
 }
 
-/// The key files.
+/// The files of the keys that sign and verify service-account tokens.
 #[derive(Clone, Debug, Default)]
 pub struct KeyFiles {
-    /// Each with its flag.
+    /// The files of verifying keys, each with its flag without dashes.
     verifying: Vec<(&'static str, PathBuf)>,
     /// `--service-account-signing-key-file`.
     signing: Option<PathBuf>,
@@ -79,18 +79,18 @@ impl KeyFiles {
         let mut errors = Vec::new();
         let verifying: Vec<PemKey> =
             self.verifying.iter().flat_map(|(flag, path)| read(flag, path, &mut errors)).collect();
-        let private = |keys: &[PemKey]| {
+        let first_private_key = |keys: &[PemKey]| {
             keys.iter().find_map(|key| match key {
                 PemKey::Private(key) => Some(Arc::clone(key)),
                 PemKey::Public(_) => None,
             })
         };
         let signing = match &self.signing {
-            None => private(&verifying),
+            None => first_private_key(&verifying),
             Some(path) => {
                 let flag = "service-account-signing-key-file";
                 let keys = read(flag, path, &mut errors);
-                let key = private(&keys);
+                let key = first_private_key(&keys);
                 if key.is_none() && !keys.is_empty() {
                     errors.push(ConfigError::flag_file(format!("--{flag}"), path, "no private key"));
                 }
@@ -110,7 +110,7 @@ impl KeyFiles {
     }
 }
 
-/// The issuer of the flags, its key files, and a snapshot taken before they were read.
+/// Checks the flags; returns the issuer, its key files, and a snapshot taken before they were read.
 /// The issuer is None if no key is configured. `audiences` are those of the API server; empty means the first
 /// issuer.
 pub(super) fn check(
@@ -153,7 +153,7 @@ pub(super) fn check(
     let options = Options {
         issuers: issuers(service_accounts, names),
         audiences: audiences.to_vec(),
-        longest: service_accounts.service_account_max_token_expiration,
+        max_lifetime: service_accounts.service_account_max_token_expiration,
         extend: service_accounts.service_account_extend_token_expiration.unwrap_or(true),
         jwks_uri: service_accounts.service_account_jwks_uri.clone(),
     };
@@ -210,7 +210,8 @@ mod tests {
                 (_, false) => error_texts(errors).join("; "),
             }
         };
-        let with = |service_accounts| TokenFlags { service_accounts, ..TokenFlags::default() };
+        let with_service_accounts =
+            |service_accounts| TokenFlags { service_accounts, ..TokenFlags::default() };
         assert_eq!(check(TokenFlags::default()), "nothing");
         let generated_file = dir.path().join("keys/made");
         let generated =
@@ -224,20 +225,20 @@ mod tests {
             "signs"
         );
         assert_eq!(
-            check(with(ServiceAccountFlags {
+            check(with_service_accounts(ServiceAccountFlags {
                 service_account_key_file: vec![private.clone()],
                 ..ServiceAccountFlags::default()
             })),
             "signs"
         );
         assert_eq!(
-            check(with(ServiceAccountFlags {
+            check(with_service_accounts(ServiceAccountFlags {
                 service_account_key_file: vec![public.clone()],
                 ..ServiceAccountFlags::default()
             })),
             "verifies"
         );
-        let separate_keys = with(ServiceAccountFlags {
+        let separate_keys = with_service_accounts(ServiceAccountFlags {
             service_account_key_file: vec![public.clone()],
             service_account_signing_key_file: Some(private.clone()),
             ..ServiceAccountFlags::default()
@@ -245,14 +246,14 @@ mod tests {
         assert_eq!(check(separate_keys), "signs");
         for (flags, expected) in [
             (
-                with(ServiceAccountFlags {
+                with_service_accounts(ServiceAccountFlags {
                     service_account_signing_key_file: Some(public),
                     ..ServiceAccountFlags::default()
                 }),
                 "--service-account-signing-key-file: ",
             ),
             (
-                with(ServiceAccountFlags {
+                with_service_accounts(ServiceAccountFlags {
                     service_account_key_file: vec![empty],
                     ..ServiceAccountFlags::default()
                 }),
@@ -260,28 +261,28 @@ mod tests {
             ),
             (
                 // All missing files are reported at once.
-                with(ServiceAccountFlags {
+                with_service_accounts(ServiceAccountFlags {
                     service_account_key_file: vec!["/nope".into()],
                     ..ServiceAccountFlags::default()
                 }),
                 "--service-account-key-file: /nope: ",
             ),
             (
-                with(ServiceAccountFlags {
+                with_service_accounts(ServiceAccountFlags {
                     service_account_max_token_expiration: Some(Duration::from_secs(60)),
                     ..ServiceAccountFlags::default()
                 }),
                 "--service-account-max-token-expiration: ",
             ),
             (
-                with(ServiceAccountFlags {
+                with_service_accounts(ServiceAccountFlags {
                     service_account_issuer: vec!["a:b".into()],
                     ..ServiceAccountFlags::default()
                 }),
                 "--service-account-issuer: ",
             ),
             (
-                with(ServiceAccountFlags {
+                with_service_accounts(ServiceAccountFlags {
                     service_account_jwks_uri: Some("http://a".into()),
                     ..ServiceAccountFlags::default()
                 }),

@@ -19,7 +19,7 @@ pub(super) struct Batches<T> {
     synced: bool,
     open: Option<(u64, T)>,
     /// The id of the last batch.
-    last: u64,
+    last_id: u64,
     /// No batch opens before this time.
     not_before: Duration,
     failures: u32,
@@ -34,7 +34,7 @@ impl<T> Batches<T> {
         Batches {
             synced: false,
             open: None,
-            last: base,
+            last_id: base,
             not_before: Duration::ZERO,
             failures: 0,
             min_revision: 0,
@@ -69,21 +69,21 @@ impl<T> Batches<T> {
     /// Opens a batch.
     pub(super) fn open(
         &mut self,
-        note: T,
+        data: T,
         controller: &str,
         system: bool,
         writes: Vec<auth::ObjectWrite>,
     ) -> auth::WriteBatch {
-        self.last += 1;
-        self.open = Some((self.last, note));
-        auth::WriteBatch { id: self.last, controller: controller.to_owned(), system, writes }
+        self.last_id += 1;
+        self.open = Some((self.last_id, data));
+        auth::WriteBatch { id: self.last_id, controller: controller.to_owned(), system, writes }
     }
 
     /// Closes the batch of this result. None: no open batch has this id.
     pub(super) fn close(&mut self, result: &auth::WriteResult) -> Option<T> {
-        let (_, note) = self.open.take_if(|(id, _)| *id == result.id)?;
+        let (_, data) = self.open.take_if(|(id, _)| *id == result.id)?;
         self.min_revision = result.revision;
-        Some(note)
+        Some(data)
     }
 
     /// Records a success.

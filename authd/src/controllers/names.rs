@@ -12,7 +12,7 @@
 
 use crate::config_error::ConfigError;
 
-/// Name, and former name.
+/// Each controller: its name, and its name before 1.28 if it had another, else empty.
 const KNOWN: &[(&str, &str)] = &[
     ("bootstrap-signer-controller", "bootstrapsigner"),
     ("certificatesigningrequest-approving-controller", "csrapproving"),
@@ -67,11 +67,11 @@ const KNOWN: &[(&str, &str)] = &[
 
 /// Returns an error for each unknown name.
 pub fn check_names(entries: &[String]) -> Vec<ConfigError> {
-    let known = |word: &str| {
+    let is_known = |word: &str| {
         let name = word.strip_prefix('-').unwrap_or(word);
         word == "*" || (!name.is_empty() && KNOWN.iter().any(|(new, old)| name == *new || name == *old))
     };
-    let unknown = entries.iter().map(|word| word.trim()).filter(|word| !known(word));
+    let unknown = entries.iter().map(|word| word.trim()).filter(|word| !is_known(word));
     unknown
         .map(|word| {
             ConfigError::flag("--controllers", format!("`{word}` is not in the list of known controllers"))

@@ -27,8 +27,9 @@ use crate::rules::{Policy, RoleKind};
 pub struct Controllers {
     names: Arc<Names>,
     batches: Batches<OpenBatch>,
+    /// Default policy is complete.
     bootstrapped: bool,
-    /// ClusterRoles changed since the last comparison of projections.
+    /// A ClusterRole changed since the written rules of aggregated roles were last compared.
     roles_changed: bool,
     /// The last failure, for readiness.
     problem: String,
@@ -51,9 +52,11 @@ pub enum PolicyNotReady {
 /// A batch without a result.
 #[derive(Debug)]
 struct OpenBatch {
+    /// The batch writes default policy, not rules of aggregated roles.
     bootstrap: bool,
     /// No writes remain if it succeeds.
     last: bool,
+    /// The verb of each write, and its object for the log.
     verbs: Vec<(Verb, String)>,
 }
 
@@ -93,14 +96,15 @@ impl Controllers {
         }
     }
 
-    /// The time of the next batch that only time delays.
-    /// None if only an event makes [`Controllers::next`] return a batch.
+    /// The time at which [`Controllers::next`] may return a batch without a further event; None: never.
     pub fn wake_at(&self) -> Option<Duration> {
-        self.batches.retry_at().filter(|_| self.has_pending_work())
+        self.batches.retry_at().filter(|_| self.can_start_batch())
     }
 
-    /// Whether [`Controllers::next`] may return a batch; false is independent of time and policy.
-    pub fn has_pending_work(&self) -> bool {
+    /// Whether the next batch waits at most for a time, a revision of the mirror, or a difference to write.
+    ///
+    /// While false, [`Controllers::next`] returns None, and the caller need not lock the policy for it.
+    pub fn can_start_batch(&self) -> bool {
         self.batches.is_idle() && (!self.bootstrapped || self.roles_changed)
     }
 
@@ -122,14 +126,14 @@ impl Controllers {
             });
             if !writes.is_empty() {
                 let writes = writes.into_iter().map(|write| self.object_write(write)).collect();
-                return Some(self.batch(true, deleted.is_empty(), writes));
+                return Some(self.open_batch(true, deleted.is_empty(), writes));
             }
             self.bootstrapped = true;
         }
         if !std::mem::take(&mut self.roles_changed) {
             return None;
         }
-        let stale = policy.stale_projections();
+        let stale = policy.stale_aggregated_roles();
         if stale.is_empty() {
             return None;
         }
@@ -146,7 +150,7 @@ impl Controllers {
             })
         });
         let writes = writes.collect();
-        Some(self.batch(false, true, writes))
+        Some(self.open_batch(false, true, writes))
     }
 
     /// Handles the result of a batch. A result without an open batch is ignored.
@@ -185,7 +189,12 @@ impl Controllers {
         }
     }
 
-    fn batch(&mut self, bootstrap: bool, last: bool, writes: Vec<auth::ObjectWrite>) -> auth::WriteBatch {
+    fn open_batch(
+        &mut self,
+        bootstrap: bool,
+        last: bool,
+        writes: Vec<auth::ObjectWrite>,
+    ) -> auth::WriteBatch {
         let verbs = writes.iter().map(|w| (w.verb(), format!("{} {}/{}", w.resource, w.namespace, w.name)));
         let open = OpenBatch { bootstrap, last, verbs: verbs.collect() };
         let controller = if bootstrap { BOOTSTRAP } else { AGGREGATION };

@@ -1,4 +1,4 @@
-//! `Authz`: requests about rules instead of one API request.
+//! `Authz`: lists the rules of a user, and checks writes of roles and bindings for escalation.
 
 use std::future::ready;
 
@@ -43,7 +43,7 @@ impl auth::authz_server::Authz for AuthzService {
             request.user.clone().ok_or_else(|| status::incomplete_request("the request has no user"))?.into();
         let components = &self.0;
         let group = components.names.group("rbac.authorization");
-        let ask = || async {
+        let check = || async {
             let modes = &components.config.current().authz;
             match escalation::check(modes, &components.mirror, &group, &user, &request, at_least).await {
                 Err(CheckError::MirrorNotReady(missing)) => Err(missing),
@@ -51,7 +51,7 @@ impl auth::authz_server::Authz for AuthzService {
             }
         };
         let checked = components
-            .retry_until_synced(at_least, ask)
+            .retry_until_synced(at_least, check)
             .await
             .map_err(status::mirror_unavailable)?
             .map_err(status::check_failed)?;

@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! The task that reads a request responds before the next read if no wait is needed: no queue, no wake-up.
-//! A request that must wait for the mirror or a remote service is set aside; responses carry the request's
+//! A request that must wait for the mirror or a remote service does not delay later ones; responses carry the request's
 //! id. Tokens are verified in the same task if the stream has no other work, else in a task of their own. A
 //! signature check takes a fraction of a millisecond, so the stream waits for one at most. Certificate chains
 //! are always verified in a task of their own.
@@ -134,9 +134,9 @@ enum Reply {
 
 /// Credentials to verify, with one verification permit.
 struct Verification {
-    verifying: PendingResponse,
+    future: PendingResponse,
     /// The response if the verification panics.
-    failed: Box<dyn FnOnce() -> auth::DecideResponse + Send>,
+    panic_response: Box<dyn FnOnce() -> auth::DecideResponse + Send>,
 }
 
 impl Verification {
@@ -148,7 +148,7 @@ impl Verification {
         request_id: String,
     ) -> Self {
         let config = Arc::clone(&components.config);
-        let failed = move || {
+        let panic_response = move || {
             respond(
                 id,
                 &config.current(),
@@ -156,18 +156,18 @@ impl Verification {
             )
         };
         let components = components.clone();
-        let verifying = Box::pin(async move {
+        let future = Box::pin(async move {
             let _permit = permit;
             authenticate(&components, ask, id, &request_id).await
         });
-        Verification { verifying, failed: Box::new(failed) }
+        Verification { future, panic_response: Box::new(panic_response) }
     }
 
     /// Verifies in this task: returns the response, or a future if the verification must wait.
     fn verify_inline(mut self) -> Result<auth::DecideResponse, PendingResponse> {
-        match AssertUnwindSafe(&mut self.verifying).catch_unwind().now_or_never() {
+        match AssertUnwindSafe(&mut self.future).catch_unwind().now_or_never() {
             Some(Ok(answer)) => Ok(answer),
-            Some(Err(_panic)) => Ok((self.failed)()),
+            Some(Err(_panic)) => Ok((self.panic_response)()),
             // The spawned task registers its own waker.
             None => Err(self.spawn_verify()),
         }
@@ -175,17 +175,17 @@ impl Verification {
 
     /// Verifies in a task of its own.
     fn spawn_verify(self) -> PendingResponse {
-        let verified = tokio::spawn(self.verifying);
-        Box::pin(async move { verified.await.unwrap_or_else(|_| (self.failed)()) })
+        let task = tokio::spawn(self.future);
+        Box::pin(async move { task.await.unwrap_or_else(|_| (self.panic_response)()) })
     }
 }
 
 fn handle_request(components: &Components, request: auth::DecideRequest, waiting: usize) -> Reply {
     let auth::DecideRequest { id, request_id, ask } = request;
     let config = Arc::clone(&components.config);
-    let failed = move |failure| respond(id, &config.current(), Answer::Failure(failure));
+    let failure_response = move |failure| respond(id, &config.current(), Answer::Failure(failure));
     match ask {
-        None => Reply::Now(failed(status::malformed_request("the request has no question"))),
+        None => Reply::Now(failure_response(status::malformed_request("the request has no question"))),
         Some(Ask::Authenticate(ask)) => {
             if ask.certificate_chain.is_empty()
                 && ask.bearer_token.is_empty()
@@ -199,7 +199,7 @@ fn handle_request(components: &Components, request: auth::DecideRequest, waiting
                 return Reply::Now(respond(id, &active, Answer::Authenticate(response)));
             }
             let Ok(permit) = Arc::clone(&components.verification_permits).try_acquire_owned() else {
-                return Reply::Now(failed(status::too_many_verifications()));
+                return Reply::Now(failure_response(status::too_many_verifications()));
             };
             // The cost of verifying a chain depends on the sender, within limits.
             let is_inline = ask.certificate_chain.is_empty();
@@ -211,7 +211,7 @@ fn handle_request(components: &Components, request: auth::DecideRequest, waiting
             }
         }
         Some(Ask::Authorize(ask)) => match AuthzQuery::of(ask) {
-            Err(problem) => Reply::Now(failed(status::malformed_request(problem))),
+            Err(problem) => Reply::Now(failure_response(status::malformed_request(problem))),
             Ok(query) => {
                 decide(components, waiting, vec![query], id, request_id, |mut answers| match answers.pop() {
                     Some(answer) => Answer::Authorize(answer),
@@ -223,16 +223,18 @@ fn handle_request(components: &Components, request: auth::DecideRequest, waiting
             let queries: Result<Vec<AuthzQuery>, &'static str> =
                 batch.requests.into_iter().map(AuthzQuery::of).collect();
             match queries {
-                Err(problem) => Reply::Now(failed(status::malformed_request(problem))),
+                Err(problem) => Reply::Now(failure_response(status::malformed_request(problem))),
                 Ok(queries) => decide(components, waiting, queries, id, request_id, |responses| {
                     Answer::AuthorizeBatch(auth::AuthorizeBatchResponse { responses })
                 }),
             }
         }
-        Some(Ask::Explain(_)) if waiting >= MAX_WAITING => Reply::Now(failed(status::too_many_waiting())),
+        Some(Ask::Explain(_)) if waiting >= MAX_WAITING => {
+            Reply::Now(failure_response(status::too_many_waiting()))
+        }
         Some(Ask::Explain(auth::ExplainRequest { user, attributes, at_least })) => {
             match AuthzQuery::of(auth::AuthorizeRequest { user, attributes, at_least }) {
-                Err(problem) => Reply::Now(failed(status::malformed_request(problem))),
+                Err(problem) => Reply::Now(failure_response(status::malformed_request(problem))),
                 Ok(query) => {
                     Reply::PendingResponse(Box::pin(explain(components.clone(), query, id, request_id)))
                 }
@@ -241,8 +243,8 @@ fn handle_request(components: &Components, request: auth::DecideRequest, waiting
     }
 }
 
-/// A TTL on the wire: zero means none, and every other value is one more than the TTL.
-fn milliseconds(ttl: Duration) -> u64 {
+/// A TTL on the wire, in milliseconds: zero means none, and every other value is one more than the TTL.
+fn wire_ttl(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).saturating_add(1)
 }
 
@@ -324,7 +326,7 @@ async fn authorize(
             reason: answer.decision.reason,
             evaluation_error: answer.decision.evaluation_error,
             depends_on: Some(answer.depends_on),
-            ttl_ms: answer.ttl.map_or(0, milliseconds),
+            ttl_ms: answer.ttl.map_or(0, wire_ttl),
             covers: covers.into(),
         })
     }))
@@ -418,7 +420,7 @@ fn authenticate_response(
                 // Zero means none, and no clock returns a time before 1970.
                 not_before_ms: accepted.not_before.map_or(0, |time| time.as_millisecond().max(0)),
                 expires_at_ms: accepted.expires_at.map_or(0, |time| time.as_millisecond()),
-                rests_on: accepted.rests_on,
+                rests_on: accepted.depends_on,
                 anonymous: accepted.anonymous,
             })
         }
@@ -435,7 +437,7 @@ fn authenticate_response(
     auth::AuthenticateResponse {
         outcome: Some(outcome),
         depends_on: Some(depends_on),
-        ttl_ms: ttl.map_or(0, milliseconds),
+        ttl_ms: ttl.map_or(0, wire_ttl),
         next: None,
     }
 }

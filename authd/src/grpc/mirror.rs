@@ -87,6 +87,7 @@ impl auth::mirror_server::Mirror for MirrorService {
 /// Interval at which changed metrics are sent to apid.
 const METRICS_INTERVAL: Duration = Duration::from_secs(5);
 
+/// The state of one mirror stream.
 struct Session {
     feed: Feed,
     controllers: Controllers,
@@ -101,6 +102,7 @@ struct Session {
     sent_metrics: Option<String>,
 }
 
+/// The reason for the end of a mirror stream.
 enum StreamEnd {
     /// apid ended the stream.
     Apid(String),
@@ -121,7 +123,7 @@ impl Session {
         &mut self,
         updates: &mut Streaming<auth::MirrorUpdate>,
     ) -> Result<String, FeedError> {
-        let closed = || Ok("apid no longer reads".to_owned());
+        let stream_closed = || Ok("apid no longer reads".to_owned());
         let mut changes = self.components.config.subscribe();
         changes.mark_changed();
         let mut next_metrics = Duration::ZERO;
@@ -130,17 +132,17 @@ impl Session {
                 changes.mark_unchanged();
                 let epoch = self.components.config.current().epoch.clone();
                 if !self.send(Demand::Epoch(epoch)).await || !self.send_shared_metrics().await {
-                    return closed();
+                    return stream_closed();
                 }
             }
             if !self.send_ready().await {
-                return closed();
+                return stream_closed();
             }
             let now = self.components.clock.monotonic();
             if now >= next_metrics {
                 next_metrics = now + METRICS_INTERVAL;
                 if !self.send_shared_metrics().await {
-                    return closed();
+                    return stream_closed();
                 }
             }
             let pause =
@@ -163,9 +165,9 @@ impl Session {
                 () = tokio::time::sleep(pause) => None,
                 () = self.components.mirror.wait_for_use() => None,
                 _ = next_change.changed() => None,
-                () = self.demands.closed() => return closed(),
+                () = self.demands.closed() => return stream_closed(),
             };
-            let applied = match update {
+            let effect = match update {
                 Some(Update::Put(put)) => self.feed.put(put)?,
                 Some(Update::Delete(delete)) => self.feed.delete(delete)?,
                 Some(Update::Synced(synced)) => self.feed.synced(synced.revision)?,
@@ -178,22 +180,22 @@ impl Session {
                 // A second hello and an empty update change nothing.
                 Some(Update::Hello(_)) | None => UpdateEffect::default(),
             };
-            if applied.synced {
+            if effect.synced {
                 let progress = self.components.mirror.progress();
                 let (roles, bindings) = self.feed.read(|contents| contents.policy.len())?;
                 tracing::info!(revision = progress.revision, roles, bindings, "mirror is complete");
                 self.controllers.mark_synced();
                 self.tokens.mark_synced();
             }
-            if applied.cluster_roles {
+            if effect.cluster_roles {
                 self.controllers.mark_cluster_role_changed();
             }
-            if applied.identities {
+            if effect.identities {
                 self.tokens.mark_changed();
             }
             self.used_secrets.append(&mut self.components.mirror.take_uses());
             if !self.request_writes().await? {
-                return closed();
+                return stream_closed();
             }
         }
     }
@@ -216,7 +218,7 @@ impl Session {
                 batches.extend(self.tokens.build_batch(now, controller, writes));
             }
         }
-        if self.controllers.has_pending_work() {
+        if self.controllers.can_start_batch() {
             let controllers = &mut self.controllers;
             batches.extend(self.feed.read(|contents| controllers.next(now, revision, &contents.policy))?);
         }
@@ -229,6 +231,7 @@ impl Session {
         Ok(true)
     }
 
+    /// Sends the metrics if they changed. False: apid no longer reads.
     async fn send_shared_metrics(&mut self) -> bool {
         let text = self.components.metrics.shared_text();
         if self.sent_metrics.as_ref() == Some(&text) {
@@ -238,6 +241,7 @@ impl Session {
         self.send(Demand::SharedMetrics(auth::SharedMetrics { text })).await
     }
 
+    /// Sends the readiness if it changed. False: apid no longer reads.
     async fn send_ready(&mut self) -> bool {
         let state = match self.controllers.ready() {
             Ok(()) => auth::ReadyState { ready: true, reasons: self.components.config.notes() },
@@ -253,6 +257,7 @@ impl Session {
         self.send(Demand::Ready(state)).await
     }
 
+    /// Sends one message. False: apid no longer reads.
     async fn send(&self, demand: Demand) -> bool {
         self.demands.send(Ok(auth::MirrorDemand { demand: Some(demand) })).await.is_ok()
     }

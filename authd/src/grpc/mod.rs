@@ -131,7 +131,7 @@ impl Components {
             if remaining.is_zero() {
                 return Err(missing);
             }
-            self.mirror.reach(at_least, remaining).await?;
+            self.mirror.wait_for_revision(at_least, remaining).await?;
         }
     }
 }

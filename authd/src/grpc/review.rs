@@ -26,7 +26,7 @@ impl auth::review_server::Review for ReviewService {
             at_least,
             request_id: &request.request_id,
         };
-        let ask = || async {
+        let review_once = || async {
             let reviewer = Reviewer {
                 names: &components.names,
                 active: &components.config.current(),
@@ -38,7 +38,7 @@ impl auth::review_server::Review for ReviewService {
             }
         };
         let answered = components
-            .retry_until_synced(at_least, ask)
+            .retry_until_synced(at_least, review_once)
             .await
             .map_err(status::mirror_unavailable)?
             .map_err(status::review_failed)?;

@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! [`serve`] accepts connections until it is dropped; connections last until the peer or the process ends.
+//! [`serve`] accepts connections until its future is dropped; connections last until the peer or the process ends.
 //! Connections use HTTP/2 with prior knowledge.
 //!
 //! # Concurrency
@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use tonic::service::Routes;
 use tower_service::Service;
 
-/// The call that the task of the connection serves itself.
+/// The path of the call that the task of the connection serves itself.
 const DECISIONS: &str = "/auth.v1.Decide/Stream";
 /// HTTP/2 flow-control window, so that a burst of requests does not wait for the peer.
 const WINDOW: u32 = 4 * 1024 * 1024;
@@ -36,7 +36,7 @@ pub async fn serve(listener: UnixListener, routes: Routes) -> Infallible {
     let routes = routes.prepare();
     loop {
         match listener.accept().await.and_then(|(stream, _)| LocalStream::of(stream)) {
-            Ok(stream) => drop(tokio::spawn(connection(stream, routes.clone()))),
+            Ok(stream) => drop(tokio::spawn(serve_connection(stream, routes.clone()))),
             Err(error) => {
                 tracing::warn!(%error, "accept failed; retrying");
                 tokio::time::sleep(PAUSE).await;
@@ -45,7 +45,7 @@ pub async fn serve(listener: UnixListener, routes: Routes) -> Infallible {
     }
 }
 
-async fn connection(stream: LocalStream, routes: Routes) {
+async fn serve_connection(stream: LocalStream, routes: Routes) {
     let service = service_fn(move |request: http::Request<Incoming>| call(routes.clone(), request));
     let served = run_as_single_task(|spawner| {
         http2::Builder::new(spawner)
@@ -64,14 +64,14 @@ async fn call(
     mut routes: Routes,
     request: http::Request<Incoming>,
 ) -> Result<http::Response<tonic::body::Body>, Infallible> {
-    let decisions = request.uri().path() == DECISIONS;
-    let answering = routes.call(request);
-    if decisions {
-        return answering.await;
+    let is_decision_stream = request.uri().path() == DECISIONS;
+    let response = routes.call(request);
+    if is_decision_stream {
+        return response.await;
     }
     // Dropping this future, as when apid cancels the call, aborts the task.
     let mut task = JoinSet::new();
-    task.spawn(answering);
+    task.spawn(response);
     match task.join_next().await {
         Some(Ok(answer)) => answer,
         Some(Err(_)) | None => {

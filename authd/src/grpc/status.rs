@@ -8,7 +8,7 @@ use crate::authz::escalation::CheckError;
 use crate::mirror::{FeedError, MirrorNotReady};
 use crate::review::ReviewError;
 
-/// The policy is not up to date in time; the client may retry.
+/// The mirror did not reach the required revision in time; the client may retry.
 pub(super) fn mirror_not_ready(error: MirrorNotReady) -> Failure {
     failure(
         Reason::ServiceUnavailable,

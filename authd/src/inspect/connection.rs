@@ -83,15 +83,18 @@ impl Connection {
 
     async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Value, InspectError> {
         let url = self.remote.url();
-        let failed = |text: String| InspectError::new(format!("{url}{}: {text}", without_query(path)));
-        let response =
-            self.remote.send(method, path, body, LIMITS).await.map_err(|error| failed(error.to_string()))?;
-        let document = response.json().map_err(|error| failed(error.to_string()));
+        let request_error = |text: String| InspectError::new(format!("{url}{}: {text}", without_query(path)));
+        let response = self
+            .remote
+            .send(method, path, body, LIMITS)
+            .await
+            .map_err(|error| request_error(error.to_string()))?;
+        let document = response.json().map_err(|error| request_error(error.to_string()));
         if response.status.is_success() {
             return document;
         }
         let message = document.ok().and_then(|status| status.get("message")?.as_str().map(str::to_owned));
-        Err(failed(message.unwrap_or_else(|| format!("the server responded {}", response.status))))
+        Err(request_error(message.unwrap_or_else(|| format!("the server responded {}", response.status))))
     }
 }
 

@@ -112,7 +112,7 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return failed(&InspectError::new(format!("cannot start the runtime: {error}"))),
+        Err(error) => return report_error(&InspectError::new(format!("cannot start the runtime: {error}"))),
     };
     let result = runtime.block_on(async {
         match command {
@@ -126,15 +126,15 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     });
     match result {
         Ok(output) => {
-            // A closed pipe is no error of the command.
+            // A closed pipe is not an error of the command.
             let _ = std::io::stdout().write_all(output.text.as_bytes());
             if output.is_denial { ExitCode::from(DENIED) } else { ExitCode::SUCCESS }
         }
-        Err(error) => failed(&error),
+        Err(error) => report_error(&error),
     }
 }
 
-fn failed(error: &InspectError) -> ExitCode {
+fn report_error(error: &InspectError) -> ExitCode {
     eprintln!("authd: {error}");
     ExitCode::FAILURE
 }

@@ -33,10 +33,10 @@ pub(super) fn policy_of(objects: &[(&str, Value)]) -> Result<Policy, InspectErro
         let namespace = text(object, "/metadata/namespace");
         let name = text(object, "/metadata/name");
         match *resource {
-            "clusterroles" => policy.put_role(RoleKind::ClusterRole, "", name, role(object)),
-            "roles" => policy.put_role(RoleKind::Role, namespace, name, role(object)),
+            "clusterroles" => policy.put_role(RoleKind::ClusterRole, "", name, read_role(object)),
+            "roles" => policy.put_role(RoleKind::Role, namespace, name, read_role(object)),
             _ => {
-                if let Some(binding) = binding(object) {
+                if let Some(binding) = read_binding(object) {
                     policy.put_binding(namespace, name, binding);
                 }
             }
@@ -53,7 +53,7 @@ fn items<'v>(object: &'v Value, field: &str) -> impl Iterator<Item = &'v Value> 
     object.get(field).and_then(Value::as_array).into_iter().flatten()
 }
 
-fn role(object: &Value) -> RoleSpec {
+fn read_role(object: &Value) -> RoleSpec {
     let words = |rule: &Value, field: &str| -> StringList {
         string_list(&items(rule, field).filter_map(Value::as_str).collect::<Vec<_>>())
     };
@@ -67,7 +67,7 @@ fn role(object: &Value) -> RoleSpec {
     RoleSpec { rules: rules.collect(), ..RoleSpec::default() }
 }
 
-fn binding(object: &Value) -> Option<BindingSpec> {
+fn read_binding(object: &Value) -> Option<BindingSpec> {
     let subjects = items(object, "subjects").filter_map(|subject| {
         Some(Subject {
             kind: SubjectKind::parse(text(subject, "/kind"))?,

@@ -70,7 +70,7 @@ impl ResourceArgument {
         Ok(argument)
     }
 
-    /// Takes group, plural and scope from a document that lists the resource.
+    /// Takes group, plural and scope from a document that lists the resource; false if it does not list it.
     fn complete(&mut self, document: &Value, group: &str) -> bool {
         let resources = document.get("resources").and_then(Value::as_array).into_iter().flatten();
         let text = |resource: &Value, field: &str| {

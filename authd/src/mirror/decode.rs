@@ -9,6 +9,8 @@ use apimachinery::attributes::{Operator, Requirement};
 use apimachinery::names::Names;
 use authproto::auth::{self, mirror_key, mirror_object};
 
+use super::graph::GraphChange;
+use super::identities::IdentityChange;
 use super::{Contents, graph, identities};
 use crate::rules::selector::Selector;
 use crate::rules::{BindingSpec, Meta, PolicyRule, RoleKind, RoleSpec, Subject, SubjectKind};
@@ -18,17 +20,17 @@ use crate::rules::{BindingSpec, Meta, PolicyRule, RoleKind, RoleSpec, Subject, S
 #[error("{0}")]
 pub struct MalformedUpdate(&'static str);
 
-/// One change.
+/// One change of the mirror.
 #[derive(Debug)]
 pub(super) enum Change {
     PutRole(RoleKind, String, String, RoleSpec),
     DeleteRole(RoleKind, String, String),
     PutBinding(String, String, BindingSpec),
     DeleteBinding(String, String),
-    Identity(identities::Change),
-    /// A change of the graph; of a pod also the change of identities.
-    Graph(graph::Change, Option<identities::Change>),
-    /// An object without relevance.
+    Identity(IdentityChange),
+    /// A change of the graph; a pod also changes identities.
+    Graph(GraphChange, Option<IdentityChange>),
+    /// A change that the mirror ignores.
     Nothing,
 }
 
@@ -41,9 +43,9 @@ impl Change {
     }
 
     /// Whether token controllers may need to react.
-    pub(super) fn is_identity(&self) -> bool {
-        use identities::Change as Of;
-        matches!(self, Change::Identity(Of::Account(..) | Of::Secret(..) | Of::ConfigMap(..)))
+    pub(super) fn concerns_token_controllers(&self) -> bool {
+        use IdentityChange::{Account, ConfigMap, Secret};
+        matches!(self, Change::Identity(Account(..) | Secret(..) | ConfigMap(..)))
     }
 
     pub(super) fn apply(self, contents: &mut Contents) {
@@ -75,11 +77,11 @@ pub(super) fn put(object: Option<auth::MirrorObject>, names: &Names) -> Result<C
     if let Some(change) = graph::put(&mut object) {
         return Ok(Change::Graph(change, identities::put(object)));
     }
-    let of_policy = matches!(
+    let is_policy_object = matches!(
         object.kind,
         Some(Kind::Role(_) | Kind::ClusterRole(_) | Kind::RoleBinding(_) | Kind::ClusterRoleBinding(_))
     );
-    if object.kind.is_some() && !of_policy {
+    if object.kind.is_some() && !is_policy_object {
         return Ok(identities::put(object).map_or(Change::Nothing, Change::Identity));
     }
     let protected =
@@ -92,10 +94,10 @@ pub(super) fn put(object: Option<auth::MirrorObject>, names: &Names) -> Result<C
         }
         Kind::Role(role) => {
             let meta = Meta { labels: std::collections::BTreeMap::new(), ..meta };
-            Change::PutRole(RoleKind::Role, of_namespace(namespace)?, name, role_spec(meta, role))
+            Change::PutRole(RoleKind::Role, require_namespace(namespace)?, name, role_spec(meta, role))
         }
         Kind::ClusterRoleBinding(binding) => put_binding(String::new(), name, meta, binding),
-        Kind::RoleBinding(binding) => put_binding(of_namespace(namespace)?, name, meta, binding),
+        Kind::RoleBinding(binding) => put_binding(require_namespace(namespace)?, name, meta, binding),
         _ => Change::Nothing,
     };
     Ok(change)
@@ -120,16 +122,16 @@ pub(super) fn delete(key: Option<auth::MirrorKey>) -> Result<Change, MalformedUp
     }
     let change = match kind {
         Kind::ClusterRole(key) => Change::DeleteRole(RoleKind::ClusterRole, String::new(), key.name),
-        Kind::Role(key) => Change::DeleteRole(RoleKind::Role, of_namespace(key.namespace)?, key.name),
+        Kind::Role(key) => Change::DeleteRole(RoleKind::Role, require_namespace(key.namespace)?, key.name),
         Kind::ClusterRoleBinding(key) => Change::DeleteBinding(String::new(), key.name),
-        Kind::RoleBinding(key) => Change::DeleteBinding(of_namespace(key.namespace)?, key.name),
+        Kind::RoleBinding(key) => Change::DeleteBinding(require_namespace(key.namespace)?, key.name),
         _ => Change::Nothing,
     };
     Ok(change)
 }
 
 /// Rejects an empty namespace: a namespaced object without one would grant in the whole cluster.
-fn of_namespace(namespace: String) -> Result<String, MalformedUpdate> {
+fn require_namespace(namespace: String) -> Result<String, MalformedUpdate> {
     if namespace.is_empty() {
         Err(MalformedUpdate("a Role or RoleBinding without a namespace"))
     } else {
@@ -142,7 +144,7 @@ fn role_spec(meta: Meta, role: auth::MirrorRole) -> RoleSpec {
     RoleSpec {
         meta,
         rules: role.rules.iter().map(PolicyRule::from).collect(),
-        aggregation: aggregates.then(|| role.aggregation.into_iter().map(selector).collect()),
+        aggregation: aggregates.then(|| role.aggregation.into_iter().map(decode_selector).collect()),
     }
 }
 
@@ -158,7 +160,7 @@ fn put_binding(namespace: String, name: String, meta: Meta, binding: auth::Mirro
     Change::PutBinding(namespace, name, spec)
 }
 
-fn selector(selector: auth::LabelSelector) -> Selector {
+fn decode_selector(selector: auth::LabelSelector) -> Selector {
     let mut decoded = Selector { match_labels: selector.match_labels, ..Selector::default() };
     for expression in selector.match_expressions {
         match Operator::parse(&expression.operator) {

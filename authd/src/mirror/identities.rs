@@ -3,7 +3,7 @@
 //!
 //! # Contract
 //!
-//! The uid identifies an account, pod or node, so that an object recreated under the same name is a new object. A
+//! The uid identifies an account, pod or node, so an object recreated under the same name is a new object. A
 //! terminating object stays valid until one minute after its deletion timestamp, as in Kubernetes: a pod may
 //! use its token while it terminates.
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use authproto::auth::{self, mirror_key, mirror_object};
 use jiff::{SignedDuration, Timestamp};
 
-/// How long an object stays valid after its deletion timestamp.
+/// The time for which an object stays valid after its deletion timestamp.
 const GRACE: SignedDuration = SignedDuration::from_secs(60);
 
 /// An object that tokens may be bound to.
@@ -43,7 +43,7 @@ pub struct TokenSecret {
     pub kind: String,
     /// Its data, decoded.
     pub data: BTreeMap<String, Vec<u8>>,
-    /// The relevant labels and annotations.
+    /// The mirrored labels and annotations.
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -60,9 +60,9 @@ impl std::fmt::Debug for TokenSecret {
     }
 }
 
-/// One change.
+/// One change of a mirrored object: its key, and its new state or None if it is deleted.
 #[derive(Debug)]
-pub(super) enum Change {
+pub(super) enum IdentityChange {
     Account(String, Option<IdentityObject>),
     Secret(String, Option<Arc<TokenSecret>>),
     Pod(String, Option<IdentityObject>),
@@ -75,14 +75,14 @@ pub(super) enum Change {
 pub struct Identities {
     accounts: HashMap<Box<str>, IdentityObject>,
     secrets: HashMap<Box<str>, Arc<TokenSecret>>,
-    /// The Secrets that contain a token and so may concern a controller, a small subset.
-    tokens: BTreeMap<Box<str>, Arc<TokenSecret>>,
+    /// The few Secrets with mirrored data or annotations: those with a token, which the token controllers read.
+    token_secrets: BTreeMap<Box<str>, Arc<TokenSecret>>,
     pods: HashMap<Box<str>, IdentityObject>,
     nodes: HashMap<Box<str>, IdentityObject>,
     config_maps: BTreeMap<Box<str>, BTreeMap<String, String>>,
 }
 
-/// Names and namespaces contain no slash.
+/// The map key `namespace/name`, which is unique: names and namespaces contain no slash.
 fn key(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
@@ -100,7 +100,7 @@ impl Identities {
 
     /// Iterates over the Secrets with a token, as (namespace, name, Secret).
     pub fn secrets(&self) -> impl Iterator<Item = (&str, &str, &Arc<TokenSecret>)> {
-        self.tokens.iter().filter_map(|(key, secret)| {
+        self.token_secrets.iter().filter_map(|(key, secret)| {
             let (namespace, name) = key.split_once('/')?;
             Some((namespace, name, secret))
         })
@@ -121,7 +121,7 @@ impl Identities {
         self.config_maps.get(key(namespace, name).as_str())
     }
 
-    pub(super) fn apply(&mut self, change: Change) {
+    pub(super) fn apply(&mut self, change: IdentityChange) {
         fn put(map: &mut HashMap<Box<str>, IdentityObject>, key: String, identity: Option<IdentityObject>) {
             match identity {
                 Some(identity) => map.insert(key.into(), identity),
@@ -129,29 +129,29 @@ impl Identities {
             };
         }
         match change {
-            Change::Account(key, identity) => put(&mut self.accounts, key, identity),
-            Change::Pod(key, identity) => put(&mut self.pods, key, identity),
-            Change::Node(key, identity) => put(&mut self.nodes, key, identity),
-            Change::Secret(key, Some(secret)) => {
+            IdentityChange::Account(key, identity) => put(&mut self.accounts, key, identity),
+            IdentityChange::Pod(key, identity) => put(&mut self.pods, key, identity),
+            IdentityChange::Node(key, identity) => put(&mut self.nodes, key, identity),
+            IdentityChange::Secret(key, Some(secret)) => {
                 if secret.data.is_empty() && secret.annotations.is_empty() {
-                    self.tokens.remove(key.as_str());
+                    self.token_secrets.remove(key.as_str());
                 } else {
-                    self.tokens.insert(key.as_str().into(), Arc::clone(&secret));
+                    self.token_secrets.insert(key.as_str().into(), Arc::clone(&secret));
                 }
                 self.secrets.insert(key.into(), secret);
             }
-            Change::Secret(key, None) => {
-                self.tokens.remove(key.as_str());
+            IdentityChange::Secret(key, None) => {
+                self.token_secrets.remove(key.as_str());
                 self.secrets.remove(key.as_str());
             }
-            Change::ConfigMap(key, Some(data)) => drop(self.config_maps.insert(key.into(), data)),
-            Change::ConfigMap(key, None) => drop(self.config_maps.remove(key.as_str())),
+            IdentityChange::ConfigMap(key, Some(data)) => drop(self.config_maps.insert(key.into(), data)),
+            IdentityChange::ConfigMap(key, None) => drop(self.config_maps.remove(key.as_str())),
         }
     }
 }
 
 /// Decodes a put of these kinds. None: a kind without identity.
-pub(super) fn put(object: auth::MirrorObject) -> Option<Change> {
+pub(super) fn put(object: auth::MirrorObject) -> Option<IdentityChange> {
     use mirror_object::Kind;
     let valid_until = match object.deleted_at_ms {
         // An object that terminates without a timestamp is invalid at once.
@@ -164,10 +164,10 @@ pub(super) fn put(object: auth::MirrorObject) -> Option<Change> {
     let key = key(&object.namespace, &object.name);
     let identity = IdentityObject { uid: object.uid.into(), valid_until };
     match object.kind? {
-        Kind::ServiceAccount(_) => Some(Change::Account(key, Some(identity))),
-        Kind::Pod(_) => Some(Change::Pod(key, Some(identity))),
-        Kind::Node(_) => Some(Change::Node(key, Some(identity))),
-        Kind::Secret(secret) => Some(Change::Secret(
+        Kind::ServiceAccount(_) => Some(IdentityChange::Account(key, Some(identity))),
+        Kind::Pod(_) => Some(IdentityChange::Pod(key, Some(identity))),
+        Kind::Node(_) => Some(IdentityChange::Node(key, Some(identity))),
+        Kind::Secret(secret) => Some(IdentityChange::Secret(
             key,
             Some(Arc::new(TokenSecret {
                 identity,
@@ -177,7 +177,7 @@ pub(super) fn put(object: auth::MirrorObject) -> Option<Change> {
                 annotations: object.labels.into_iter().chain(object.annotations).collect(),
             })),
         )),
-        Kind::ConfigMap(map) => Some(Change::ConfigMap(key, Some(map.data.into_iter().collect()))),
+        Kind::ConfigMap(map) => Some(IdentityChange::ConfigMap(key, Some(map.data.into_iter().collect()))),
         Kind::Role(_)
         | Kind::ClusterRole(_)
         | Kind::RoleBinding(_)
@@ -189,15 +189,15 @@ pub(super) fn put(object: auth::MirrorObject) -> Option<Change> {
 }
 
 /// Decodes a deletion of these kinds. None: a kind without identity.
-pub(super) fn delete(kind: &mirror_key::Kind) -> Option<Change> {
+pub(super) fn delete(kind: &mirror_key::Kind) -> Option<IdentityChange> {
     use mirror_key::Kind;
     let object_key = |object: &auth::Named| key(&object.namespace, &object.name);
     match kind {
-        Kind::ServiceAccount(object) => Some(Change::Account(object_key(object), None)),
-        Kind::Secret(object) => Some(Change::Secret(object_key(object), None)),
-        Kind::Node(object) => Some(Change::Node(object_key(object), None)),
-        Kind::Pod(object) => Some(Change::Pod(object_key(object), None)),
-        Kind::ConfigMap(object) => Some(Change::ConfigMap(object_key(object), None)),
+        Kind::ServiceAccount(object) => Some(IdentityChange::Account(object_key(object), None)),
+        Kind::Secret(object) => Some(IdentityChange::Secret(object_key(object), None)),
+        Kind::Node(object) => Some(IdentityChange::Node(object_key(object), None)),
+        Kind::Pod(object) => Some(IdentityChange::Pod(object_key(object), None)),
+        Kind::ConfigMap(object) => Some(IdentityChange::ConfigMap(object_key(object), None)),
         Kind::Role(_)
         | Kind::ClusterRole(_)
         | Kind::RoleBinding(_)

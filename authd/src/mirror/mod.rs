@@ -4,7 +4,7 @@
 //!
 //! apid feeds a [`Feed`]: a snapshot, then every change in revision order. [`Mirror::policy`] returns the
 //! policy only if the mirror has applied everything up to the requested revision. Otherwise it returns
-//! [`MirrorNotReady`], and [`Mirror::reach`] waits.
+//! [`MirrorNotReady`], and [`Mirror::wait_for_revision`] waits.
 //!
 //! # Invariants
 //!
@@ -84,9 +84,11 @@ pub struct Mirror {
     names: Arc<Names>,
     state: RwLock<MirrorState>,
     progress: watch::Sender<Progress>,
+    /// The number of feeds that have begun; also the id of the newest.
     feeds: AtomicU64,
     /// Token Secrets with recorded uses, as `namespace/name`, until a controller takes them.
     used: Mutex<BTreeSet<String>>,
+    /// Notified after each recorded use.
     uses: Notify,
 }
 
@@ -166,12 +168,12 @@ impl Mirror {
         }
     }
 
-    /// Waits until [`Mirror::policy`] would succeed.
+    /// Waits until the mirror has applied everything up to a revision.
     ///
     /// # Errors
     ///
-    /// [`MirrorNotReady`] if it does not within `limit`.
-    pub async fn reach(&self, revision: u64, limit: Duration) -> Result<(), MirrorNotReady> {
+    /// [`MirrorNotReady`] after the time `limit`.
+    pub async fn wait_for_revision(&self, revision: u64, limit: Duration) -> Result<(), MirrorNotReady> {
         let mut progress = self.progress.subscribe();
         let reached =
             tokio::time::timeout(limit, progress.wait_for(|progress| progress.reaches(revision))).await;
@@ -276,7 +278,7 @@ impl Feed {
     ///
     /// # Errors
     ///
-    /// As [`Feed::put`].
+    /// Those of [`Feed::put`].
     pub fn delete(&mut self, delete: auth::MirrorDelete) -> Result<UpdateEffect, FeedError> {
         let change = decode::delete(delete.key)?;
         self.apply(delete.revision, change)
@@ -286,7 +288,7 @@ impl Feed {
     ///
     /// # Errors
     ///
-    /// As [`Feed::put`].
+    /// Those of [`Feed::put`].
     pub fn synced(&mut self, revision: u64) -> Result<UpdateEffect, FeedError> {
         let Some(mut contents) = self.snapshot.take() else { return self.progress(revision) };
         contents.policy.complete_snapshot();
@@ -307,7 +309,7 @@ impl Feed {
     ///
     /// # Errors
     ///
-    /// As [`Feed::put`].
+    /// Those of [`Feed::put`].
     pub fn progress(&mut self, revision: u64) -> Result<UpdateEffect, FeedError> {
         self.apply(revision, decode::Change::Nothing)
     }
@@ -326,7 +328,7 @@ impl Feed {
         let applied = UpdateEffect {
             synced: false,
             cluster_roles: change.is_cluster_role(),
-            identities: change.is_identity(),
+            identities: change.concerns_token_controllers(),
         };
         if let Some(contents) = &mut self.snapshot {
             change.apply(contents);
@@ -376,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn mirror_read_before_snapshot_or_beyond_revision_is_not_yet() {
+    fn mirror_read_before_snapshot_or_beyond_revision_returns_not_ready() {
         let mirror = mirror();
         assert!(roles(&mirror, 0).is_err(), "no feed");
         let mut feed = mirror.begin();
@@ -428,13 +430,13 @@ mod tests {
         feed.synced(1).unwrap();
         let waiting = tokio::spawn({
             let mirror = Arc::clone(&mirror);
-            async move { mirror.reach(3, Duration::from_secs(60)).await }
+            async move { mirror.wait_for_revision(3, Duration::from_secs(60)).await }
         });
         tokio::task::yield_now().await;
         feed.progress(2).unwrap();
         feed.progress(3).unwrap();
         assert_eq!(waiting.await.unwrap(), Ok(()));
-        assert!(mirror.reach(4, Duration::from_millis(1)).await.is_err());
+        assert!(mirror.wait_for_revision(4, Duration::from_millis(1)).await.is_err());
     }
 
     #[test]

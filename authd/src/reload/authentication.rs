@@ -28,28 +28,28 @@ pub fn watch(
     config: &Arc<SharedConfig>,
     clock: &Arc<dyn Clock>,
 ) -> Option<Watch> {
-    let (invalidated, noted) = (Arc::downgrade(config), Arc::downgrade(config));
+    let (config_to_invalidate, config_to_note) = (Arc::downgrade(config), Arc::downgrade(config));
     settings.jwt.issuers.start(IssuerHooks {
         metrics: metrics.jwt.clone(),
         invalidate: Box::new(move || {
-            if let Some(config) = invalidated.upgrade() {
+            if let Some(config) = config_to_invalidate.upgrade() {
                 config.invalidate_identities();
             }
         }),
         set_note: Box::new(move |problem| {
-            if let Some(config) = noted.upgrade() {
+            if let Some(config) = config_to_note.upgrade() {
                 config.set_note(ISSUERS, problem);
             }
         }),
     });
     let (path, snapshot) = source.take_file()?;
     let file = WatchedFile { subject: SUBJECT, path, metrics: metrics.authn_reloads.clone() };
-    let (mut settings, mirror, replaced) = (settings.clone(), Arc::clone(mirror), Arc::clone(config));
+    let (mut settings, mirror, shared_config) = (settings.clone(), Arc::clone(mirror), Arc::clone(config));
     Some(watch_file(file, snapshot, Arc::clone(config), Arc::clone(clock), move |content| {
         let LoadedConfiguration { authenticators, anonymous } = source.decode(content)?;
         settings.jwt.authenticators = authenticators;
         settings.anonymous = anonymous;
-        replaced.replace_authn(Union::build(&settings, &mirror)?);
+        shared_config.replace_authn(Union::build(&settings, &mirror)?);
         settings.jwt.issuers.report_missing_keys();
         Ok(())
     }))

@@ -29,10 +29,10 @@ pub fn watch(
     let (path, snapshot) = source.take_file()?;
     let file = WatchedFile { subject: SUBJECT, path: path.clone(), metrics: metrics.authz_reloads.clone() };
     let (initial, settings, mirror) = (initial.clone(), settings.clone(), Arc::clone(mirror));
-    let (metrics, replaced) = (Arc::clone(metrics), Arc::clone(config));
+    let (metrics, shared_config) = (Arc::clone(metrics), Arc::clone(config));
     Some(watch_file(file, snapshot, Arc::clone(config), Arc::clone(clock), move |content| {
         let modes = source.decode_reload(&path, content, &initial)?;
-        replaced.replace_authz(Union::build(&modes, &settings, &mirror, &metrics)?);
+        shared_config.replace_authz(Union::build(&modes, &settings, &mirror, &metrics)?);
         Ok(())
     }))
 }

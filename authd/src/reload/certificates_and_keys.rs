@@ -40,10 +40,10 @@ pub fn watch(
     let (trust, clock) = (Arc::clone(&authn.trust), Arc::clone(clock));
     let paths = trust.paths();
     report_remarks(&trust, config);
-    let noted = Arc::clone(config);
+    let shared_config = Arc::clone(config);
     watches.extend(watch_group("client certificates", certificates, paths, config, move || {
         trust.reload(clock.now())?;
-        report_remarks(&trust, &noted);
+        report_remarks(&trust, &shared_config);
         Ok(())
     }));
     if let Some(issuer) = authn.issuer.clone() {
@@ -77,10 +77,10 @@ fn watch_group(
     if paths.is_empty() {
         return None;
     }
-    let invalidated = Arc::clone(config);
+    let shared_config = Arc::clone(config);
     Some(watch_files(subject, paths, snapshot, Arc::clone(config), move || {
         apply()?;
-        invalidated.invalidate_identities();
+        shared_config.invalidate_identities();
         Ok(())
     }))
 }

@@ -5,7 +5,7 @@
 //! A file is watched while the returned [`Watch`] exists. A change is applied after the file was stable for
 //! [`STABLE_TIME`], so that a file under rewrite is not read half. A valid file is activated. An invalid one
 //! leaves the last-known-good configuration active; authd logs each error, counts the failure, and adds a
-//! note to `/readyz?verbose` until a valid file arrives. Only content counts: a touched file is no change, a
+//! note to `/readyz?verbose` until a valid file arrives. Only content counts: a touched file is not a change, a
 //! swapped symbolic link is one (requirements A-JWT-4, A-JWT-5, A-AZC-45, A-AZC-46, A-AZC-48).
 //!
 //! # Invariants
@@ -59,7 +59,7 @@ pub fn watch_file(
 ) -> Watch {
     let WatchedFile { subject, path, metrics } = file;
     let mut last_attempt = None;
-    let notified = Arc::clone(&config);
+    let shared_config = Arc::clone(&config);
     watch_files(subject, vec![path.clone()], snapshot, config, move || {
         let content = file::read(&path);
         let outcome =
@@ -69,7 +69,7 @@ pub fn watch_file(
         let attempt = Some((content, status));
         if last_attempt != attempt {
             metrics.count(status, &*clock);
-            notified.notify();
+            shared_config.notify();
             last_attempt = attempt;
         }
         outcome

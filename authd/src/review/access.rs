@@ -23,7 +23,7 @@ pub(super) async fn answer_self(
         };
     let request = AuthzRequest { user: review.user, attributes: &attributes, at_least: review.at_least };
     let decision = reviewer.active.authz.authorize(request).await?.decision;
-    Ok(Ok(reviewed(&object, "", decision)))
+    Ok(Ok(review_response(&object, "", decision)))
 }
 
 /// Reviews the access of any user.
@@ -66,11 +66,11 @@ async fn answer_other(
         decision.reason = explain_reason(&decision.reason, &reviewer.active.authz.nearest_misses(request)?);
     }
     let namespace = if let SpecForm::Namespaced(namespace) = form { namespace } else { "" };
-    Ok(Ok(reviewed(object, namespace, decision)))
+    Ok(Ok(review_response(object, namespace, decision)))
 }
 
-/// The review with the decision as its status.
-fn reviewed(object: &Object, namespace: &str, decision: Decision) -> Object {
+/// Returns the review with the decision as its status.
+fn review_response(object: &Object, namespace: &str, decision: Decision) -> Object {
     let spec = object.get("spec").cloned().unwrap_or_else(|| Value::Object(Map::new()));
     response_object(object, namespace, Some(spec), Value::Object(decision_status(decision)))
 }

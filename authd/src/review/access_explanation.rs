@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! Without a subject the explanation is about the requesting user, with the identity of the request. A user may
-//! explain own requests; requests of other users need the permission to create AccessExplanations. Authorizers
+//! explain their own requests; requests of other users need the permission to create AccessExplanations. Authorizers
 //! run in order until one decides, as for a request; webhooks are called.
 
 use apimachinery::attributes::Attributes;
@@ -40,7 +40,7 @@ pub(super) async fn answer(
     let user = if is_own(&subject, review.user) { review.user } else { &subject };
     if user != review.user && !can_explain_others(reviewer, review).await? {
         let resource = GroupResource { group: reviewer.names.group(GROUP), resource: RESOURCE.to_owned() };
-        let reason = "only own requests may be explained: leave out user, groups, uid and extra";
+        let reason = "a user may explain only their own requests: leave out user, groups, uid and extra";
         return Ok(Err(Status::forbidden(&resource, "", reason)));
     }
     let request = AuthzRequest { user, attributes: &attributes, at_least: review.at_least };

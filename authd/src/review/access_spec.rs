@@ -106,10 +106,10 @@ fn check_metadata(object: &Object, namespaced: bool) -> Option<FieldError> {
 fn check_namespace(spec: Option<&Fields>, namespace: &str, errors: &mut Vec<FieldError>) {
     let path = FieldPath::new("spec");
     if let Some(resource) = object_at(spec, "resourceAttributes") {
-        let of_resource = text(Some(resource), "namespace");
-        if of_resource != namespace {
+        let resource_namespace = text(Some(resource), "namespace");
+        if resource_namespace != namespace {
             let path = path.child("resourceAttributes").child("namespace");
-            errors.push(FieldError::invalid(&path, of_resource, "must match metadata.namespace"));
+            errors.push(FieldError::invalid(&path, resource_namespace, "must match metadata.namespace"));
         }
     }
     if let Some(non_resource) = object_at(spec, "nonResourceAttributes") {

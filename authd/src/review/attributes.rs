@@ -3,8 +3,8 @@
 //! # Reference
 //!
 //! Requirements A-REV-16, A-REV-17; messages of Kubernetes. A selector may be raw or a list of requirements.
-//! A requirement with an unknown operator is accepted and dropped: this widens the request, but never the
-//! decision.
+//! A requirement with an unknown operator is accepted and dropped. The reviewed request then covers more objects,
+//! so the result can only become stricter.
 
 use apimachinery::attributes::{Attributes, Operator, ParsedSelector, Requirement};
 use apimachinery::field::{FieldError, FieldPath};
@@ -160,8 +160,8 @@ fn selector(
 
 /// Formats path attributes as Kubernetes does in messages.
 pub(super) fn format_path_attributes(attributes: &Fields) -> String {
-    let show = |field: &str| Value::from(text(attributes, field)).to_string();
-    format!("{{\"Path\":{},\"Verb\":{}}}", show("path"), show("verb"))
+    let format_field = |field: &str| Value::from(text(attributes, field)).to_string();
+    format!("{{\"Path\":{},\"Verb\":{}}}", format_field("path"), format_field("verb"))
 }
 
 fn attribute_objects(spec: Option<&Fields>) -> (Option<&Fields>, Option<&Fields>) {

@@ -4,15 +4,15 @@
 //! # Contract
 //!
 //! apid has decoded and pruned the object. A review validates it and returns it with its `status`, or returns
-//! an error Status. Nothing is stored. A given status is replaced.
+//! an error Status. Nothing is stored. A status in the request is replaced.
 //!
 //! One file per kind, one line in [`Reviewer::review`]. Authenticators and authorizers may wait for remote
 //! services, so every review may wait.
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded reviews): a review beyond the limits of [`apimachinery::review`] returns 422 before any other work.
-//! Validation collects at most [`MAX_ERRORS`] errors, in linear time.
+//! INVARIANT (bounded reviews): a review beyond the limits of [`apimachinery::review`] returns 422 before any other
+//! work. Validation collects at most [`MAX_ERRORS`] errors, in linear time.
 
 mod access;
 mod access_explanation;

@@ -5,7 +5,7 @@
 //! # Invariants
 //!
 //! INVARIANT (projection): the written `rules` of an aggregated role grant nothing. A controller keeps them
-//! as a copy, see [`Policy::stale_projections`].
+//! equal to the effective rules, see [`Policy::stale_aggregated_roles`].
 //!
 //! # Reference
 //!
@@ -21,8 +21,8 @@ use super::rule::PolicyRule;
 use super::selector::Selector;
 
 impl Policy {
-    /// Returns the aggregated roles with stale written rules: name and the rules to write.
-    pub fn stale_projections(&self) -> Vec<(Arc<str>, Vec<PolicyRule>)> {
+    /// Returns the aggregated roles whose written rules differ from the effective rules: name and rules to write.
+    pub fn stale_aggregated_roles(&self) -> Vec<(Arc<str>, Vec<PolicyRule>)> {
         let slots = self.aggregated.iter().filter_map(|id| self.slot(*id));
         slots
             .filter_map(|slot| {

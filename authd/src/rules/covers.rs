@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::rule::{PolicyRule, StringList, contains, contains_or_star, path_covers};
 
-/// Limit of comparisons of an atom with a granted rule for each check.
+/// Limit of comparisons of an atom with a granted rule, for one check.
 /// Beyond it, a requested rule counts as missing entirely.
 pub const MAX_COMPARISONS: usize = 1_000_000;
 /// The maximum number of missing atoms that one check reports.
@@ -23,12 +23,12 @@ pub fn missing_rules<R: AsRef<PolicyRule>>(granted: &[R], requested: &[PolicyRul
     let (mut missing, mut atoms) = (Vec::new(), 0);
     let mut budget = MAX_COMPARISONS;
     for rule in requested {
-        let rule_size = granted.len().saturating_mul(size(rule));
+        let rule_size = granted.len().saturating_mul(word_count(rule));
         if rule_size <= budget && granted.iter().any(|grant| covers(grant.as_ref(), rule)) {
             budget -= rule_size;
             continue;
         }
-        let comparisons = count(rule).saturating_mul(granted.len() + 1).saturating_add(rule_size);
+        let comparisons = atom_count(rule).saturating_mul(granted.len() + 1).saturating_add(rule_size);
         if comparisons > budget {
             missing.push(rule.clone());
             continue;
@@ -80,7 +80,7 @@ fn covers_resource(granted: &[Box<str>], resource: &str) -> bool {
 }
 
 /// The number of words in a rule.
-fn size(rule: &PolicyRule) -> usize {
+fn word_count(rule: &PolicyRule) -> usize {
     let PolicyRule { verbs, api_groups, resources, resource_names, non_resource_urls } = rule;
     [verbs, api_groups, resources, resource_names, non_resource_urls]
         .iter()
@@ -88,7 +88,8 @@ fn size(rule: &PolicyRule) -> usize {
         .sum()
 }
 
-fn count(rule: &PolicyRule) -> usize {
+/// The number of atoms of a rule.
+fn atom_count(rule: &PolicyRule) -> usize {
     let names = rule.resource_names.len().max(1);
     let targets = rule.api_groups.len().saturating_mul(rule.resources.len()).saturating_mul(names);
     targets.saturating_add(rule.non_resource_urls.len()).saturating_mul(rule.verbs.len())
@@ -99,29 +100,31 @@ fn split_into_atoms(rule: &PolicyRule) -> impl Iterator<Item = PolicyRule> + '_ 
         rule.resources.iter().flat_map(move |resource| {
             rule.verbs.iter().flat_map(move |verb| {
                 let atom = move |names: StringList| PolicyRule {
-                    verbs: single(verb),
-                    api_groups: single(group),
-                    resources: single(resource),
+                    verbs: single_item_list(verb),
+                    api_groups: single_item_list(group),
+                    resources: single_item_list(resource),
                     resource_names: names,
                     non_resource_urls: StringList::default(),
                 };
-                let nameless = rule.resource_names.is_empty().then(|| atom(StringList::default()));
-                nameless.into_iter().chain(rule.resource_names.iter().map(move |name| atom(single(name))))
+                let without_name = rule.resource_names.is_empty().then(|| atom(StringList::default()));
+                without_name
+                    .into_iter()
+                    .chain(rule.resource_names.iter().map(move |name| atom(single_item_list(name))))
             })
         })
     });
     let paths = rule.non_resource_urls.iter().flat_map(move |path| {
         let verbs = rule.verbs.iter();
         verbs.map(move |verb| PolicyRule {
-            verbs: single(verb),
-            non_resource_urls: single(path),
+            verbs: single_item_list(verb),
+            non_resource_urls: single_item_list(path),
             ..PolicyRule::default()
         })
     });
     resources.chain(paths)
 }
 
-fn single(word: &str) -> StringList {
+fn single_item_list(word: &str) -> StringList {
     Box::new([word.into()])
 }
 
@@ -151,8 +154,8 @@ pub fn compact(rules: &[PolicyRule]) -> Vec<PolicyRule> {
     }
     compact.extend(simple.into_iter().map(|((group, resource, name), verbs)| PolicyRule {
         verbs: verbs.into(),
-        api_groups: single(group),
-        resources: single(resource),
+        api_groups: single_item_list(group),
+        resources: single_item_list(resource),
         resource_names: name.into_iter().map(Box::from).collect(),
         non_resource_urls: StringList::default(),
     }));

@@ -62,7 +62,7 @@ impl Filter {
 
     /// The union of two filters.
     #[must_use]
-    pub(super) fn or(self, other: Filter) -> Self {
+    pub(super) fn union(self, other: Filter) -> Self {
         Filter {
             verbs: self.verbs | other.verbs,
             resources: self.resources | other.resources,

@@ -53,11 +53,17 @@ impl Explanation {
 /// The difference between a rule and a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Miss {
+    /// The rule allows the request for other names only.
     Name,
+    /// The rule allows other verbs.
     Verb,
+    /// The rule names the resource in other API groups.
     Group,
+    /// The rule names another subresource, or the resource itself.
     Subresource,
+    /// The rule allows other verbs on the path.
     PathVerb,
+    /// The rule allows other verbs, and for other names only.
     VerbAndName,
 }
 

@@ -116,7 +116,7 @@ pub struct Meta {
 pub struct RoleSpec {
     /// The relevant metadata.
     pub meta: Meta,
-    /// The written rules; of an aggregated role a projection without effect.
+    /// The written rules; those of an aggregated role grant nothing.
     pub rules: Vec<PolicyRule>,
     /// Set if the role has an aggregation rule, possibly without a selector.
     pub aggregation: Option<Vec<Selector>>,
@@ -189,7 +189,7 @@ pub struct Binding {
 }
 
 /// The entry of one subject for one binding.
-/// The entry contains the role, so that a filter needs no further look-up.
+/// The entry contains the role, so a filter needs no further look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) binding: u32,
@@ -409,7 +409,7 @@ impl Policy {
     fn update_filter(&mut self, id: RoleId) {
         let filter = match self.slot(id).and_then(|slot| slot.body.as_deref()) {
             None => Filter::OPEN,
-            Some(body) => body.effective.iter().fold(Filter::default(), |all, entry| all.or(entry.filter)),
+            Some(body) => body.effective.iter().fold(Filter::default(), |all, entry| all.union(entry.filter)),
         };
         if let Some(slot) = self.filters.get_mut(id as usize) {
             *slot = filter;

@@ -5,7 +5,7 @@
 //!
 //! Missing objects and rules are created or added; additions by users stay. An object whose autoupdate
 //! annotation is `false` is not changed. A binding with a different `roleRef` is deleted and recreated. The
-//! result is empty if the stored objects are complete, so that a second start writes nothing.
+//! result is empty if the stored objects are complete, so a second start writes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

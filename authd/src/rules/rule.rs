@@ -133,7 +133,7 @@ pub fn string_list<S: AsRef<str>>(list: &[S]) -> StringList {
     list.iter().map(|word| Box::from(word.as_ref())).collect()
 }
 
-fn strings(list: &[Box<str>]) -> Vec<String> {
+fn to_strings(list: &[Box<str>]) -> Vec<String> {
     list.iter().map(|word| String::from(&**word)).collect()
 }
 
@@ -152,11 +152,11 @@ impl From<&auth::PolicyRule> for PolicyRule {
 impl From<&PolicyRule> for auth::PolicyRule {
     fn from(rule: &PolicyRule) -> Self {
         auth::PolicyRule {
-            verbs: strings(&rule.verbs),
-            api_groups: strings(&rule.api_groups),
-            resources: strings(&rule.resources),
-            resource_names: strings(&rule.resource_names),
-            non_resource_urls: strings(&rule.non_resource_urls),
+            verbs: to_strings(&rule.verbs),
+            api_groups: to_strings(&rule.api_groups),
+            resources: to_strings(&rule.resources),
+            resource_names: to_strings(&rule.resource_names),
+            non_resource_urls: to_strings(&rule.non_resource_urls),
         }
     }
 }

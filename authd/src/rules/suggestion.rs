@@ -195,18 +195,28 @@ mod tests {
 
     #[test]
     fn suggested_subject_is_the_narrowest_that_includes_the_user() {
-        let of = |name: &str, groups: &[&str]| {
+        let suggested_subject = |name: &str, groups: &[&str]| {
             let groups = groups.iter().map(|group| (*group).to_owned()).collect();
             let user = UserInfo { name: name.into(), groups, ..UserInfo::default() };
             let subject = subject(&user)?;
             Some(format!("{} {}/{}", subject.kind.as_str(), subject.namespace, subject.name))
         };
-        assert_eq!(of("alice", &["team"]).as_deref(), Some("User /alice"));
-        assert_eq!(of("", &["team", "ops"]).as_deref(), Some("Group /team"));
-        assert_eq!(of("system:serviceaccount:a:robot", &[]).as_deref(), Some("ServiceAccount a/robot"));
-        assert_eq!(of("system:serviceaccount:a", &[]).as_deref(), Some("User /system:serviceaccount:a"));
+        assert_eq!(suggested_subject("alice", &["team"]).as_deref(), Some("User /alice"));
+        assert_eq!(suggested_subject("", &["team", "ops"]).as_deref(), Some("Group /team"));
+        assert_eq!(
+            suggested_subject("system:serviceaccount:a:robot", &[]).as_deref(),
+            Some("ServiceAccount a/robot")
+        );
+        assert_eq!(
+            suggested_subject("system:serviceaccount:a", &[]).as_deref(),
+            Some("User /system:serviceaccount:a")
+        );
         let invalid = "system:serviceaccount:a:b:c";
-        assert_eq!(of(invalid, &[]), Some(format!("User /{invalid}")), "no service account has this name");
-        assert_eq!(of("", &[]), None);
+        assert_eq!(
+            suggested_subject(invalid, &[]),
+            Some(format!("User /{invalid}")),
+            "no service account has this name"
+        );
+        assert_eq!(suggested_subject("", &[]), None);
     }
 }

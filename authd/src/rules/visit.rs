@@ -50,7 +50,8 @@ pub enum RbacDecision {
         reason: String,
         /// The rule applies through a ClusterRoleBinding: the decision depends on no Role and no RoleBinding.
         cluster_wide: bool,
-        /// The first rule that allows is the same for every other name: no rule up to it names objects.
+        /// The same rule allows every other name: it lists no `resourceNames`, and no earlier rule allows the
+        /// request for some names only.
         any_name: bool,
     },
     /// No rule allows the request.
@@ -158,6 +159,7 @@ impl Policy {
         Explanation { grant: None, nearest: nearest.iter().map(describe).collect(), more }
     }
 
+    /// Walks the rules of the user, without those that the filters exclude for the probe.
     fn visit<'p>(
         &'p self,
         user: &UserInfo,
@@ -167,9 +169,9 @@ impl Policy {
     ) -> ControlFlow<()> {
         let scopes = std::iter::once("").chain((!namespace.is_empty()).then_some(namespace));
         for scope in scopes {
-            let own = std::iter::once((SubjectKind::User, user.name.as_str()));
+            let user_subject = std::iter::once((SubjectKind::User, user.name.as_str()));
             let groups = user.groups.iter().map(|group| (SubjectKind::Group, group.as_str()));
-            for (kind, name) in own.chain(groups) {
+            for (kind, name) in user_subject.chain(groups) {
                 // Grants of one binding under one key are adjacent.
                 let mut visited = None;
                 for grant in self.grants.candidates(&(scope, kind, name)) {

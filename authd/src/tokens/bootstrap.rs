@@ -3,12 +3,12 @@
 use jiff::Timestamp;
 
 /// Splits a token into id and secret: 6 and 16 characters of `[a-z0-9]`, separated by a dot.
-pub fn parts(token: &str) -> Option<(&str, &str)> {
+pub fn split_token(token: &str) -> Option<(&str, &str)> {
     let (id, secret) = token.split_once('.')?;
-    let fits = |text: &str, length: usize| {
+    let is_valid_part = |text: &str, length: usize| {
         text.len() == length && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
     };
-    (fits(id, 6) && fits(secret, 16)).then_some((id, secret))
+    (is_valid_part(id, 6) && is_valid_part(secret, 16)).then_some((id, secret))
 }
 
 /// The reason why a bootstrap token is not valid now.
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn bootstrap_token_has_id_of_6_and_secret_of_16_characters() {
-        assert_eq!(parts("abc123.0123456789abcdef"), Some(("abc123", "0123456789abcdef")));
+        assert_eq!(split_token("abc123.0123456789abcdef"), Some(("abc123", "0123456789abcdef")));
         for token in [
             "",
             "abcdef",
@@ -57,7 +57,7 @@ mod tests {
             "abcdef.0123456789abcdef\n",
             "abcdef.01234567.9abcdef",
         ] {
-            assert_eq!(parts(token), None, "{token}");
+            assert_eq!(split_token(token), None, "{token}");
         }
     }
 }

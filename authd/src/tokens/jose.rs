@@ -3,7 +3,7 @@
 //!
 //! # Contract
 //!
-//! [`Signed::parse`] decodes a token without trusting it; [`Signed::verify`] returns the payload if a key
+//! [`SignedToken::parse`] decodes a token without trusting it; [`SignedToken::verify`] returns the payload if a key
 //! verifies the signature. Base64url must be canonical and without padding. The header must have no duplicate
 //! members, no critical extensions, and no `b64`.
 
@@ -74,7 +74,7 @@ impl<'a> SignedToken<'a> {
     ///
     /// # Errors
     ///
-    /// [`Malformed`].
+    /// [`TokenFormatError`].
     pub fn parse(token: &'a str) -> Result<Self, TokenFormatError> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(TokenFormatError::TooLong);

@@ -143,7 +143,7 @@ fn web_key(jwk: &Map<String, Value>) -> Result<WebKey, String> {
         URL_SAFE_NO_PAD.decode(text).map_err(|_| format!("`{member}` is not base64url without padding"))
     };
     let spki = match text("kty")? {
-        Some("RSA") => rsa(&bytes("n")?, &bytes("e")?),
+        Some("RSA") => encode_rsa_key(&bytes("n")?, &bytes("e")?),
         Some("EC") => {
             let (curve, length) = match text("crv")? {
                 Some("P-256") => (P256, 32),
@@ -155,7 +155,7 @@ fn web_key(jwk: &Map<String, Value>) -> Result<WebKey, String> {
             if x.len() != length || y.len() != length {
                 return Err("the point does not fit the curve".to_owned());
             }
-            ec(curve, &x, &y)
+            encode_ec_key(curve, &x, &y)
         }
         other => return Err(format!("unsupported type `{}`", shorten(other.unwrap_or_default()))),
     };
@@ -202,11 +202,11 @@ fn spki(algorithm: &[u8], key: &[u8]) -> Vec<u8> {
     der(0x30, &[der(0x30, algorithm), der(0x03, &bits)].concat())
 }
 
-fn rsa(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
+fn encode_rsa_key(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
     spki(RSA_ENCRYPTION, &der(0x30, &[integer(modulus), integer(exponent)].concat()))
 }
 
-fn ec(curve: &[u8], x: &[u8], y: &[u8]) -> Vec<u8> {
+fn encode_ec_key(curve: &[u8], x: &[u8], y: &[u8]) -> Vec<u8> {
     spki(&[EC_PUBLIC_KEY, curve].concat(), &[&[4], x, y].concat())
 }
 
@@ -284,24 +284,24 @@ mod tests {
     #[test]
     fn unsupported_jwks_key_is_skipped_with_reason() {
         let good = generate_keys()[1].public.jwk().clone();
-        let with = |member: &str, value: Value| {
+        let with_member = |member: &str, value: Value| {
             let mut key = good.clone();
             key[member] = value;
             key
         };
         let short_rsa = json!({"kty": "RSA", "n": URL_SAFE_NO_PAD.encode([0xff; 128]), "e": "AQAB"});
         for (key, expected) in [
-            (with("use", "enc".into()), "unsupported use `enc`"),
-            (with("alg", "HS256".into()), "unsupported algorithm `HS256`"),
-            (with("alg", "ECDH-ES".into()), "unsupported algorithm `ECDH-ES`"),
-            (with("kty", "OKP".into()), "unsupported type `OKP`"),
-            (with("crv", "secp256k1".into()), "unsupported curve `secp256k1`"),
-            (with("crv", "P-384".into()), "the point does not fit the curve"),
-            (with("x", "AAAA".into()), "the point does not fit the curve"),
-            (with("x", "!".into()), "`x` is not base64url without padding"),
-            (with("x", Value::Null), "`x` is missing"),
-            (with("x", URL_SAFE_NO_PAD.encode([1; 32]).into()), "the public key is not accepted"),
-            (with("kid", 1.into()), "`kid` is not a string"),
+            (with_member("use", "enc".into()), "unsupported use `enc`"),
+            (with_member("alg", "HS256".into()), "unsupported algorithm `HS256`"),
+            (with_member("alg", "ECDH-ES".into()), "unsupported algorithm `ECDH-ES`"),
+            (with_member("kty", "OKP".into()), "unsupported type `OKP`"),
+            (with_member("crv", "secp256k1".into()), "unsupported curve `secp256k1`"),
+            (with_member("crv", "P-384".into()), "the point does not fit the curve"),
+            (with_member("x", "AAAA".into()), "the point does not fit the curve"),
+            (with_member("x", "!".into()), "`x` is not base64url without padding"),
+            (with_member("x", Value::Null), "`x` is missing"),
+            (with_member("x", URL_SAFE_NO_PAD.encode([1; 32]).into()), "the public key is not accepted"),
+            (with_member("kid", 1.into()), "`kid` is not a string"),
             (short_rsa, "an RSA key of 1024 bits is not accepted"),
             (json!({"kty": "RSA", "n": "", "e": ""}), ""),
             (json!({"kty": "oct", "k": "AAAA"}), "unsupported type `oct`"),
@@ -320,7 +320,7 @@ mod tests {
         }
         assert!(set(&[]).is_empty());
         assert_eq!(set(&vec![good.clone(); 100]).len(), MAX_KEYS);
-        assert!(set(std::slice::from_ref(&good)).is_within(&set(&[with("use", Value::Null)])));
+        assert!(set(std::slice::from_ref(&good)).is_within(&set(&[with_member("use", Value::Null)])));
         assert!(!set(&[good]).is_within(&set(&[])));
     }
 

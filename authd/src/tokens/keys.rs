@@ -96,7 +96,7 @@ pub enum KeyError {
 pub struct VerifyingKey {
     /// The key id.
     pub kid: String,
-    /// The algorithms that the key can verify, each ready for use.
+    /// The algorithms that fit the key, each with the parsed key.
     parsed: Vec<(Algorithm, ParsedPublicKey)>,
     jwk: Value,
 }
@@ -166,6 +166,7 @@ impl VerifyingKey {
     }
 }
 
+/// An unsigned integer without its leading zeros.
 fn without_leading_zeros(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     bytes.get(zeros..).unwrap_or_default()
@@ -265,19 +266,19 @@ pub fn read(pem: &[u8]) -> Result<Vec<PemKey>, KeyError> {
                 rsa::KeyPair::from_der(&der)
                     .map_err(|error| KeyError::Rejected { kind: "RSA key", reason: error.to_string() })
                     .and_then(SigningKey::rsa)
-                    .map(private),
+                    .map(private_key),
             ),
             SectionKind::EcPrivateKey => Some(
                 SigningKey::ecdsa(|curve| EcdsaKeyPair::from_private_key_der(curve, &der).ok())
                     .unwrap_or_else(|| Err(KeyError::Curve))
-                    .map(private),
+                    .map(private_key),
             ),
-            SectionKind::PublicKey => Some(VerifyingKey::of(&der).map(public)),
+            SectionKind::PublicKey => Some(VerifyingKey::of(&der).map(public_key)),
             SectionKind::Certificate => Some(
                 X509Certificate::from_der(&der)
                     .map_err(|_| KeyError::MalformedCertificate)
                     .and_then(|(_, certificate)| VerifyingKey::of(certificate.public_key().raw))
-                    .map(public),
+                    .map(public_key),
             ),
             _ => None,
         };
@@ -290,21 +291,21 @@ pub fn read(pem: &[u8]) -> Result<Vec<PemKey>, KeyError> {
     if keys.is_empty() { Err(KeyError::NoKey) } else { Ok(keys) }
 }
 
-fn private(key: SigningKey) -> PemKey {
+fn private_key(key: SigningKey) -> PemKey {
     PemKey::Private(Arc::new(key))
 }
 
-fn public(key: VerifyingKey) -> PemKey {
+fn public_key(key: VerifyingKey) -> PemKey {
     PemKey::Public(Arc::new(key))
 }
 
 fn pkcs8(der: &[u8]) -> Result<PemKey, KeyError> {
     if let Ok(pair) = rsa::KeyPair::from_pkcs8(der) {
-        return SigningKey::rsa(pair).map(private);
+        return SigningKey::rsa(pair).map(private_key);
     }
     SigningKey::ecdsa(|curve| EcdsaKeyPair::from_pkcs8(curve, der).ok())
         .unwrap_or_else(|| Err(KeyError::PrivateKeyType))
-        .map(private)
+        .map(private_key)
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! [`jose`] decodes a token and verifies its signature with a key of [`keys`] and an [`algorithm`]. [`claims`] defines the claims
-//! of a service-account token. [`service_account`] issues one with a [`keyring`] and reads one with a valid
-//! signature. No part checks whether the objects of a token still exist: `authn` reads the mirror.
+//! [`jose`] decodes a token and verifies its signature with a key of [`keys`] and an [`algorithm`]. [`claims`]
+//! defines the claims of a service-account token. [`service_account`] issues one with a [`keyring`] and reads one
+//! with a valid signature. No part checks whether the objects of a token still exist: `authn` reads the mirror.
 //!
 //! # Invariants
 //!

@@ -11,7 +11,8 @@
 //! # Reference
 //!
 //! Requirements A-SA. Lifetimes: ten minutes to 2^32 seconds, by default an hour. A request for 3,607 seconds
-//! (mounted by old clients) may get a year, with `warnafter` at the requested end.
+//! (the lifetime of token volumes that the ServiceAccount admission plugin adds) may get a year, with `warnafter`
+//! at the requested end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +56,7 @@ pub struct Request {
 
 /// The kind of a bound object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the kinds' names")]
+#[expect(missing_docs, reason = "the variants are the names of the kinds")]
 pub enum BoundObjectKind {
     Pod,
     Secret,
@@ -108,7 +109,7 @@ pub struct Options {
     /// The audiences of the API server.
     pub audiences: Vec<String>,
     /// The maximum lifetime of a token.
-    pub longest: Option<Duration>,
+    pub max_lifetime: Option<Duration>,
     /// Whether tokens of old clients are extended.
     pub extend: bool,
     /// The JWKS URL in the discovery document.
@@ -120,9 +121,9 @@ pub struct Options {
 pub struct Issuer {
     options: Options,
     /// The name of the claim with the private claims.
-    claim: String,
+    private_claim: String,
     /// The issuer of legacy tokens of Secrets.
-    legacy: String,
+    legacy_issuer: String,
     ring: ArcSwap<Keyring>,
 }
 
@@ -131,8 +132,8 @@ impl Issuer {
     pub fn new(options: Options, ring: Keyring, names: &Names) -> Self {
         Issuer {
             options,
-            claim: names.label_domain().to_owned(),
-            legacy: format!("{}/serviceaccount", names.api_service),
+            private_claim: names.label_domain().to_owned(),
+            legacy_issuer: format!("{}/serviceaccount", names.api_service),
             ring: ArcSwap::from_pointee(ring),
         }
     }
@@ -144,7 +145,7 @@ impl Issuer {
 
     /// All accepted issuers.
     pub fn issuers(&self) -> impl Iterator<Item = &str> {
-        self.options.issuers.iter().chain([&self.legacy]).map(String::as_str)
+        self.options.issuers.iter().chain([&self.legacy_issuer]).map(String::as_str)
     }
 
     /// The audiences of the API server.
@@ -173,7 +174,7 @@ impl Issuer {
         let own = request.audiences.is_empty();
         let audiences = if own { self.options.audiences.clone() } else { request.audiences };
         let mut seconds = if request.seconds == 0 { DEFAULT_SECONDS } else { request.seconds };
-        if let Some(longest) = self.options.longest {
+        if let Some(longest) = self.options.max_lifetime {
             seconds = seconds.min(i64::try_from(longest.as_secs()).unwrap_or(i64::MAX));
         }
         let start = now.as_second();
@@ -199,7 +200,7 @@ impl Issuer {
         };
         let claims = json!({
             "aud": audiences, "exp": ends, "iat": start, "iss": issuer, "jti": id,
-            self.claim.as_str(): private, "nbf": start, "sub": subject,
+            self.private_claim.as_str(): private, "nbf": start, "sub": subject,
         });
         let token = self.sign(&key, &claims)?;
         let expires =
@@ -211,7 +212,7 @@ impl Issuer {
     ///
     /// # Errors
     ///
-    /// As [`Issuer::issue`].
+    /// Those of [`Issuer::issue`].
     pub fn issue_for_secret(
         &self,
         namespace: &str,
@@ -219,9 +220,9 @@ impl Issuer {
         secret: &str,
     ) -> Result<String, IssueError> {
         let key = self.signing_key()?;
-        let claim = |name: &str| format!("{}/serviceaccount/{name}", self.claim);
+        let claim = |name: &str| format!("{}/serviceaccount/{name}", self.private_claim);
         let claims = json!({
-            "iss": self.legacy,
+            "iss": self.legacy_issuer,
             claim("namespace").as_str(): namespace,
             claim("secret.name").as_str(): secret,
             claim("service-account.name").as_str(): account.name,
@@ -250,7 +251,7 @@ impl Issuer {
     pub fn read(&self, token: &str, now: Timestamp) -> Option<Result<Claims, TokenError>> {
         let signed = SignedToken::parse(token).ok()?;
         let issuer = issuer_of(signed.unverified_payload())?;
-        let legacy = issuer == self.legacy;
+        let legacy = issuer == self.legacy_issuer;
         if !legacy && !self.options.issuers.contains(&issuer) {
             return None;
         }
@@ -274,12 +275,14 @@ impl Issuer {
     }
 
     fn read_bound_claims(&self, claims: &Map<String, Value>, now: Timestamp) -> Result<Claims, TokenError> {
-        let private = claims.get(&self.claim).ok_or_else(|| TokenError::MissingClaim(self.claim.clone()))?;
+        let private = claims
+            .get(&self.private_claim)
+            .ok_or_else(|| TokenError::MissingClaim(self.private_claim.clone()))?;
         let private: PrivateClaims = serde_json::from_value(private.clone()).map_err(|error| {
-            TokenError::MalformedClaim { name: self.claim.clone(), reason: error.to_string() }
+            TokenError::MalformedClaim { name: self.private_claim.clone(), reason: error.to_string() }
         })?;
         check_subject(claims, &private)?;
-        let (expires, not_before) = valid_at(claims, now)?;
+        let (expires, not_before) = check_time_claims(claims, now)?;
         let expires = expires.ok_or_else(|| TokenError::MissingClaim("exp".to_owned()))?;
         Ok(Claims {
             audiences: audiences(claims),
@@ -293,9 +296,9 @@ impl Issuer {
     }
 
     fn read_secret_claims(&self, claims: &Map<String, Value>, now: Timestamp) -> Result<Claims, TokenError> {
-        let (expires, not_before) = valid_at(claims, now)?;
+        let (expires, not_before) = check_time_claims(claims, now)?;
         let text = |name: &str| {
-            let name = format!("{}/serviceaccount/{name}", self.claim);
+            let name = format!("{}/serviceaccount/{name}", self.private_claim);
             let value = claims.get(&name).and_then(Value::as_str).filter(|value| !value.is_empty());
             value.map(str::to_owned).ok_or(TokenError::MissingClaim(name))
         };
@@ -349,7 +352,7 @@ impl Issuer {
 }
 
 /// Checks the time claims; returns the expiry in Unix seconds and the first valid moment.
-fn valid_at(
+fn check_time_claims(
     claims: &Map<String, Value>,
     now: Timestamp,
 ) -> Result<(Option<f64>, Option<Timestamp>), TokenError> {
@@ -466,7 +469,7 @@ mod tests {
             (None, false, 3607, 3607, 3607, None),
         ] {
             let issuer = issuer(&signing, |options| {
-                options.longest = longest.map(Duration::from_secs);
+                options.max_lifetime = longest.map(Duration::from_secs);
                 options.extend = extend;
             });
             let issued =

@@ -69,14 +69,14 @@ fn params(name: &str, organization: Option<&str>, hours: i64) -> CertificatePara
     if let Some(organization) = organization {
         params.distinguished_name.push(DnType::OrganizationName, organization);
     }
-    let now = jiff_now();
+    let now = unix_seconds_now();
     params.not_before = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(now - 7200);
     params.not_after =
         rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(now.saturating_add_signed(hours * 3600));
     params
 }
 
-fn jiff_now() -> u64 {
+fn unix_seconds_now() -> u64 {
     use apimachinery::clock::{Clock, SystemClock};
     SystemClock::new().now().as_second().unsigned_abs()
 }
@@ -121,9 +121,9 @@ async fn only_certificates_of_configured_ca_are_accepted() {
     assert!(credential[0].starts_with("X509SHA256=") && credential.len() == 1, "{credential:?}");
     assert!(identity.expires_at_ms > 0);
 
-    let through = leaf(client("joe", "ops", 1), &middle);
+    let leaf_of_middle = leaf(client("joe", "ops", 1), &middle);
     assert_eq!(
-        decide.authenticate(chain(&[&through, middle.der()])).await.unwrap().user.unwrap().name,
+        decide.authenticate(chain(&[&leaf_of_middle, middle.der()])).await.unwrap().user.unwrap().name,
         "joe"
     );
 
@@ -133,7 +133,7 @@ async fn only_certificates_of_configured_ca_are_accepted() {
         ("another authority", chain(&[&leaf(client("jane", "dev", 1), &other)])),
         ("expired", chain(&[&leaf(client("jane", "dev", -1), &root)])),
         ("for servers", chain(&[&leaf(server, &root)])),
-        ("no intermediate", chain(&[&through])),
+        ("no intermediate", chain(&[&leaf_of_middle])),
         ("garbage", chain(&[&[0x30, 0x82, 1, 2, 3]])),
     ] {
         let detail = decide.authenticate(request).await.unwrap_err();

@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Limit in bytes of the kept log.
+/// Maximum bytes of the log in memory; older bytes are dropped.
 const LOG_LIMIT: usize = 256 * 1024;
-/// Interval and number of checks whether a server has ended, before it is killed.
+/// Interval and number of the checks whether a server has ended; afterwards the server is killed.
 const STOP_POLL: (Duration, u32) = (Duration::from_millis(2), 5_000);
 
 /// The error of a start.
@@ -95,14 +95,14 @@ impl Server {
     /// See [`StartError`].
     pub fn start_with<S: AsRef<str>>(flags: &[S]) -> Result<Self, StartError> {
         let program = program();
-        let started = Command::new(&program)
+        let result = Command::new(&program)
             .arg("test-server")
             .args(flags.iter().map(AsRef::as_ref))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn();
-        let mut process = started.map_err(|error| StartError::Program { program, error })?;
+        let mut process = result.map_err(|error| StartError::Program { program, error })?;
         let stdin = process.stdin.take();
         let log = collect_log(process.stderr.take());
         let mut line = String::new();
@@ -176,30 +176,30 @@ impl Drop for Server {
     }
 }
 
-/// Reads a log to its end in a thread of its own and keeps its last bytes.
+/// Reads a log to its end in its own thread and keeps its last bytes.
 fn collect_log(stream: Option<std::process::ChildStderr>) -> Arc<Mutex<Vec<u8>>> {
     let log = Arc::new(Mutex::new(Vec::new()));
     if let Some(mut stream) = stream {
-        let kept = Arc::clone(&log);
+        let collected = Arc::clone(&log);
         std::thread::spawn(move || {
             let mut chunk = [0; 8192];
             while let Ok(length @ 1..) = stream.read(&mut chunk) {
-                let mut kept = kept.lock();
-                kept.extend_from_slice(chunk.get(..length).unwrap_or_default());
-                let excess = kept.len().saturating_sub(LOG_LIMIT);
-                kept.drain(..excess);
+                let mut collected = collected.lock();
+                collected.extend_from_slice(chunk.get(..length).unwrap_or_default());
+                let excess = collected.len().saturating_sub(LOG_LIMIT);
+                collected.drain(..excess);
             }
         });
     }
     log
 }
 
-/// The path of apid: `$APID`, beside the test program, or a name for PATH.
+/// Returns the path of apid: `$APID`, a file beside the test program, or the bare name, which is searched on PATH.
 fn program() -> PathBuf {
-    if let Some(named) = std::env::var_os("APID") {
-        return named.into();
+    if let Some(path) = std::env::var_os("APID") {
+        return path.into();
     }
     let test = std::env::current_exe().unwrap_or_default();
-    let beside = test.ancestors().skip(1).take(2).map(|folder| folder.join("apid"));
-    beside.into_iter().find(|candidate| candidate.is_file()).unwrap_or_else(|| "apid".into())
+    let candidates = test.ancestors().skip(1).take(2).map(|folder| folder.join("apid"));
+    candidates.into_iter().find(|candidate| candidate.is_file()).unwrap_or_else(|| "apid".into())
 }

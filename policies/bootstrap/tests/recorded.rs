@@ -1,5 +1,5 @@
 //! Compares the default policy with recorded responses of kube-apiserver.
-//! The recordings are the `default-*` cases of `rbac.json` in `CONFORMANCE_DIR`, by default beside the
+//! The recordings are the `default-*` cases of `rbac.json` in `CONFORMANCE_DIR`, by default next to the
 //! checkout. `CONFORMANCE_DIR=none` skips the test.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
@@ -59,7 +59,7 @@ fn select(object: &Value, path: &str) -> Value {
     })
 }
 
-fn forget(value: &mut Value, path: &[&str]) {
+fn remove_field(value: &mut Value, path: &[&str]) {
     let Some((first, rest)) = path.split_first() else { return };
     let slot = match value {
         Value::Object(map) if rest.is_empty() => {
@@ -71,7 +71,7 @@ fn forget(value: &mut Value, path: &[&str]) {
         _ => None,
     };
     if let Some(slot) = slot {
-        forget(slot, rest);
+        remove_field(slot, rest);
     }
 }
 
@@ -87,22 +87,22 @@ fn default_policy_matches_recorded_objects() {
             let path = step["path"].as_str().unwrap();
             assert_eq!(step["answer"]["status"], 200, "{path}");
             let object = find(&policy, path).unwrap_or_else(|| panic!("no default object {path}"));
-            let mut ours = as_served(&policy, object).into_value();
-            let mut theirs = step["answer"]["body"].clone();
+            let mut our_object = as_served(&policy, object).into_value();
+            let mut recorded_object = step["answer"]["body"].clone();
             if step["select"].is_array() {
-                for (selected, value) in theirs.as_object().unwrap() {
-                    assert_eq!(&select(&ours, selected), value, "{selected} of {path}");
+                for (selected, value) in recorded_object.as_object().unwrap() {
+                    assert_eq!(&select(&our_object, selected), value, "{selected} of {path}");
                 }
             } else {
                 let ignored = step["ignore"].as_array().into_iter().flatten().filter_map(Value::as_str);
                 for path in ignored.map(|path| path.split('.').collect::<Vec<_>>()) {
-                    forget(&mut ours, &path);
-                    forget(&mut theirs, &path);
+                    remove_field(&mut our_object, &path);
+                    remove_field(&mut recorded_object, &path);
                 }
                 for field in SERVER_FIELDS {
-                    forget(&mut theirs, &["metadata", field]);
+                    remove_field(&mut recorded_object, &["metadata", field]);
                 }
-                assert_eq!(ours, theirs, "{path}");
+                assert_eq!(our_object, recorded_object, "{path}");
             }
             *compared.entry(object.kind().to_owned()).or_insert(0) += 1;
         }

@@ -12,9 +12,9 @@ use expressions::{Cost, Environment, Parsed, Program, Type, Value};
 use serde_json::{Value as Json, json};
 
 /// Elapsed CPU time, or elapsed wall-clock time.
-fn spent(clock: &SystemClock) -> Duration {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let nanos = told.and_then(|text| text.split(' ').next()?.parse().ok());
+fn elapsed_time(clock: &SystemClock) -> Duration {
+    let stats = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let nanos = stats.and_then(|text| text.split(' ').next()?.parse().ok());
     nanos.map_or_else(|| clock.monotonic(), Duration::from_nanos)
 }
 
@@ -26,20 +26,20 @@ fn measure(clock: &SystemClock, quick: bool, work: &mut dyn FnMut()) -> Duration
     }
     let mut rounds = 1_u32;
     loop {
-        let start = spent(clock);
+        let start = elapsed_time(clock);
         for _ in 0..rounds {
             work();
         }
-        let took = spent(clock).saturating_sub(start);
-        if took > Duration::from_millis(50) {
-            let again = (0..4).map(|_| {
-                let start = spent(clock);
+        let elapsed = elapsed_time(clock).saturating_sub(start);
+        if elapsed > Duration::from_millis(50) {
+            let repetitions = (0..4).map(|_| {
+                let start = elapsed_time(clock);
                 for _ in 0..rounds {
                     work();
                 }
-                spent(clock).saturating_sub(start)
+                elapsed_time(clock).saturating_sub(start)
             });
-            return again.chain([took]).min().unwrap_or(took) / rounds;
+            return repetitions.chain([elapsed]).min().unwrap_or(elapsed) / rounds;
         }
         rounds *= 2;
     }

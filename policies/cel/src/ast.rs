@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 /// A node of the syntax tree.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Expr {
-    /// Byte offset of the token of the node: the operator of a call, the dot of a selection.
+    /// Byte offset of the token of the node in the source: the operator of a call, the dot of a selection.
     pub(crate) at: usize,
     /// Kind of the node.
     pub(crate) kind: Kind,
@@ -23,9 +23,9 @@ impl Expr {
             Kind::Literal(_) | Kind::Ident(_) => false,
             Kind::Select(operand, name) => (name == field && is_variable(operand)) || inside(operand),
             Kind::Call { target, name, arguments } => {
-                let reads = matches!(name.as_str(), "_[_]" | "_[?_]" | "_?._")
-                    && matches!(arguments.as_slice(), [of, at] if is_variable(of) && is_field(at));
-                reads || target.as_deref().is_some_and(inside) || arguments.iter().any(inside)
+                let is_access = matches!(name.as_str(), "_[_]" | "_[?_]" | "_?._")
+                    && matches!(arguments.as_slice(), [operand, key] if is_variable(operand) && is_field(key));
+                is_access || target.as_deref().is_some_and(inside) || arguments.iter().any(inside)
             }
             Kind::List(elements) => elements.iter().any(|(element, _)| inside(element)),
             Kind::Map(entries) => entries.iter().any(|(key, value, _)| inside(key) || inside(value)),
@@ -60,8 +60,8 @@ impl Expr {
             Kind::List(elements) => {
                 elements.iter().for_each(|(element, _)| element.add_selected_fields(variable, fields));
             }
-            Kind::Struct(_, given) => {
-                given.iter().for_each(|field| field.value.add_selected_fields(variable, fields));
+            Kind::Struct(_, struct_fields) => {
+                struct_fields.iter().for_each(|field| field.value.add_selected_fields(variable, fields));
             }
             Kind::Map(entries) => {
                 for (key, value, _) in entries {

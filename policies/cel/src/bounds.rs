@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use crate::schema_types::{Schema, SchemaType};
 
 /// Maximum size of a request in bytes.
-const REQUEST: u64 = 3 << 20;
+const REQUEST_BYTES: u64 = 3 << 20;
 
 /// Size limits of the values that a schema allows.
 #[derive(Clone, Debug)]
@@ -21,13 +21,14 @@ pub struct Bounds {
     pub(crate) size: u64,
     /// Minimum size of the JSON in bytes.
     bytes: u64,
-    pub(crate) within: PartBounds,
+    pub(crate) parts: PartBounds,
 }
 
 /// Limits of the parts of a value.
 #[derive(Clone, Debug)]
 pub(crate) enum PartBounds {
-    Nothing,
+    /// The parts have no known limits.
+    Unknown,
     /// Every element of a list or value of a map.
     Each(Box<Bounds>),
     /// Declared fields, by their names in the data.
@@ -37,28 +38,28 @@ pub(crate) enum PartBounds {
 impl Bounds {
     /// Limits of a schema; `None` if it has no type, as in [`Type::of_schema`](crate::Type::of_schema).
     pub fn of_schema(schema: &dyn Schema) -> Option<Bounds> {
-        let plain = |size: u64, bytes: u64| Some(Bounds { size, bytes, within: PartBounds::Nothing });
+        let scalar = |size: u64, bytes: u64| Some(Bounds { size, bytes, parts: PartBounds::Unknown });
         match schema.schema_type() {
-            SchemaType::Boolean => plain(1, 4),
-            SchemaType::Integer | SchemaType::Number => plain(1, 1),
-            SchemaType::IntOrString => plain(REQUEST - 2, 1),
+            SchemaType::Boolean => scalar(1, 4),
+            SchemaType::Integer | SchemaType::Number => scalar(1, 1),
+            SchemaType::IntOrString => scalar(REQUEST_BYTES - 2, 1),
             SchemaType::Unspecified => None,
             SchemaType::String => match schema.format() {
-                Some("date") => plain(12, 12),
-                Some("date-time" | "datetime") => plain(32, 21),
-                Some("duration") => plain(32, 3),
-                _ => plain(longest_text(schema), 2),
+                Some("date") => scalar(12, 12),
+                Some("date-time" | "datetime") => scalar(32, 21),
+                Some("duration") => scalar(32, 3),
+                _ => scalar(longest_text(schema), 2),
             },
             SchemaType::Array => {
                 let element = Bounds::of_schema(schema.items()?)?;
-                let size = schema.max_items().unwrap_or((REQUEST - 2) / (element.bytes + 1));
-                Some(Bounds { size, bytes: 2, within: PartBounds::Each(Box::new(element)) })
+                let size = schema.max_items().unwrap_or((REQUEST_BYTES - 2) / (element.bytes + 1));
+                Some(Bounds { size, bytes: 2, parts: PartBounds::Each(Box::new(element)) })
             }
             SchemaType::Object => match schema.additional_properties() {
                 Some(values) => {
                     let value = Bounds::of_schema(values)?;
-                    let size = schema.max_properties().unwrap_or((REQUEST - 2) / (value.bytes + 6));
-                    Some(Bounds { size, bytes: 2, within: PartBounds::Each(Box::new(value)) })
+                    let size = schema.max_properties().unwrap_or((REQUEST_BYTES - 2) / (value.bytes + 6));
+                    Some(Bounds { size, bytes: 2, parts: PartBounds::Each(Box::new(value)) })
                 }
                 None => Some(object(schema)),
             },
@@ -66,13 +67,13 @@ impl Bounds {
     }
 
     /// Maximum number of such values in a request.
-    fn in_a_request(&self) -> u64 {
-        REQUEST / (self.bytes + 1)
+    fn max_in_request(&self) -> u64 {
+        REQUEST_BYTES / (self.bytes + 1)
     }
 }
 
 fn longest_text(schema: &dyn Schema) -> u64 {
-    schema.max_length().or_else(|| schema.longest_enum()).unwrap_or(REQUEST - 2)
+    schema.max_length().or_else(|| schema.longest_enum()).unwrap_or(REQUEST_BYTES - 2)
 }
 
 fn object(schema: &dyn Schema) -> Bounds {
@@ -89,14 +90,14 @@ fn object(schema: &dyn Schema) -> Bounds {
     }
     if schema.embedded() {
         let text = |name: &str| {
-            let bounds = Bounds { size: REQUEST - 2, bytes: 2, within: PartBounds::Nothing };
+            let bounds = Bounds { size: REQUEST_BYTES - 2, bytes: 2, parts: PartBounds::Unknown };
             (name.to_owned(), bounds)
         };
         let names = PartBounds::Fields([text("name"), text("generateName")].into());
         fields.extend([text("apiVersion"), text("kind")]);
-        fields.insert("metadata".to_owned(), Bounds { size: 2, bytes: 2, within: names });
+        fields.insert("metadata".to_owned(), Bounds { size: 2, bytes: 2, parts: names });
     }
-    Bounds { size: fields.len() as u64, bytes, within: PartBounds::Fields(fields) }
+    Bounds { size: fields.len() as u64, bytes, parts: PartBounds::Fields(fields) }
 }
 
 /// Maximum occurrences of a part of a schema in one object.
@@ -108,14 +109,14 @@ impl Occurrences {
     /// The root of a schema occurs once.
     pub const ONCE: Occurrences = Occurrences(Some(1));
 
-    /// Occurrences of the elements of a list, or of the values of a map, with at most `at_most` elements.
+    /// Occurrences of the elements of a list, or of the values of a map, with at most `max` elements.
     #[must_use]
-    pub fn of_each(self, at_most: Option<u64>) -> Occurrences {
-        Occurrences(self.0.zip(at_most).map(|(mine, each)| mine.saturating_mul(each)))
+    pub fn of_each(self, max: Option<u64>) -> Occurrences {
+        Occurrences(self.0.zip(max).map(|(outer, inner)| outer.saturating_mul(inner)))
     }
 
     /// Number of occurrences for a part with these limits.
     pub fn count(self, bounds: &Bounds) -> u64 {
-        self.0.unwrap_or_else(|| bounds.in_a_request())
+        self.0.unwrap_or_else(|| bounds.max_in_request())
     }
 }

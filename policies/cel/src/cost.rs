@@ -93,7 +93,7 @@ impl CallCost {
                 _ => 1,
             },
             CallCost::Contains => read_cost(size(0)).saturating_mul(read_cost(size(1))),
-            CallCost::Traversal => arguments.first().map_or(0, traversal),
+            CallCost::Traversal => arguments.first().map_or(0, traversal_cost),
             CallCost::Pairs(times) => {
                 let pairs = size(0).saturating_mul(size(1)).saturating_mul(times);
                 // Comparing nested elements takes longer than the unit of a pair.
@@ -108,7 +108,7 @@ impl CallCost {
 
     /// Cost limits of a call with such arguments.
     pub(crate) fn estimate(self, arguments: &[ValueFacts<'_>]) -> Estimate {
-        let size = |i: usize| arguments.get(i).map_or(Estimate::NOTHING, |known| known.size);
+        let size = |i: usize| arguments.get(i).map_or(Estimate::ZERO, |facts| facts.size);
         match self {
             CallCost::Fixed(units) => Estimate::exactly(units),
             CallCost::Text(times) => size(0).map(|size| read_cost(size.saturating_mul(times))),
@@ -118,12 +118,12 @@ impl CallCost {
                 Estimate { min: 1, max: read_cost(left.max.min(right.max)).max(1) }
             }
             CallCost::Contains => size(0).map(read_cost).times(size(1).map(read_cost)),
-            CallCost::Traversal => arguments.first().map_or(Estimate::NOTHING, |known| match &known.ty {
+            CallCost::Traversal => arguments.first().map_or(Estimate::ZERO, |facts| match &facts.ty {
                 Type::String | Type::Bytes => size(0).map(read_cost),
                 _ => {
-                    let element = known.element();
+                    let element = facts.element();
                     let text = !element.is_scalar();
-                    let each = if text { element.size.map(read_cost) } else { Estimate::NOTHING };
+                    let each = if text { element.size.map(read_cost) } else { Estimate::ZERO };
                     let units = size(0).times(each + Estimate::exactly(1));
                     Estimate { min: 0, max: units.max }
                 }
@@ -155,7 +155,7 @@ pub(crate) fn read_cost(characters: u64) -> u64 {
 
 /// Cost of matching a regular expression of `pattern` characters with `text` characters.
 /// An empty text also has a cost.
-pub(crate) fn regex(text: u64, pattern: u64) -> u64 {
+pub(crate) fn regex_cost(text: u64, pattern: u64) -> u64 {
     read_cost(text.saturating_add(1)).saturating_mul(pattern.div_ceil(4))
 }
 
@@ -195,32 +195,33 @@ fn compare_cost(left: &Value<'_>, right: &Value<'_>) -> u64 {
     }
 }
 
-/// Contents of the smaller of two values; does not walk far through the larger value.
+/// Number of nested values of the smaller of two values of equal size; 0 for values of different sizes.
+/// The walk through the larger value ends early.
 fn contents_of_smaller(left: &Value<'_>, right: &Value<'_>) -> u64 {
     if left.size() != right.size() {
         return 0;
     }
-    let mut at_most = 64;
+    let mut max_contents = 64;
     loop {
-        let smaller = left.contents(at_most).min(right.contents(at_most));
-        if smaller < at_most {
+        let smaller = left.contents(max_contents).min(right.contents(max_contents));
+        if smaller < max_contents {
             return smaller;
         }
-        at_most *= 4;
+        max_contents *= 4;
     }
 }
 
 /// Cost of reading all contents of a value.
-fn traversal(value: &Value<'_>) -> u64 {
+fn traversal_cost(value: &Value<'_>) -> u64 {
     match value {
         Value::String(_) | Value::Bytes(_) => value.size() / 10,
         Value::List(list) => {
-            let elements: u64 = list.iter().filter_map(Result::ok).map(|v| traversal(&v)).sum();
+            let elements: u64 = list.iter().filter_map(Result::ok).map(|v| traversal_cost(&v)).sum();
             elements.max(value.size())
         }
         Value::Map(map) => {
             let entries = map.entries().unwrap_or_default();
-            entries.iter().map(|(k, v)| traversal(k) + traversal(v)).sum()
+            entries.iter().map(|(k, v)| traversal_cost(k) + traversal_cost(v)).sum()
         }
         _ => 1,
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::bounds::{Bounds, PartBounds};
 use crate::cost::{LIST_LITERAL, LIST_STEP, MAP_LITERAL, MESSAGE_LITERAL, ResultSize};
-use crate::program::{Fold, FoldKind, Node, Program, Step};
+use crate::program::{Comprehension, ComprehensionKind, Node, Program, Step};
 use crate::types::Type;
 use crate::value::Value;
 
@@ -24,7 +24,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    pub(crate) const NOTHING: Estimate = Estimate::exactly(0);
+    pub(crate) const ZERO: Estimate = Estimate::exactly(0);
     pub(crate) const UNKNOWN: Estimate = Estimate { min: 0, max: u64::MAX };
 
     pub(crate) const fn exactly(n: u64) -> Estimate {
@@ -66,17 +66,17 @@ pub(crate) struct ValueFacts<'b> {
 /// Static knowledge about the parts of a value.
 #[derive(Clone)]
 enum Parts<'b> {
-    Nothing,
+    Unknown,
     Of(&'b Bounds),
     /// Every element of a list or value of a map.
     Each(Arc<ValueFacts<'b>>),
 }
 
 impl<'b> ValueFacts<'b> {
-    /// A value with only its type known.
+    /// A value of which only the type is known.
     pub(crate) fn of_type(ty: Type) -> ValueFacts<'b> {
         let size = if is_scalar(&ty) { Estimate::exactly(1) } else { Estimate::UNKNOWN };
-        ValueFacts { ty, size, parts: Parts::Nothing }
+        ValueFacts { ty, size, parts: Parts::Unknown }
     }
 
     /// A value of the data.
@@ -87,7 +87,7 @@ impl<'b> ValueFacts<'b> {
 
     /// A value of a known size.
     pub(crate) fn sized(ty: Type, size: Estimate) -> ValueFacts<'b> {
-        ValueFacts { ty, size, parts: Parts::Nothing }
+        ValueFacts { ty, size, parts: Parts::Unknown }
     }
 
     /// A list or map of a known size with such elements or values.
@@ -102,22 +102,22 @@ impl<'b> ValueFacts<'b> {
 
     /// Knowledge about an element of a list or a value of a map.
     pub(crate) fn element(&self) -> ValueFacts<'b> {
-        let ty = match unwrapped(&self.ty) {
+        let ty = match without_optional(&self.ty) {
             Type::List(list) => list.element.clone(),
             Type::Map(types) => types.1.clone(),
             _ => Type::Dyn,
         };
-        inside(&self.parts, None, ty)
+        part_facts(&self.parts, None, ty)
     }
 
     /// The value inside an optional.
-    fn unwrapped(self) -> ValueFacts<'b> {
-        ValueFacts { ty: unwrapped(&self.ty).clone(), ..self }
+    fn without_optional(self) -> ValueFacts<'b> {
+        ValueFacts { ty: without_optional(&self.ty).clone(), ..self }
     }
 
     fn or(self, other: ValueFacts<'b>) -> ValueFacts<'b> {
         let parts = match (&self.parts, &other.parts) {
-            (Parts::Nothing, _) | (_, Parts::Nothing) => Parts::Nothing,
+            (Parts::Unknown, _) | (_, Parts::Unknown) => Parts::Unknown,
             _ => Parts::Each(Arc::new(self.element().or(other.element()))),
         };
         let ty = if self.ty == Type::Null { other.ty } else { self.ty };
@@ -131,7 +131,7 @@ impl<'b> ValueFacts<'b> {
     }
 }
 
-fn unwrapped(ty: &Type) -> &Type {
+fn without_optional(ty: &Type) -> &Type {
     match ty {
         Type::Optional(inner) => inner,
         other => other,
@@ -140,7 +140,7 @@ fn unwrapped(ty: &Type) -> &Type {
 
 fn is_scalar(ty: &Type) -> bool {
     matches!(
-        unwrapped(ty),
+        without_optional(ty),
         Type::Null
             | Type::Bool
             | Type::Int
@@ -154,12 +154,12 @@ fn is_scalar(ty: &Type) -> bool {
 }
 
 /// Knowledge about a part of type `ty`: a named field or any element.
-fn inside<'b>(parts: &Parts<'b>, field: Option<&str>, ty: Type) -> ValueFacts<'b> {
+fn part_facts<'b>(parts: &Parts<'b>, field: Option<&str>, ty: Type) -> ValueFacts<'b> {
     let bounds = match parts {
-        Parts::Nothing => None,
+        Parts::Unknown => None,
         Parts::Each(each) => return ValueFacts { ty, ..each.as_ref().clone() },
-        Parts::Of(bounds) => match &bounds.within {
-            PartBounds::Nothing => None,
+        Parts::Of(bounds) => match &bounds.parts {
+            PartBounds::Unknown => None,
             PartBounds::Each(each) => Some(each.as_ref()),
             PartBounds::Fields(fields) => field.and_then(|name| fields.get(name)),
         },
@@ -174,14 +174,14 @@ impl Program {
     /// Estimates the cost of an evaluation.
     /// `bounds` are the size limits of the variables; other variables are unlimited.
     pub fn estimate(&self, bounds: &[(&str, &Bounds)]) -> Estimate {
-        let known = self.variables.iter().map(|(name, ty)| {
-            let found = bounds.iter().find(|(known, _)| known == name);
+        let facts = self.variables.iter().map(|(name, ty)| {
+            let found = bounds.iter().find(|(bounded, _)| bounded == name);
             found.map_or_else(
                 || ValueFacts::of_type(ty.clone()),
                 |(_, bounds)| ValueFacts::bounded(ty.clone(), bounds),
             )
         });
-        let mut slots: Vec<Option<ValueFacts<'_>>> = known.map(Some).collect();
+        let mut slots: Vec<Option<ValueFacts<'_>>> = facts.map(Some).collect();
         slots.resize(self.slots, None);
         Estimator { slots }.node(&self.root).0
     }
@@ -197,16 +197,16 @@ const ONE: Estimate = Estimate::exactly(1);
 impl<'b> Estimator<'b> {
     fn node(&mut self, node: &Node) -> (Estimate, ValueFacts<'b>) {
         match node {
-            Node::Const(value) => (Estimate::NOTHING, constant(value)),
+            Node::Const(value) => (Estimate::ZERO, constant(value)),
             Node::Slot(slot) => (ONE, self.slot(*slot)),
             Node::Chain { root, steps, ty } => {
                 let (cost, parts) = self.chain(root, steps);
                 // The last link determines the knowledge about the whole.
-                let known = match parts {
-                    Some((parts, field)) => inside(&parts, field.as_deref(), ty.clone()),
+                let facts = match parts {
+                    Some((parts, field)) => part_facts(&parts, field.as_deref(), ty.clone()),
                     None => ValueFacts::of_type(ty.clone()),
                 };
-                (cost + ONE, known)
+                (cost + ONE, facts)
             }
             Node::Has { root, steps, .. } => (self.chain(root, steps).0, ValueFacts::of_type(Type::Bool)),
             Node::Call { functions, arguments, ty } => self.call(functions, arguments, ty),
@@ -222,9 +222,9 @@ impl<'b> Estimator<'b> {
             }
             Node::OrElse { operand, unwrap } => {
                 let (inner, other) = (self.node(&operand.0), self.node(&operand.1));
-                let cost = inner.0 + ONE + other.0.or(Estimate::NOTHING);
-                let known = inner.1.or(other.1);
-                (cost, if *unwrap { known.unwrapped() } else { known })
+                let cost = inner.0 + ONE + other.0.or(Estimate::ZERO);
+                let facts = inner.1.or(other.1);
+                (cost, if *unwrap { facts.without_optional() } else { facts })
             }
             Node::List(elements) => self.list(elements),
             Node::Map(entries) => {
@@ -236,8 +236,8 @@ impl<'b> Estimator<'b> {
                     each = Some(each.map_or_else(|| value.clone(), |each| each.or(value.clone())));
                 }
                 let ty = Type::map(Type::Dyn, each.as_ref().map_or(Type::Dyn, |each| each.ty.clone()));
-                let sure = entries.iter().filter(|(.., optional)| !optional).count() as u64;
-                let size = Estimate { min: sure, max: entries.len() as u64 };
+                let min_size = entries.iter().filter(|(.., optional)| !optional).count() as u64;
+                let size = Estimate { min: min_size, max: entries.len() as u64 };
                 let each = each.unwrap_or_else(|| ValueFacts::of_type(Type::Dyn));
                 (cost, ValueFacts::of_each(ty, size, each))
             }
@@ -247,13 +247,13 @@ impl<'b> Estimator<'b> {
                     .fold(Estimate::exactly(MESSAGE_LITERAL), |cost, field| cost + self.node(&field.value).0);
                 (cost, ValueFacts::of_type(Type::object(name.as_str(), [])))
             }
-            Node::Fold(fold) => self.fold(fold),
+            Node::Comprehension(comprehension) => self.comprehension(comprehension),
             Node::OptionalMap { operand, slot, body, .. } => {
                 let (cost, inner) = self.node(operand);
-                self.set(*slot, inner.unwrapped());
-                let (body_cost, known) = self.node(body);
+                self.set(*slot, inner.without_optional());
+                let (body_cost, facts) = self.node(body);
                 let mapped = body_cost + Estimate::exactly(12);
-                (cost + ONE + Estimate { min: 1, max: mapped.max }, known)
+                (cost + ONE + Estimate { min: 1, max: mapped.max }, facts)
             }
         }
     }
@@ -262,24 +262,24 @@ impl<'b> Estimator<'b> {
         self.slots.get(slot).cloned().flatten().unwrap_or_else(|| ValueFacts::of_type(Type::Dyn))
     }
 
-    fn set(&mut self, slot: usize, known: ValueFacts<'b>) {
+    fn set(&mut self, slot: usize, facts: ValueFacts<'b>) {
         if let Some(place) = self.slots.get_mut(slot) {
-            *place = Some(known);
+            *place = Some(facts);
         }
     }
 
     /// Cost of root and links, and the parts that the last link selects from.
     fn chain(&mut self, root: &Node, steps: &[Step]) -> (Estimate, Option<(Parts<'b>, Option<String>)>) {
-        let (mut cost, known) = match root {
-            Node::Slot(slot) => (Estimate::NOTHING, self.slot(*slot)),
+        let (mut cost, facts) = match root {
+            Node::Slot(slot) => (Estimate::ZERO, self.slot(*slot)),
             other => self.node(other),
         };
-        let mut parts = known.parts;
+        let mut parts = facts.parts;
         let mut last = None;
         for step in steps {
             if let Some(field) = last.take() {
                 let field: Option<String> = field;
-                parts = inside(&parts, field.as_deref(), Type::Dyn).parts;
+                parts = part_facts(&parts, field.as_deref(), Type::Dyn).parts;
             }
             match step {
                 Step::Field(name) | Step::OptionalField(name) => {
@@ -306,16 +306,16 @@ impl<'b> Estimator<'b> {
         let mut cost = Estimate::exactly(LIST_LITERAL);
         let mut each: Option<ValueFacts<'b>> = None;
         for (element, _) in elements {
-            let (element_cost, known) = self.node(element);
+            let (element_cost, facts) = self.node(element);
             cost = cost + element_cost;
             each = Some(match each {
-                Some(each) => each.or(known),
-                None => known,
+                Some(each) => each.or(facts),
+                None => facts,
             });
         }
-        let sure = elements.iter().filter(|(_, optional)| !optional).count() as u64;
-        let size = Estimate { min: sure, max: elements.len() as u64 };
-        let each = each.unwrap_or_else(|| ValueFacts::sized(Type::Dyn, Estimate::NOTHING));
+        let min_size = elements.iter().filter(|(_, optional)| !optional).count() as u64;
+        let size = Estimate { min: min_size, max: elements.len() as u64 };
+        let each = each.unwrap_or_else(|| ValueFacts::sized(Type::Dyn, Estimate::ZERO));
         (cost, ValueFacts::of_each(Type::list(each.ty.clone()), size, each))
     }
 
@@ -325,21 +325,21 @@ impl<'b> Estimator<'b> {
         arguments: &[Node],
         ty: &Type,
     ) -> (Estimate, ValueFacts<'b>) {
-        let mut cost = Estimate::NOTHING;
-        let mut known = Vec::with_capacity(arguments.len());
+        let mut cost = Estimate::ZERO;
+        let mut facts = Vec::with_capacity(arguments.len());
         for argument in arguments {
             let (argument_cost, argument) = self.node(argument);
             cost = cost + argument_cost;
-            known.push(argument);
+            facts.push(argument);
         }
-        let calls = functions.iter().map(|function| function.cost.estimate(&known));
-        let call = calls.reduce(Estimate::or).unwrap_or(Estimate::NOTHING);
-        let results = functions.iter().map(|function| match (function.size, known.first()) {
+        let calls = functions.iter().map(|function| function.cost.estimate(&facts));
+        let call = calls.reduce(Estimate::or).unwrap_or(Estimate::ZERO);
+        let results = functions.iter().map(|function| match (function.size, facts.first()) {
             (ResultSize::First, Some(first)) => {
                 let size = Estimate { min: 0, max: first.size.max };
                 ValueFacts { ty: ty.clone(), size, parts: first.parts.clone() }
             }
-            (ResultSize::Custom(rule), _) => rule(&known, ty.clone()),
+            (ResultSize::Custom(rule), _) => rule(&facts, ty.clone()),
             _ => ValueFacts::of_type(ty.clone()),
         });
         let result = results.reduce(ValueFacts::or).unwrap_or_else(|| ValueFacts::of_type(ty.clone()));
@@ -347,13 +347,13 @@ impl<'b> Estimator<'b> {
     }
 
     /// Estimates a comprehension with the charges of evaluation.
-    fn fold(&mut self, fold: &Fold) -> (Estimate, ValueFacts<'b>) {
-        let (range_cost, range) = self.node(&fold.range);
+    fn comprehension(&mut self, comprehension: &Comprehension) -> (Estimate, ValueFacts<'b>) {
+        let (range_cost, range) = self.node(&comprehension.range);
         let (key, value) = match &range.ty {
             Type::Map(types) => {
                 let key = match types.0 {
                     // No schema limits map keys.
-                    Type::String => ValueFacts::sized(Type::String, Estimate::NOTHING),
+                    Type::String => ValueFacts::sized(Type::String, Estimate::ZERO),
                     ref other => ValueFacts::of_type(other.clone()),
                 };
                 (key, range.element())
@@ -361,70 +361,76 @@ impl<'b> Estimator<'b> {
             Type::List(_) => (ValueFacts::of_type(Type::Int), range.element()),
             _ => (ValueFacts::of_type(Type::Dyn), range.element()),
         };
-        let element = match (fold.second, &range.ty) {
+        let element = match (comprehension.second, &range.ty) {
             (Some(second), _) => {
                 self.set(second, value.clone());
-                self.set(fold.first, key);
+                self.set(comprehension.first, key);
                 value
             }
             (None, Type::Map(_)) => {
-                self.set(fold.first, key.clone());
+                self.set(comprehension.first, key.clone());
                 key
             }
             (None, _) => {
-                self.set(fold.first, value.clone());
+                self.set(comprehension.first, value.clone());
                 value
             }
         };
-        let condition = fold.condition.as_ref().map(|node| self.node(node).0);
-        let (transform, made) = match &fold.transform {
+        let condition = comprehension.condition.as_ref().map(|node| self.node(node).0);
+        let (transform, transformed) = match &comprehension.transform {
             Some(node) => self.node(node),
             // A filter keeps the element itself.
             None => (ONE, element),
         };
-        let step = |taken: Estimate| match condition {
-            Some(condition) => condition + Estimate { min: 1, max: taken.max },
-            None => taken,
+        let step = |transform_cost: Estimate| match condition {
+            Some(condition) => condition + Estimate { min: 1, max: transform_cost.max },
+            None => transform_cost,
         };
-        let condition_cost = condition.unwrap_or(Estimate::NOTHING);
-        let (start, each, end) = match fold.kind {
-            FoldKind::All => (0, condition_cost + Estimate::exactly(3), 1),
-            FoldKind::Exists => (0, condition_cost + Estimate::exactly(4), 1),
-            FoldKind::ExistsOne => (0, condition_cost + Estimate { min: 1, max: 2 }, 2),
-            FoldKind::List | FoldKind::Filter => {
+        let condition_cost = condition.unwrap_or(Estimate::ZERO);
+        let (start, each, end) = match comprehension.kind {
+            ComprehensionKind::All => (0, condition_cost + Estimate::exactly(3), 1),
+            ComprehensionKind::Exists => (0, condition_cost + Estimate::exactly(4), 1),
+            ComprehensionKind::ExistsOne => (0, condition_cost + Estimate { min: 1, max: 2 }, 2),
+            ComprehensionKind::List | ComprehensionKind::Filter => {
                 (LIST_STEP, step(transform + Estimate::exactly(LIST_STEP + 2)), 1)
             }
-            FoldKind::MapValues | FoldKind::MapEntries => {
+            ComprehensionKind::MapValues | ComprehensionKind::MapEntries => {
                 (MAP_LITERAL, step(transform + Estimate::exactly(2)), 1)
             }
         };
-        // One element may decide the result.
-        let at_least = match fold.kind {
-            FoldKind::All | FoldKind::Exists => range.size.min.min(1),
+        // A single element may decide the result, so the minimum is one iteration.
+        let at_least = match comprehension.kind {
+            ComprehensionKind::All | ComprehensionKind::Exists => range.size.min.min(1),
             _ => range.size.min,
         };
-        let turns = Estimate { min: at_least, max: range.size.max };
-        let cost = range_cost + Estimate::exactly(start + end) + turns.times(each);
-        let upto =
+        let iterations = Estimate { min: at_least, max: range.size.max };
+        let cost = range_cost + Estimate::exactly(start + end) + iterations.times(each);
+        let size_after_filter =
             |size: Estimate| Estimate { min: if condition.is_some() { 0 } else { size.min }, max: size.max };
-        let known = match fold.kind {
-            FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne => ValueFacts::of_type(Type::Bool),
-            FoldKind::List | FoldKind::Filter => {
-                ValueFacts::of_each(Type::list(made.ty.clone()), upto(range.size), made)
+        let facts = match comprehension.kind {
+            ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne => {
+                ValueFacts::of_type(Type::Bool)
             }
-            FoldKind::MapValues => {
-                ValueFacts::of_each(Type::map(Type::Dyn, made.ty.clone()), upto(range.size), made)
-            }
-            FoldKind::MapEntries => {
-                let value = made.element();
+            ComprehensionKind::List | ComprehensionKind::Filter => ValueFacts::of_each(
+                Type::list(transformed.ty.clone()),
+                size_after_filter(range.size),
+                transformed,
+            ),
+            ComprehensionKind::MapValues => ValueFacts::of_each(
+                Type::map(Type::Dyn, transformed.ty.clone()),
+                size_after_filter(range.size),
+                transformed,
+            ),
+            ComprehensionKind::MapEntries => {
+                let value = transformed.element();
                 ValueFacts::of_each(
                     Type::map(Type::Dyn, value.ty.clone()),
-                    upto(range.size.times(made.size)),
+                    size_after_filter(range.size.times(transformed.size)),
                     value,
                 )
             }
         };
-        (cost, known)
+        (cost, facts)
     }
 }
 

@@ -133,29 +133,33 @@ fn skip_string(
 ) -> Result<(), CompileError> {
     let before = source.get(..at).unwrap_or_default();
     let prefix = before.rsplit(|c: char| !is_word(c)).next().unwrap_or_default();
-    let raw = matches!(prefix, "r" | "R" | "br" | "bR" | "Br" | "BR");
+    let is_raw = matches!(prefix, "r" | "R" | "br" | "bR" | "Br" | "BR");
     let triple = if quote == '"' { "\"\"\"" } else { "'''" };
-    let long = source.get(at..at + 3) == Some(triple);
-    if long {
+    let is_triple_quoted = source.get(at..at + 3) == Some(triple);
+    if is_triple_quoted {
         chars.next();
         chars.next();
     }
     while let Some((at, c)) = chars.next() {
-        if c == '\\' && !raw {
+        if c == '\\' && !is_raw {
             if !skip_escape(chars) {
                 return Err(CompileError::at(source, at, "Syntax error: invalid escape in a string"));
             }
-        } else if matches!(c, '\n' | '\r') && !long {
-            return Err(CompileError::at(source, at, "Syntax error: a string ends with its line"));
-        } else if c == quote && (!long || source.get(at..at + 3) == Some(triple)) {
-            if long {
+        } else if matches!(c, '\n' | '\r') && !is_triple_quoted {
+            return Err(CompileError::at(
+                source,
+                at,
+                "Syntax error: line break in a string; write `\\n` or use triple quotes",
+            ));
+        } else if c == quote && (!is_triple_quoted || source.get(at..at + 3) == Some(triple)) {
+            if is_triple_quoted {
                 chars.next();
                 chars.next();
             }
             return Ok(());
         }
     }
-    Err(CompileError::at(source, at, "Syntax error: a string has no end"))
+    Err(CompileError::at(source, at, "Syntax error: unterminated string"))
 }
 
 /// Skips the characters after a backslash; false if the escape is invalid.
@@ -200,11 +204,11 @@ mod tests {
             ("memberships", format!("a{}", " in a".repeat(n))),
             ("memberships on lines", format!("a{}", "\nin\ta".repeat(n))),
             ("memberships in parentheses", format!("a{}", " in(a)".repeat(n))),
-            ("behind a bad escape", format!("'\\q{}'", "(".repeat(n))),
-            ("behind a short escape", format!("'\\x1{}'", "(".repeat(n))),
-            ("behind a broken line", format!("'\n{}'", "(".repeat(n))),
-            ("behind a name that ends like a prefix", format!("bar'\\'' + {}", "(".repeat(n))),
-            ("behind a string without end", format!("f('{}", "(".repeat(n))),
+            ("after a bad escape", format!("'\\q{}'", "(".repeat(n))),
+            ("after a short escape", format!("'\\x1{}'", "(".repeat(n))),
+            ("after a line break", format!("'\n{}'", "(".repeat(n))),
+            ("after a name that ends like a prefix", format!("bar'\\'' + {}", "(".repeat(n))),
+            ("after an unterminated string", format!("f('{}", "(".repeat(n))),
             ("long", "a".repeat(super::MAX_LENGTH + 1)),
         ];
         for (name, source) in shapes {

@@ -1,4 +1,4 @@
-//! JSON of values that expressions of mutations make, and the check of their message types.
+//! Conversion to JSON of the values that mutation expressions create, and the check of their message types.
 //!
 //! # Contract
 //! - [`Value::to_json`] converts a value: bytes become base64 text, times and durations their text.
@@ -25,8 +25,8 @@ impl Value<'_> {
     /// # Errors
     /// The value has no JSON form: it contains a type, a library value or a key that is not text, or it is too large.
     pub fn to_json(&self, limit: usize) -> Result<Json, EvalError> {
-        let mut left = limit;
-        json(self, &mut left)
+        let mut budget = limit;
+        to_json_within(self, &mut budget)
     }
 
     /// Returns an error text for each message whose type does not name the path of its field. The root of the path is
@@ -36,16 +36,16 @@ impl Value<'_> {
         if let Value::Map(map) = self
             && let Some(name) = map.message()
         {
-            compare(self, name, &mut found);
+            check_message_types(self, name, &mut found);
         }
         found
     }
 }
 
-fn json(value: &Value<'_>, left: &mut usize) -> Result<Json, EvalError> {
+fn to_json_within(value: &Value<'_>, budget: &mut usize) -> Result<Json, EvalError> {
     let mut charge = |text: usize| {
-        let rest = left.checked_sub(VALUE_BYTES.saturating_add(text));
-        *left = rest.ok_or_else(|| EvalError::failed("the value is too large"))?;
+        let rest = budget.checked_sub(VALUE_BYTES.saturating_add(text));
+        *budget = rest.ok_or_else(|| EvalError::failed("the value is too large"))?;
         Ok::<(), EvalError>(())
     };
     match value {
@@ -63,11 +63,11 @@ fn json(value: &Value<'_>, left: &mut usize) -> Result<Json, EvalError> {
         Value::Bytes(bytes) => base64::engine::general_purpose::STANDARD.encode(bytes).into(),
         Value::Timestamp(at) => at.to_string().into(),
         Value::Duration(nanos) => time::format_duration(*nanos).into(),
-        Value::Optional(Some(inner)) => json(inner, left)?,
+        Value::Optional(Some(inner)) => to_json_within(inner, budget)?,
         Value::List(list) => {
             let mut items = Vec::new();
             for item in list.iter() {
-                items.push(json(&item?, left)?);
+                items.push(to_json_within(&item?, budget)?);
             }
             Json::Array(items)
         }
@@ -77,7 +77,7 @@ fn json(value: &Value<'_>, left: &mut usize) -> Result<Json, EvalError> {
                 let Value::String(key) = key else {
                     return Err(EvalError::failed(format!("map key {key:?} is not a string")));
                 };
-                let value = json(&value, left)?;
+                let value = to_json_within(&value, budget)?;
                 fields.insert(key.as_str().to_owned(), value);
             }
             Json::Object(fields)
@@ -90,13 +90,13 @@ fn json(value: &Value<'_>, left: &mut usize) -> Result<Json, EvalError> {
 }
 
 /// Compares the message types in a value with a path.
-fn compare(value: &Value<'_>, path: &str, found: &mut Vec<String>) {
+fn check_message_types(value: &Value<'_>, path: &str, found: &mut Vec<String>) {
     if found.len() >= MISPLACED_MAX {
         return;
     }
     match value {
         Value::List(list) if !list.is_data() => {
-            list.iter().flatten().for_each(|item| compare(&item, path, found));
+            list.iter().flatten().for_each(|item| check_message_types(&item, path, found));
         }
         Value::Map(map) => {
             let message = map.message();
@@ -112,12 +112,12 @@ fn compare(value: &Value<'_>, path: &str, found: &mut Vec<String>) {
             }
             for (key, value) in map.entries().unwrap_or_default() {
                 match (message, key.as_str()) {
-                    (Some(_), Some(field)) => compare(&value, &format!("{path}.{field}"), found),
-                    _ => compare(&value, path, found),
+                    (Some(_), Some(field)) => check_message_types(&value, &format!("{path}.{field}"), found),
+                    _ => check_message_types(&value, path, found),
                 }
             }
         }
-        Value::Optional(Some(inner)) => compare(inner, path, found),
+        Value::Optional(Some(inner)) => check_message_types(inner, path, found),
         _ => {}
     }
 }
@@ -128,7 +128,7 @@ mod tests {
 
     use crate::{Cost, Environment, Type, Value};
 
-    fn evaluated(source: &str, check: impl Fn(Value<'_>)) {
+    fn evaluate_and_check(source: &str, check: impl Fn(Value<'_>)) {
         let environment = Environment::new().with_mutation_types().variable("object", Type::Dyn);
         let program = environment.compile(source).unwrap_or_else(|error| panic!("{source}: {error}"));
         let object = json!({"a": [1, "x", null], "n": 1.5});
@@ -155,17 +155,19 @@ mod tests {
             ("'/' + jsonpatch.escapeKey('k8s.io/x~y')", json!("/k8s.io~1x~0y")),
             ("Object{a: 1} == Object{a: 1} && Object{a: Object.b{}} != Object{a: Object.c{}}", json!(true)),
         ] {
-            evaluated(source, |value| assert_eq!(value.to_json(10_000).unwrap(), expected, "{source}"));
+            evaluate_and_check(source, |value| {
+                assert_eq!(value.to_json(10_000).unwrap(), expected, "{source}")
+            });
         }
         for source in ["{1: 'a'}", "[type(1)]", "Object{a: url('https://a.b')}"] {
-            evaluated(source, |value| assert!(value.to_json(10_000).is_err(), "{source}"));
+            evaluate_and_check(source, |value| assert!(value.to_json(10_000).is_err(), "{source}"));
         }
     }
 
     #[test]
     fn json_of_shared_values_is_limited() {
         let doubled = (0..12).fold("'x'".to_owned(), |text, _| format!("[{text}].map(s, [s, s])"));
-        evaluated(&doubled, |value| {
+        evaluate_and_check(&doubled, |value| {
             assert!(value.to_json(100_000).is_err());
             assert!(value.to_json(10_000_000).is_ok());
         });
@@ -186,7 +188,7 @@ mod tests {
             ("Object.spec.list{a: Object.a{}}", vec![error("Object.a", "Object.spec.list.a")]),
             ("{'k': Object.a{}}", vec![]),
         ] {
-            evaluated(source, |value| assert_eq!(value.misplaced_messages(), expected, "{source}"));
+            evaluate_and_check(source, |value| assert_eq!(value.misplaced_messages(), expected, "{source}"));
         }
     }
 }

@@ -12,11 +12,11 @@ pub const RULE_ESTIMATE: u64 = 10_000_000;
 pub const SCHEMA_ESTIMATE: u64 = 100_000_000;
 
 /// Number of expressions that a message about an exceeded sum names.
-const NAMED: usize = 4;
+const MAX_NAMED: usize = 4;
 
 /// Message about an estimate above its limit; `None` if within the limit.
-/// `what` is a phrase such as `estimated rule cost`.
-pub fn excess(what: &str, cost: u64, limit: u64) -> Option<String> {
+/// `phrase` names the estimate, for example `estimated rule cost`.
+pub fn excess(phrase: &str, cost: u64, limit: u64) -> Option<String> {
     #[expect(clippy::cast_precision_loss, reason = "the factor is only displayed")]
     let factor = cost as f64 / limit as f64;
     if cost <= limit {
@@ -29,7 +29,7 @@ pub fn excess(what: &str, cost: u64, limit: u64) -> Option<String> {
         f => format!("{f:.1}"),
     };
     Some(format!(
-        "{what} exceeds budget by factor of {factor}x (a simpler rule, or maxItems, maxProperties and \
+        "{phrase} exceeds budget by factor of {factor}x (a simpler rule, or maxItems, maxProperties and \
          maxLength on the lists, maps and strings it reads, lower the estimate)"
     ))
 }
@@ -44,13 +44,13 @@ pub struct EstimateSum {
 
 impl EstimateSum {
     /// Adds the estimate of the rule at a schema path.
-    pub fn add(&mut self, place: impl Into<String>, cost: u64) {
+    pub fn add(&mut self, path: impl Into<String>, cost: u64) {
         self.total = self.total.saturating_add(cost);
         // Estimates below a hundredth of the limit are not worth naming.
         if cost >= SCHEMA_ESTIMATE / 100 {
             let before = self.highest.partition_point(|(known, _)| *known >= cost);
-            self.highest.insert(before, (cost, place.into()));
-            self.highest.truncate(NAMED);
+            self.highest.insert(before, (cost, path.into()));
+            self.highest.truncate(MAX_NAMED);
         }
     }
 
@@ -61,7 +61,7 @@ impl EstimateSum {
 
     /// Schema paths of the highest estimates, in descending order.
     pub fn highest(&self) -> impl Iterator<Item = &str> {
-        self.highest.iter().map(|(_, place)| place.as_str())
+        self.highest.iter().map(|(_, path)| path.as_str())
     }
 }
 
@@ -79,10 +79,10 @@ mod tests {
             (1_000_000_000, Some("100.0x")),
             (u64::MAX, Some("more than 100x")),
         ] {
-            let said = excess("estimated rule cost", cost, RULE_ESTIMATE);
-            let wanted = factor.map(|f| format!("estimated rule cost exceeds budget by factor of {f} ("));
-            assert_eq!(said.is_some(), wanted.is_some(), "{cost}");
-            assert!(said.unwrap_or_default().starts_with(&wanted.unwrap_or_default()), "{cost}");
+            let message = excess("estimated rule cost", cost, RULE_ESTIMATE);
+            let expected = factor.map(|f| format!("estimated rule cost exceeds budget by factor of {f} ("));
+            assert_eq!(message.is_some(), expected.is_some(), "{cost}");
+            assert!(message.unwrap_or_default().starts_with(&expected.unwrap_or_default()), "{cost}");
         }
     }
 

@@ -1,8 +1,8 @@
 //! Lists: data lists with the list type of their schema, and lists that expressions create.
 //!
-//! Equality and concatenation follow the left operand. Sets and maps ignore the order of elements.
-//! Concatenation of sets is a union that keeps positions. Concatenation of maps is a merge: right values
-//! replace elements with equal keys, new keys are appended.
+//! Equality and concatenation follow the list type of the left operand. Set and map lists ignore the order of elements.
+//! Concatenation of set lists is a union that keeps positions. Concatenation of map lists is a merge: right elements
+//! replace left ones with equal keys, elements with new keys are appended.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,6 +23,7 @@ pub struct List<'a> {
 
 #[derive(Clone)]
 enum Items<'a> {
+    /// A list of the data, and the type of its elements.
     Json(&'a [Json], &'a Type),
     Created(Arc<[Value<'a>]>),
     /// Concatenation of two lists without a copy.
@@ -33,6 +34,7 @@ static ATOMIC: ListKind = ListKind::Atomic;
 static DYN: Type = Type::Dyn;
 
 impl<'a> List<'a> {
+    /// A list of the data.
     pub(crate) fn json(items: &'a [Json], ty: &'a Type) -> List<'a> {
         match ty {
             Type::List(list) => List::of(Items::Json(items, &list.element), &list.kind, items.len() as u64),
@@ -40,7 +42,8 @@ impl<'a> List<'a> {
         }
     }
 
-    pub(crate) fn made(items: Vec<Value<'a>>) -> List<'a> {
+    /// A list of values that an expression created.
+    pub(crate) fn from_values(items: Vec<Value<'a>>) -> List<'a> {
         let weight = total_weight(items.iter());
         List::of(Items::Created(items.into()), &ATOMIC, weight)
     }
@@ -54,13 +57,13 @@ impl<'a> List<'a> {
         self.weight
     }
 
-    /// Number of nested values including data; the count stops at `at_most`.
-    pub(crate) fn contents(&self, at_most: u64) -> u64 {
+    /// Number of nested values including data; the count stops at `max`.
+    pub(crate) fn contents(&self, max: u64) -> u64 {
         match &self.items {
-            Items::Json(items, _) => sum_to(at_most, items.iter(), contents),
-            Items::Created(items) => sum_to(at_most, items.iter(), Value::contents),
+            Items::Json(items, _) => sum_to(max, items.iter(), contents),
+            Items::Created(items) => sum_to(max, items.iter(), Value::contents),
             Items::Joined(parts) => {
-                sum_to(at_most, [&parts.0, &parts.1].into_iter(), |part, left| part.contents(left))
+                sum_to(max, [&parts.0, &parts.1].into_iter(), |part, max| part.contents(max))
             }
         }
     }
@@ -127,7 +130,7 @@ impl<'a> List<'a> {
         }
         let in_order = || {
             (0..self.len()).all(|at| {
-                self.same_scalar(other, at).unwrap_or_else(
+                self.are_scalars_equal(other, at).unwrap_or_else(
                     || matches!((self.at(at), other.at(at)), (Some(Ok(a)), Some(Ok(b))) if a.equals(&b)),
                 )
             })
@@ -145,8 +148,8 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether the elements at an index are equal, if the data alone decides.
-    fn same_scalar(&self, other: &List<'a>, at: usize) -> Option<bool> {
+    /// Whether the elements at an index are equal; None if the scalars of the data do not decide this.
+    fn are_scalars_equal(&self, other: &List<'a>, at: usize) -> Option<bool> {
         let (Items::Json(mine, ty), Items::Json(theirs, other_ty)) = (&self.items, &other.items) else {
             return None;
         };
@@ -175,16 +178,16 @@ impl<'a> List<'a> {
             _ => item.canonical(),
         };
         let mut items = self.to_vec()?;
-        let mut places: HashMap<Vec<u8>, usize> = HashMap::new();
+        let mut index_by_identity: HashMap<Vec<u8>, usize> = HashMap::new();
         for (at, item) in items.iter().enumerate() {
             if let Some(identity) = identity(item) {
-                places.entry(identity).or_insert(at);
+                index_by_identity.entry(identity).or_insert(at);
             }
         }
         for right in other.iter() {
             let right = right?;
             let identity = identity(&right);
-            match identity.as_ref().and_then(|identity| places.get(identity)) {
+            match identity.as_ref().and_then(|identity| index_by_identity.get(identity)) {
                 // Equal elements of a set need no replacement.
                 Some(at) => {
                     if let Some(left) = items.get_mut(*at) {
@@ -193,7 +196,7 @@ impl<'a> List<'a> {
                 }
                 None => {
                     if let Some(identity) = identity {
-                        places.insert(identity, items.len());
+                        index_by_identity.insert(identity, items.len());
                     }
                     items.push(right);
                 }
@@ -222,24 +225,24 @@ fn key_values(item: &Value<'_>, keys: &[String]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Number of nested values in JSON; long texts count more. The count stops at `at_most`.
-pub(crate) fn contents(json: &Json, at_most: u64) -> u64 {
+/// Number of nested values in JSON; long texts count more. The count stops at `max`.
+pub(crate) fn contents(json: &Json, max: u64) -> u64 {
     match json {
         Json::String(text) => 1 + text.len() as u64 / 32,
-        Json::Array(items) => sum_to(at_most, items.iter(), contents),
-        Json::Object(fields) => sum_to(at_most, fields.values(), contents),
+        Json::Array(items) => sum_to(max, items.iter(), contents),
+        Json::Object(fields) => sum_to(max, fields.values(), contents),
         _ => 1,
     }
 }
 
-/// One plus the sum over the parts, up to `at_most`.
-pub(crate) fn sum_to<T>(at_most: u64, parts: impl Iterator<Item = T>, of: impl Fn(T, u64) -> u64) -> u64 {
+/// One plus the sum over the parts, up to `max`.
+pub(crate) fn sum_to<T>(max: u64, parts: impl Iterator<Item = T>, count: impl Fn(T, u64) -> u64) -> u64 {
     let mut sum = 1;
     for part in parts {
-        if sum >= at_most {
+        if sum >= max {
             break;
         }
-        sum += of(part, at_most - sum);
+        sum += count(part, max - sum);
     }
     sum
 }

@@ -10,7 +10,7 @@ use crate::list::{contents, sum_to};
 use crate::types::Type;
 use crate::value::{Text, Value};
 
-/// Maximum entries of a created map for a linear search.
+/// Maximum number of entries of a created map that lookups search linearly; larger maps have an index.
 const LINEAR_SEARCH_MAX: usize = 8;
 
 /// A map or an object.
@@ -29,7 +29,7 @@ struct CreatedMap<'a> {
     /// Type of a message; None for a map.
     message: Option<&'a str>,
     /// Index of each key by its canonical bytes; empty for few entries.
-    places: HashMap<Vec<u8>, usize>,
+    index_by_key: HashMap<Vec<u8>, usize>,
     weight: u64,
 }
 
@@ -40,7 +40,7 @@ impl<'a> Map<'a> {
         Map(Inner::Json(fields, ty))
     }
 
-    /// Number of nested values, including repetitions.
+    /// Number of nested values, including repetitions; for an object of the data, the number of its fields.
     pub(crate) fn weight(&self) -> u64 {
         match &self.0 {
             Inner::Json(fields, _) => fields.len() as u64,
@@ -48,12 +48,12 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Number of nested values including data; the count stops at `at_most`.
-    pub(crate) fn contents(&self, at_most: u64) -> u64 {
+    /// Number of nested values including data; the count stops at `max`.
+    pub(crate) fn contents(&self, max: u64) -> u64 {
         match &self.0 {
-            Inner::Json(fields, _) => sum_to(at_most, fields.values(), contents),
+            Inner::Json(fields, _) => sum_to(max, fields.values(), contents),
             Inner::Created(created) => {
-                sum_to(at_most, created.entries.iter(), |(_, value), left| value.contents(left))
+                sum_to(max, created.entries.iter(), |(_, value), max| value.contents(max))
             }
         }
     }
@@ -99,11 +99,11 @@ impl<'a> Map<'a> {
                 let fields: &'a JsonMap<String, Json> = fields;
                 fields.get(key).and_then(|json| Some(Value::of(json, value_type(ty, key, json)?)))
             }
-            Inner::Created(created) if created.places.is_empty() => {
+            Inner::Created(created) if created.index_by_key.is_empty() => {
                 let mut entries = created.entries.iter();
                 entries.find(|(k, _)| k.as_str() == Some(key)).map(|(_, v)| Ok(v.clone()))
             }
-            Inner::Created(created) => created.at(&Value::text(key)).map(Ok),
+            Inner::Created(created) => created.find(&Value::text(key)).map(Ok),
         }
     }
 
@@ -116,7 +116,7 @@ impl<'a> Map<'a> {
             (_, Value::String(text)) => self.field(text.as_str()).transpose(),
             (_, Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_)) => match &self.0 {
                 Inner::Json(..) => Ok(None),
-                Inner::Created(created) => Ok(created.at(key)),
+                Inner::Created(created) => Ok(created.find(key)),
             },
             _ => Err(EvalError::failed("unsupported key type")),
         }
@@ -127,8 +127,8 @@ impl<'a> Map<'a> {
         match &self.0 {
             Inner::Json(fields, ty) => {
                 let fields: &'a JsonMap<String, Json> = fields;
-                let known = fields.iter().filter(|(key, json)| value_type(ty, key, json).is_some());
-                known.map(|(key, _)| Value::String(Text::Borrowed(key))).collect()
+                let declared = fields.iter().filter(|(key, json)| value_type(ty, key, json).is_some());
+                declared.map(|(key, _)| Value::String(Text::Borrowed(key))).collect()
             }
             Inner::Created(created) => created.entries.iter().map(|(k, _)| k.clone()).collect(),
         }
@@ -163,11 +163,11 @@ impl<'a> Map<'a> {
 }
 
 impl<'a> CreatedMap<'a> {
-    fn at(&self, key: &Value<'a>) -> Option<Value<'a>> {
-        let entry = if self.places.is_empty() {
+    fn find(&self, key: &Value<'a>) -> Option<Value<'a>> {
+        let entry = if self.index_by_key.is_empty() {
             self.entries.iter().find(|(known, _)| known.equals(key))
         } else {
-            self.entries.get(*self.places.get(&key.canonical()?)?)
+            self.entries.get(*self.index_by_key.get(&key.canonical()?)?)
         };
         entry.map(|(_, value)| value.clone())
     }
@@ -177,7 +177,7 @@ impl<'a> CreatedMap<'a> {
 #[derive(Default)]
 pub(crate) struct MapBuilder<'a> {
     entries: Vec<(Value<'a>, Value<'a>)>,
-    places: HashMap<Vec<u8>, usize>,
+    index_by_key: HashMap<Vec<u8>, usize>,
 }
 
 impl<'a> MapBuilder<'a> {
@@ -186,19 +186,19 @@ impl<'a> MapBuilder<'a> {
         if !matches!(key, Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::String(_)) {
             return Err(EvalError::failed("unsupported key type"));
         }
-        let known = if self.places.is_empty() {
+        let exists = if self.index_by_key.is_empty() {
             self.entries.iter().any(|(known, _)| known.equals(&key))
         } else {
-            key.canonical().is_some_and(|bytes| self.places.contains_key(&bytes))
+            key.canonical().is_some_and(|bytes| self.index_by_key.contains_key(&bytes))
         };
-        if known {
+        if exists {
             return Err(EvalError::failed(format!("insert failed: key {key:?} already exists")));
         }
         self.entries.push((key, value));
         let indexed =
-            if self.entries.len() > LINEAR_SEARCH_MAX { self.places.len() } else { self.entries.len() };
+            if self.entries.len() > LINEAR_SEARCH_MAX { self.index_by_key.len() } else { self.entries.len() };
         for (at, (key, _)) in self.entries.iter().enumerate().skip(indexed) {
-            self.places.extend(key.canonical().map(|bytes| (bytes, at)));
+            self.index_by_key.extend(key.canonical().map(|bytes| (bytes, at)));
         }
         Ok(())
     }
@@ -215,8 +215,8 @@ impl<'a> MapBuilder<'a> {
 
     fn build(self, message: Option<&'a str>) -> Map<'a> {
         let weight = crate::list::total_weight(self.entries.iter().map(|(_, value)| value));
-        let MapBuilder { entries, places } = self;
-        Map(Inner::Created(Arc::new(CreatedMap { entries, message, places, weight })))
+        let MapBuilder { entries, index_by_key } = self;
+        Map(Inner::Created(Arc::new(CreatedMap { entries, message, index_by_key, weight })))
     }
 }
 

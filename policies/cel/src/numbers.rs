@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use crate::error::EvalError;
 use crate::value::Value;
 
-/// Exclusive limits of the integer types as floating-point numbers.
+/// Exclusive upper limits of the integer types as floating-point numbers.
 const INT_LIMIT: f64 = 9_223_372_036_854_775_808.0;
 const UINT_LIMIT: f64 = 18_446_744_073_709_551_616.0;
 
@@ -82,11 +82,11 @@ pub(crate) enum Operator {
 
 /// Computes `a op b` for two numbers of one type; `None` for other values.
 pub(crate) fn apply<'a>(op: Operator, a: &Value<'a>, b: &Value<'a>) -> Option<Result<Value<'a>, EvalError>> {
-    let overflow = |v: Option<i64>| v.map(Value::Int).ok_or_else(|| EvalError::failed("integer overflow"));
-    let unsigned =
+    let checked_int = |v: Option<i64>| v.map(Value::Int).ok_or_else(|| EvalError::failed("integer overflow"));
+    let checked_uint =
         |v: Option<u64>| v.map(Value::Uint).ok_or_else(|| EvalError::failed("unsigned integer overflow"));
-    let zero = matches!(b, Value::Int(0) | Value::Uint(0));
-    if zero && std::mem::discriminant(a) == std::mem::discriminant(b) {
+    let is_zero_divisor = matches!(b, Value::Int(0) | Value::Uint(0));
+    if is_zero_divisor && std::mem::discriminant(a) == std::mem::discriminant(b) {
         match op {
             Operator::Divide => return Some(Err(EvalError::failed("division by zero"))),
             Operator::Modulo => return Some(Err(EvalError::failed("modulus by zero"))),
@@ -94,14 +94,14 @@ pub(crate) fn apply<'a>(op: Operator, a: &Value<'a>, b: &Value<'a>) -> Option<Re
         }
     }
     Some(match (a, b) {
-        (Value::Int(a), Value::Int(b)) => overflow(match op {
+        (Value::Int(a), Value::Int(b)) => checked_int(match op {
             Operator::Add => a.checked_add(*b),
             Operator::Subtract => a.checked_sub(*b),
             Operator::Multiply => a.checked_mul(*b),
             Operator::Divide => a.checked_div(*b),
             Operator::Modulo => a.checked_rem(*b),
         }),
-        (Value::Uint(a), Value::Uint(b)) => unsigned(match op {
+        (Value::Uint(a), Value::Uint(b)) => checked_uint(match op {
             Operator::Add => a.checked_add(*b),
             Operator::Subtract => a.checked_sub(*b),
             Operator::Multiply => a.checked_mul(*b),
@@ -141,8 +141,8 @@ mod tests {
             (Value::Double(f64::NAN), Value::Int(0), None),
             (Value::Double(f64::NEG_INFINITY), Value::Int(i64::MIN), Some(Ordering::Less)),
         ];
-        for (a, b, want) in cases {
-            assert_eq!(order(a.clone(), b.clone()), Some(want), "{a:?} {b:?}");
+        for (a, b, expected) in cases {
+            assert_eq!(order(a.clone(), b.clone()), Some(expected), "{a:?} {b:?}");
         }
         assert_eq!(order(Value::Int(1), Value::Bool(true)), None);
     }

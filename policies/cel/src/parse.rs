@@ -19,12 +19,12 @@ pub(crate) fn parse(source: &str) -> Result<Expr, CompileError> {
     }
     // An environment without macros keeps macro calls unexpanded.
     let parser = Env::default().with_optional_support(true).parser().max_recursion_depth(250);
-    let (tree, places) = parser.parse_with_source_info(source).map_err(|errors| {
+    let (tree, positions) = parser.parse_with_source_info(source).map_err(|errors| {
         let mut issues: Vec<Issue> = Vec::new();
         for error in errors.errors {
             let line = usize::try_from(error.pos.0).unwrap_or(1).max(1);
             let column = usize::try_from(error.pos.1).unwrap_or(1).max(1);
-            // Message of the grammar for unterminated input.
+            // The grammar reports unterminated input with a message that begins with `Incomplete`.
             let message = match error.msg.starts_with("Incomplete") {
                 true => "Syntax error: incomplete expression".to_owned(),
                 false => error.msg,
@@ -33,24 +33,26 @@ pub(crate) fn parse(source: &str) -> Result<Expr, CompileError> {
         }
         CompileError { issues }
     })?;
-    Reader { places }.expr(tree)
+    Converter { positions }.convert(tree)
 }
 
-struct Reader {
-    places: SourceInfo,
+/// Converts the tree of the `cel` crate to [`ast`](crate::ast).
+struct Converter {
+    positions: SourceInfo,
 }
 
-impl Reader {
-    fn at(&self, id: u64) -> usize {
-        self.places.offset_for(id).map_or(0, |(start, _)| start as usize)
+impl Converter {
+    /// Byte offset of a node in the source.
+    fn offset(&self, id: u64) -> usize {
+        self.positions.offset_for(id).map_or(0, |(start, _)| start as usize)
     }
 
-    fn all(&self, list: Vec<IdedExpr>) -> Result<Vec<Expr>, CompileError> {
-        list.into_iter().map(|e| self.expr(e)).collect()
+    fn convert_all(&self, list: Vec<IdedExpr>) -> Result<Vec<Expr>, CompileError> {
+        list.into_iter().map(|e| self.convert(e)).collect()
     }
 
-    fn expr(&self, node: IdedExpr) -> Result<Expr, CompileError> {
-        let at = self.at(node.id);
+    fn convert(&self, node: IdedExpr) -> Result<Expr, CompileError> {
+        let at = self.offset(node.id);
         let kind = match node.expr {
             Parsed::Ident(name) => Kind::Ident(name),
             Parsed::Literal(literal) => Kind::Literal(match literal {
@@ -62,18 +64,18 @@ impl Reader {
                 LiteralValue::String(s) => Literal::String(s.inner().to_owned()),
                 LiteralValue::UInt(u) => Literal::Uint(*u),
             }),
-            Parsed::Select(select) => Kind::Select(Box::new(self.expr(*select.operand)?), select.field),
+            Parsed::Select(select) => Kind::Select(Box::new(self.convert(*select.operand)?), select.field),
             Parsed::Call(call) => Kind::Call {
                 target: match call.target {
-                    Some(target) => Some(Box::new(self.expr(*target)?)),
+                    Some(target) => Some(Box::new(self.convert(*target)?)),
                     None => None,
                 },
                 name: call.func_name,
-                arguments: self.all(call.args)?,
+                arguments: self.convert_all(call.args)?,
             },
             Parsed::List(list) => {
                 let optional = list.optional_indices;
-                let elements = self.all(list.elements)?;
+                let elements = self.convert_all(list.elements)?;
                 Kind::List(
                     elements.into_iter().enumerate().map(|(i, e)| (e, optional.contains(&i))).collect(),
                 )
@@ -82,7 +84,7 @@ impl Reader {
                 let mut entries = Vec::with_capacity(map.entries.len());
                 for entry in map.entries {
                     if let EntryExpr::MapEntry(entry) = entry.expr {
-                        entries.push((self.expr(entry.key)?, self.expr(entry.value)?, entry.optional));
+                        entries.push((self.convert(entry.key)?, self.convert(entry.value)?, entry.optional));
                     }
                 }
                 Kind::Map(entries)
@@ -92,14 +94,14 @@ impl Reader {
                 for entry in message.entries {
                     if let EntryExpr::StructField(field) = entry.expr {
                         let (name, value, is_optional) =
-                            (field.field, self.expr(field.value)?, field.optional);
+                            (field.field, self.convert(field.value)?, field.optional);
                         fields.push(StructField { name, value, is_optional });
                     }
                 }
                 Kind::Struct(message.type_name, fields)
             }
             Parsed::Comprehension(_) | Parsed::Unspecified => {
-                return Err(CompileError::at(&self.places.source, at, "unsupported expression"));
+                return Err(CompileError::at(&self.positions.source, at, "unsupported expression"));
             }
         };
         Ok(Expr { at, kind })

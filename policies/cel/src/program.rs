@@ -59,9 +59,9 @@ impl Program {
     ) -> Result<Value<'a>, EvalError> {
         let mut slots = vec![None; self.slots];
         for (name, value) in variables {
-            let place = self.variables.iter().position(|(declared, _)| declared == name);
-            if let Some(slot) = place.and_then(|place| slots.get_mut(place)) {
-                *slot = Some(value.clone());
+            let slot = self.variables.iter().position(|(declared, _)| declared == name);
+            if let Some(entry) = slot.and_then(|slot| slots.get_mut(slot)) {
+                *entry = Some(value.clone());
             }
         }
         eval::run(&self.root, &self.variables, slots, lazy, cost)
@@ -100,8 +100,12 @@ impl Node {
             Node::List(elements) => elements.iter().any(|(element, _)| element.reads(slot)),
             Node::Map(entries) => entries.iter().any(|(key, value, _)| key.reads(slot) || value.reads(slot)),
             Node::Message { fields, .. } => fields.iter().any(|field| field.value.reads(slot)),
-            Node::Fold(fold) => {
-                let parts = [Some(&fold.range), fold.condition.as_ref(), fold.transform.as_ref()];
+            Node::Comprehension(comprehension) => {
+                let parts = [
+                    Some(&comprehension.range),
+                    comprehension.condition.as_ref(),
+                    comprehension.transform.as_ref(),
+                ];
                 parts.into_iter().flatten().any(|part| part.reads(slot))
             }
             Node::OptionalMap { operand, body, .. } => operand.reads(slot) || body.reads(slot),
@@ -112,6 +116,7 @@ impl Node {
 /// A node of the program.
 pub(crate) enum Node {
     Const(Value<'static>),
+    /// A variable, by its index in the slots.
     Slot(usize),
     Chain {
         root: Box<Node>,
@@ -146,7 +151,7 @@ pub(crate) enum Node {
         name: String,
         fields: Vec<MessageField>,
     },
-    Fold(Box<Fold>),
+    Comprehension(Box<Comprehension>),
     /// `operand.optMap(slot, body)`; flat if the body returns an optional.
     OptionalMap {
         operand: Box<Node>,
@@ -164,7 +169,7 @@ pub(crate) struct MessageField {
     pub(crate) is_optional: bool,
 }
 
-/// One link of a chain.
+/// One link of a chain such as `self.spec.list[0]`.
 pub(crate) enum Step {
     Field(String),
     OptionalField(String),
@@ -172,9 +177,9 @@ pub(crate) enum Step {
     OptionalIndex(Node),
 }
 
-/// A comprehension.
-pub(crate) struct Fold {
-    pub(crate) kind: FoldKind,
+/// A comprehension: a macro such as `all`, `map` or `filter` that visits each element of a list or map.
+pub(crate) struct Comprehension {
+    pub(crate) kind: ComprehensionKind,
     pub(crate) range: Node,
     /// The only variable, or the first of two: index or key.
     pub(crate) first: usize,
@@ -186,7 +191,7 @@ pub(crate) struct Fold {
 
 /// Result kind of a comprehension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FoldKind {
+pub(crate) enum ComprehensionKind {
     All,
     Exists,
     ExistsOne,

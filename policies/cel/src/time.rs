@@ -12,12 +12,13 @@ use jiff::civil::{Date, DateTime, date};
 use crate::error::EvalError;
 use crate::zones;
 
-const SECOND: i128 = 1_000_000_000;
-/// First and last second of the timestamp range.
-const FIRST: i64 = -62_135_596_800;
-const LAST: i64 = 253_402_300_799;
+const NANOS_PER_SECOND: i128 = 1_000_000_000;
+/// First second of the timestamp range, since 1970.
+const FIRST_SECOND: i64 = -62_135_596_800;
+/// Last second of the timestamp range, since 1970.
+const LAST_SECOND: i64 = 253_402_300_799;
 /// Maximum length of a duration text in bytes, far above any valid duration.
-const LONGEST_DURATION: usize = 256;
+const MAX_DURATION_BYTES: usize = 256;
 
 /// A point in time with nanosecond precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,7 +32,7 @@ impl Timestamp {
     /// Timestamp from seconds and nanoseconds since 1970.
     /// `None` outside the timestamp range, or if `nanos` is a second or more.
     pub fn new(seconds: i64, nanos: u32) -> Option<Timestamp> {
-        ((FIRST..=LAST).contains(&seconds) && i128::from(nanos) < SECOND)
+        ((FIRST_SECOND..=LAST_SECOND).contains(&seconds) && i128::from(nanos) < NANOS_PER_SECOND)
             .then_some(Timestamp { seconds, nanos })
     }
 
@@ -41,13 +42,13 @@ impl Timestamp {
     }
 
     fn nanoseconds(self) -> i128 {
-        i128::from(self.seconds) * SECOND + i128::from(self.nanos)
+        i128::from(self.seconds) * NANOS_PER_SECOND + i128::from(self.nanos)
     }
 
     fn of_nanoseconds(nanos: i128) -> Result<Timestamp, EvalError> {
-        let seconds = i64::try_from(nanos.div_euclid(SECOND)).ok();
-        let rest = u32::try_from(nanos.rem_euclid(SECOND)).unwrap_or_default();
-        seconds.and_then(|seconds| Timestamp::new(seconds, rest)).ok_or_else(overflow)
+        let seconds = i64::try_from(nanos.div_euclid(NANOS_PER_SECOND)).ok();
+        let rest = u32::try_from(nanos.rem_euclid(NANOS_PER_SECOND)).unwrap_or_default();
+        seconds.and_then(|seconds| Timestamp::new(seconds, rest)).ok_or_else(overflow_error)
     }
 
     /// Adds nanoseconds.
@@ -67,10 +68,11 @@ impl Timestamp {
             None => 0,
             Some(zone) => zones::offset(zone, self.seconds)?,
         };
-        self.shifted(i64::from(offset)).ok_or_else(overflow)
+        self.civil_time(i64::from(offset)).ok_or_else(overflow_error)
     }
 
-    fn shifted(self, offset: i64) -> Option<DateTime> {
+    /// Civil time at an offset from UTC in seconds.
+    fn civil_time(self, offset: i64) -> Option<DateTime> {
         let nanos = i32::try_from(self.nanos).ok()?;
         EPOCH.checked_add(SignedDuration::new(self.seconds + offset, nanos)).ok()
     }
@@ -78,7 +80,7 @@ impl Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.shifted(0) {
+        match self.civil_time(0) {
             Some(utc) => write!(f, "{utc}Z"),
             None => write!(f, "{}s", self.seconds),
         }
@@ -87,7 +89,7 @@ impl fmt::Display for Timestamp {
 
 static EPOCH: DateTime = date(1970, 1, 1).at(0, 0, 0, 0);
 
-fn overflow() -> EvalError {
+fn overflow_error() -> EvalError {
     EvalError::failed("timestamp overflow")
 }
 
@@ -98,12 +100,12 @@ pub(crate) fn parse_timestamp(text: &str) -> Result<Timestamp, EvalError> {
 
 /// Parses a field of format `date` or `date-time`, with lower-case `t` and `z` allowed.
 pub(crate) fn parse_field(text: &str) -> Result<Timestamp, EvalError> {
-    let bad = || EvalError::failed(format!("invalid date `{text}`"));
+    let invalid = || EvalError::failed(format!("invalid date `{text}`"));
     if text.len() == 10 {
-        let day: Date = text.parse().map_err(|_| bad())?;
-        return of_civil(day.at(0, 0, 0, 0), 0, 0).ok_or_else(bad);
+        let day: Date = text.parse().map_err(|_| invalid())?;
+        return from_civil_time(day.at(0, 0, 0, 0), 0, 0).ok_or_else(invalid);
     }
-    rfc_3339(&text.to_ascii_uppercase()).ok_or_else(bad)
+    rfc_3339(&text.to_ascii_uppercase()).ok_or_else(invalid)
 }
 
 fn rfc_3339(text: &str) -> Option<Timestamp> {
@@ -111,20 +113,28 @@ fn rfc_3339(text: &str) -> Option<Timestamp> {
         let part = text.get(from..to)?;
         part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse().ok())?
     };
-    let small = |from: usize| i8::try_from(digits(from, from + 2)?).ok();
+    let two_digits = |from: usize| i8::try_from(digits(from, from + 2)?).ok();
     let punctuation = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
-    if punctuation.iter().any(|(at, wanted)| text.as_bytes().get(*at) != Some(wanted)) {
+    if punctuation.iter().any(|(at, expected)| text.as_bytes().get(*at) != Some(expected)) {
         return None;
     }
-    let time =
-        DateTime::new(digits(0, 4)?, small(5)?, small(8)?, small(11)?, small(14)?, small(17)?, 0).ok()?;
+    let time = DateTime::new(
+        digits(0, 4)?,
+        two_digits(5)?,
+        two_digits(8)?,
+        two_digits(11)?,
+        two_digits(14)?,
+        two_digits(17)?,
+        0,
+    )
+    .ok()?;
     let rest = text.get(19..)?;
     let (nanos, zone) = match rest.strip_prefix('.') {
         Some(rest) => {
             let end = rest.find(|c: char| !c.is_ascii_digit()).filter(|end| *end > 0)?;
-            let kept = rest.get(..end.min(9))?;
-            let scale = 10_u32.pow(9 - u32::try_from(kept.len()).ok()?);
-            (kept.parse::<u32>().ok()? * scale, rest.get(end..)?)
+            let nanos_digits = rest.get(..end.min(9))?;
+            let scale = 10_u32.pow(9 - u32::try_from(nanos_digits.len()).ok()?);
+            (nanos_digits.parse::<u32>().ok()? * scale, rest.get(end..)?)
         }
         None => (0, rest),
     };
@@ -141,16 +151,16 @@ fn rfc_3339(text: &str) -> Option<Timestamp> {
             (hours < 24 && minutes < 60).then_some(sign * (hours * 3_600 + minutes * 60))?
         }
     };
-    of_civil(time, nanos, offset)
+    from_civil_time(time, nanos, offset)
 }
 
-fn of_civil(time: DateTime, nanos: u32, offset: i64) -> Option<Timestamp> {
+fn from_civil_time(time: DateTime, nanos: u32, offset: i64) -> Option<Timestamp> {
     Timestamp::new(time.duration_since(EPOCH).as_secs() - offset, nanos)
 }
 
 /// Parses a duration such as `1h30m`, `-1.5s` or `100ms` to nanoseconds.
 pub(crate) fn parse_duration(text: &str) -> Result<i64, EvalError> {
-    if text.len() > LONGEST_DURATION {
+    if text.len() > MAX_DURATION_BYTES {
         return Err(EvalError::failed("invalid duration: the text is too long"));
     }
     apimachinery::duration::parse_nanos(text)
@@ -196,7 +206,7 @@ mod tests {
 
     #[test]
     fn timestamps_are_parsed_as_rfc_3339() {
-        for (text, shown) in [
+        for (text, expected) in [
             ("2021-01-01T00:00:00Z", Some("2021-01-01T00:00:00Z")),
             ("2021-01-01T00:00:00.123456789+05:30", Some("2020-12-31T18:30:00.123456789Z")),
             ("2021-01-01T00:00:00.5000000009Z", Some("2021-01-01T00:00:00.5Z")),
@@ -220,7 +230,7 @@ mod tests {
             ("+021-01-01T00:00:00Z", None),
         ] {
             let parsed = parse_timestamp(text).ok().map(|time| time.to_string());
-            assert_eq!(parsed.as_deref(), shown, "{text}");
+            assert_eq!(parsed.as_deref(), expected, "{text}");
         }
         assert_eq!(parse_field("2021-01-01t00:00:00z").unwrap(), parse_field("2021-01-01").unwrap());
     }

@@ -125,24 +125,24 @@ impl Type {
         Type::Object(Arc::new(ObjectType { name: name.into(), fields }))
     }
 
-    /// Whether a value of type `self` is assignable to `wanted`.
-    /// `bound` holds the bindings of type parameters.
-    pub(crate) fn is_assignable_to(&self, wanted: &Type, bound: &mut Bindings) -> bool {
-        match (self, wanted) {
-            (_, Type::Param(p)) => match bound.of(*p) {
+    /// Whether a value of type `self` is assignable to `expected`.
+    /// `bindings` holds the bindings of type parameters.
+    pub(crate) fn is_assignable_to(&self, expected: &Type, bindings: &mut Bindings) -> bool {
+        match (self, expected) {
+            (_, Type::Param(p)) => match bindings.of(*p) {
                 Some(Type::Dyn) | None => {
-                    bound.set(*p, self.clone());
+                    bindings.set(*p, self.clone());
                     true
                 }
-                Some(already) => *self == Type::Dyn || self.is_compatible_with(&already),
+                Some(binding) => *self == Type::Dyn || self.is_compatible_with(&binding),
             },
             (Type::Dyn, _) | (_, Type::Dyn) => true,
-            (Type::List(a), Type::List(b)) => a.element.is_assignable_to(&b.element, bound),
+            (Type::List(a), Type::List(b)) => a.element.is_assignable_to(&b.element, bindings),
             (Type::Map(a), Type::Map(b)) => {
-                a.0.is_assignable_to(&b.0, bound) && a.1.is_assignable_to(&b.1, bound)
+                a.0.is_assignable_to(&b.0, bindings) && a.1.is_assignable_to(&b.1, bindings)
             }
-            (Type::Optional(a), Type::Optional(b)) => a.is_assignable_to(b, bound),
-            _ => self == wanted || self.nullable_as(wanted),
+            (Type::Optional(a), Type::Optional(b)) => a.is_assignable_to(b, bindings),
+            _ => self == expected || self.is_null_assignable_to(expected),
         }
     }
 
@@ -153,7 +153,7 @@ impl Type {
             (Type::List(a), Type::List(b)) => a.element.is_compatible_with(&b.element),
             (Type::Map(a), Type::Map(b)) => a.0.is_compatible_with(&b.0) && a.1.is_compatible_with(&b.1),
             (Type::Optional(a), Type::Optional(b)) => a.is_compatible_with(b),
-            _ => self == other || self.nullable_as(other) || other.nullable_as(self),
+            _ => self == other || self.is_null_assignable_to(other) || other.is_null_assignable_to(self),
         }
     }
 
@@ -175,22 +175,23 @@ impl Type {
         }
     }
 
-    /// Whether `null` is assignable: to objects, timestamps, durations, optionals and library types.
-    fn nullable_as(&self, wanted: &Type) -> bool {
+    /// Whether this is the type of `null`, and `expected` accepts `null`: an object, timestamp, duration, optional or
+    /// library type.
+    fn is_null_assignable_to(&self, expected: &Type) -> bool {
         *self == Type::Null
             && matches!(
-                wanted,
+                expected,
                 Type::Object(_) | Type::Timestamp | Type::Duration | Type::Optional(_) | Type::Opaque(_)
             )
     }
 
     /// Replaces type parameters by their bindings; unbound parameters become dynamic.
-    pub(crate) fn with(&self, bound: &Bindings) -> Type {
+    pub(crate) fn substitute(&self, bindings: &Bindings) -> Type {
         match self {
-            Type::Param(p) => bound.of(*p).unwrap_or(Type::Dyn),
-            Type::List(l) => Type::list_of_kind(l.element.with(bound), l.kind.clone()),
-            Type::Map(m) => Type::map(m.0.with(bound), m.1.with(bound)),
-            Type::Optional(o) => Type::optional(o.with(bound)),
+            Type::Param(p) => bindings.of(*p).unwrap_or(Type::Dyn),
+            Type::List(l) => Type::list_of_kind(l.element.substitute(bindings), l.kind.clone()),
+            Type::Map(m) => Type::map(m.0.substitute(bindings), m.1.substitute(bindings)),
+            Type::Optional(o) => Type::optional(o.substitute(bindings)),
             other => other.clone(),
         }
     }
@@ -271,7 +272,7 @@ impl Bindings {
 }
 
 /// One overload of a function, parsed from its declaration.
-/// Examples: `string.charAt(int) -> string`, `sets.contains(list(A), list(A)) -> bool`, `list(A).max() -> A`.
+/// Examples: `.string.charAt(int) -> string`, `sets.contains(list(A), list(A)) -> bool`, `.list(A).max() -> A`.
 #[derive(Clone, Debug)]
 pub(crate) struct Overload {
     /// Argument types; the receiver of a member function is the first.
@@ -283,7 +284,7 @@ pub(crate) struct Overload {
 /// A declaration: function name, member flag and types.
 pub(crate) struct Declaration {
     pub(crate) name: &'static str,
-    pub(crate) member: bool,
+    pub(crate) is_member: bool,
     pub(crate) overload: Overload,
 }
 
@@ -296,7 +297,7 @@ impl Declaration {
         let (head, arguments) = call.split_at(open);
         let arguments = arguments.strip_prefix('(').and_then(|a| a.strip_suffix(')')).unwrap_or_default();
         let mut types = Vec::new();
-        let (name, member) = match head.strip_prefix('.') {
+        let (name, is_member) = match head.strip_prefix('.') {
             Some(head) => {
                 let (receiver, name) = head.rsplit_once('.').unwrap_or(("dyn", head));
                 types.push(Type::parse(receiver));
@@ -304,8 +305,8 @@ impl Declaration {
             }
             None => (head, false),
         };
-        types.extend(split_top(arguments).into_iter().map(Type::parse));
-        Declaration { name, member, overload: Overload { arguments: types, result: Type::parse(result) } }
+        types.extend(split_top_level(arguments).into_iter().map(Type::parse));
+        Declaration { name, is_member, overload: Overload { arguments: types, result: Type::parse(result) } }
     }
 }
 
@@ -328,7 +329,7 @@ fn matching_open(call: &str) -> usize {
 }
 
 /// Splits at commas outside parentheses.
-fn split_top(text: &'static str) -> Vec<&'static str> {
+fn split_top_level(text: &'static str) -> Vec<&'static str> {
     let mut parts = Vec::new();
     let (mut depth, mut start) = (0usize, 0usize);
     for (at, c) in text.char_indices() {
@@ -355,22 +356,22 @@ mod tests {
     #[test]
     fn function_declarations_are_parsed() {
         let d = Declaration::parse(".list(A).indexOf(A, map(string, list(B))) -> optional(A)");
-        assert_eq!((d.name, d.member), ("indexOf", true));
-        let shown: Vec<String> = d.overload.arguments.iter().map(ToString::to_string).collect();
-        assert_eq!(shown, ["list(A)", "A", "map(string, list(B))"]);
+        assert_eq!((d.name, d.is_member), ("indexOf", true));
+        let arguments: Vec<String> = d.overload.arguments.iter().map(ToString::to_string).collect();
+        assert_eq!(arguments, ["list(A)", "A", "map(string, list(B))"]);
         assert_eq!(d.overload.result.to_string(), "optional_type(A)");
         let d = Declaration::parse("ip.isCanonical(string) -> bool");
-        assert_eq!((d.name, d.member, d.overload.arguments.len()), ("ip.isCanonical", false, 1));
+        assert_eq!((d.name, d.is_member, d.overload.arguments.len()), ("ip.isCanonical", false, 1));
         assert_eq!(Declaration::parse("optional.none() -> optional(A)").overload.arguments.len(), 0);
     }
 
     #[test]
     fn type_parameters_are_bound_once() {
-        let mut bound = Bindings::default();
-        let wanted = Type::parse("list(A)");
-        assert!(Type::list(Type::Int).is_assignable_to(&wanted, &mut bound));
-        assert!(!Type::String.is_assignable_to(&Type::Param('A'), &mut bound));
-        assert!(Type::Dyn.is_assignable_to(&Type::Param('A'), &mut bound));
-        assert_eq!(wanted.with(&bound).to_string(), "list(int)");
+        let mut bindings = Bindings::default();
+        let expected = Type::parse("list(A)");
+        assert!(Type::list(Type::Int).is_assignable_to(&expected, &mut bindings));
+        assert!(!Type::String.is_assignable_to(&Type::Param('A'), &mut bindings));
+        assert!(Type::Dyn.is_assignable_to(&Type::Param('A'), &mut bindings));
+        assert_eq!(expected.substitute(&bindings).to_string(), "list(int)");
     }
 }

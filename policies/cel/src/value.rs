@@ -98,7 +98,7 @@ impl<'a> Value<'a> {
 
     /// Creates a list.
     pub fn list(items: Vec<Value<'a>>) -> Value<'a> {
-        Value::List(List::made(items))
+        Value::List(List::from_values(items))
     }
 
     /// Creates a library value.
@@ -193,7 +193,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Number of nested values, including repetitions: the effort of a traversal.
+    /// Number of nested values, including repetitions: the work of a traversal.
     pub(crate) fn weight(&self) -> u64 {
         match self {
             Value::List(list) => list.weight(),
@@ -203,12 +203,12 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Number of nested values including data; the count stops at `at_most`.
-    pub(crate) fn contents(&self, at_most: u64) -> u64 {
+    /// Number of nested values including data; the count stops at `max`.
+    pub(crate) fn contents(&self, max: u64) -> u64 {
         match self {
-            Value::List(list) => list.contents(at_most),
-            Value::Map(map) => map.contents(at_most),
-            Value::Optional(Some(inner)) => inner.contents(at_most),
+            Value::List(list) => list.contents(max),
+            Value::Map(map) => map.contents(max),
+            Value::Optional(Some(inner)) => inner.contents(max),
             Value::String(text) => 1 + text.as_str().len() as u64 / 32,
             _ => 1,
         }

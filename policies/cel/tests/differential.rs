@@ -1,7 +1,7 @@
 //! Differential test of generated expressions against `cel` and `cel-core`.
 //!
 //! All implementations must return the same value, or all an error. The test runs `DIFFERENTIAL_ROUNDS`
-//! (default 3,000) expressions from `DIFFERENTIAL_SEED`. [`KNOWN`] lists known differences with reasons.
+//! (default 3,000) expressions from `DIFFERENTIAL_SEED`. [`KNOWN_DIFFERENCES`] lists known differences with reasons.
 //! Remove an entry that no longer occurs in a long run.
 
 #![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -12,23 +12,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use expressions::{Cost, Environment, Value};
 
 /// A known difference: the other implementation, the condition, and the reason for our result.
-struct Known {
+struct KnownDifference {
     other: &'static str,
     holds: fn(&Case<'_>) -> bool,
-    why: &'static str,
+    reason: &'static str,
 }
 
 /// Results of one expression in all implementations; `None` for an error.
 struct Case<'c> {
     source: &'c str,
-    ours: &'c Option<String>,
-    theirs: &'c Option<String>,
+    our_result: &'c Option<String>,
+    their_result: &'c Option<String>,
 }
 
-const KNOWN: &[Known] = &[Known {
+const KNOWN_DIFFERENCES: &[KnownDifference] = &[KnownDifference {
     other: "cel-core",
-    holds: |case| case.source.contains("has(") && case.ours.is_none() && case.theirs.is_some(),
-    why: "has() of an operand that fails is false there; the language says that the error remains",
+    holds: |case| case.source.contains("has(") && case.our_result.is_none() && case.their_result.is_some(),
+    reason: "has() of an operand that fails is false in cel-core; the language says that the error remains",
 }];
 
 /// Seeded random number generator.
@@ -200,7 +200,7 @@ fn entries(pairs: impl Iterator<Item = (String, String)>) -> String {
     format!("{sorted:?}")
 }
 
-fn ours(value: &Value<'_>) -> String {
+fn format_value(value: &Value<'_>) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(b) => b.to_string(),
@@ -210,20 +210,22 @@ fn ours(value: &Value<'_>) -> String {
         Value::String(s) => format!("{:?}", s.as_str()),
         Value::Bytes(b) => format!("b{b:?}"),
         Value::List(list) => {
-            let items: Vec<String> = list.iter().map(|item| ours(&item.unwrap())).collect();
+            let items: Vec<String> = list.iter().map(|item| format_value(&item.unwrap())).collect();
             format!("[{}]", items.join(", "))
         }
-        Value::Map(map) => entries(map.entries().unwrap().iter().map(|(k, v)| (ours(k), ours(v)))),
+        Value::Map(map) => {
+            entries(map.entries().unwrap().iter().map(|(k, v)| (format_value(k), format_value(v))))
+        }
         other => format!("{other:?}"),
     }
 }
 
-fn evaluated(source: &str) -> Option<String> {
+fn evaluate_ours(source: &str) -> Option<String> {
     let program = Environment::new().compile(source).ok()?;
-    program.evaluate(&[], &mut Cost::limit(1_000_000)).ok().map(|value| ours(&value))
+    program.evaluate(&[], &mut Cost::limit(1_000_000)).ok().map(|value| format_value(&value))
 }
 
-fn of_cel(value: &cel::Value) -> String {
+fn format_cel_value(value: &cel::Value) -> String {
     use cel::Value;
     match value {
         Value::Null => "null".to_owned(),
@@ -233,24 +235,26 @@ fn of_cel(value: &cel::Value) -> String {
         Value::Float(d) => double(*d),
         Value::String(s) => format!("{:?}", s.as_str()),
         Value::Bytes(b) => format!("b{:?}", b.as_slice()),
-        Value::List(list) => format!("[{}]", list.iter().map(of_cel).collect::<Vec<_>>().join(", ")),
+        Value::List(list) => {
+            format!("[{}]", list.iter().map(format_cel_value).collect::<Vec<_>>().join(", "))
+        }
         Value::Map(map) => entries(map.map.iter().map(|(k, v)| {
             let key = match k {
                 cel::objects::Key::String(s) => format!("{s:?}"),
                 other => format!("{other:?}"),
             };
-            (key, of_cel(v))
+            (key, format_cel_value(v))
         })),
         other => format!("{other:?}"),
     }
 }
 
-fn evaluated_by_cel(source: &str) -> Option<String> {
+fn evaluate_with_cel(source: &str) -> Option<String> {
     let program = cel::Program::compile(source).ok()?;
-    program.execute(&cel::Context::default()).ok().map(|value| of_cel(&value))
+    program.execute(&cel::Context::default()).ok().map(|value| format_cel_value(&value))
 }
 
-fn of_cel_core(value: &cel_core::Value) -> String {
+fn format_cel_core_value(value: &cel_core::Value) -> String {
     use cel_core::{MapKey, Value};
     match value {
         Value::Null => "null".to_owned(),
@@ -260,24 +264,26 @@ fn of_cel_core(value: &cel_core::Value) -> String {
         Value::Double(d) => double(*d),
         Value::String(s) => format!("{:?}", &**s),
         Value::Bytes(b) => format!("b{:?}", &**b),
-        Value::List(list) => format!("[{}]", list.iter().map(of_cel_core).collect::<Vec<_>>().join(", ")),
+        Value::List(list) => {
+            format!("[{}]", list.iter().map(format_cel_core_value).collect::<Vec<_>>().join(", "))
+        }
         Value::Map(map) => entries(map.iter().map(|(k, v)| {
             let key = match k {
                 MapKey::String(s) => format!("{:?}", &**s),
                 other => format!("{other:?}"),
             };
-            (key, of_cel_core(v))
+            (key, format_cel_core_value(v))
         })),
         other => format!("{other:?}"),
     }
 }
 
-fn evaluated_by_cel_core(source: &str) -> Option<String> {
+fn evaluate_with_cel_core(source: &str) -> Option<String> {
     let env = cel_core::Env::with_standard_library();
     let program = env.program(&env.compile(source).ok()?).ok()?;
     match program.eval_empty() {
         cel_core::Value::Error(_) => None,
-        value => Some(of_cel_core(&value)),
+        value => Some(format_cel_core_value(&value)),
     }
 }
 
@@ -289,36 +295,36 @@ fn generated_expressions_match_other_cel_implementations() {
     let (seed, rounds) = (number("DIFFERENTIAL_SEED", 8), number("DIFFERENTIAL_ROUNDS", 3_000));
     let mut random = Random(seed);
     let mut unknown = Vec::new();
-    let mut met = vec![0_u64; KNOWN.len()];
+    let mut counts = vec![0_u64; KNOWN_DIFFERENCES.len()];
     let mut values = 0;
     for round in 0..rounds {
         let kind = KINDS[random.below(KINDS.len())];
         let depth = 1 + random.below(4);
         let source = generate(&mut random, kind, depth, &mut Vec::new());
-        let mine = evaluated(&source);
-        values += u64::from(mine.is_some());
+        let our_result = evaluate_ours(&source);
+        values += u64::from(our_result.is_some());
         for (other, evaluate) in
-            [("cel", evaluated_by_cel as fn(&str) -> Option<String>), ("cel-core", evaluated_by_cel_core)]
+            [("cel", evaluate_with_cel as fn(&str) -> Option<String>), ("cel-core", evaluate_with_cel_core)]
         {
             // Other implementations may panic, which counts as an error.
-            let theirs = catch_unwind(AssertUnwindSafe(|| evaluate(&source))).unwrap_or(None);
-            if mine == theirs {
+            let their_result = catch_unwind(AssertUnwindSafe(|| evaluate(&source))).unwrap_or(None);
+            if our_result == their_result {
                 continue;
             }
-            let case = Case { source: &source, ours: &mine, theirs: &theirs };
-            match KNOWN.iter().position(|known| known.other == other && (known.holds)(&case)) {
-                Some(at) => met[at] += 1,
+            let case = Case { source: &source, our_result: &our_result, their_result: &their_result };
+            match KNOWN_DIFFERENCES.iter().position(|known| known.other == other && (known.holds)(&case)) {
+                Some(at) => counts[at] += 1,
                 None => unknown.push(format!(
-                    "{other}, round {round}: {source}\n   ours {mine:?}\n   theirs {theirs:?}"
+                    "{other}, round {round}: {source}\n   our result {our_result:?}\n   their result {their_result:?}"
                 )),
             }
         }
     }
-    for (known, met) in KNOWN.iter().zip(met) {
-        println!("{}: {met} times: {}", known.other, known.why);
+    for (known, count) in KNOWN_DIFFERENCES.iter().zip(counts) {
+        println!("{}: {count} times: {}", known.other, known.reason);
     }
     println!("{rounds} expressions from seed {seed}, {values} with a value");
     assert!(values > rounds / 4, "too few expressions have a value: {values} of {rounds}");
-    let shown: Vec<&String> = unknown.iter().take(20).collect();
-    assert!(unknown.is_empty(), "seed {seed}: {} unknown differences, such as\n{shown:#?}", unknown.len());
+    let examples: Vec<&String> = unknown.iter().take(20).collect();
+    assert!(unknown.is_empty(), "seed {seed}: {} unknown differences, such as\n{examples:#?}", unknown.len());
 }

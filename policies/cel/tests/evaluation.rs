@@ -55,7 +55,7 @@ fn cost_limit_applies_to_sum_over_expressions() {
 fn compile_errors_have_position_and_caret() {
     let schema = Type::object("root", [("a".to_owned(), Type::Int)]);
     let environment = Environment::new().variable("self", schema);
-    for (source, shown) in [
+    for (source, expected) in [
         ("self.missing > 0", "ERROR: <input>:1:5: undefined field 'missing'\n | self.missing > 0\n | ....^"),
         (
             "true &&\n  'é' + self.a == 'x'",
@@ -69,7 +69,7 @@ fn compile_errors_have_position_and_caret() {
         ),
     ] {
         let error = environment.compile(source).err().unwrap();
-        assert_eq!(error.to_string(), shown, "{source}");
+        assert_eq!(error.to_string(), expected, "{source}");
     }
 }
 

@@ -31,44 +31,45 @@ fn outcome(environment: &Environment, variables: &[(String, Json)], source: &str
     let variables: Vec<(&str, Value<'_>)> =
         variables.iter().map(|(name, json)| (name.as_str(), Value::of(json, &dynamic).unwrap())).collect();
     let mut cost = Cost::limit(1_000_000);
-    let shown = match program.evaluate(&variables, &mut cost) {
+    let actual = match program.evaluate(&variables, &mut cost) {
         Ok(value) => format!("{value:?}"),
         Err(error) => format!("error: {error}"),
     };
-    (shown, cost.used())
+    (actual, cost.used())
 }
 
 fn check(file: &str) {
     let text = std::fs::read_to_string(folder().join(file).with_extension("txt")).unwrap();
     let mut environment = Environment::new();
     let mut variables: Vec<(String, Json)> = Vec::new();
-    let (mut rows, mut wrong) = (0, Vec::new());
+    let (mut rows, mut failures) = (0, Vec::new());
     for (number, line) in text.lines().enumerate() {
         if line == "stored" {
             environment = Environment::stored();
         } else if let Some((name, json)) = line.strip_prefix("var ").and_then(|rest| rest.split_once(" = ")) {
             environment = environment.variable(name, Type::Dyn);
             variables.push((name.to_owned(), serde_json::from_str(json).unwrap()));
-        } else if let Some((source, wanted)) = line.split_once(" ==> ") {
+        } else if let Some((source, expected)) = line.split_once(" ==> ") {
             rows += 1;
-            let (wanted, units) = match wanted.rsplit_once(" @ ") {
-                Some((wanted, units)) => (wanted, Some(units.parse::<u64>().unwrap())),
-                None => (wanted, None),
+            let (expected, units) = match expected.rsplit_once(" @ ") {
+                Some((expected, units)) => (expected, Some(units.parse::<u64>().unwrap())),
+                None => (expected, None),
             };
-            let (shown, cost) = outcome(&environment, &variables, source);
-            let right = shown == wanted
-                || (wanted == "compile: Syntax error" && shown.starts_with("compile: Syntax error"));
-            if !right {
-                wrong.push(format!("{}: {source}\n   want {wanted}\n   got  {shown}", number + 1));
+            let (actual, cost) = outcome(&environment, &variables, source);
+            let is_expected = actual == expected
+                || (expected == "compile: Syntax error" && actual.starts_with("compile: Syntax error"));
+            if !is_expected {
+                failures
+                    .push(format!("{}: {source}\n   expected {expected}\n   got      {actual}", number + 1));
             } else if units.is_some_and(|units| units != cost) {
-                wrong.push(format!("{}: {source}\n   want {units:?} units, got {cost}", number + 1));
+                failures.push(format!("{}: {source}\n   expected {units:?} units, got {cost}", number + 1));
             }
         } else if !line.is_empty() && !line.starts_with('#') {
-            wrong.push(format!("{}: `{line}` is not a row", number + 1));
+            failures.push(format!("{}: `{line}` is not a row", number + 1));
         }
     }
     assert!(rows > 5, "{file} has only {rows} rows");
-    assert!(wrong.is_empty(), "{file}:\n{}", wrong.join("\n"));
+    assert!(failures.is_empty(), "{file}:\n{}", failures.join("\n"));
 }
 
 /// Generates one test for each file.
@@ -82,11 +83,11 @@ macro_rules! tables {
         #[test]
         fn every_language_table_has_a_test() {
             let run: BTreeSet<String> = [$(stringify!($name)),*].map(str::to_owned).into();
-            let there: BTreeSet<String> = std::fs::read_dir(folder())
+            let files: BTreeSet<String> = std::fs::read_dir(folder())
                 .unwrap()
                 .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
                 .collect();
-            assert_eq!(run, there);
+            assert_eq!(run, files);
         }
     };
 }

@@ -26,17 +26,17 @@ fn outcome(environment: &Environment, source: &str) -> String {
 struct Echo;
 
 impl Authorizer for Echo {
-    fn check(&self, question: &AuthorizationCheck) -> AuthorizationResult {
-        let error = (question.resource == "secrets").then(|| "no decision".to_owned());
-        let allowed = question.verb == "create" && question.resource == "pods";
-        AuthorizationResult { allowed, reason: format!("{question:?}"), error }
+    fn check(&self, check: &AuthorizationCheck) -> AuthorizationResult {
+        let error = (check.resource == "secrets").then(|| "no decision".to_owned());
+        let allowed = check.verb == "create" && check.resource == "pods";
+        AuthorizationResult { allowed, reason: format!("{check:?}"), error }
     }
 }
 
 #[test]
 fn authorizer_functions_return_decisions() {
     let environment = Environment::new().variable("authorizer", AUTHORIZER);
-    let wanted = AuthorizationCheck {
+    let expected_check = AuthorizationCheck {
         service_account: Some(("ns".to_owned(), "sa".to_owned())),
         verb: "get".to_owned(),
         group: "apps".to_owned(),
@@ -48,7 +48,7 @@ fn authorizer_functions_return_decisions() {
         label_selector: Some("c".to_owned()),
         path: None,
     };
-    let whole = "authorizer.serviceAccount('ns', 'sa').group('apps').resource('pods').subresource('log')\
+    let full_chain = "authorizer.serviceAccount('ns', 'sa').group('apps').resource('pods').subresource('log')\
                  .namespace('ns').name('n').fieldSelector('a=b').labelSelector('c').check('get').reason()";
     let path = AuthorizationCheck {
         verb: "get".to_owned(),
@@ -63,36 +63,36 @@ fn authorizer_functions_return_decisions() {
         ("authorizer.group('').resource('pods').check('get').allowed()", "false".to_owned()),
         ("authorizer.group('').resource('secrets').check('get').errored()", "true".to_owned()),
         ("authorizer.group('').resource('secrets').check('get').error()", "\"no decision\"".to_owned()),
-        (whole, format!("{:?}", format!("{wanted:?}"))),
+        (full_chain, format!("{:?}", format!("{expected_check:?}"))),
         ("authorizer.path('/x').check('get').reason()", format!("{:?}", format!("{path:?}"))),
     ];
-    for (source, want) in table {
+    for (source, expected) in table {
         let program = environment.compile(source).unwrap();
         let mut cost = Cost::limit(1_000_000);
         let value = program.evaluate(&[("authorizer", authorizer(Arc::new(Echo)))], &mut cost).unwrap();
-        assert_eq!(format!("{value:?}"), want, "{source}");
+        assert_eq!(format!("{value:?}"), expected, "{source}");
         assert!(cost.used() > 350_000, "{source}: {}", cost.used());
     }
-    let question = AuthorizationCheck {
+    let check = AuthorizationCheck {
         resource: "pods".to_owned(),
         namespace: "ns".to_owned(),
         ..AuthorizationCheck::default()
     };
-    let both = environment.clone().variable("authorizer.requestResource", RESOURCE_CHECK);
-    for (source, want) in [
+    let with_request_resource = environment.clone().variable("authorizer.requestResource", RESOURCE_CHECK);
+    for (source, expected) in [
         ("authorizer.requestResource.check('create').allowed()", "true"),
         ("authorizer.requestResource.name('n').check('get').allowed()", "false"),
         ("authorizer.requestResource.check('get').reason().contains('namespace: \"ns\"')", "true"),
         ("authorizer.group('').resource('pods').check('create').allowed()", "true"),
         ("authorizer.requestResource == authorizer.requestResource.namespace('ns')", "true"),
     ] {
-        let program = both.compile(source).unwrap();
+        let program = with_request_resource.compile(source).unwrap();
         let variables = [
             ("authorizer", authorizer(Arc::new(Echo))),
-            ("authorizer.requestResource", request_resource(Arc::new(Echo), question.clone())),
+            ("authorizer.requestResource", request_resource(Arc::new(Echo), check.clone())),
         ];
         let value = program.evaluate(&variables, &mut Cost::limit(1_000_000)).unwrap();
-        assert_eq!(format!("{value:?}"), want, "{source}");
+        assert_eq!(format!("{value:?}"), expected, "{source}");
     }
     assert_eq!(
         outcome(&environment, "authorizer.resource('pods')"),

@@ -1,5 +1,5 @@
 //! Replays recorded CEL rules: the `cel/` cases of `cel.json` in the recorded exchanges.
-//! The recordings are in `CONFORMANCE_DIR`, by default beside the checkout; `none` skips the test.
+//! The recordings are in `CONFORMANCE_DIR`, by default next to the checkout; `none` skips the test.
 //!
 //! The test compiles the rules of each CustomResourceDefinition on its schema. It expects errors for the
 //! rules that kube-apiserver rejected. For each created object, the failed rules are those in
@@ -27,29 +27,33 @@ fn recorded() -> Option<Json> {
 
 /// A rule with its schema path and its error path.
 struct Rule {
-    place: Vec<String>,
-    reported: String,
+    schema_path: Vec<String>,
+    error_path: String,
     rule: String,
 }
 
 /// Collects the rules of a schema and of its properties.
-fn rules(schema: &Json, prefix: &str, place: &[String], found: &mut Vec<Rule>) {
+fn rules(schema: &Json, prefix: &str, schema_path: &[String], found: &mut Vec<Rule>) {
     for rule in schema[format!("{prefix}-validations")].as_array().into_iter().flatten() {
         found.push(Rule {
-            place: place.to_vec(),
-            reported: format!("{}{}", place.join("."), rule["fieldPath"].as_str().unwrap_or_default()),
+            schema_path: schema_path.to_vec(),
+            error_path: format!(
+                "{}{}",
+                schema_path.join("."),
+                rule["fieldPath"].as_str().unwrap_or_default()
+            ),
             rule: rule["rule"].as_str().unwrap().to_owned(),
         });
     }
     for (name, part) in schema["properties"].as_object().into_iter().flatten() {
-        rules(part, prefix, &[place, std::slice::from_ref(name)].concat(), found);
+        rules(part, prefix, &[schema_path, std::slice::from_ref(name)].concat(), found);
     }
 }
 
 /// Compiles a rule on its schema; the error is the reason of a rejection.
 fn compile(root: &Json, prefix: &str, rule: &Rule) -> Result<(Program, Type), String> {
-    let schema = rule.place.iter().fold(root, |schema, name| &schema["properties"][name]);
-    let schema = JsonSchema::new(schema, prefix, rule.place.is_empty());
+    let schema = rule.schema_path.iter().fold(root, |schema, name| &schema["properties"][name]);
+    let schema = JsonSchema::new(schema, prefix, rule.schema_path.is_empty());
     let ty = Type::of_schema(&schema, "self").ok_or("no type")?;
     if rule.rule.trim().is_empty() {
         return Err("rule is not specified".to_owned());
@@ -65,7 +69,7 @@ fn compile(root: &Json, prefix: &str, rule: &Rule) -> Result<(Program, Type), St
     let bounds = Bounds::of_schema(&schema).ok_or("no bounds")?;
     let cost = program.estimate(&[("self", &bounds), ("oldSelf", &bounds)]).max;
     match excess("estimated rule cost", cost, limits::RULE_ESTIMATE) {
-        Some(said) => Err(said),
+        Some(message) => Err(message),
         None => Ok((program, ty)),
     }
 }
@@ -81,10 +85,10 @@ fn rules_match_recorded_results() {
     let Some(file) = recorded() else { return };
     let names = Names::new(Preset::Kubernetes, DEFAULT_API_DOMAIN).unwrap();
     let prefix = names.extension_prefix.trim_end_matches('-');
-    let (mut refused, mut objects) = (0, 0);
+    let (mut rejected, mut objects) = (0, 0);
     for case in file["cases"].as_array().unwrap() {
         let name = case["name"].as_str().unwrap();
-        if !name.starts_with("cel/") || SKIPPED_CASES.iter().any(|left_out| name.ends_with(left_out)) {
+        if !name.starts_with("cel/") || SKIPPED_CASES.iter().any(|skipped| name.ends_with(skipped)) {
             continue;
         }
         let mut programs: Vec<(Rule, Program, Type)> = Vec::new();
@@ -96,10 +100,10 @@ fn rules_match_recorded_results() {
                 rules(root, prefix, &[], &mut found);
                 let compiled: Vec<Result<_, String>> =
                     found.iter().map(|rule| compile(root, prefix, rule)).collect();
-                let said: Vec<&String> =
+                let messages: Vec<&String> =
                     compiled.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
                 if answer["status"] == 201 {
-                    assert!(said.is_empty(), "{name}: {said:?}");
+                    assert!(messages.is_empty(), "{name}: {messages:?}");
                     programs = found
                         .into_iter()
                         .zip(compiled)
@@ -107,24 +111,24 @@ fn rules_match_recorded_results() {
                         .collect();
                     continue;
                 }
-                refused += 1;
+                rejected += 1;
                 // Ignores causes about messages and message expressions.
-                let about_rules: Vec<&Json> = answer["body"]["details.causes"]
+                let rule_causes: Vec<&Json> = answer["body"]["details.causes"]
                     .as_array()
                     .into_iter()
                     .flatten()
                     .filter(|cause| cause["field"].as_str().is_some_and(|field| field.ends_with(".rule")))
                     .collect();
-                for (cause, said) in about_rules.iter().zip(&said) {
+                for (cause, ours) in rule_causes.iter().zip(&messages) {
                     let message = cause["message"].as_str().unwrap();
-                    assert!(message.ends_with(said.as_str()), "{name}: {message}\nours: {said}");
+                    assert!(message.ends_with(ours.as_str()), "{name}: {message}\nours: {ours}");
                 }
-                assert!(about_rules.len() <= said.len(), "{name}: {about_rules:?} against {said:?}");
+                assert!(rule_causes.len() <= messages.len(), "{name}: {rule_causes:?} against {messages:?}");
             } else if step["method"] == "POST" && !programs.is_empty() {
                 objects += 1;
                 let mut failed = BTreeSet::new();
                 for (rule, program, ty) in &programs {
-                    let data = rule.place.iter().fold(body, |data, name| &data[name]);
+                    let data = rule.schema_path.iter().fold(body, |data, name| &data[name]);
                     if data.is_null() || rule.rule.contains("oldSelf") {
                         continue;
                     }
@@ -137,16 +141,16 @@ fn rules_match_recorded_results() {
                     let mut cost = Cost::limit(limits::CALL);
                     match program.evaluate(&[("self", value)], &mut cost) {
                         Ok(Value::Bool(true)) => {}
-                        Ok(Value::Bool(false)) => drop(failed.insert(rule.reported.clone())),
+                        Ok(Value::Bool(false)) => drop(failed.insert(rule.error_path.clone())),
                         // Evaluation errors belong to the path of the rule.
-                        _ => drop(failed.insert(rule.place.join("."))),
+                        _ => drop(failed.insert(rule.schema_path.join("."))),
                     }
                 }
-                let wanted = causes(answer);
-                assert_eq!(failed, wanted, "{name}: {body}");
+                let expected = causes(answer);
+                assert_eq!(failed, expected, "{name}: {body}");
                 assert_eq!(answer["status"] == 201, failed.is_empty(), "{name}");
             }
         }
     }
-    assert!(refused >= 12 && objects >= 24, "{refused} definitions rejected, {objects} objects");
+    assert!(rejected >= 12 && objects >= 24, "{rejected} definitions rejected, {objects} objects");
 }

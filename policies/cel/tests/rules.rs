@@ -23,11 +23,11 @@ fn read(file: &str) -> Json {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Runs a table and checks that it has all claimed rows of the register.
-fn check(file: &str, claimed: impl IntoIterator<Item = String>) {
+/// Runs a table and checks that it has all required rows of the register.
+fn check(file: &str, required_rows: impl IntoIterator<Item = String>) {
     let table = read(&format!("rules/{file}.json"));
-    let mut wrong = Vec::new();
-    let mut met = BTreeSet::new();
+    let mut failures = Vec::new();
+    let mut tested_rows = BTreeSet::new();
     for group in table["groups"].as_array().unwrap() {
         let ty = match group.get("schema") {
             Some(schema) => Type::of_schema(&JsonSchema::new(schema, "x-svc", true), "root").unwrap(),
@@ -41,7 +41,7 @@ fn check(file: &str, claimed: impl IntoIterator<Item = String>) {
         }
         for row in group["rows"].as_array().unwrap() {
             let part = |at: usize| row[at].as_str().unwrap();
-            met.insert(part(0).to_owned());
+            tested_rows.insert(part(0).to_owned());
             let (outcome, cost) = match environment.compile(part(1)) {
                 Err(error) => (format!("compile: {}", error.issues[0].message), 0),
                 Ok(program) => {
@@ -57,15 +57,15 @@ fn check(file: &str, claimed: impl IntoIterator<Item = String>) {
                     (outcome, cost.used())
                 }
             };
-            let right = outcome == part(2)
+            let is_expected = outcome == part(2)
                 || (part(2) == "compile: Syntax error" && outcome.starts_with("compile: Syntax error"));
-            if !right || row.get(3).is_some_and(|units| units.as_u64() != Some(cost)) {
-                wrong.push(format!("{row}\n   got {outcome}, {cost} units"));
+            if !is_expected || row.get(3).is_some_and(|units| units.as_u64() != Some(cost)) {
+                failures.push(format!("{row}\n   got {outcome}, {cost} units"));
             }
         }
     }
-    assert!(wrong.is_empty(), "{file}:\n{}", wrong.join("\n"));
-    let missing: Vec<String> = claimed.into_iter().filter(|row| !met.contains(row)).collect();
+    assert!(failures.is_empty(), "{file}:\n{}", failures.join("\n"));
+    let missing: Vec<String> = required_rows.into_iter().filter(|row| !tested_rows.contains(row)).collect();
     assert!(missing.is_empty(), "{file} has no row for {missing:?}");
 }
 
@@ -95,8 +95,8 @@ fn dynamic_variable_rules_match_table() {
 
 #[test]
 fn library_rules_match_table() {
-    let shown = (1..=16).chain(18..=83).chain(86..=89);
-    check("libraries", rows("D-CLIB", shown).into_iter().chain(rows("D-CEL", [45])));
+    let numbers = (1..=16).chain(18..=83).chain(86..=89);
+    check("libraries", rows("D-CLIB", numbers).into_iter().chain(rows("D-CEL", [45])));
 }
 
 #[test]
@@ -123,14 +123,14 @@ fn optional_old_self_rule_runs_on_creation() {
         ("oldSelf.value() == self", "error: optional.none() dereference", "false"),
     ] {
         let program = environment.compile(rule).unwrap_or_else(|error| panic!("{rule}: {error}"));
-        for (before, wanted) in [(None, created), (Some(&old), updated)] {
+        for (before, expected) in [(None, created), (Some(&old), updated)] {
             let before = before.map(|old| Arc::new(Value::of(old, &ty).unwrap()));
             let variables = [("self", Value::of(&new, &ty).unwrap()), ("oldSelf", Value::Optional(before))];
-            let shown = match program.evaluate(&variables, &mut Cost::limit(limits::CALL)) {
+            let outcome = match program.evaluate(&variables, &mut Cost::limit(limits::CALL)) {
                 Ok(value) => format!("{value:?}"),
                 Err(error) => format!("error: {error}"),
             };
-            assert_eq!(shown, wanted, "{rule}");
+            assert_eq!(outcome, expected, "{rule}");
         }
         let estimate = program.estimate(&[("self", &bounds), ("oldSelf", &bounds)]);
         assert!(estimate.max < 50, "{rule}: {estimate:?}");
@@ -138,7 +138,7 @@ fn optional_old_self_rule_runs_on_creation() {
 }
 
 /// Estimate of a rule on the root of a schema, with the size limits of the data.
-fn estimated(schema: &JsonSchema, rule: &str) -> u64 {
+fn max_estimate(schema: &JsonSchema, rule: &str) -> u64 {
     let ty = Type::of_schema(schema, "root").unwrap();
     let bounds = Bounds::of_schema(schema).unwrap();
     let program = Environment::new().variable("self", ty).compile(rule).unwrap();
@@ -149,32 +149,33 @@ fn estimated(schema: &JsonSchema, rule: &str) -> u64 {
 fn rule_estimates_match_table() {
     let table = read("estimates.json");
     let schema = JsonSchema::new(&table["schema"], "x-svc", true);
-    let mut wrong = Vec::new();
+    let mut failures = Vec::new();
     for row in table["estimates"].as_array().unwrap() {
-        let units = estimated(&schema, row[1].as_str().unwrap());
+        let units = max_estimate(&schema, row[1].as_str().unwrap());
         if row[2].as_u64() != Some(units) {
-            wrong.push(format!("{row}: {units}"));
+            failures.push(format!("{row}: {units}"));
         }
     }
     for row in table["excess"].as_array().unwrap() {
-        let said = excess(
+        let message = excess(
             "estimated rule cost",
-            estimated(&schema, row[1].as_str().unwrap()),
+            max_estimate(&schema, row[1].as_str().unwrap()),
             limits::RULE_ESTIMATE,
         );
         let factor = row[2].as_str().unwrap();
-        let right = match &said {
+        let is_expected = match &message {
             None => factor.is_empty(),
-            Some(said) => {
+            Some(message) => {
                 !factor.is_empty()
-                    && said.starts_with(&format!("estimated rule cost exceeds budget by factor of {factor} "))
+                    && message
+                        .starts_with(&format!("estimated rule cost exceeds budget by factor of {factor} "))
             }
         };
-        if !right {
-            wrong.push(format!("{row}: {said:?}"));
+        if !is_expected {
+            failures.push(format!("{row}: {message:?}"));
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 /// Each additional list literal adds 40 to the estimate, until the limit rejects the rule.
@@ -184,18 +185,18 @@ fn list_literal_adds_40_to_estimate() {
         json!({"type": "object", "properties": {"l": {"type": "array", "items": {"type": "integer"}}}});
     let schema = JsonSchema::new(&schema, "x-svc", true);
     let rule = |literals: usize| format!("[{}].size() >= 0", vec!["[1]"; literals].join(", "));
-    let costs: Vec<u64> = (1..6).map(|literals| estimated(&schema, &rule(literals))).collect();
+    let costs: Vec<u64> = (1..6).map(|literals| max_estimate(&schema, &rule(literals))).collect();
     assert!(costs.windows(2).all(|pair| pair[1] - pair[0] == 40), "{costs:?}");
     // 1,572,863 elements, each with one literal and the cost of two comparisons for `all` and `size`.
     let in_a_list = |literals: usize| {
         let sum = vec!["[x].size()"; literals].join(" + ");
         excess(
             "estimated rule cost",
-            estimated(&schema, &format!("self.l.all(x, {sum} > 0)")),
+            max_estimate(&schema, &format!("self.l.all(x, {sum} > 0)")),
             limits::RULE_ESTIMATE,
         )
     };
-    assert!(in_a_list(1).is_some_and(|said| said.contains("factor of 7.2x")), "{:?}", in_a_list(1));
+    assert!(in_a_list(1).is_some_and(|message| message.contains("factor of 7.2x")), "{:?}", in_a_list(1));
 }
 
 /// The estimate of a rule below lists and maps is multiplied by the occurrences of its schema part.
@@ -293,12 +294,12 @@ fn estimate_is_never_below_evaluation_cost() {
 #[test]
 fn every_rule_table_has_a_test() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/rules");
-    let there: BTreeSet<String> = std::fs::read_dir(folder)
+    let files: BTreeSet<String> = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
         .collect();
     let run = ["types", "names", "lists", "dynamic", "libraries", "costs"].map(str::to_owned);
-    assert_eq!(there, run.into());
+    assert_eq!(files, run.into());
 }
 
 #[test]

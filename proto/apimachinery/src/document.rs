@@ -28,7 +28,7 @@ use crate::field::{FieldError, FieldPath};
 /// Limits of a document, well beyond any legitimate configuration.
 pub const LIMITS: Limits = Limits { depth: 32, ..Limits::BODY };
 /// Limit of recorded errors, and of recorded warnings, per file.
-const MAX_FAULTS: usize = 100;
+const MAX_DOCUMENT_ERRORS: usize = 100;
 /// Limit of the characters of an unknown field's name in a text: the name may be a misplaced secret.
 const MAX_NAME_CHARS: usize = 40;
 
@@ -76,20 +76,20 @@ impl ErrorList {
 
     /// Records an error of a field as a text that follows the path.
     pub fn add_text(&self, path: &FieldPath, text: &str) {
-        self.push(DocumentError { line: self.lines.at(path.as_str()), text: format!("{path}: {text}") });
+        self.push(DocumentError { line: self.lines.line_of(path.as_str()), text: format!("{path}: {text}") });
     }
 
     fn push(&self, error: DocumentError) {
         push_bounded(&self.errors, error);
     }
 
-    /// Records an unknown or duplicate field. `described` names the field.
-    fn add_unexpected(&self, path: &str, described: &str) {
-        let line = self.lines.at(path);
+    /// Records an unknown or duplicate field. `description` names the field.
+    fn add_unexpected(&self, path: &str, description: &str) {
+        let line = self.lines.line_of(path);
         if self.is_lenient {
-            push_bounded(&self.warnings, DocumentError { line, text: format!("{described}; ignored") });
+            push_bounded(&self.warnings, DocumentError { line, text: format!("{description}; ignored") });
         } else {
-            self.push(DocumentError { line, text: format!("strict decoding error: {described}") });
+            self.push(DocumentError { line, text: format!("strict decoding error: {description}") });
         }
     }
 
@@ -106,7 +106,7 @@ impl ErrorList {
 
 fn push_bounded(list: &RefCell<Vec<DocumentError>>, error: DocumentError) {
     let mut list = list.borrow_mut();
-    if list.len() < MAX_FAULTS {
+    if list.len() < MAX_DOCUMENT_ERRORS {
         list.push(error);
     }
 }
@@ -175,7 +175,7 @@ impl Document {
 
     /// The line of a field, from 1.
     pub fn line(&self, path: &str) -> Option<usize> {
-        self.lines.at(path)
+        self.lines.line_of(path)
     }
 
     /// Decodes the document as an object of a kind in one of these versions.
@@ -208,7 +208,7 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// As [`Document::decode`].
+    /// Those of [`Document::decode`].
     pub fn decode_fields<T>(
         &self,
         decode: impl FnOnce(&mut Fields<'_>) -> T,
@@ -221,11 +221,11 @@ impl Document {
         if errors.is_empty() { Ok(decoded) } else { Err(errors.into_list()) }
     }
 
-    /// Decodes the document as an object; unknown and duplicate fields are warnings, returned beside it.
+    /// Decodes the document as an object; returns unknown and duplicate fields as warnings with the result.
     ///
     /// # Errors
     ///
-    /// All errors: those that `decode` records, and a document that is no object.
+    /// All errors: those that `decode` records, and a document that is not an object.
     pub fn decode_lenient<T>(
         &self,
         decode: impl FnOnce(&mut Fields<'_>) -> T,
@@ -303,12 +303,12 @@ impl<'d> Fields<'d> {
         let value = self.value(name)?;
         let read = read(value);
         if read.is_none() {
-            self.wrong_type(&self.path.child(name), value, description);
+            self.add_wrong_type(&self.path.child(name), value, description);
         }
         read
     }
 
-    fn wrong_type(&self, path: &FieldPath, value: &Value, description: &str) {
+    fn add_wrong_type(&self, path: &FieldPath, value: &Value, description: &str) {
         let type_name = match value {
             Value::Object(_) => "object",
             Value::Array(_) => "array",
@@ -345,7 +345,7 @@ impl<'d> Fields<'d> {
         for (key, value) in object {
             match value.as_str() {
                 Some(text) => drop(map.insert(key.clone(), text.to_owned())),
-                None => self.wrong_type(&self.path.child(name).child(key), value, "a string"),
+                None => self.add_wrong_type(&self.path.child(name).child(key), value, "a string"),
             }
         }
         map
@@ -368,7 +368,7 @@ impl<'d> Fields<'d> {
         for (index, item) in items.iter().enumerate() {
             match item.as_str() {
                 Some(text) => texts.push(text.to_owned()),
-                None => self.wrong_type(&self.path.child(name).index(index), item, "a string"),
+                None => self.add_wrong_type(&self.path.child(name).index(index), item, "a string"),
             }
         }
         texts
@@ -395,7 +395,7 @@ impl<'d> Fields<'d> {
                     decoded.push(read(&mut fields));
                     fields.finish();
                 }
-                None => self.wrong_type(&path, item, "an object"),
+                None => self.add_wrong_type(&path, item, "an object"),
             }
         }
         decoded
@@ -408,11 +408,11 @@ impl<'d> Fields<'d> {
         }
         for name in self.object.keys().filter(|name| !self.known.contains(&name.as_str())) {
             let shown: String = name.chars().take(MAX_NAME_CHARS).filter(|c| !c.is_control()).collect();
-            let mut described = format!("unknown field \"{}\"", self.path.child(&shown));
+            let mut description = format!("unknown field \"{}\"", self.path.child(&shown));
             if let Some(similar) = self.known.iter().find(|known| is_similar(known, name)) {
-                described.push_str(&format!(" (a similar field is \"{similar}\")"));
+                description.push_str(&format!(" (a similar field is \"{similar}\")"));
             }
-            self.errors.add_unexpected(self.path.child(name).as_str(), &described);
+            self.errors.add_unexpected(self.path.child(name).as_str(), &description);
         }
     }
 }
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn document_faults_have_line_numbers() {
+    fn document_errors_have_line_numbers() {
         let text = "\
 apiVersion: a/v2
 kind: Thing

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! A duration is an optional sign and a sequence of decimal numbers with a unit: `ns`, `us` (`µs`), `ms`, `s`, `m` or `h`.
-//! `0` needs no unit. The value is a number of nanoseconds of 64 bits, rounded toward zero. The time is linear in the
-//! length of the text.
+//! A duration is an optional sign and a sequence of decimal numbers with a unit: `ns`, `us` (`µs`), `ms`, `s`, `m`
+//! or `h`. `0` needs no unit. The value is a number of nanoseconds of 64 bits, rounded toward zero. The time is
+//! linear in the length of the text.
 
 use std::time::Duration;
 
@@ -112,8 +112,8 @@ pub fn format(duration: Duration) -> String {
         1_000_000..=999_999_999 => format!("{}ms", decimal(1_000_000)),
         _ => {
             let (hours, minutes) = (duration.as_secs() / 3600, duration.as_secs() / 60 % 60);
-            let below = Duration::new(duration.as_secs() % 60, duration.subsec_nanos()).as_nanos();
-            let seconds = format!("{}.{:09}", below / 1_000_000_000, below % 1_000_000_000);
+            let below_minute = Duration::new(duration.as_secs() % 60, duration.subsec_nanos()).as_nanos();
+            let seconds = format!("{}.{:09}", below_minute / 1_000_000_000, below_minute % 1_000_000_000);
             let seconds = seconds.trim_end_matches('0').trim_end_matches('.');
             match (hours, minutes) {
                 (0, 0) => format!("{seconds}s"),

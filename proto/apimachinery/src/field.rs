@@ -203,7 +203,7 @@ impl FieldError {
     }
 
     fn with_value(kind: FieldErrorKind, path: &FieldPath, value: &Value, detail: &str) -> Self {
-        let text = show(value);
+        let text = format_value(value);
         let tail = if detail.is_empty() { text } else { format!("{text}: {detail}") };
         FieldError { kind, path: path.clone(), tail, tag: None }
     }
@@ -245,7 +245,7 @@ pub const ERRORS_MAX: usize = 100;
 
 /// Errors of one validation: the first 100, and the number of further errors.
 ///
-/// An update may tolerate errors of unchanged values. Their texts become warnings and are no errors.
+/// An update may tolerate errors of unchanged values. Their texts become warnings instead of errors.
 ///
 /// # Invariants
 ///
@@ -253,7 +253,9 @@ pub const ERRORS_MAX: usize = 100;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FieldErrors {
     kept: Vec<FieldError>,
+    /// The number of errors beyond those that are kept.
     more: usize,
+    /// The texts of errors that an update tolerates.
     tolerated: Vec<String>,
 }
 
@@ -440,16 +442,16 @@ fn shorten_to(text: &str, max: usize) -> Cow<'_, str> {
 }
 
 /// Formats a value for a message: strings quoted, null as `null`, everything else as JSON.
-fn show(value: &Value) -> String {
+fn format_value(value: &Value) -> String {
     match value {
         Value::String(s) => quote(s),
-        Value::Array(_) | Value::Object(_) => show_collection(value),
+        Value::Array(_) | Value::Object(_) => format_collection(value),
         other => other.to_string(),
     }
 }
 
 /// Formats a list or an object as JSON, but renders no more than a message shows.
-fn show_collection(value: &Value) -> String {
+fn format_collection(value: &Value) -> String {
     let mut out = BoundedWriter { text: Vec::new(), bytes: 0 };
     let whole = serde_json::to_writer(&mut out, value).is_ok();
     let text = String::from_utf8_lossy(&out.text);

@@ -21,12 +21,12 @@ const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric charac
 
 /// Validates an RFC 1123 subdomain.
 pub fn subdomain(text: &str) -> Vec<String> {
-    check(text, SUBDOMAIN_MAX, SUBDOMAIN, |t| t.split('.').all(is_dns_label))
+    check_length_and_form(text, SUBDOMAIN_MAX, SUBDOMAIN, |t| t.split('.').all(is_dns_label))
 }
 
 /// Validates an RFC 1123 subdomain whose first label is a wildcard: `*.example.com`.
 pub fn wildcard_subdomain(text: &str) -> Vec<String> {
-    check(text, SUBDOMAIN_MAX, WILDCARD_SUBDOMAIN, |t| {
+    check_length_and_form(text, SUBDOMAIN_MAX, WILDCARD_SUBDOMAIN, |t| {
         t.strip_prefix("*.").is_some_and(|rest| rest.split('.').all(is_dns_label))
     })
 }
@@ -34,12 +34,14 @@ pub fn wildcard_subdomain(text: &str) -> Vec<String> {
 /// Validates an RFC 1123 label.
 pub fn label(text: &str) -> Vec<String> {
     let message = if text.split('.').all(is_dns_label) { "must not contain dots" } else { LABEL };
-    check(text, LABEL_MAX, message, is_dns_label)
+    check_length_and_form(text, LABEL_MAX, message, is_dns_label)
 }
 
 /// Validates an RFC 1035 label.
 pub fn label_1035(text: &str) -> Vec<String> {
-    check(text, LABEL_MAX, LABEL_1035, |t| is_dns_label(t) && t.starts_with(|c: char| c.is_ascii_lowercase()))
+    check_length_and_form(text, LABEL_MAX, LABEL_1035, |t| {
+        is_dns_label(t) && t.starts_with(|c: char| c.is_ascii_lowercase())
+    })
 }
 
 /// Validates a segment of a URL path; with `prefix` the beginning of a segment.
@@ -94,7 +96,7 @@ pub fn label_value(text: &str) -> Vec<String> {
 
 /// Validates a data key of a ConfigMap or Secret, which is also a file name.
 pub fn config_key(text: &str) -> Vec<String> {
-    let mut errors = check(text, SUBDOMAIN_MAX, CONFIG_KEY, |t| {
+    let mut errors = check_length_and_form(text, SUBDOMAIN_MAX, CONFIG_KEY, |t| {
         !t.is_empty() && t.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
     });
     match text {
@@ -106,7 +108,8 @@ pub fn config_key(text: &str) -> Vec<String> {
     errors
 }
 
-fn check(text: &str, max: usize, message: &str, valid: impl Fn(&str) -> bool) -> Vec<String> {
+/// Returns the errors of a length limit and of a form.
+fn check_length_and_form(text: &str, max: usize, message: &str, valid: impl Fn(&str) -> bool) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > max {
         errors.push(too_long(max));
@@ -126,13 +129,13 @@ fn too_long(max: usize) -> String {
     format!("must be no more than {max} characters")
 }
 
-/// `[a-z0-9]([-a-z0-9]*[a-z0-9])?`
+/// Whether the text matches `[a-z0-9]([-a-z0-9]*[a-z0-9])?`; any length.
 fn is_dns_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// `([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]`
+/// Whether the text matches `([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]`.
 fn is_label_text(text: &str) -> bool {
     let bytes = text.as_bytes();
     let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');

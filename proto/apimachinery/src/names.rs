@@ -274,15 +274,15 @@ impl Names {
     /// the last label to the first, package and name.
     pub fn definition(&self, package: &str, name: &str) -> String {
         let domain: Vec<&str> = self.group_domain.rsplit('.').collect();
-        let own = package.split('/').next().unwrap_or_default();
-        let segment = match (self.preset, own) {
+        let root = package.split('/').next().unwrap_or_default();
+        let segment = match (self.preset, root) {
             (Preset::Kubernetes, "meta") => "apimachinery.pkg.apis",
             (Preset::Kubernetes, "apiextensions") => "apiextensions-apiserver.pkg.apis",
             (Preset::Kubernetes, "apiregistration") => "kube-aggregator.pkg.apis",
             (Preset::Kubernetes, "runtime") => "apimachinery.pkg",
             (Preset::Kubernetes, "resource" | "intstr") if !package.contains('/') => {
-                let segment = if own == "resource" { "api" } else { "util" };
-                return format!("{}.apimachinery.pkg.{segment}.{own}.{name}", domain.join("."));
+                let segment = if root == "resource" { "api" } else { "util" };
+                return format!("{}.apimachinery.pkg.{segment}.{root}.{name}", domain.join("."));
             }
             _ => "api",
         };
@@ -365,7 +365,7 @@ impl Names {
         }
     }
 
-    /// Whether a group lies in a domain of the preset, so that a custom kind in it needs an approval.
+    /// Whether a group lies in a domain of the preset, where a custom kind needs an approval.
     pub fn is_protected_group(&self, group: &str) -> bool {
         [&self.group_domain, &self.label_domain].into_iter().any(|domain| {
             group.strip_suffix(domain.as_str()).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))

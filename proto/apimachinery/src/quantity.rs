@@ -8,7 +8,7 @@
 //! Values are rounded up, away from zero, to a billionth (or to the precision of the caller). Binary values
 //! are at most 2^63 - 1.
 //!
-//! Digits are never converted to machine numbers, so that no input is too large. The time is linear in the
+//! Digits are never converted to machine numbers, so no input is too large. The time is linear in the
 //! length.
 
 use std::cmp::Ordering;
@@ -85,7 +85,7 @@ pub fn nanos(text: &str) -> Result<(i128, Form), QuantityError> {
     Ok((if negative { -nanos } else { nanos }, form))
 }
 
-/// The canonical form of a number of billionths.
+/// Formats a quantity of billionths canonically.
 pub fn of_nanos(nanos: i128, form: Form) -> String {
     let digits = nanos.unsigned_abs().to_string();
     let mut number = Decimal::new(&digits, "");
@@ -214,10 +214,10 @@ impl Decimal {
             return;
         }
         let kept = usize::try_from(self.magnitude() - finest).unwrap_or(0);
-        let up = self.digits.iter().skip(kept).any(|d| *d != 0);
+        let has_remainder = self.digits.iter().skip(kept).any(|d| *d != 0);
         self.digits.truncate(kept);
         self.exponent = finest;
-        if up {
+        if has_remainder {
             self.increment();
         }
     }
@@ -236,17 +236,17 @@ impl Decimal {
     /// Limits the value to 2^63 - 1.
     fn cap(&mut self) {
         let max: Vec<u8> = i64::MAX.to_string().bytes().map(|b| b - b'0').collect();
-        let over = match self.magnitude().cmp(&19) {
+        let exceeds_max = match self.magnitude().cmp(&19) {
             Ordering::Less => false,
             Ordering::Greater => true,
             Ordering::Equal => {
                 // Digits after the point count only if all digits before it equal the maximum.
-                let before = self.digits.get(..19).unwrap_or(&self.digits);
-                before.iter().chain(std::iter::repeat(&0)).take(19).cmp(max.iter()) == Ordering::Greater
-                    || (before == max && self.digits.iter().skip(19).any(|d| *d != 0))
+                let whole_digits = self.digits.get(..19).unwrap_or(&self.digits);
+                whole_digits.iter().chain(std::iter::repeat(&0)).take(19).cmp(max.iter()) == Ordering::Greater
+                    || (whole_digits == max && self.digits.iter().skip(19).any(|d| *d != 0))
             }
         };
-        if over {
+        if exceeds_max {
             *self = Decimal { digits: max, exponent: 0 };
         }
     }
@@ -267,7 +267,7 @@ impl Decimal {
     }
 
     /// Removes trailing zeros.
-    fn strip(&mut self) {
+    fn strip_trailing_zeros(&mut self) {
         while self.digits.last() == Some(&0) {
             self.digits.pop();
             self.exponent += 1;
@@ -279,7 +279,7 @@ impl Decimal {
 
     /// Formats with a binary suffix; None when the value is not whole or below 1024.
     fn as_binary(&mut self) -> Option<String> {
-        self.strip();
+        self.strip_trailing_zeros();
         let zeros = usize::try_from(self.exponent).ok()?;
         let digits = self.digits.iter().copied().chain(std::iter::repeat_n(0, zeros));
         let mut value = digits
@@ -301,7 +301,7 @@ impl Decimal {
 
     /// Formats with a decimal suffix, or with `e` and an exponent.
     fn as_decimal(&mut self, exponent_form: bool) -> String {
-        self.strip();
+        self.strip_trailing_zeros();
         if self.digits.is_empty() {
             return "0".to_owned();
         }

@@ -63,7 +63,7 @@ fn size_errors(object: &Object) -> Vec<FieldError> {
             }
         }
     }
-    check_count(MAX_GROUPS, items(spec.get("groups")), &path.child("groups"), &mut errors);
+    check_count(MAX_GROUPS, count_items(spec.get("groups")), &path.child("groups"), &mut errors);
     let audiences = spec.get("audiences").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     check_count(MAX_AUDIENCES, audiences.len(), &path.child("audiences"), &mut errors);
     let bytes: usize = audiences.iter().filter_map(Value::as_str).map(str::len).sum();
@@ -73,7 +73,7 @@ fn size_errors(object: &Object) -> Vec<FieldError> {
     if let Some(extra) = spec.get("extra").and_then(Value::as_object) {
         let path = path.child("extra");
         check_count(MAX_EXTRA_KEYS, extra.len(), &path, &mut errors);
-        let values = extra.values().map(|values| items(Some(values))).sum();
+        let values = extra.values().map(|values| count_items(Some(values))).sum();
         check_count(MAX_EXTRA_VALUES, values, &path, &mut errors);
     }
     errors
@@ -86,11 +86,11 @@ fn check_selector(selector: &Map<String, Value>, path: &FieldPath, errors: &mut 
     let requirements = selector.get("requirements").and_then(Value::as_array);
     let requirements = requirements.map(Vec::as_slice).unwrap_or_default();
     check_count(MAX_REQUIREMENTS, requirements.len(), &path, errors);
-    let values = requirements.iter().map(|requirement| items(requirement.get("values"))).sum();
+    let values = requirements.iter().map(|requirement| count_items(requirement.get("values"))).sum();
     check_count(MAX_SELECTOR_VALUES, values, &path.child("values"), errors);
 }
 
-fn items(list: Option<&Value>) -> usize {
+fn count_items(list: Option<&Value>) -> usize {
     list.and_then(Value::as_array).map_or(0, Vec::len)
 }
 

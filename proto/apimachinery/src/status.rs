@@ -259,7 +259,7 @@ impl Status {
 
     /// 404 on an object: `configmaps "x" not found`.
     pub fn not_found(resource: &GroupResource, name: &str) -> Self {
-        Self::about(
+        Self::resource_failure(
             Reason::NotFound,
             resource,
             name,
@@ -305,7 +305,7 @@ impl Status {
 
     /// 409: the name exists.
     pub fn already_exists(resource: &GroupResource, name: &str) -> Self {
-        Self::about(
+        Self::resource_failure(
             Reason::AlreadyExists,
             resource,
             name,
@@ -317,7 +317,7 @@ impl Status {
     pub fn conflict(resource: &GroupResource, name: &str, reason: &str) -> Self {
         let message =
             format!("Operation cannot be fulfilled on {resource} {}: {reason}", crate::field::quote(name));
-        Self::about(Reason::Conflict, resource, name, message)
+        Self::resource_failure(Reason::Conflict, resource, name, message)
     }
 
     /// 409: optimistic lock failed, the object changed since it was read.
@@ -424,7 +424,7 @@ impl Status {
         })
     }
 
-    fn about(reason: Reason, resource: &GroupResource, name: &str, message: String) -> Self {
+    fn resource_failure(reason: Reason, resource: &GroupResource, name: &str, message: String) -> Self {
         Self::failure(reason, message).with_details(Details {
             name: name.to_owned(),
             group: resource.group.clone(),

@@ -32,8 +32,8 @@ fn fuzz_yaml(data: &[u8]) {
         let second =
             yaml::decode(&written, Limits { depth: 200, ..Limits::NONE }).expect("encoded output decodes");
         assert_eq!(second.value, first.value, "{}", String::from_utf8_lossy(&written));
-        let through = json::decode(&json::encode(&first.value), Limits { depth: 126, ..Limits::NONE });
-        assert_eq!(through.expect("json").value, first.value);
+        let from_json = json::decode(&json::encode(&first.value), Limits { depth: 126, ..Limits::NONE });
+        assert_eq!(from_json.expect("json").value, first.value);
     }
 }
 
@@ -51,8 +51,8 @@ fn fuzz_cbor(data: &[u8]) {
             cbor::decode(&written, Limits::BODY).expect("encoded output decodes").value,
             document.value
         );
-        let at = data.iter().map(|byte| usize::from(*byte)).sum::<usize>() % written.len();
-        written[at] ^= data.first().copied().unwrap_or(0) | 1;
+        let index = data.iter().map(|byte| usize::from(*byte)).sum::<usize>() % written.len();
+        written[index] ^= data.first().copied().unwrap_or(0) | 1;
         let _ = cbor::decode(&written, Limits::BODY);
     }
 }

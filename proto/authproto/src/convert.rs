@@ -1,4 +1,5 @@
-//! Conversions between protocol messages and `apimachinery` types. Lossless in both directions.
+//! Conversions between protocol messages and `apimachinery` types. Lossless, except that a requirement
+//! with an unknown operator is left out.
 
 use apimachinery::attributes::{Attributes, Operator, ParsedSelector, Requirement};
 use apimachinery::user::UserInfo;

@@ -1,4 +1,4 @@
-//! Redacted `Debug` for messages with secrets: shows their shape, never their content.
+//! Redacted `Debug` for messages with secrets: sizes of secrets, and the other fields.
 
 use std::fmt;
 

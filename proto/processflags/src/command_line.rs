@@ -121,21 +121,21 @@ impl InvalidArgument {
             .and_then(clap::Arg::get_short)
             .map(|short| format!("-{short}"));
         let names = [Some(&self.name), short.as_ref()];
-        for (at, argument) in arguments.iter().enumerate() {
+        for (index, argument) in arguments.iter().enumerate() {
             for name in names.into_iter().flatten() {
                 let Some(rest) = argument.strip_prefix(name.as_str()) else { continue };
                 let attached = rest.strip_prefix('=').or_else(|| (name.len() == 2).then_some(rest));
-                let next = arguments.get(at + 1);
+                let next = arguments.get(index + 1);
                 match (&self.value, rest.is_empty()) {
-                    (None, true) => return Some(at..at + 1),
-                    (None, false) if attached.is_some() => return Some(at..at + 1),
+                    (None, true) => return Some(index..index + 1),
+                    (None, false) if attached.is_some() => return Some(index..index + 1),
                     (Some(value), true) if value.is_empty() => {
                         // An empty value is an argument of its own.
-                        let end = if next.is_some_and(String::is_empty) { at + 2 } else { at + 1 };
-                        return Some(at..end);
+                        let end = if next.is_some_and(String::is_empty) { index + 2 } else { index + 1 };
+                        return Some(index..end);
                     }
-                    (Some(value), true) if next == Some(value) => return Some(at..at + 2),
-                    (Some(value), false) if attached == Some(value) => return Some(at..at + 1),
+                    (Some(value), true) if next == Some(value) => return Some(index..index + 2),
+                    (Some(value), false) if attached == Some(value) => return Some(index..index + 1),
                     (None, false) | (Some(_), _) => {}
                 }
             }

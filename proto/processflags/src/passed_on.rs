@@ -8,7 +8,7 @@ use super::{AuthdFlags, SharedFlags};
 /// Returns the flags of authd on a command line that declares [`AuthdFlags`] and [`SharedFlags`], as arguments.
 pub fn given_arguments(matches: &ArgMatches) -> Vec<String> {
     let mut arguments = Vec::new();
-    for arg in declared::<AuthdFlags>().iter().chain(&declared::<SharedFlags>()) {
+    for arg in declared_flags::<AuthdFlags>().iter().chain(&declared_flags::<SharedFlags>()) {
         let Some(name) = arg.get_long().filter(|_| is_given(matches, arg)) else { continue };
         let values = matches.get_raw(arg.get_id().as_str()).into_iter().flatten();
         arguments.extend(values.map(|value| format!("--{name}={}", value.to_string_lossy())));
@@ -18,7 +18,7 @@ pub fn given_arguments(matches: &ArgMatches) -> Vec<String> {
 
 /// Returns the names of the given flags that only authd reads, sorted.
 pub fn given_names(matches: &ArgMatches) -> Vec<String> {
-    let given = declared::<AuthdFlags>().into_iter().filter(|arg| is_given(matches, arg));
+    let given = declared_flags::<AuthdFlags>().into_iter().filter(|arg| is_given(matches, arg));
     let mut names: Vec<String> = given.filter_map(|arg| arg.get_long().map(str::to_owned)).collect();
     names.sort_unstable();
     names
@@ -27,10 +27,11 @@ pub fn given_names(matches: &ArgMatches) -> Vec<String> {
 /// Whether authd reads a flag, alone or with apid.
 pub fn is_flag_of_authd(name: &str) -> bool {
     let is_named = |arg: &Arg| arg.get_long() == Some(name);
-    declared::<AuthdFlags>().iter().any(is_named) || declared::<SharedFlags>().iter().any(is_named)
+    declared_flags::<AuthdFlags>().iter().any(is_named)
+        || declared_flags::<SharedFlags>().iter().any(is_named)
 }
 
-fn declared<F: Args>() -> Vec<Arg> {
+fn declared_flags<F: Args>() -> Vec<Arg> {
     F::augment_args(Command::new("flags")).get_arguments().cloned().collect()
 }
 
@@ -70,7 +71,7 @@ mod tests {
 
     #[test]
     fn each_declared_flag_is_passed_on_with_its_values() {
-        let all = [declared::<AuthdFlags>(), declared::<SharedFlags>()].concat();
+        let all = [declared_flags::<AuthdFlags>(), declared_flags::<SharedFlags>()].concat();
         assert!(all.len() > 45, "{}", all.len());
         for arg in &all {
             let name = arg.get_long().unwrap();

@@ -11,7 +11,7 @@ pub fn flag_value(arguments: &[String], name: &str) -> Option<String> {
     let mut value = None;
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
-        match Occurrence::of(argument, name) {
+        match Occurrence::from_argument(argument, name) {
             Some(Occurrence::Detached) => value = rest.next().cloned(),
             Some(Occurrence::Attached(attached)) => value = Some(attached.to_owned()),
             None => {}
@@ -27,7 +27,7 @@ pub fn has_flag(arguments: &[String], name: &str) -> bool {
             && !argument.starts_with("--")
             && argument.strip_prefix('-').is_some_and(|word| word.starts_with(name))
     };
-    arguments.iter().any(|argument| is_short(argument) || Occurrence::of(argument, name).is_some())
+    arguments.iter().any(|argument| is_short(argument) || Occurrence::from_argument(argument, name).is_some())
 }
 
 /// Removes a flag with its value.
@@ -35,7 +35,7 @@ pub fn without_flag(arguments: Vec<String>, name: &str) -> Vec<String> {
     let mut rest = arguments.into_iter();
     let mut others = Vec::new();
     while let Some(argument) = rest.next() {
-        match Occurrence::of(&argument, name) {
+        match Occurrence::from_argument(&argument, name) {
             Some(Occurrence::Detached) => drop(rest.next()),
             Some(Occurrence::Attached(_)) => {}
             None => others.push(argument),
@@ -44,7 +44,7 @@ pub fn without_flag(arguments: Vec<String>, name: &str) -> Vec<String> {
     others
 }
 
-/// An occurrence of a flag.
+/// A flag on a command line, with the place of its value.
 enum Occurrence<'a> {
     /// The value is the next argument.
     Detached,
@@ -53,7 +53,7 @@ enum Occurrence<'a> {
 }
 
 impl<'a> Occurrence<'a> {
-    fn of(argument: &'a str, name: &str) -> Option<Self> {
+    fn from_argument(argument: &'a str, name: &str) -> Option<Self> {
         match argument.strip_prefix("--")?.strip_prefix(name)? {
             "" => Some(Occurrence::Detached),
             rest => rest.strip_prefix('=').map(Occurrence::Attached),

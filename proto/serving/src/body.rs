@@ -13,9 +13,9 @@ use hyper::body::Incoming;
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Response body: complete bytes, or a stream. A complete body costs no allocation.
-pub struct Body(Kind);
+pub struct Body(BodyKind);
 
-enum Kind {
+enum BodyKind {
     Whole(Bytes),
     Stream(Pin<Box<dyn http_body::Body<Data = Bytes, Error = BodyError> + Send>>),
 }
@@ -23,8 +23,8 @@ enum Kind {
 impl std::fmt::Debug for Body {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
-            Kind::Whole(bytes) => write!(f, "Body({} bytes)", bytes.len()),
-            Kind::Stream(_) => f.write_str("Body(stream)"),
+            BodyKind::Whole(bytes) => write!(f, "Body({} bytes)", bytes.len()),
+            BodyKind::Stream(_) => f.write_str("Body(stream)"),
         }
     }
 }
@@ -32,7 +32,7 @@ impl std::fmt::Debug for Body {
 impl Body {
     /// Creates a body without content.
     pub fn empty() -> Self {
-        Body(Kind::Whole(Bytes::new()))
+        Body(BodyKind::Whole(Bytes::new()))
     }
 
     /// Creates a streamed body.
@@ -41,14 +41,14 @@ impl Body {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BodyError>,
     {
-        Body(Kind::Stream(Box::pin(body.map_err(Into::into))))
+        Body(BodyKind::Stream(Box::pin(body.map_err(Into::into))))
     }
 
     /// Returns the bytes of a body that is not a stream, for tests and for compression.
     pub fn as_whole(&self) -> Option<&Bytes> {
         match &self.0 {
-            Kind::Whole(bytes) => Some(bytes),
-            Kind::Stream(_) => None,
+            BodyKind::Whole(bytes) => Some(bytes),
+            BodyKind::Stream(_) => None,
         }
     }
 }
@@ -61,7 +61,7 @@ impl Default for Body {
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        Body(Kind::Whole(bytes))
+        Body(BodyKind::Whole(bytes))
     }
 }
 
@@ -92,23 +92,23 @@ impl http_body::Body for Body {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match &mut self.0 {
-            Kind::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Kind::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Kind::Stream(stream) => stream.as_mut().poll_frame(context),
+            BodyKind::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            BodyKind::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            BodyKind::Stream(stream) => stream.as_mut().poll_frame(context),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Whole(bytes) => bytes.is_empty(),
-            Kind::Stream(stream) => stream.is_end_stream(),
+            BodyKind::Whole(bytes) => bytes.is_empty(),
+            BodyKind::Stream(stream) => stream.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Whole(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
-            Kind::Stream(stream) => stream.size_hint(),
+            BodyKind::Whole(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
+            BodyKind::Stream(stream) => stream.size_hint(),
         }
     }
 }
@@ -152,14 +152,14 @@ pub async fn read(mut body: Incoming, limit: usize, within: Duration) -> Result<
     if http_body::Body::is_end_stream(&body) {
         return Ok(Bytes::new());
     }
-    let reading = async {
+    let read_future = async {
         let read = collect(&mut body, limit).await;
         if matches!(read, Err(ReadError::TooLarge(_))) {
             discard(&mut body, limit.saturating_mul(DISCARD_FACTOR)).await;
         }
         read
     };
-    tokio::time::timeout(within, reading).await.map_err(|_| ReadError::Timeout)?
+    tokio::time::timeout(within, read_future).await.map_err(|_| ReadError::Timeout)?
 }
 
 /// Reads and discards an unwanted body, limited in bytes and time.

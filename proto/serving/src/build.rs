@@ -48,13 +48,13 @@ impl BuildInfo {
 
     /// The text of `--version`, without the name of the program.
     pub fn text(&self) -> String {
-        let known = |fact: &'static str| if fact.is_empty() { "unknown" } else { fact };
+        let or_unknown = |fact: &'static str| if fact.is_empty() { "unknown" } else { fact };
         format!(
             "{}\ncommit: {}\nbuild date: {}\ncompiler: {}\nplatform: {}\n",
             self.version,
-            known(self.commit),
-            known(self.date),
-            known(self.compiler),
+            or_unknown(self.commit),
+            or_unknown(self.date),
+            or_unknown(self.compiler),
             self.platform()
         )
     }

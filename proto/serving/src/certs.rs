@@ -148,15 +148,16 @@ pub fn ensure_serving_pair(dir: &Path, names: &[String], now: Timestamp) -> Resu
         Authority::ensure(&pair.ca, &pair.ca_key, &format!("serving-ca@{}", now.as_second()), now)?;
     let mut all_names: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
     // Servers bind the unspecified address; clients never dial it.
-    let dialled = names.iter().filter(|name| !name.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified()));
-    all_names.extend(dialled.cloned());
+    let dialable_names =
+        names.iter().filter(|name| !name.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified()));
+    all_names.extend(dialable_names.cloned());
     all_names.sort();
     all_names.dedup();
     if has_cert && certificate_is_kept(&pair, &authority, &all_names, now)? {
         return Ok(pair);
     }
     let key = if has_key { read_key(&pair.key)? } else { KeyPair::generate()? };
-    let certificate = authority.serving_certificate(&all_names, SERVING_VALIDITY, now, &key)?;
+    let certificate = authority.issue_serving_certificate(&all_names, SERVING_VALIDITY, now, &key)?;
     // The key is written first, so that no certificate exists without its key.
     if !has_key {
         write(&pair.key, key.serialize_pem().as_bytes(), 0o600)?;
@@ -211,9 +212,9 @@ impl Authority {
                 "missing, but its key exists; restore the certificate or remove the key",
             )),
             (false, false) => {
-                let issued = Self::generate(common_name, now)?;
-                write(key, issued.key.as_bytes(), 0o600)?;
-                write(cert, issued.cert.as_bytes(), 0o644)?;
+                let generated = Self::generate(common_name, now)?;
+                write(key, generated.key.as_bytes(), 0o600)?;
+                write(cert, generated.cert.as_bytes(), 0o644)?;
                 Self::load(cert, key)
             }
         }
@@ -264,12 +265,12 @@ impl Authority {
         now: Timestamp,
     ) -> Result<PemPair, CertError> {
         let key = KeyPair::generate()?;
-        let certificate = self.serving_certificate(names, validity, now, &key)?;
+        let certificate = self.issue_serving_certificate(names, validity, now, &key)?;
         Ok(PemPair { cert: pem(&certificate), key: key.serialize_pem() })
     }
 
     /// Issues a serving certificate for a key.
-    fn serving_certificate(
+    fn issue_serving_certificate(
         &self,
         names: &[String],
         validity: Duration,
@@ -299,9 +300,10 @@ impl Authority {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate()?;
         let certificate = self.sign(params, &key)?;
-        let name = subject::name(groups, user);
-        let certificate = subject::replace(&certificate, &[(subject::SUBJECT, &name)], self.issuer.key())
-            .ok_or_else(|| CertError::Generate("the subject could not be set".to_owned()))?;
+        let name = subject::encode_name(groups, user);
+        let certificate =
+            subject::replace_names(&certificate, &[(subject::SUBJECT, &name)], self.issuer.key())
+                .ok_or_else(|| CertError::Generate("the subject could not be set".to_owned()))?;
         Ok(PemPair { cert: pem(&certificate), key: key.serialize_pem() })
     }
 
@@ -422,11 +424,11 @@ fn make_dir(dir: &Path) -> Result<(), CertError> {
 ///
 /// [`CertError::File`].
 pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), CertError> {
-    let failed = |source| CertError::File { path: path.to_owned(), source };
+    let file_error = |source| CertError::File { path: path.to_owned(), source };
     let mut part = path.as_os_str().to_owned();
     part.push(format!(".{}", std::process::id()));
     let part = PathBuf::from(part);
-    let written = (|| {
+    let result = (|| {
         let _ = fs::remove_file(&part);
         let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&part)?;
         file.write_all(content)?;
@@ -434,10 +436,10 @@ pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), CertError> {
         fs::rename(&part, path)?;
         fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
     })();
-    if written.is_err() {
+    if result.is_err() {
         let _ = fs::remove_file(&part);
     }
-    written.map_err(failed)
+    result.map_err(file_error)
 }
 
 /// Encodes a certificate as PEM.

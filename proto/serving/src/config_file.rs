@@ -151,7 +151,7 @@ impl ServerConfiguration {
                     errors.push(self.error(format_args!("unknown flag `{}`{hint}", flag.name)));
                 }
                 Some(arg) if flag.is_list && !matches!(arg.get_action(), clap::ArgAction::Append) => {
-                    errors.push(self.error(format_args!("`{}` has one value, not a list", flag.name)));
+                    errors.push(self.error(format_args!("`{}` takes one value, not a list", flag.name)));
                 }
                 Some(_) => {}
             }

@@ -76,11 +76,11 @@ impl Connections {
             return None;
         }
         if let Some(peer) = peer {
-            let of_peer = open.by_peer.entry(peer).or_default();
-            if *of_peer >= self.max.div_ceil(2) {
+            let peer_count = open.by_peer.entry(peer).or_default();
+            if *peer_count >= self.max.div_ceil(2) {
                 return None;
             }
-            *of_peer += 1;
+            *peer_count += 1;
         }
         open.all += 1;
         Some(ConnectionPermit { connections: Arc::clone(self), peer })
@@ -99,10 +99,10 @@ impl Drop for ConnectionPermit {
         let mut open = self.connections.open.lock();
         open.all -= 1;
         if let Some(peer) = self.peer
-            && let Some(of_peer) = open.by_peer.get_mut(&peer)
+            && let Some(peer_count) = open.by_peer.get_mut(&peer)
         {
-            *of_peer -= 1;
-            if *of_peer == 0 {
+            *peer_count -= 1;
+            if *peer_count == 0 {
                 open.by_peer.remove(&peer);
             }
         }
@@ -116,18 +116,19 @@ pub(crate) struct Handshakes {
     finished: Notify,
 }
 
+/// Handshakes by their number. A dropped sender cuts the handshake.
 #[derive(Debug, Default)]
 struct Unfinished {
-    next: u64,
+    next_number: u64,
     by_age: BTreeMap<u64, (Instant, oneshot::Sender<()>)>,
 }
 
 impl Handshakes {
-    /// Takes a handshake slot; cuts the oldest handshake, or waits until that is allowed. Only one task calls
-    /// this.
+    /// Takes a handshake slot. Without a free slot, waits for one, or cuts the oldest handshake once it has
+    /// lasted [`HANDSHAKE_GRACE`]. Only one task calls this.
     pub(crate) async fn acquire(self: &Arc<Self>) -> HandshakePermit {
         loop {
-            let oldest = {
+            let remaining_grace = {
                 let mut unfinished = self.unfinished.lock();
                 let age = unfinished
                     .by_age
@@ -137,8 +138,8 @@ impl Handshakes {
                     if unfinished.by_age.len() >= MAX_HANDSHAKES {
                         unfinished.by_age.pop_first();
                     }
-                    let number = unfinished.next;
-                    unfinished.next += 1;
+                    let number = unfinished.next_number;
+                    unfinished.next_number += 1;
                     let (cut, is_cut) = oneshot::channel();
                     unfinished.by_age.insert(number, (Instant::now(), cut));
                     return HandshakePermit { number, handshakes: Arc::clone(self), is_cut };
@@ -146,7 +147,7 @@ impl Handshakes {
                 HANDSHAKE_GRACE.saturating_sub(age)
             };
             // On timeout the oldest handshake may be cut.
-            let _ = tokio::time::timeout(oldest, self.finished.notified()).await;
+            let _ = tokio::time::timeout(remaining_grace, self.finished.notified()).await;
         }
     }
 }
@@ -161,7 +162,7 @@ pub(crate) struct HandshakePermit {
 
 impl HandshakePermit {
     /// Returns when the accept loop cuts the handshake to free its slot.
-    pub(crate) async fn cut(&mut self) {
+    pub(crate) async fn wait_until_cut(&mut self) {
         // The channel carries no value: the sender is dropped.
         let _ = (&mut self.is_cut).await;
     }
@@ -205,9 +206,9 @@ mod tests {
     #[tokio::test]
     async fn handshake_beyond_limit_waits_and_then_cuts_oldest() {
         let handshakes = Arc::new(Handshakes::default());
-        let mut places = Vec::new();
+        let mut permits = Vec::new();
         for _ in 0..MAX_HANDSHAKES {
-            places.push(handshakes.acquire().await);
+            permits.push(handshakes.acquire().await);
         }
         let begun = Instant::now();
         let _new = handshakes.acquire().await;
@@ -215,14 +216,14 @@ mod tests {
             begun.elapsed() >= HANDSHAKE_GRACE / 2,
             "the oldest handshake keeps its slot for the grace time"
         );
-        places.remove(0).cut().await;
+        permits.remove(0).wait_until_cut().await;
         assert_eq!(handshakes.unfinished.lock().by_age.len(), MAX_HANDSHAKES);
         assert!(
-            tokio::time::timeout(Duration::from_millis(5), places[1].cut()).await.is_err(),
+            tokio::time::timeout(Duration::from_millis(5), permits[1].wait_until_cut()).await.is_err(),
             "other handshakes continue"
         );
         // The waiting handshake takes a freed slot at once.
-        places.pop();
+        permits.pop();
         let begun = Instant::now();
         let _newer = handshakes.acquire().await;
         assert!(begun.elapsed() < HANDSHAKE_GRACE / 2);

@@ -69,7 +69,7 @@ impl FeatureGates {
         if !parser.errors.is_empty() {
             return Err(GateErrors(parser.errors));
         }
-        let gates = parser.gates();
+        let gates = parser.build_gates();
         parser.warnings.extend(gates.emulation_warning());
         Ok((gates, parser.warnings))
     }
@@ -156,28 +156,28 @@ impl Parser {
                 milestone.default
             )),
             Some(milestone) => {
-                self.warnings.extend(warning(gate, milestone.stage, value));
+                self.warnings.extend(stage_warning(gate, milestone.stage, value));
                 *requested = Some(value);
             }
         }
     }
 
-    fn gates(&self) -> FeatureGates {
+    fn build_gates(&self) -> FeatureGates {
         let on = GATES.iter().zip(&self.requested).map(|(gate, requested)| {
             let Some(milestone) = gate.milestone(self.release) else { return false };
-            let of_stage = match milestone.stage {
+            let stage_default = match milestone.stage {
                 Stage::Alpha => self.all_alpha,
                 Stage::Beta => self.all_beta,
                 Stage::Stable | Stage::Deprecated => None,
             };
-            requested.or(of_stage).unwrap_or(milestone.default)
+            requested.or(stage_default).unwrap_or(milestone.default)
         });
         FeatureGates { release: self.release, on: on.collect() }
     }
 }
 
 /// Returns the warning for a gate on the command line, if it causes one.
-fn warning(gate: &Definition, stage: Stage, value: bool) -> Option<String> {
+fn stage_warning(gate: &Definition, stage: Stage, value: bool) -> Option<String> {
     let name = gate.name;
     match stage {
         Stage::Stable => {

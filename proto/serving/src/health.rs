@@ -106,12 +106,12 @@ impl Checks {
     /// name of the endpoint instead of `healthz` in the last line of a verbose response.
     pub fn answer(&self, endpoint: &str, check: Option<&str>, query: &str, own_name: bool) -> HealthAnswer {
         match check {
-            Some(name) => self.single(name),
-            None => self.all(endpoint, query, own_name),
+            Some(name) => self.answer_single(name),
+            None => self.answer_all(endpoint, query, own_name),
         }
     }
 
-    fn single(&self, name: &str) -> HealthAnswer {
+    fn answer_single(&self, name: &str) -> HealthAnswer {
         let Some(check) = self.checks.iter().find(|check| &*check.name == name) else {
             return HealthAnswer::new(404, "404 page not found\n");
         };
@@ -124,7 +124,7 @@ impl Checks {
         }
     }
 
-    fn all(&self, endpoint: &str, query: &str, own_name: bool) -> HealthAnswer {
+    fn answer_all(&self, endpoint: &str, query: &str, own_name: bool) -> HealthAnswer {
         let parameters: Vec<(String, String)> = parameters(query).collect();
         let verbose = parameters.iter().any(|(name, _)| name == "verbose");
         let mut excluded: Vec<&str> = parameters
@@ -137,8 +137,8 @@ impl Checks {
         let mut lines = String::new();
         let mut failures = Vec::new();
         for Check { name, probe } in &self.checks {
-            let line = if let Some(at) = excluded.iter().position(|excluded| *excluded == &**name) {
-                excluded.remove(at);
+            let line = if let Some(index) = excluded.iter().position(|excluded| *excluded == &**name) {
+                excluded.remove(index);
                 format!("[+]{name} excluded: ok\n")
             } else if let Err(reason) = probe() {
                 failures.push((name.to_string(), reason));

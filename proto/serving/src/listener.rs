@@ -24,21 +24,21 @@ pub enum Listener {
     Unix(SocketFile, UnixListener),
 }
 
-/// Accepted connection.
+/// A connection that a listener accepted.
 #[derive(Debug)]
-pub enum Accepted {
+pub enum AcceptedConnection {
     /// TCP connection with the address of the peer; `TCP_NODELAY` is set.
     Tcp(TcpStream, SocketAddr),
     /// Connection on a unix socket.
     Unix(UnixStream),
 }
 
-impl Accepted {
+impl AcceptedConnection {
     /// Returns the address of the peer; None on a unix socket.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         match self {
-            Accepted::Tcp(_, peer) => Some(*peer),
-            Accepted::Unix(_) => None,
+            AcceptedConnection::Tcp(_, peer) => Some(*peer),
+            AcceptedConnection::Unix(_) => None,
         }
     }
 }
@@ -91,14 +91,14 @@ impl Listener {
     /// # Errors
     ///
     /// The system error: no file descriptors left, or a connection that broke before it was accepted.
-    pub async fn accept(&self) -> io::Result<Accepted> {
+    pub async fn accept(&self) -> io::Result<AcceptedConnection> {
         match self {
             Listener::Tcp(listener, _) => {
                 let (stream, peer) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                Ok(Accepted::Tcp(stream, peer))
+                Ok(AcceptedConnection::Tcp(stream, peer))
             }
-            Listener::Unix(_, listener) => Ok(Accepted::Unix(listener.accept().await?.0)),
+            Listener::Unix(_, listener) => Ok(AcceptedConnection::Unix(listener.accept().await?.0)),
         }
     }
 }
@@ -107,7 +107,7 @@ impl Listener {
 ///
 /// # Errors
 ///
-/// `AddrInUse` for a live socket, `AlreadyExists` for a file that is no socket, or the system error.
+/// `AddrInUse` for a live socket, `AlreadyExists` for a file that is not a socket, or the system error.
 pub fn unix(path: &Path) -> io::Result<UnixListener> {
     let listen_error =
         |e: io::Error| io::Error::new(e.kind(), format!("cannot listen on {}: {e}", path.display()));
@@ -130,14 +130,14 @@ pub fn unix(path: &Path) -> io::Result<UnixListener> {
     }
     // The socket is bound under a temporary name and renamed once it is private, so that no client connects
     // before.
-    let mut private = path.as_os_str().to_owned();
-    private.push(format!(".{}", std::process::id()));
-    let private = PathBuf::from(private);
-    let listener = UnixListener::bind(&private).map_err(listen_error)?;
-    let placed = fs::set_permissions(&private, fs::Permissions::from_mode(0o600))
-        .and_then(|()| fs::rename(&private, path));
-    if let Err(e) = placed {
-        let _ = fs::remove_file(&private);
+    let mut private_path = path.as_os_str().to_owned();
+    private_path.push(format!(".{}", std::process::id()));
+    let private_path = PathBuf::from(private_path);
+    let listener = UnixListener::bind(&private_path).map_err(listen_error)?;
+    let result = fs::set_permissions(&private_path, fs::Permissions::from_mode(0o600))
+        .and_then(|()| fs::rename(&private_path, path));
+    if let Err(e) = result {
+        let _ = fs::remove_file(&private_path);
         return Err(listen_error(e));
     }
     Ok(listener)
@@ -156,7 +156,9 @@ mod tests {
         let taken = Listener::tcp(address.ip(), address.port()).await.unwrap_err();
         assert!(taken.to_string().contains(&address.to_string()), "{taken}");
         let client = TcpStream::connect(address).await.unwrap();
-        let Accepted::Tcp(stream, peer) = listener.accept().await.unwrap() else { panic!("not TCP") };
+        let AcceptedConnection::Tcp(stream, peer) = listener.accept().await.unwrap() else {
+            panic!("not TCP")
+        };
         assert_eq!(peer, client.local_addr().unwrap());
         assert!(stream.nodelay().unwrap());
     }
@@ -175,7 +177,7 @@ mod tests {
         assert!(path.exists(), "a stale socket file remains");
         let again = Listener::unix(&path).unwrap();
         UnixStream::connect(&path).await.unwrap();
-        assert!(matches!(again.accept().await.unwrap(), Accepted::Unix(_)));
+        assert!(matches!(again.accept().await.unwrap(), AcceptedConnection::Unix(_)));
 
         let file = dir.path().join("file");
         fs::write(&file, "precious").unwrap();

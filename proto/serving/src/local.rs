@@ -46,11 +46,11 @@ impl LocalStream {
     ///
     /// The runtime cannot register the stream.
     pub fn of(stream: tokio::net::UnixStream) -> io::Result<Self> {
-        Ok(LocalStream { stream: watch(stream.into_std()?, Interest::READABLE)?, write_readiness: None })
+        Ok(LocalStream { stream: register(stream.into_std()?, Interest::READABLE)?, write_readiness: None })
     }
 
     /// Writes when the socket is writable.
-    fn poll_writing(
+    fn poll_write_with(
         &mut self,
         context: &mut Context<'_>,
         mut write: impl FnMut(&UnixStream) -> io::Result<usize>,
@@ -61,9 +61,9 @@ impl LocalStream {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let write_readiness = match &mut self.write_readiness {
                         Some(write_readiness) => write_readiness,
-                        none => {
-                            let again = self.stream.get_ref().try_clone()?;
-                            none.insert(watch(again, Interest::WRITABLE)?)
+                        slot => {
+                            let duplicate = self.stream.get_ref().try_clone()?;
+                            slot.insert(register(duplicate, Interest::WRITABLE)?)
                         }
                     };
                     ready!(write_readiness.poll_write_ready(context))?.clear_ready();
@@ -82,7 +82,7 @@ impl LocalStream {
     deprecated,
     reason = "its successor is unsafe for what might close or change its descriptor: a UnixStream does neither"
 )]
-fn watch(stream: UnixStream, interest: Interest) -> io::Result<AsyncFd<UnixStream>> {
+fn register(stream: UnixStream, interest: Interest) -> io::Result<AsyncFd<UnixStream>> {
     AsyncFd::with_interest(stream, interest)
 }
 
@@ -93,17 +93,17 @@ impl AsyncRead for LocalStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            let mut arrived = ready!(self.stream.poll_read_ready(context))?;
+            let mut readiness = ready!(self.stream.poll_read_ready(context))?;
             let free = buffer.initialize_unfilled();
             match self.stream.get_ref().read(free) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => arrived.clear_ready(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => readiness.clear_ready(),
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(count) => {
                     // A short read has emptied the socket; later data wakes the task again. The stream stays
                     // readable at its end.
                     if 0 < count && count < free.len() {
-                        arrived.clear_ready();
+                        readiness.clear_ready();
                     }
                     buffer.advance(count);
                     return Poll::Ready(Ok(()));
@@ -119,7 +119,7 @@ impl AsyncWrite for LocalStream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_writing(context, |mut stream| stream.write(bytes))
+        self.poll_write_with(context, |mut stream| stream.write(bytes))
     }
 
     fn poll_write_vectored(
@@ -127,7 +127,7 @@ impl AsyncWrite for LocalStream {
         context: &mut Context<'_>,
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_writing(context, |mut stream| stream.write_vectored(bytes))
+        self.poll_write_with(context, |mut stream| stream.write_vectored(bytes))
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -5,7 +5,7 @@
 //! # Contract
 //!
 //! `-v N`: below 4 information, warnings and errors; 4 and 5 debug (rejections with their reasons); from 6 on
-//! everything. Libraries log only warnings up to 7, so that debug lines come from this code base. Lines at
+//! everything. Libraries log only warnings up to 7, so debug lines come from this code base. Lines at
 //! INFO, WARN and ERROR are rate-limited by call site and cause (see [`rate_limit`]); DEBUG and TRACE are not.
 
 mod arrays;

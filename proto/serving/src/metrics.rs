@@ -272,12 +272,14 @@ impl Metrics {
     pub fn text(&self) -> String {
         let _scrape = self.scrape.lock();
         self.collectors.read().iter().for_each(|collect| collect());
-        let mut open = String::with_capacity(16 * 1024);
+        let mut open_metrics = String::with_capacity(16 * 1024);
         // Writing into a string cannot fail; a metric that fails to encode is a defect of its labels.
-        if let Err(e) = prometheus_client::encoding::text::encode_registry(&mut open, &self.registry.read()) {
+        if let Err(e) =
+            prometheus_client::encoding::text::encode_registry(&mut open_metrics, &self.registry.read())
+        {
             tracing::error!(error = %e, "metrics cannot be encoded");
         }
-        text::to_prometheus_text(&open, &self.unsuffixed.read())
+        text::to_prometheus_text(&open_metrics, &self.unsuffixed.read())
     }
 
     fn register(&self, definition: &Definition, name: &str, metric: impl Metric) {

@@ -1,4 +1,4 @@
-//! Watches files by their content: a touched file is no change, a swapped symbolic link is one.
+//! Watches files by their content: a touched file is not a change, a swapped symbolic link is one.
 //!
 //! # Contract
 //!
@@ -66,11 +66,12 @@ struct Stat {
 impl Snapshot {
     /// Records the current content of the files.
     pub fn new(paths: impl IntoIterator<Item = PathBuf>) -> Self {
-        let read = |path: PathBuf| File { stat: stat(&path), content: content(&path), path, settled: false };
+        let read =
+            |path: PathBuf| File { stat: stat(&path), content: content_digest(&path), path, settled: false };
         Snapshot { files: paths.into_iter().map(read).collect() }
     }
 
-    /// Checks again; true when the content of any file changed since the last check.
+    /// Checks the files again and records their content; true when it changed since the last check.
     pub fn changed(&mut self) -> bool {
         let mut changed = false;
         for file in &mut self.files {
@@ -80,7 +81,7 @@ impl Snapshot {
             }
             file.settled = stat == file.stat;
             file.stat = stat;
-            let content = content(&file.path);
+            let content = content_digest(&file.path);
             if content != file.content {
                 file.content = content;
                 file.settled = false;
@@ -147,8 +148,8 @@ impl Snapshot {
                     (self, events, on_change, is_accepted)
                 });
                 match check.await {
-                    Ok((snapshot, followed, callback, is_accepted)) => {
-                        (self, events, on_change) = (snapshot, followed, callback);
+                    Ok((snapshot, file_events, callback, is_accepted)) => {
+                        (self, events, on_change) = (snapshot, file_events, callback);
                         if let Some(is_accepted) = is_accepted {
                             next_offer = (!is_accepted).then(|| now + retry);
                         }
@@ -200,7 +201,7 @@ fn stat(path: &Path) -> Option<Stat> {
     })
 }
 
-fn content(path: &Path) -> Option<[u8; 32]> {
+fn content_digest(path: &Path) -> Option<[u8; 32]> {
     let mut bytes = Vec::new();
     fs::File::open(path).ok()?.take(MAX_READ_BYTES).read_to_end(&mut bytes).ok()?;
     digest::digest(&digest::SHA256, &bytes).as_ref().try_into().ok()
@@ -263,7 +264,7 @@ mod tests {
     }
 
     /// Waits for the first check, which installs the watches of the folders.
-    async fn first_check() {
+    async fn wait_for_first_check() {
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
 
@@ -300,7 +301,7 @@ mod tests {
     async fn assert_changes_call_back(path: &Path, changes: &mut [&mut dyn FnMut()]) {
         let (_watch, mut calls) = watch(path, true, (NEVER, NEVER), 1);
         for (index, change) in changes.iter_mut().enumerate() {
-            first_check().await;
+            wait_for_first_check().await;
             change();
             let call = tokio::time::timeout(DEADLINE, calls.recv()).await;
             assert!(matches!(call, Ok(Some(_))), "change {index} of {}", path.display());

@@ -7,7 +7,7 @@
 //! limit a stream takes its next chunk only after its previous chunks are written, so every stream makes
 //! progress and none buffers more than one chunk.
 //!
-//! Whole bodies of at most [`UNCOUNTED_BYTES`] bytes do not count: each stream of a connection has one. An
+//! Whole bodies of at most [`UNMETERED_BODY_MAX`] bytes do not count: a stream can buffer only one of them. An
 //! HTTP/1.1 connection has one response at a time and is not metered: hyper buffers a limited part of it.
 //!
 //! # Concurrency
@@ -34,8 +34,8 @@ pub(crate) const CONNECTION_LIMIT: usize = 512 * 1024;
 /// Largest chunk of a body while its connection is over the limit: one chunk of a list.
 const CHUNK: usize = 32 * 1024;
 
-/// Maximum size in bytes of a whole body that does not count.
-const UNCOUNTED_BYTES: usize = 4 * 1024;
+/// Bodies up to this size are not counted against the send limit.
+const UNMETERED_BODY_MAX: usize = 4 * 1024;
 
 /// Unwritten bytes of a connection.
 #[derive(Clone, Debug, Default)]
@@ -44,7 +44,7 @@ pub(crate) struct SendLimit(Arc<AtomicUsize>);
 impl SendLimit {
     /// Counts the chunks of a body against the limit.
     pub(crate) fn meter(&self, body: Body) -> MeteredBody {
-        let is_small = body.as_whole().is_some_and(|bytes| bytes.len() <= UNCOUNTED_BYTES);
+        let is_small = body.as_whole().is_some_and(|bytes| bytes.len() <= UNMETERED_BODY_MAX);
         let stream = (!is_small).then(|| Arc::new(StreamBytes::new(Arc::clone(&self.0))));
         MeteredBody { body, rest: Bytes::new(), stream }
     }
@@ -184,12 +184,12 @@ mod tests {
 
     #[tokio::test]
     async fn body_of_connection_over_send_limit_returns_one_chunk_at_a_time() {
-        let budget = SendLimit::default();
-        let mut large = budget.meter(Body::from(vec![1; 2 * CONNECTION_LIMIT]));
-        let mut other = budget.meter(Body::from(vec![2; 3 * CHUNK]));
+        let limit = SendLimit::default();
+        let mut large = limit.meter(Body::from(vec![1; 2 * CONNECTION_LIMIT]));
+        let mut other = limit.meter(Body::from(vec![2; 3 * CHUNK]));
         let all = chunk(&mut large).unwrap();
         assert_eq!(all.len(), CONNECTION_LIMIT);
-        assert_eq!(chunk(&mut large), None, "its bytes are not written");
+        assert_eq!(chunk(&mut large), None, "the first chunk is not written yet");
         let first = chunk(&mut other).unwrap();
         assert_eq!(first.len(), CHUNK, "every stream has one chunk");
         assert_eq!(chunk(&mut other), None);
@@ -197,15 +197,15 @@ mod tests {
         let second = chunk(&mut other).unwrap();
         assert_eq!(second.len(), CHUNK);
         drop(all);
-        assert_eq!(chunk(&mut other).unwrap().len(), CHUNK, "below the budget again");
+        assert_eq!(chunk(&mut other).unwrap().len(), CHUNK, "the connection is below its limit again");
         assert_eq!(chunk(&mut large).unwrap().len(), CONNECTION_LIMIT);
-        assert_eq!(budget.0.load(Ordering::Relaxed), CHUNK, "only the second chunk is reserved");
+        assert_eq!(limit.0.load(Ordering::Relaxed), CHUNK, "only the second chunk is reserved");
     }
 
     #[tokio::test]
     async fn waiting_body_is_woken_when_its_chunk_is_written() {
-        let budget = SendLimit::default();
-        let mut body = budget.meter(Body::from(vec![1; CONNECTION_LIMIT + 5]));
+        let limit = SendLimit::default();
+        let mut body = limit.meter(Body::from(vec![1; CONNECTION_LIMIT + 5]));
         let first = chunk(&mut body).unwrap();
         let waiting = tokio::spawn(async move {
             let last = body.frame().await.unwrap().unwrap().into_data().unwrap();
@@ -219,20 +219,20 @@ mod tests {
 
     #[tokio::test]
     async fn metered_body_keeps_length_and_content() {
-        let budget = SendLimit::default();
-        let body = budget.meter(Body::from("text"));
+        let limit = SendLimit::default();
+        let body = limit.meter(Body::from("text"));
         assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(4), false));
         assert_eq!(body.collect().await.unwrap().to_bytes(), "text");
-        assert!(budget.meter(Body::empty()).is_end_stream());
+        assert!(limit.meter(Body::empty()).is_end_stream());
     }
 
     #[tokio::test]
     async fn small_whole_body_is_not_counted() {
-        let budget = SendLimit::default();
+        let limit = SendLimit::default();
         let bodies =
-            [UNCOUNTED_BYTES, UNCOUNTED_BYTES + 1].map(|size| budget.meter(Body::from(vec![1; size])));
+            [UNMETERED_BODY_MAX, UNMETERED_BODY_MAX + 1].map(|size| limit.meter(Body::from(vec![1; size])));
         let chunks: Vec<_> = bodies.into_iter().filter_map(|mut body| chunk(&mut body)).collect();
         assert_eq!(chunks.len(), 2);
-        assert_eq!(budget.0.load(Ordering::Relaxed), UNCOUNTED_BYTES + 1);
+        assert_eq!(limit.0.load(Ordering::Relaxed), UNMETERED_BODY_MAX + 1);
     }
 }

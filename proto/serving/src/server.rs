@@ -47,7 +47,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::body::Body;
 use crate::connection_limits::{self, Connections, HandshakePermit, Handshakes};
-use crate::listener::{Accepted, Listener};
+use crate::listener::{AcceptedConnection, Listener};
 use crate::metrics::Counter;
 use crate::send_limit::{MeteredBody, SendLimit};
 use crate::tls::{self, ServingTls};
@@ -199,13 +199,13 @@ pub async fn serve<H: Handler>(
     options: ServerOptions,
     shutdown: impl Future<Output = ()>,
 ) -> ShutdownResult {
-    let (phase, watched) = watch::channel(Phase::Serving);
+    let (phase, phases) = watch::channel(Phase::Serving);
     let drain = options.drain;
-    let bound = connection_limits::limit_connections(
+    let max_connections = connection_limits::limit_connections(
         options.max_connections,
         connection_limits::raise_descriptor_limit(),
     );
-    let connections = Connections::new(bound);
+    let connections = Connections::new(max_connections);
     let handshakes = tls.is_some().then(Arc::<Handshakes>::default);
     let server = Arc::new(Server { tls, handler, builders: Builders::new(&options), options });
     let mut shutdown = pin!(shutdown);
@@ -217,7 +217,7 @@ pub async fn serve<H: Handler>(
         };
         let accepted = match accepted {
             Ok(accepted) => accepted,
-            Err(e) if is_of_one_connection(&e) => {
+            Err(e) if affects_one_connection(&e) => {
                 tracing::debug!(error = %e, "connection broke before it was accepted");
                 continue;
             }
@@ -242,13 +242,13 @@ pub async fn serve<H: Handler>(
                 () = &mut shutdown => break,
             },
         };
-        let (server, watched) = (Arc::clone(&server), watched.clone());
+        let (server, phases) = (Arc::clone(&server), phases.clone());
         tokio::spawn(async move {
-            server.connection(accepted, handshake, watched).await;
+            server.serve_connection(accepted, handshake, phases).await;
             drop(permit);
         });
     }
-    drop((listener, watched, server));
+    drop((listener, phases, server));
     phase.send_replace(Phase::Draining);
     if tokio::time::timeout(drain, phase.closed()).await.is_ok() {
         return ShutdownResult::Clean;
@@ -262,24 +262,24 @@ pub async fn serve<H: Handler>(
 #[derive(Default)]
 struct AcceptFailures {
     unreported: u64,
-    reported: Option<Instant>,
+    last_report: Option<Instant>,
 }
 
 impl AcceptFailures {
     /// Counts a failure; returns the number of failures since the last log line when a line is due.
     fn count(&mut self) -> Option<u64> {
         self.unreported += 1;
-        if self.reported.is_some_and(|reported| reported.elapsed() < FAILURE_LOG_INTERVAL) {
+        if self.last_report.is_some_and(|last| last.elapsed() < FAILURE_LOG_INTERVAL) {
             return None;
         }
         let failures = self.unreported;
-        *self = AcceptFailures { unreported: 0, reported: Some(Instant::now()) };
+        *self = AcceptFailures { unreported: 0, last_report: Some(Instant::now()) };
         Some(failures)
     }
 }
 
 /// Whether an accept error affects only one connection.
-fn is_of_one_connection(error: &std::io::Error) -> bool {
+fn affects_one_connection(error: &std::io::Error) -> bool {
     use std::io::ErrorKind;
     matches!(
         error.kind(),
@@ -352,24 +352,25 @@ impl Builders {
 
 impl<H: Handler> Server<H> {
     /// Serves one connection from its first byte to its last.
-    async fn connection(
+    async fn serve_connection(
         &self,
-        accepted: Accepted,
+        accepted: AcceptedConnection,
         permit: Option<HandshakePermit>,
         phase: watch::Receiver<Phase>,
     ) {
         match accepted {
-            Accepted::Tcp(stream, peer) => {
+            AcceptedConnection::Tcp(stream, peer) => {
                 let info = ConnectionInfo { peer: Some(peer), ..ConnectionInfo::default() };
-                self.secured(stream, permit, info, phase).await;
+                self.serve_stream(stream, permit, info, phase).await;
             }
-            Accepted::Unix(stream) => {
-                self.secured(stream, permit, ConnectionInfo::default(), phase).await;
+            AcceptedConnection::Unix(stream) => {
+                self.serve_stream(stream, permit, ConnectionInfo::default(), phase).await;
             }
         }
     }
 
-    async fn secured<S>(
+    /// Makes the TLS handshake, if the server has TLS, and serves the stream.
+    async fn serve_stream<S>(
         &self,
         stream: S,
         mut permit: Option<HandshakePermit>,
@@ -379,18 +380,18 @@ impl<H: Handler> Server<H> {
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
         let Some(tls) = &self.tls else {
-            return self.http(TokioIo::new(stream), Protocol::Either, info, phase).await;
+            return self.serve_http(TokioIo::new(stream), Protocol::Either, info, phase).await;
         };
         let handshake = TlsAcceptor::from(tls.current()).accept(stream);
-        let handshaken = tokio::select! {
-            handshaken = tokio::time::timeout(self.options.handshake_timeout, handshake) => handshaken,
+        let result = tokio::select! {
+            result = tokio::time::timeout(self.options.handshake_timeout, handshake) => result,
             _ = phase.wait_for(|phase| *phase == Phase::Ended) => return,
-            () = cut(&mut permit) => {
+            () = wait_until_cut(&mut permit) => {
                 return tracing::debug!(peer = peer_text(&info), "tls handshake cut: too many unfinished handshakes");
             }
         };
         drop(permit);
-        let stream = match handshaken {
+        let stream = match result {
             Ok(Ok(stream)) => stream,
             Ok(Err(e)) => {
                 self.options.handshake_errors.inc();
@@ -407,27 +408,32 @@ impl<H: Handler> Server<H> {
         info.client_fingerprint = fingerprint(&info.client_chain);
         let protocol =
             if connection.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
-        self.http(TokioIo::new(stream), protocol, info, phase).await;
+        self.serve_http(TokioIo::new(stream), protocol, info, phase).await;
     }
 
-    async fn http<I>(&self, io: I, protocol: Protocol, info: ConnectionInfo, phase: watch::Receiver<Phase>)
-    where
+    async fn serve_http<I>(
+        &self,
+        io: I,
+        protocol: Protocol,
+        info: ConnectionInfo,
+        phase: watch::Receiver<Phase>,
+    ) where
         I: Read + Write + Unpin + Send + 'static,
     {
         let cut = info.cut.clone();
         let info = Arc::new(info);
-        let budget = SendLimit::default();
+        let send_limit = SendLimit::default();
         let is_silent = AtomicBool::new(true);
         let service = service_fn(|request| {
             is_silent.store(false, Ordering::Relaxed);
             let (handler, info) = (Arc::clone(&self.handler), Arc::clone(&info));
-            let budget = (request.version() == Version::HTTP_2).then(|| budget.clone());
+            let send_limit = (request.version() == Version::HTTP_2).then(|| send_limit.clone());
             // Boxed: hyper keeps the memory of this future until the response is sent, which may take an
             // hour.
             Box::pin(async move {
                 let response = handler.handle(request, info).await;
-                Ok::<_, Infallible>(response.map(|body| match budget {
-                    Some(budget) => budget.meter(body),
+                Ok::<_, Infallible>(response.map(|body| match send_limit {
+                    Some(send_limit) => send_limit.meter(body),
                     None => MeteredBody::unmetered(body),
                 }))
             })
@@ -478,9 +484,9 @@ fn log_handshake_error(info: &ConnectionInfo, error: &std::io::Error) {
 }
 
 /// Returns when the accept loop cuts the handshake to free its slot.
-async fn cut(permit: &mut Option<HandshakePermit>) {
+async fn wait_until_cut(permit: &mut Option<HandshakePermit>) {
     match permit {
-        Some(permit) => permit.cut().await,
+        Some(permit) => permit.wait_until_cut().await,
         None => std::future::pending().await,
     }
 }
@@ -509,8 +515,8 @@ async fn drive<C, E>(
     loop {
         tokio::select! {
             biased;
-            ended = connection.as_mut() => {
-                if let Err(e) = ended {
+            result = connection.as_mut() => {
+                if let Err(e) = result {
                     tracing::debug!(error = %e, "connection ended with an error");
                 }
                 return;

@@ -30,13 +30,13 @@ use futures_util::stream::{FuturesUnordered, Stream};
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 
-type Spawned = Pin<Box<dyn Future<Output = ()> + Send>>;
+type SpawnedFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Spawns futures into the task of the main future.
 #[derive(Clone, Default)]
 pub struct Spawner {
     /// Futures that have not been polled yet.
-    fresh: Arc<Mutex<Vec<Spawned>>>,
+    new_futures: Arc<Mutex<Vec<SpawnedFuture>>>,
 }
 
 impl std::fmt::Debug for Spawner {
@@ -49,7 +49,7 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Spawner
     /// Call this only while one of the futures is polled, as hyper does: otherwise nothing polls the new
     /// future.
     fn execute(&self, future: F) {
-        self.fresh.lock().push(Box::pin(future));
+        self.new_futures.lock().push(Box::pin(future));
     }
 }
 
@@ -63,7 +63,7 @@ pub async fn run_as_single_task<F: Future>(main: impl FnOnce(Spawner) -> F) -> F
 struct SingleTask<F> {
     main: Pin<Box<F>>,
     spawner: Spawner,
-    spawned: FuturesUnordered<Spawned>,
+    spawned: FuturesUnordered<SpawnedFuture>,
     shared_waker: Arc<SharedWaker>,
 }
 
@@ -98,29 +98,29 @@ impl<F: Future> Future for SingleTask<F> {
         let SingleTask { main, spawner, spawned, shared_waker } = &mut *self;
         shared_waker.task.register(context.waker());
         let waker = Waker::from(Arc::clone(shared_waker));
-        let mut within = Context::from_waker(&waker);
+        let mut shared_context = Context::from_waker(&waker);
         shared_waker.is_polling.store(true, Ordering::SeqCst);
         loop {
             // `swap` reads the overwritten value: data written before the wake is visible to the polls that
             // follow.
             shared_waker.is_woken.swap(false, Ordering::SeqCst);
-            if let Poll::Ready(output) = main.as_mut().poll(&mut within) {
+            if let Poll::Ready(output) = main.as_mut().poll(&mut shared_context) {
                 // A spawned future that was never polled may own the spawner, which owns the future: break
                 // the cycle.
-                let unpolled = std::mem::take(&mut *spawner.fresh.lock());
+                let unpolled = std::mem::take(&mut *spawner.new_futures.lock());
                 drop(unpolled);
                 return Poll::Ready(output);
             }
-            let fresh = std::mem::take(&mut *spawner.fresh.lock());
-            spawned.extend(fresh);
-            while let Poll::Ready(Some(())) = Pin::new(&mut *spawned).poll_next(&mut within) {}
+            let new_futures = std::mem::take(&mut *spawner.new_futures.lock());
+            spawned.extend(new_futures);
+            while let Poll::Ready(Some(())) = Pin::new(&mut *spawned).poll_next(&mut shared_context) {}
             if !tokio::task::coop::has_budget_remaining() {
                 // Yields to other tasks of the runtime, then continues.
                 shared_waker.is_polling.store(false, Ordering::SeqCst);
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            if shared_waker.is_woken.load(Ordering::SeqCst) || !spawner.fresh.lock().is_empty() {
+            if shared_waker.is_woken.load(Ordering::SeqCst) || !spawner.new_futures.lock().is_empty() {
                 continue;
             }
             shared_waker.is_polling.store(false, Ordering::SeqCst);

@@ -97,7 +97,7 @@ impl ServingTls {
         let snapshot = Snapshot::new(files.paths());
         let tickets = aws_lc_rs::Ticketer::new()
             .map_err(|e| TlsError::Pair { cert: files.cert.clone(), problem: e.to_string() })?;
-        let current = ArcSwap::from_pointee(config(&files, &tickets)?);
+        let current = ArcSwap::from_pointee(build_config(&files, &tickets)?);
         let expiration = AtomicI64::new(expiration(&files.cert).unwrap_or_default());
         Ok(Arc::new(ServingTls { files, current, tickets, snapshot: Mutex::new(snapshot), expiration }))
     }
@@ -122,7 +122,7 @@ impl ServingTls {
         if !snapshot.changed() {
             return Ok(false);
         }
-        self.current.store(Arc::new(config(&self.files, &self.tickets)?));
+        self.current.store(Arc::new(build_config(&self.files, &self.tickets)?));
         self.expiration.store(expiration(&self.files.cert).unwrap_or_default(), Ordering::Relaxed);
         Ok(true)
     }
@@ -164,25 +164,25 @@ pub fn client_chain(connection: &rustls::ServerConnection) -> Vec<Bytes> {
 ///
 /// The file is not readable, contains no certificate, or contains invalid data.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let failed = |problem: String| TlsError::File { path: path.to_owned(), problem };
-    let bytes = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
+    let file_error = |problem: String| TlsError::File { path: path.to_owned(), problem };
+    let bytes = std::fs::read(path).map_err(|e| file_error(e.to_string()))?;
     let found = CertificateDer::pem_slice_iter(&bytes)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|e| failed(e.to_string()))?;
-    if found.is_empty() { Err(failed("contains no certificate".to_owned())) } else { Ok(found) }
+        .map_err(|e| file_error(e.to_string()))?;
+    if found.is_empty() { Err(file_error("contains no certificate".to_owned())) } else { Ok(found) }
 }
 
-fn config(files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> Result<ServerConfig, TlsError> {
+fn build_config(files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let pair = |problem: String| TlsError::Pair { cert: files.cert.clone(), problem };
+    let pair_error = |problem: String| TlsError::Pair { cert: files.cert.clone(), problem };
     let chain = certificates(&files.cert)?;
     let key = PrivateKeyDer::from_pem_file(&files.key)
         .map_err(|e| TlsError::File { path: files.key.clone(), problem: e.to_string() })?;
-    let key = provider.key_provider.load_private_key(key).map_err(|e| pair(e.to_string()))?;
+    let key = provider.key_provider.load_private_key(key).map_err(|e| pair_error(e.to_string()))?;
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
-        Err(e) => return Err(pair(format!("does not belong to {}: {e}", files.key.display()))),
+        Err(e) => return Err(pair_error(format!("does not belong to {}: {e}", files.key.display()))),
     }
     let mut hints: Vec<DistinguishedName> = Vec::new();
     for file in &files.client_cas {
@@ -191,7 +191,7 @@ fn config(files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> Result<Server
     let verifier = Arc::new(PossessionOnly { hints, provider: Arc::clone(&provider) });
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|e| pair(e.to_string()))?
+        .map_err(|e| pair_error(e.to_string()))?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

@@ -47,7 +47,7 @@ impl Trust {
         if authorities.is_empty() {
             return Err(SettingsError("contains no certificate".to_owned()));
         }
-        roots(&authorities)?;
+        build_root_store(&authorities)?;
         Ok(Trust::Authorities(authorities))
     }
 
@@ -61,11 +61,11 @@ impl Trust {
             .with_safe_default_protocol_versions()
             .map_err(|e| SettingsError(e.to_string()))?
             .dangerous()
-            .with_custom_certificate_verifier(self.verifier()?)
+            .with_custom_certificate_verifier(self.build_verifier()?)
             .with_no_client_auth())
     }
 
-    fn verifier(&self) -> Result<Arc<dyn ServerCertVerifier>, SettingsError> {
+    fn build_verifier(&self) -> Result<Arc<dyn ServerCertVerifier>, SettingsError> {
         let provider = provider();
         let webpki = |roots: RootCertStore| {
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
@@ -76,7 +76,7 @@ impl Trust {
             Trust::System => webpki(system_roots()?)?,
             Trust::Authorities(authorities) => Arc::new(ListedVerifier {
                 listed: authorities.clone(),
-                webpki_verifier: webpki(roots(authorities)?)?,
+                webpki_verifier: webpki(build_root_store(authorities)?)?,
                 provider,
             }),
             Trust::Insecure => Arc::new(InsecureSkipVerify { provider }),
@@ -84,7 +84,7 @@ impl Trust {
     }
 }
 
-fn roots(authorities: &[CertificateDer<'static>]) -> Result<RootCertStore, SettingsError> {
+fn build_root_store(authorities: &[CertificateDer<'static>]) -> Result<RootCertStore, SettingsError> {
     let mut store = RootCertStore::empty();
     for authority in authorities {
         store.add(authority.clone()).map_err(|e| SettingsError(format!("invalid CA certificate: {e}")))?;

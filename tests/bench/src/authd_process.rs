@@ -98,7 +98,7 @@ impl AuthdProcess {
         let auth = Auth::connect(options, Arc::clone(&revisions), Arc::new(SystemClock::new()))
             .map_err(|_| "no random bytes from the system")?;
         tokio::time::timeout(START_TIMEOUT, auth.wait_for_connection()).await?;
-        let mut authority = AuthdProcess {
+        let mut process = AuthdProcess {
             auth,
             pid,
             names: Arc::clone(names),
@@ -109,11 +109,11 @@ impl AuthdProcess {
             child,
             _dir: dir,
         };
-        authority.feed(policy).await?;
-        let synced = Update::Synced(MirrorSynced { revision: authority.revision });
-        authority.updates.send(MirrorUpdate { update: Some(synced) }).await?;
-        authority.settle().await?;
-        Ok(authority)
+        process.feed(policy).await?;
+        let synced = Update::Synced(MirrorSynced { revision: process.revision });
+        process.updates.send(MirrorUpdate { update: Some(synced) }).await?;
+        process.settle().await?;
+        Ok(process)
     }
 
     /// Sends objects to the policy mirror, each with its own revision.

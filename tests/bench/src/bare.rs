@@ -24,10 +24,10 @@ pub async fn serve(body: Bytes, ready: impl FnOnce(u16)) -> Result<(), Error> {
     let server = TlsServer::bind().await?;
     ready(server.port()?);
     let (events, _) = broadcast::channel::<Bytes>(65536);
-    server.serve(move |request| answer(request, body.clone(), events.clone())).await
+    server.serve(move |request| respond(request, body.clone(), events.clone())).await
 }
 
-async fn answer(
+async fn respond(
     request: Request<Incoming>,
     body: Bytes,
     events: broadcast::Sender<Bytes>,

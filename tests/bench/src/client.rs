@@ -70,13 +70,13 @@ impl Target {
     /// # Errors
     ///
     /// No connection, no TLS.
-    pub async fn connect_http2(&self) -> Result<Multiplexed, Error> {
+    pub async fn connect_http2(&self) -> Result<Http2Connection, Error> {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
         let stream = self.tls_http2.connect(ServerName::try_from("localhost")?, stream).await?;
         let (send, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
         tokio::spawn(connection);
-        Ok(Multiplexed { send, token: self.token.clone() })
+        Ok(Http2Connection { send, token: self.token.clone() })
     }
 }
 
@@ -128,12 +128,12 @@ impl Connection {
 }
 
 /// HTTP/2 connection.
-pub struct Multiplexed {
+pub struct Http2Connection {
     send: http2::SendRequest<Full<Bytes>>,
     token: String,
 }
 
-impl Multiplexed {
+impl Http2Connection {
     /// Sends a `GET` and returns the response with its body unread.
     ///
     /// # Errors

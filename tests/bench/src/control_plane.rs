@@ -41,7 +41,7 @@ impl ControlPlane {
     ///
     /// The server does not become ready.
     pub async fn start(programs: &Path, flags: &[&str]) -> Result<ControlPlane, Error> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let dir = tempfile::Builder::new().prefix("bench-").tempdir()?;
         let tokens = dir.path().join("tokens.csv");
         std::fs::write(&tokens, format!("{TOKEN},bench,bench,system:masters\n"))?;
@@ -62,7 +62,7 @@ impl ControlPlane {
         let port = loop {
             match std::fs::read_to_string(&port_file) {
                 Ok(text) if !text.trim().is_empty() => break text.trim().to_owned(),
-                _ => pause(begun).await?,
+                _ => pause(started).await?,
             }
         };
         let target = Target::new(&format!("https://127.0.0.1:{port}"), TOKEN)?;
@@ -72,7 +72,7 @@ impl ControlPlane {
             {
                 break;
             }
-            pause(begun).await?;
+            pause(started).await?;
         }
         let apid = child.id().ok_or("apid ended at once")?;
         let pids = std::iter::once(apid).chain(process::children(apid)).collect();
@@ -80,7 +80,7 @@ impl ControlPlane {
     }
 
     /// Whether the benchmark started the control plane.
-    pub fn is_own(&self) -> bool {
+    pub fn is_started_by_benchmark(&self) -> bool {
         self.child.is_some()
     }
 
@@ -118,8 +118,8 @@ pub fn programs() -> Result<PathBuf, Error> {
 }
 
 /// Waits a moment; fails when the start takes too long.
-async fn pause(begun: Instant) -> Result<(), Error> {
-    if begun.elapsed() > START_TIMEOUT {
+async fn pause(started: Instant) -> Result<(), Error> {
+    if started.elapsed() > START_TIMEOUT {
         return Err("not ready within 20 seconds".into());
     }
     tokio::time::sleep(Duration::from_millis(1)).await;

@@ -26,22 +26,22 @@ const WARM_UP: Duration = Duration::from_secs(1);
 
 /// Source of events on one server.
 pub struct EventSource {
-    side: MeasuredServer,
+    server: MeasuredServer,
     /// Path of the watch; None: the collection of objects, from now on.
     watch: Option<String>,
     create: String,
     /// Builds the request body that creates the event with a number.
-    make: Arc<dyn Fn(u64) -> Bytes + Send + Sync>,
+    make_body: Arc<dyn Fn(u64) -> Bytes + Send + Sync>,
 }
 
 impl EventSource {
     /// Creates objects and watches their namespace.
-    pub fn of_objects(side: MeasuredServer) -> EventSource {
+    pub fn of_objects(server: MeasuredServer) -> EventSource {
         EventSource {
-            side,
+            server,
             watch: None,
             create: collection(),
-            make: Arc::new(|number| config_map(&name(number))),
+            make_body: Arc::new(|number| config_map(&event_name(number))),
         }
     }
 
@@ -51,10 +51,10 @@ impl EventSource {
     ///
     /// The sample has no event name.
     pub async fn of_lines(sample: &Bytes) -> Result<EventSource, Error> {
-        let side = MeasuredServer::bare(sample).await?;
+        let server = MeasuredServer::bare(sample).await?;
         let sample = sample.clone();
-        let at = mark(&sample).ok_or("the sample names no event")?;
-        let make = move |number: u64| {
+        let at = number_position(&sample).ok_or("the sample names no event")?;
+        let make_body = move |number: u64| {
             let mut line = sample.to_vec();
             if let Some(digits) = line.get_mut(at..at + DIGITS) {
                 digits.copy_from_slice(format!("{number:09}").as_bytes());
@@ -62,17 +62,17 @@ impl EventSource {
             Bytes::from(line)
         };
         Ok(EventSource {
-            side,
+            server,
             watch: Some("/?watch=1".to_owned()),
             create: "/".to_owned(),
-            make: Arc::new(make),
+            make_body: Arc::new(make_body),
         })
     }
 
     async fn watch(&self) -> Result<String, Error> {
         match &self.watch {
             Some(watch) => Ok(watch.clone()),
-            None => watch_from_now(&self.side.target).await,
+            None => watch_from_now(&self.server.target).await,
         }
     }
 
@@ -82,9 +82,9 @@ impl EventSource {
     ///
     /// No event arrives.
     pub async fn sample(&self, number: u64) -> Result<Bytes, Error> {
-        let mut connection = self.side.target.connect().await?;
+        let mut connection = self.server.target.connect().await?;
         let mut response = connection.open(Method::GET, &self.watch().await?, Bytes::new()).await?;
-        create(&self.side.target, &self.create, (self.make)(number)).await?;
+        create(&self.server.target, &self.create, (self.make_body)(number)).await?;
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
             let frame = response.body_mut().frame().await.ok_or("the watch ended")??;
@@ -94,12 +94,12 @@ impl EventSource {
     }
 }
 
-fn name(number: u64) -> String {
+fn event_name(number: u64) -> String {
     format!("event-{number:09}")
 }
 
-/// Position of the digits of the number.
-fn mark(line: &[u8]) -> Option<usize> {
+/// Returns the position of the digits in the event name of a line.
+fn number_position(line: &[u8]) -> Option<usize> {
     line.windows(NUMBER_PREFIX.len())
         .position(|window| window == NUMBER_PREFIX)
         .map(|at| at + NUMBER_PREFIX.len())
@@ -114,40 +114,40 @@ async fn create(target: &Target, path: &str, body: Bytes) -> Result<(), Error> {
     }
 }
 
-/// Creates events at full speed with four connections, alternating between both feeds.
+/// Creates events at full speed with four connections, alternating between both sources.
 ///
 /// # Errors
 ///
 /// A watch or a write fails.
-pub async fn at_full_speed(
-    feeds: [&EventSource; 2],
+pub async fn measure_at_full_speed(
+    sources: [&EventSource; 2],
     watchers: usize,
     rounds: Rounds,
     first: u64,
 ) -> Result<[Figure; 2], Error> {
     let mut prepared = Vec::new();
-    for feed in feeds {
+    for source in sources {
         let delivered = Arc::new(AtomicU64::new(0));
-        let (mut tasks, path) = (Vec::new(), feed.watch().await?);
+        let (mut tasks, path) = (Vec::new(), source.watch().await?);
         for _ in 0..watchers {
-            tasks.push(watch(&feed.side.target, &path, Arc::new(EventCounter(delivered.clone()))).await?);
+            tasks.push(watch(&source.server.target, &path, Arc::new(EventCounter(delivered.clone()))).await?);
         }
-        prepared.push((feed, delivered, tasks, Figure::default()));
+        prepared.push((source, delivered, tasks, Figure::default()));
     }
     let numbers = Arc::new(AtomicU64::new(first));
     for _ in 0..rounds.count {
-        for (feed, delivered, _, figure) in &mut prepared {
+        for (source, delivered, _, figure) in &mut prepared {
             let before = delivered.load(Ordering::Relaxed);
-            let (begun, cpu) = (Instant::now(), feed.side.cpu()?);
+            let (started, cpu) = (Instant::now(), source.server.cpu()?);
             let stop = Arc::new(AtomicBool::new(false));
             let mut writers = Vec::new();
             for _ in 0..4 {
                 let (numbers, stop) = (numbers.clone(), stop.clone());
-                let (make, path) = (feed.make.clone(), feed.create.clone());
-                let mut connection = feed.side.target.connect().await?;
+                let (make_body, path) = (source.make_body.clone(), source.create.clone());
+                let mut connection = source.server.target.connect().await?;
                 writers.push(tokio::spawn(async move {
                     while !stop.load(Ordering::Relaxed) {
-                        let body = make(numbers.fetch_add(1, Ordering::Relaxed));
+                        let body = make_body(numbers.fetch_add(1, Ordering::Relaxed));
                         let (status, _) = connection.call(Method::POST, &path, body).await?;
                         if status != StatusCode::CREATED {
                             return Err(format!("creating an event failed: {status}").into());
@@ -164,7 +164,7 @@ pub async fn at_full_speed(
             // Events in transit are delivered and counted.
             wait_until_stable(delivered).await;
             let count = delivered.load(Ordering::Relaxed) - before;
-            let (seconds, cpu) = (begun.elapsed().as_secs_f64(), feed.side.cpu()? - cpu);
+            let (seconds, cpu) = (started.elapsed().as_secs_f64(), source.server.cpu()? - cpu);
             figure.count += count;
             figure.seconds += seconds;
             figure.cpu += cpu;
@@ -193,36 +193,36 @@ async fn wait_until_stable(counter: &AtomicU64) {
 /// # Errors
 ///
 /// A watch or a write fails.
-pub async fn at_rate(
-    feed: &EventSource,
+pub async fn measure_at_rate(
+    source: &EventSource,
     watchers: usize,
     rate: u64,
     length: Duration,
     first: u64,
 ) -> Result<Figure, Error> {
     let events = rate * (WARM_UP + length).as_secs();
-    let begun = Instant::now();
+    let started = Instant::now();
     let sent: Arc<Vec<AtomicU64>> = Arc::new((0..events).map(|_| AtomicU64::new(0)).collect());
     let ignored = rate * WARM_UP.as_secs();
     let times = Arc::new(Mutex::new(Vec::<Duration>::new()));
-    let (mut tasks, path) = (Vec::new(), feed.watch().await?);
+    let (mut tasks, path) = (Vec::new(), source.watch().await?);
     for _ in 0..watchers {
-        let timed = LatencyRecorder { begun, first, ignored, sent: sent.clone(), times: times.clone() };
-        tasks.push(watch(&feed.side.target, &path, Arc::new(timed)).await?);
+        let recorder = LatencyRecorder { started, first, ignored, sent: sent.clone(), times: times.clone() };
+        tasks.push(watch(&source.server.target, &path, Arc::new(recorder)).await?);
     }
-    let (counted_from, cpu) = (Instant::now(), feed.side.cpu()?);
+    let (counted_from, cpu) = (Instant::now(), source.server.cpu()?);
     let mut writers = Vec::new();
     for writer in 0..WRITERS {
-        let mut connection = feed.side.target.connect().await?;
-        let (make, path, sent) = (feed.make.clone(), feed.create.clone(), sent.clone());
+        let mut connection = source.server.target.connect().await?;
+        let (make_body, path, sent) = (source.make_body.clone(), source.create.clone(), sent.clone());
         let start = tokio::time::Instant::now();
         writers.push(tokio::spawn(async move {
             for event in (writer..events).step_by(WRITERS as usize) {
-                let body = make(first + event);
+                let body = make_body(first + event);
                 let due = Duration::from_nanos(event * 1_000_000_000 / rate);
                 tokio::time::sleep_until(start + due).await;
                 if let Some(sent) = sent.get(event as usize) {
-                    sent.store(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                    sent.store(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
                 }
                 let (status, _) = connection.call(Method::POST, &path, body).await?;
                 if status != StatusCode::CREATED {
@@ -235,10 +235,10 @@ pub async fn at_rate(
     for writer in writers {
         writer.await??;
     }
-    let (seconds, used) = (counted_from.elapsed().as_secs_f64(), feed.side.cpu()? - cpu);
+    let (seconds, cpu_used) = (counted_from.elapsed().as_secs_f64(), source.server.cpu()? - cpu);
     let expected = (events - ignored) * watchers as u64;
-    let given_up = Instant::now() + Duration::from_secs(30);
-    while (times.lock().len() as u64) < expected && Instant::now() < given_up {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while (times.lock().len() as u64) < expected && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     tasks.iter().for_each(JoinHandle::abort);
@@ -246,7 +246,7 @@ pub async fn at_rate(
     if (times.len() as u64) < expected {
         return Err(format!("{} of {expected} deliveries arrived", times.len()).into());
     }
-    Ok(Figure { count: events * watchers as u64, seconds, cpu: used, times })
+    Ok(Figure { count: events * watchers as u64, seconds, cpu: cpu_used, times })
 }
 
 /// Processes the lines of a watch.
@@ -266,34 +266,37 @@ impl LineReader for EventCounter {
 
 /// Measures the latency of events.
 struct LatencyRecorder {
-    begun: Instant,
+    started: Instant,
+    /// Number of the first event.
     first: u64,
+    /// Number of events of the warm-up.
     ignored: u64,
+    /// Time at which each event was sent, in nanoseconds since `started`.
     sent: Arc<Vec<AtomicU64>>,
     times: Arc<Mutex<Vec<Duration>>>,
 }
 
 impl LineReader for LatencyRecorder {
     fn read(&self, rest: &mut Vec<u8>, data: &[u8]) {
-        let now = self.begun.elapsed().as_nanos() as u64;
+        let now = self.started.elapsed().as_nanos() as u64;
         rest.extend_from_slice(data);
-        let mut done = 0;
+        let mut consumed = 0;
         for line in rest.split_inclusive(|byte| *byte == b'\n') {
             if line.last() != Some(&b'\n') {
                 break;
             }
-            done += line.len();
-            let digits = mark(line).and_then(|at| line.get(at..at + DIGITS));
+            consumed += line.len();
+            let digits = number_position(line).and_then(|at| line.get(at..at + DIGITS));
             let number = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<u64>().ok());
             let event = number.and_then(|number| number.checked_sub(self.first));
             if let Some(event) = event.filter(|event| *event >= self.ignored)
                 && let Some(sent) = self.sent.get(event as usize)
             {
-                let late = now.saturating_sub(sent.load(Ordering::Relaxed));
-                self.times.lock().push(Duration::from_nanos(late));
+                let latency = now.saturating_sub(sent.load(Ordering::Relaxed));
+                self.times.lock().push(Duration::from_nanos(latency));
             }
         }
-        rest.drain(..done);
+        rest.drain(..consumed);
     }
 }
 

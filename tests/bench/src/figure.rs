@@ -64,7 +64,7 @@ impl CpuMeter {
     /// # Errors
     ///
     /// A process has ended.
-    pub fn each(&self, count: usize) -> Result<f64, Error> {
+    pub fn micros_per_item(&self, count: usize) -> Result<f64, Error> {
         let spent = process::cpu_seconds(&self.pids).ok_or("a process has ended")? - self.before;
         Ok(spent * 1e6 / count as f64)
     }
@@ -73,5 +73,5 @@ impl CpuMeter {
 /// Returns a percentile in microseconds.
 pub fn percentile(sorted: &[Duration], percent: usize) -> f64 {
     let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
-    sorted.get(index).map_or(0.0, |took| took.as_secs_f64() * 1e6)
+    sorted.get(index).map_or(0.0, |duration| duration.as_secs_f64() * 1e6)
 }

@@ -13,7 +13,7 @@ use crate::client::{Error, Target};
 pub const NAMESPACE: &str = "bench-load";
 
 /// Bytes of text in an object.
-const TEXT: usize = 1000;
+const TEXT_BYTES: usize = 1000;
 
 /// Concurrent writers that fill the namespace.
 const CONCURRENT_WRITERS: usize = 32;
@@ -25,7 +25,7 @@ pub fn collection() -> String {
 
 /// Builds the request body of an object.
 pub fn config_map(name: &str) -> Bytes {
-    let data = json!({"text": "x".repeat(TEXT)});
+    let data = json!({"text": "x".repeat(TEXT_BYTES)});
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
     Bytes::from(object.to_string())
 }

@@ -21,7 +21,9 @@ pub const USER_BINDINGS: usize = 100;
 const NAMESPACE: &str = "namespace-7";
 /// API group of all resources.
 const GROUP: &str = "apps";
+/// Number of namespaces.
 const NAMESPACES: usize = 1000;
+/// Number of roles in each namespace.
 const ROLES: usize = 4;
 
 /// Returns the user as authentication establishes it.
@@ -50,8 +52,8 @@ pub fn request(resource: &str, name: &str) -> Attributes {
     }
 }
 
-/// Builds the roles and the bindings of the user.
-pub fn own() -> Vec<MirrorObject> {
+/// Builds the bindings of the user, their roles, and the roles of all namespaces.
+pub fn user_objects() -> Vec<MirrorObject> {
     let mut all = Vec::new();
     for number in 0..USER_BINDINGS {
         let (name, resource) = (format!("role-{number}"), format!("kind-{number}"));
@@ -59,8 +61,8 @@ pub fn own() -> Vec<MirrorObject> {
         all.push(role(if namespaced { NAMESPACE } else { "" }, &name, &resource));
         let namespace = if number % 2 == 1 { NAMESPACE } else { "" };
         let subject = subject("", "ServiceAccount", "caller", NAMESPACE);
-        let of = if namespaced { "Role" } else { "ClusterRole" };
-        all.push(binding(namespace, &format!("caller-{number}"), of, &name, subject));
+        let role_kind = if namespaced { "Role" } else { "ClusterRole" };
+        all.push(binding(namespace, &format!("caller-{number}"), role_kind, &name, subject));
     }
     for namespace in 0..NAMESPACES {
         for number in 0..ROLES {
@@ -72,7 +74,7 @@ pub fn own() -> Vec<MirrorObject> {
 }
 
 /// Builds the binding of another user, by number.
-pub fn other(names: &Names, number: usize) -> MirrorObject {
+pub fn other_binding(names: &Names, number: usize) -> MirrorObject {
     let group = names.group("rbac.authorization");
     let namespace = format!("namespace-{}", number % NAMESPACES);
     let subject = match number % 3 {

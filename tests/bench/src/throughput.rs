@@ -131,36 +131,41 @@ pub struct Load {
 ///
 /// A response with another code; a broken connection.
 pub async fn closed_loop(
-    sides: [(&MeasuredServer, Load); 2],
+    servers: [(&MeasuredServer, Load); 2],
     clients: usize,
     rounds: Rounds,
 ) -> Result<[Figure; 2], Error> {
     let numbers = Arc::new(AtomicU64::new(0));
     let mut prepared = Vec::new();
-    for (side, load) in sides {
+    for (server, load) in servers {
         let mut connections = Vec::new();
         for _ in 0..clients {
-            connections.push(side.target.connect().await?);
+            connections.push(server.target.connect().await?);
         }
-        prepared.push((side, load, connections, Figure::default()));
+        prepared.push((server, load, connections, Figure::default()));
     }
     for _ in 0..rounds.count {
-        for (side, load, connections, figure) in &mut prepared {
-            let (begun, cpu) = (Instant::now(), side.cpu()?);
+        for (server, load, connections, figure) in &mut prepared {
+            let (started, cpu) = (Instant::now(), server.cpu()?);
             let stop = Arc::new(AtomicBool::new(false));
             let mut tasks = Vec::new();
             for connection in connections.drain(..) {
-                tasks.push(tokio::spawn(client(connection, load.clone(), numbers.clone(), stop.clone())));
+                tasks.push(tokio::spawn(send_requests(
+                    connection,
+                    load.clone(),
+                    numbers.clone(),
+                    stop.clone(),
+                )));
             }
             tokio::time::sleep(rounds.length).await;
             stop.store(true, Ordering::Relaxed);
             let mut times = Vec::new();
             for task in tasks {
-                let (connection, of_one) = task.await??;
+                let (connection, latencies) = task.await??;
                 connections.push(connection);
-                times.extend(of_one);
+                times.extend(latencies);
             }
-            let (seconds, cpu) = (begun.elapsed().as_secs_f64(), side.cpu()? - cpu);
+            let (seconds, cpu) = (started.elapsed().as_secs_f64(), server.cpu()? - cpu);
             figure.add(Figure { count: times.len() as u64, seconds, cpu, times });
         }
     }
@@ -168,7 +173,8 @@ pub async fn closed_loop(
     Ok([figures.next().unwrap_or_default(), figures.next().unwrap_or_default()])
 }
 
-async fn client(
+/// Sends requests one after the other until `stop` is set. Returns their latencies.
+async fn send_requests(
     mut connection: Connection,
     load: Load,
     numbers: Arc<AtomicU64>,

@@ -77,7 +77,8 @@ async fn static_token_file_is_read_only_at_startup() {
         );
     }
     fs::write(&file, "t-3,eve,u-3\nadmin-token,admin,admin-uid,system:masters\n").expect("the tokens");
-    // The reload of a new signing key shows that apid has checked the files since the change.
+    // authd does not reload the token file. The reload of a new signing key proves that authd has checked
+    // its files since the change.
     let key = plane.data_dir().join("service-account.key");
     fs::write(&key, rcgen::KeyPair::generate().expect("a key").serialize_pem()).expect("the key");
     eventually("files reloaded", || async { plane.log().contains("files reloaded").then_some(()) }).await;

@@ -183,17 +183,17 @@ impl Graph {
     /// Removes the finalizer from a random object.
     pub async fn release(&mut self, client: &Client, rng: &mut SmallRng) {
         let Some(created) = self.created.choose(rng).cloned() else { return };
-        self.release_object(client, &created).await;
+        self.remove_finalizer(client, &created).await;
     }
 
     /// Removes the finalizer from all objects.
     pub async fn release_all(&mut self, client: &Client) {
         for created in self.created.clone() {
-            self.release_object(client, &created).await;
+            self.remove_finalizer(client, &created).await;
         }
     }
 
-    async fn release_object(&mut self, client: &Client, created: &CreatedObject) {
+    async fn remove_finalizer(&mut self, client: &Client, created: &CreatedObject) {
         // The garbage collector writes concurrently; retry conflicts.
         loop {
             let response = client.get(&created.path()).await;

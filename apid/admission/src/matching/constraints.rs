@@ -8,9 +8,9 @@ use super::Rule;
 /// Constraints on writes.
 #[derive(Clone, Debug, Default)]
 pub struct Constraints {
-    /// Rules, of which one must match. None: every resource matches.
+    /// A write must match one of these rules. None: every resource matches.
     pub rules: Option<Vec<Rule>>,
-    /// Rules, of which none may match.
+    /// A write must match none of these rules.
     pub excluded: Vec<Rule>,
     /// Comparison of rules with other versions of the resource.
     pub policy: MatchPolicy,

@@ -6,7 +6,7 @@ use super::Constraints;
 
 /// Positions of constraints by resource.
 ///
-/// All versions of a kind have the same plural, so that the plural alone is the key.
+/// All versions of a kind have the same plural, so the plural alone is the key.
 #[derive(Debug, Default)]
 pub struct ResourceIndex {
     /// Positions by plural, including the positions of [`ResourceIndex::all`].
@@ -16,7 +16,7 @@ pub struct ResourceIndex {
 }
 
 impl ResourceIndex {
-    /// Builds the index; the position is that in the iterator.
+    /// Builds the index. A position counts the items of the iterator from 0.
     pub fn new<'a>(constraints: impl Iterator<Item = &'a Constraints> + Clone) -> Self {
         let all: Vec<usize> = constraints
             .clone()

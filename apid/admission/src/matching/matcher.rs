@@ -60,7 +60,7 @@ impl Matcher {
         object: Option<&Object>,
     ) -> Result<Option<MatchedResource>, Status> {
         let Some(matched) = self.rules_match(constraints, attributes) else { return Ok(None) };
-        let selected = object_selected(&constraints.object_selector, attributes, object)
+        let selected = selects_object(&constraints.object_selector, attributes, object)
             && self.namespace_selected(&constraints.namespace_selector, attributes, object).get().await?;
         Ok(selected.then_some(matched))
     }
@@ -72,16 +72,16 @@ impl Matcher {
         attributes: &Attributes<'_>,
     ) -> Option<MatchedResource> {
         let policy = constraints.policy;
-        if self.any_rule(&constraints.excluded, policy, attributes).is_some() {
+        if self.match_any_rule(&constraints.excluded, policy, attributes).is_some() {
             return None;
         }
         match &constraints.rules {
             None => Some(MatchedResource::Requested),
-            Some(rules) => self.any_rule(rules, policy, attributes),
+            Some(rules) => self.match_any_rule(rules, policy, attributes),
         }
     }
 
-    fn any_rule(
+    fn match_any_rule(
         &self,
         rules: &[Rule],
         policy: MatchPolicy,
@@ -151,11 +151,7 @@ impl Matcher {
 }
 
 /// Whether a label selector selects the new or the old object of a write.
-pub(super) fn object_selected(
-    selector: &Value,
-    attributes: &Attributes<'_>,
-    object: Option<&Object>,
-) -> bool {
+pub(super) fn selects_object(selector: &Value, attributes: &Attributes<'_>, object: Option<&Object>) -> bool {
     // A Scale has no labels, although the object behind the subresource has labels.
     if attributes.subresource == "scale" && !selector.is_null() {
         return labels::matches(selector, &Value::Null);
@@ -167,7 +163,7 @@ fn labels_match(selector: &Value, object: &Object) -> bool {
     labels::matches(selector, object.at(&["metadata", "labels"]).unwrap_or(&Value::Null))
 }
 
-/// Whether clients reach a version.
+/// Whether the server serves a version to clients.
 fn is_served(resource: &Resource) -> bool {
     match &resource.kind {
         KindRef::BuiltIn(_) => true,

@@ -15,14 +15,14 @@ pub struct Rule {
     versions: Vec<String>,
     /// Resources and subresources: `pods`, `pods/status`, `pods/*`, `*/scale`.
     resources: Vec<(String, String)>,
-    scope: Scope,
+    scope: RuleScope,
     /// Names of matching objects; empty: all names.
     names: Vec<String>,
 }
 
 /// Scope of matching resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Scope {
+enum RuleScope {
     #[default]
     All,
     Namespaced,
@@ -85,9 +85,9 @@ impl Rule {
             versions: texts("apiVersions"),
             resources: texts("resources").into_iter().map(split).collect(),
             scope: match rule.get("scope").and_then(Value::as_str) {
-                Some("Namespaced") => Scope::Namespaced,
-                Some("Cluster") => Scope::Cluster,
-                _ => Scope::All,
+                Some("Namespaced") => RuleScope::Namespaced,
+                Some("Cluster") => RuleScope::Cluster,
+                _ => RuleScope::All,
             },
             names: texts("resourceNames"),
         }
@@ -110,9 +110,9 @@ impl Rule {
     fn scope_matches(&self, target: &RuleTarget<'_>) -> bool {
         let is_cluster = target.namespace.is_empty() || target.is_namespace_object();
         match self.scope {
-            Scope::All => true,
-            Scope::Namespaced => !is_cluster,
-            Scope::Cluster => is_cluster,
+            RuleScope::All => true,
+            RuleScope::Namespaced => !is_cluster,
+            RuleScope::Cluster => is_cluster,
         }
     }
 

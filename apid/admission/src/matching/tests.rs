@@ -199,13 +199,14 @@ async fn missing_namespace_fails_only_writes_to_which_rules_apply() {
 
 #[test]
 fn index_returns_candidates_in_order() {
-    let of = |resources: Value| constraints(json!([rule(json!({"resources": resources}))]), json!({}));
+    let constraints_on =
+        |resources: Value| constraints(json!([rule(json!({"resources": resources}))]), json!({}));
     let all = [
-        of(json!(["pods"])),
-        of(json!(["*/scale"])),
-        of(json!(["secrets", "pods/status"])),
+        constraints_on(json!(["pods"])),
+        constraints_on(json!(["*/scale"])),
+        constraints_on(json!(["secrets", "pods/status"])),
         Constraints::read(&json!({})),
-        of(json!([])),
+        constraints_on(json!([])),
     ];
     let index = ResourceIndex::new(all.iter());
     for (resource, candidates) in

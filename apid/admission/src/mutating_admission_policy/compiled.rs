@@ -5,7 +5,9 @@ use expressions::limits;
 use kinds::admission_expressions::{Compiler, Purpose};
 
 use crate::match_conditions::{BUDGET, Expression};
-use crate::policy::{BudgetExceeded, CommonExpressions, Group, Inputs, PolicyExpressions, items, text};
+use crate::policy::{
+    BudgetExceeded, CommonExpressions, ExpressionGroup, Inputs, PolicyExpressions, items, text,
+};
 
 /// Maximum memory of the result of a mutation in bytes.
 const RESULT_MAX: usize = 32 << 20;
@@ -47,7 +49,7 @@ impl PolicyExpressions for CompiledPolicy {
         let (mut common, compiler) = CommonExpressions::compile(policy);
         let mutations: Vec<Mutation> =
             items(policy, "mutations").iter().map(|item| Mutation::compile(&compiler, item)).collect();
-        common.note_uses(mutations.iter().map(|mutation| &mutation.expression));
+        common.record_uses(mutations.iter().map(|mutation| &mutation.expression));
         let is_reinvocable = policy.str_at(&["spec", "reinvocationPolicy"]) == Some("IfNeeded");
         CompiledPolicy { common, mutations, is_reinvocable }
     }
@@ -63,11 +65,11 @@ impl Mutation {
             "JSONPatch" => ("jsonPatch", PatchType::JsonPatch, Purpose::JsonPatch),
             _ => ("applyConfiguration", PatchType::ApplyConfiguration, Purpose::ApplyConfiguration),
         };
-        let source = mutation.get(field).map_or("", |form| text(form, "expression"));
+        let source = mutation.get(field).map_or("", |patch| text(patch, "expression"));
         Mutation { expression: Expression::new(compiler, source, purpose), patch_type }
     }
 
-    /// Evaluates the expression, with a budget of its own.
+    /// Evaluates the expression, with its own cost budget.
     ///
     /// # Errors
     ///
@@ -77,7 +79,7 @@ impl Mutation {
         common: &'a CommonExpressions,
         inputs: &Inputs<'a>,
     ) -> Result<Change, String> {
-        let mut group = Group::new(common, &inputs.others, limits::OBJECT);
+        let mut group = ExpressionGroup::new(common, &inputs.others, limits::OBJECT);
         let value =
             group.evaluate(&self.expression).unwrap_or_else(|BudgetExceeded| Err(BUDGET.to_owned()))?;
         let to_json = |value: &expressions::Value<'_>| {

@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (no ownership): a change has no field manager, as a change by a webhook.
+//! INVARIANT (no ownership): a change has no field manager, like a change by a webhook.
 //!
 //! # Reference
 //!
@@ -67,7 +67,7 @@ impl MutatingAdmissionPolicy {
         let mut write = Write::new(&self.source, attributes);
         let mut selected = Vec::new();
         for policy in policies.candidates(&attributes.served.group_resource.resource) {
-            let bindings = bindings.of(policy.name());
+            let bindings = bindings.of_policy(policy.name());
             match write.policies.invocations(policy, bindings, object.as_deref()).await {
                 Ok(None) => {}
                 Err(error) => write.deny_configuration(policy, &error),
@@ -229,7 +229,8 @@ impl<'w> Write<'w> {
             });
             let took = environment.clock.monotonic().saturating_sub(started);
             let names = (policy.name(), invocation.binding.name.as_str());
-            let observe = |error: Option<&str>| environment.metrics.policies.mutation(names, error, took);
+            let observe =
+                |error: Option<&str>| environment.metrics.policies.observe_mutation(names, error, took);
             match result {
                 Ok(changed) => {
                     observe(None);
@@ -283,7 +284,8 @@ impl<'w> Write<'w> {
         }
     }
 
-    /// The response to the write. The first denial gives message and reason; the code is 403, as in the reference.
+    /// Returns the response to the write. The first denial gives message and reason; the code is 403, as in the
+    /// reference.
     fn finish(self) -> Result<(), Status> {
         let Some(first) = self.denials.first() else { return Ok(()) };
         let attributes = self.policies.attributes;

@@ -82,23 +82,23 @@ fn apply_configuration(
         );
         return Err(MutationError::Status(Status::unavailable(text, 1)));
     };
-    let failed = |reason: String| MutationError::Policy(format!("error applying patch: {reason}"));
+    let policy_error = |reason: String| MutationError::Policy(format!("error applying patch: {reason}"));
     let Ok(mut configuration) = Object::from_value(configuration) else {
-        return Err(failed("the apply configuration is not an object".to_owned()));
+        return Err(policy_error("the apply configuration is not an object".to_owned()));
     };
     configuration.set_type(object.api_version(), object.kind());
-    let untyped = |of: &str, errors: Vec<TypingError>| {
-        failed(format!("failed to convert {of} object to typed object: {}", typing_text(&errors)))
+    let typing_error = |side: &str, errors: Vec<TypingError>| {
+        policy_error(format!("failed to convert {side} object to typed object: {}", typing_text(&errors)))
     };
-    check(&ty, &configuration.0).map_err(|errors| untyped("patch", errors))?;
+    check(&ty, &configuration.0).map_err(|errors| typing_error("patch", errors))?;
     let atomics = atomic_parts(&ty, &configuration.0);
     if !atomics.is_empty() {
         let parts = atomics.join(", ");
-        return Err(failed(format!(
+        return Err(policy_error(format!(
             "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {parts}"
         )));
     }
-    check(&ty, &object.0).map_err(|errors| untyped("original", errors))?;
+    check(&ty, &object.0).map_err(|errors| typing_error("original", errors))?;
     Ok(Object(merge(&ty, &object.0, &configuration.0)))
 }
 
@@ -118,19 +118,19 @@ fn apply_patch(
     object: Object,
     environment: &Environment,
 ) -> Result<Option<Object>, MutationError> {
-    let failed = |error: &dyn std::fmt::Display| {
+    let policy_error = |error: &dyn std::fmt::Display| {
         let text = patch.to_string();
         let shown = shorten(&text);
         MutationError::Policy(format!("JSON Patch: the patch {shown} does not apply to the object: {error}"))
     };
-    let operations = json_patch::parse(patch.clone()).map_err(|error| failed(&error))?;
+    let operations = json_patch::parse(patch.clone()).map_err(|error| policy_error(&error))?;
     let is_lenient = environment.names.behaviour.replace_of_missing_key_succeeds;
     match json_patch::apply(&operations, object.into_value(), is_lenient, Limits::BODY) {
         Ok(changed) => match Object::from_value(changed) {
             Ok(changed) => Ok(Some(changed)),
-            Err(_) => Err(failed(&"the result is not an object")),
+            Err(_) => Err(policy_error(&"the result is not an object")),
         },
         Err(json_patch::Error::TestFailed) => Ok(None),
-        Err(error) => Err(failed(&error)),
+        Err(error) => Err(policy_error(&error)),
     }
 }

@@ -16,7 +16,7 @@ struct Server {
 }
 
 /// The environment of a server that serves alpha versions.
-fn with_api(fake: &Fake) -> Environment {
+fn environment_with_alpha_apis(fake: &Fake) -> Environment {
     let (versions, _) = EnabledVersions::parse(["api/alpha=true"], &fake.names).unwrap();
     let registry = Registry::with_versions(&fake.names, &versions);
     Environment { registry: Arc::new(CurrentRegistry::new(registry)), ..fake.environment() }
@@ -63,7 +63,7 @@ impl Server {
             &[json!({"metadata": {"name": "team", "labels": {"team": "yes"}}})],
         );
         let mut plugins: Vec<(&'static str, Box<dyn Plugin>)> =
-            vec![("policies", Box::new(MutatingAdmissionPolicy::new(&with_api(&fake))))];
+            vec![("policies", Box::new(MutatingAdmissionPolicy::new(&environment_with_alpha_apis(&fake))))];
         plugins.extend(later);
         Server { fake, chain: AdmissionChain(Chain::of(plugins)) }
     }
@@ -144,11 +144,11 @@ async fn apply_configuration_merges_lists_and_maps_by_the_schema_of_the_kind() {
     let written = server.write_as(write, deployment(json!({"replicas": 2, "template": pod}))).await;
     assert!(written.result.is_ok(), "{}", written.message());
     let containers = written.object["spec"]["template"]["spec"]["containers"].as_array().unwrap();
-    let of = |name: &str| containers.iter().find(|container| container["name"] == name).unwrap();
-    assert_eq!((containers.len(), &of("side")["image"]), (2, &json!("side:1")));
-    assert_eq!(of("main")["image"], "main:1");
-    assert_eq!(of("main")["env"].as_array().unwrap().len(), 2);
-    assert_eq!(of("side")["imagePullPolicy"], "IfNotPresent", "the changed object has defaults");
+    let container = |name: &str| containers.iter().find(|container| container["name"] == name).unwrap();
+    assert_eq!((containers.len(), &container("side")["image"]), (2, &json!("side:1")));
+    assert_eq!(container("main")["image"], "main:1");
+    assert_eq!(container("main")["env"].as_array().unwrap().len(), 2);
+    assert_eq!(container("side")["imagePullPolicy"], "IfNotPresent", "the changed object has defaults");
     assert_eq!(
         (&written.object["spec"]["replicas"], &written.object["metadata"]["labels"]["side"]),
         (&json!(2), &json!("yes"))
@@ -330,7 +330,7 @@ async fn own_kinds_and_reviews_are_exempt_and_deletions_are_not_handled() {
         let plugin = MutatingAdmissionPolicy::new(environment);
         Operation::ALL.map(|operation| plugin.handles(operation))
     };
-    assert_eq!(handled(&with_api(&server.fake)), [true, true, false, true]);
+    assert_eq!(handled(&environment_with_alpha_apis(&server.fake)), [true, true, false, true]);
     assert_eq!(handled(&server.fake.environment()), [false; 4], "the API is disabled");
 }
 

@@ -6,13 +6,13 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 
 /// Label rules under the names of a preset.
-pub(super) struct Labels {
+pub(super) struct LabelRules {
     /// API domains.
     domains: [String; 2],
     /// Prefix of labels that only administrators may set.
     restricted: String,
     /// Prefixes of labels that kubelets may set.
-    open: [String; 2],
+    kubelet_prefixes: [String; 2],
     /// Full names of the known node labels.
     known: Vec<String>,
 }
@@ -38,18 +38,18 @@ fn prefix(label: &str) -> &str {
 }
 
 /// Whether a prefix equals a domain or is a subdomain of it.
-fn is_in(prefix: &str, domain: &str) -> bool {
+fn is_in_domain(prefix: &str, domain: &str) -> bool {
     prefix.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
-impl Labels {
+impl LabelRules {
     pub(super) fn new(names: &Names) -> Self {
         let domain = |key: String| prefix(&key).to_owned();
-        let of = |sub: &str| domain(names.label_sub_key(sub, ""));
-        Labels {
+        let sub_domain = |sub: &str| domain(names.label_sub_key(sub, ""));
+        LabelRules {
             domains: [domain(names.label_key("")), domain(names.group_key(""))],
-            restricted: of("node-restriction"),
-            open: [of("kubelet"), of("node")],
+            restricted: sub_domain("node-restriction"),
+            kubelet_prefixes: [sub_domain("kubelet"), sub_domain("node")],
             known: KNOWN
                 .iter()
                 .map(|(sub, name)| match *sub {
@@ -62,20 +62,20 @@ impl Labels {
 
     fn is_forbidden(&self, label: &str) -> bool {
         let prefix = prefix(label);
-        let is_api_domain = self.domains.iter().any(|domain| is_in(prefix, domain));
-        let is_kubelet_label =
-            self.known.iter().any(|known| known == label) || self.open.iter().any(|open| is_in(prefix, open));
-        is_in(prefix, &self.restricted) || is_api_domain && !is_kubelet_label
+        let is_api_domain = self.domains.iter().any(|domain| is_in_domain(prefix, domain));
+        let is_kubelet_label = self.known.iter().any(|known| known == label)
+            || self.kubelet_prefixes.iter().any(|allowed| is_in_domain(prefix, allowed));
+        is_in_domain(prefix, &self.restricted) || is_api_domain && !is_kubelet_label
     }
 
     /// The forbidden labels that a write changes, in order.
     pub(super) fn forbidden<'o>(&self, new: &'o Object, old: Option<&'o Object>) -> BTreeSet<&'o str> {
-        let of = |object: Option<&'o Object>| object.into_iter().flat_map(|object| object.labels());
+        let labels = |object: Option<&'o Object>| object.into_iter().flat_map(|object| object.labels());
         let differs = |(label, value): &(&str, &str), other: Option<&Object>| {
             other.and_then(|other| other.label(label)) != Some(value)
         };
-        let set = of(Some(new)).filter(|label| differs(label, old));
-        let gone = of(old).filter(|label| differs(label, Some(new)));
-        set.chain(gone).map(|(label, _)| label).filter(|label| self.is_forbidden(label)).collect()
+        let added = labels(Some(new)).filter(|label| differs(label, old));
+        let removed = labels(old).filter(|label| differs(label, Some(new)));
+        added.chain(removed).map(|(label, _)| label).filter(|label| self.is_forbidden(label)).collect()
     }
 }

@@ -43,31 +43,31 @@ const CLAIM: ObjectKind = ObjectKind::new("", "PersistentVolumeClaim");
 pub(crate) struct NodeRestriction {
     reader: Arc<dyn Reader>,
     authorizer: Arc<dyn Authorizer>,
-    preset_names: PresetNames,
+    names: KubeletNames,
 }
 
-/// Names that depend on the preset.
-struct PresetNames {
+/// Names about kubelets, which depend on the preset.
+struct KubeletNames {
     /// Mirror pod annotation.
     mirror: String,
     lease_namespace: &'static str,
-    labels: labels::Labels,
+    labels: labels::LabelRules,
     /// Signers of kubelet certificates.
     signers: [String; 2],
 }
 
-impl PresetNames {
+impl KubeletNames {
     fn new(names: &Names) -> Self {
-        PresetNames {
+        KubeletNames {
             mirror: names.label_key("config.mirror"),
             lease_namespace: names.node_lease_namespace,
-            labels: labels::Labels::new(names),
+            labels: labels::LabelRules::new(names),
             signers: ["kubelet-serving", "kube-apiserver-client-kubelet"].map(|name| names.label_key(name)),
         }
     }
 }
 
-/// Node name of a kubelet user; `""` if the user name has no node name.
+/// Node name of a kubelet user: `""` if the user name has no node name, None for other users.
 fn node_of(user: &UserInfo) -> Option<&str> {
     user.name.strip_prefix(PREFIX).filter(|_| user.in_group(GROUP))
 }
@@ -85,7 +85,7 @@ impl NodeRestriction {
         NodeRestriction {
             reader: Arc::clone(&environment.reader),
             authorizer: Arc::clone(&environment.authorizer),
-            preset_names: PresetNames::new(&environment.names),
+            names: KubeletNames::new(&environment.names),
         }
     }
 }
@@ -112,34 +112,34 @@ impl Plugin for NodeRestriction {
 impl<'a> KubeletWrite<'a> {
     fn admit(self) -> MaybeFuture<'a, Result<(), Status>> {
         let kind = &self.attributes.resource.kind;
-        let verdict = match (kind.group(), kind.kind(), self.attributes.subresource) {
+        let result = match (kind.group(), kind.kind(), self.attributes.subresource) {
             ("", "Pod", "") if self.attributes.operation == Operation::Create => {
-                return MaybeFuture::later(async move { self.create_pod().await });
+                return MaybeFuture::later(async move { self.check_pod_creation().await });
             }
-            ("", "Pod", "") => self.delete_pod(),
-            ("", "Pod", "status") => self.pod_status(),
-            ("", "Pod", "eviction") => return MaybeFuture::later(async move { self.evict().await }),
+            ("", "Pod", "") => self.check_pod_deletion(),
+            ("", "Pod", "status") => self.check_pod_status(),
+            ("", "Pod", "eviction") => return MaybeFuture::later(async move { self.check_eviction().await }),
             ("", "Pod", other) => self.reject(&format!(
                 "unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed"
             )),
-            ("", "Node", _) => self.node(),
-            ("", "PersistentVolumeClaim", "status") => self.claim_status(),
+            ("", "Node", _) => self.check_node(),
+            ("", "PersistentVolumeClaim", "status") => self.check_claim_status(),
             ("", "PersistentVolumeClaim", other) => self.reject(&format!(
                 "may only update PVC status, and not {}",
                 if other.is_empty() { "the claim" } else { other }
             )),
             ("", "ServiceAccount", "token") if self.attributes.operation == Operation::Create => {
-                return MaybeFuture::later(async move { self.token().await });
+                return MaybeFuture::later(async move { self.check_token_request().await });
             }
-            ("coordination", "Lease", _) => self.lease(),
+            ("coordination", "Lease", _) => self.check_lease(),
             ("storage", "CSINode", _) => {
-                self.own_name("can only access CSINode with the same name as the requesting node")
+                self.check_own_name("can only access CSINode with the same name as the requesting node")
             }
-            ("resource", "ResourceSlice", _) => self.resource_slice(),
-            ("certificates", "CertificateSigningRequest", "") => self.certificate(),
+            ("resource", "ResourceSlice", _) => self.check_resource_slice(),
+            ("certificates", "CertificateSigningRequest", "") => self.check_certificate(),
             _ => Ok(()),
         };
-        MaybeFuture::Ready(verdict)
+        MaybeFuture::Ready(result)
     }
 
     fn reject(&self, reason: &str) -> Result<(), Status> {
@@ -150,20 +150,20 @@ impl<'a> KubeletWrite<'a> {
         self.reject(&format!("unexpected operation {:?}", self.attributes.operation.as_str()))
     }
 
-    fn own_name(&self, reason: &str) -> Result<(), Status> {
+    fn check_own_name(&self, reason: &str) -> Result<(), Status> {
         if self.attributes.name == self.node { Ok(()) } else { self.reject(reason) }
     }
 
-    fn lease(&self) -> Result<(), Status> {
-        let namespace = self.plugin.preset_names.lease_namespace;
+    fn check_lease(&self) -> Result<(), Status> {
+        let namespace = self.plugin.names.lease_namespace;
         if self.attributes.namespace != namespace {
             return self.reject(&format!("can only access leases in the {namespace:?} system namespace"));
         }
-        self.own_name("can only access node lease with the same name as the requesting node")
+        self.check_own_name("can only access node lease with the same name as the requesting node")
     }
 
-    /// Other writes cannot change the node of a slice; for those the authorizer checks the node.
-    fn resource_slice(&self) -> Result<(), Status> {
+    /// Checks creations and deletions. Other writes cannot change the node of a slice, and the authorizer checks them.
+    fn check_resource_slice(&self) -> Result<(), Status> {
         let is_own = |slice: Option<&Object>| {
             slice.and_then(|slice| slice.str_at(&["spec", "nodeName"])) == Some(self.node)
         };
@@ -178,12 +178,12 @@ impl<'a> KubeletWrite<'a> {
         }
     }
 
-    fn certificate(&self) -> Result<(), Status> {
+    fn check_certificate(&self) -> Result<(), Status> {
         let Some(request) = self.object.filter(|_| self.attributes.operation == Operation::Create) else {
             return Ok(());
         };
         let signer = request.str_at(&["spec", "signerName"]).unwrap_or_default();
-        if !self.plugin.preset_names.signers.iter().any(|of_nodes| of_nodes == signer) {
+        if !self.plugin.names.signers.iter().any(|kubelet_signer| kubelet_signer == signer) {
             return Ok(());
         }
         let expected = &self.attributes.user.name;
@@ -196,12 +196,12 @@ impl<'a> KubeletWrite<'a> {
         }
     }
 
-    /// Only status fields that the kubelet determines by mounting may change.
-    fn claim_status(&self) -> Result<(), Status> {
+    /// Checks that only the status fields change that a kubelet sets when it mounts or resizes a volume.
+    fn check_claim_status(&self) -> Result<(), Status> {
         if self.attributes.operation != Operation::Update {
             return self.unexpected_operation();
         }
-        let rest = |claim: Option<&Object>| {
+        let other_fields = |claim: Option<&Object>| {
             let mut claim = claim.cloned().unwrap_or_default();
             for field in ["resourceVersion", "managedFields"] {
                 claim.remove_meta(field);
@@ -211,9 +211,9 @@ impl<'a> KubeletWrite<'a> {
             }
             claim.remove("kind");
             claim.remove("apiVersion");
-            significant(&claim.into_value())
+            without_empty_values(&claim.into_value())
         };
-        if rest(self.object) == rest(self.attributes.old) {
+        if other_fields(self.object) == other_fields(self.attributes.old) {
             return Ok(());
         }
         self.reject(&format!(
@@ -222,7 +222,7 @@ impl<'a> KubeletWrite<'a> {
         ))
     }
 
-    /// The pod in the cache.
+    /// Returns a pod from the cache; 404 if it is missing.
     async fn pod(&self, name: &str) -> Result<Arc<Object>, Status> {
         let found = self.plugin.reader.get(ObjectKind::POD, self.attributes.namespace, name).get().await?;
         found.ok_or_else(|| not_found("pod", name))
@@ -241,12 +241,13 @@ fn not_found(resource: &str, name: &str) -> Status {
 }
 
 /// A value without nulls, empty lists and empty objects; None if nothing remains.
-fn significant(value: &Value) -> Option<Value> {
+fn without_empty_values(value: &Value) -> Option<Value> {
     match value {
         Value::Null => None,
         Value::Array(items) if items.is_empty() => None,
         Value::Object(fields) => {
-            let fields = fields.iter().filter_map(|(key, value)| Some((key.clone(), significant(value)?)));
+            let fields =
+                fields.iter().filter_map(|(key, value)| Some((key.clone(), without_empty_values(value)?)));
             let fields: apimachinery::object::Map<String, Value> = fields.collect();
             (!fields.is_empty()).then_some(Value::Object(fields))
         }

@@ -3,28 +3,28 @@
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
-use super::{KubeletWrite, significant};
+use super::{KubeletWrite, without_empty_values};
 use crate::Operation;
 
 impl KubeletWrite<'_> {
-    pub(super) fn node(&self) -> Result<(), Status> {
+    pub(super) fn check_node(&self) -> Result<(), Status> {
         let (node, name) = (self.node, self.attributes.name);
         if name != node {
             return self.reject(&format!("node {node:?} is not allowed to modify node {name:?}"));
         }
         match (self.attributes.operation, self.object, self.attributes.old) {
-            (Operation::Create, Some(new), _) => self.register(new),
-            (Operation::Update, Some(new), Some(old)) => self.update_node(new, old),
+            (Operation::Create, Some(new), _) => self.check_registration(new),
+            (Operation::Update, Some(new), Some(old)) => self.check_node_update(new, old),
             _ => Ok(()),
         }
     }
 
-    fn register(&self, new: &Object) -> Result<(), Status> {
-        if part(new, &["spec", "configSource"]).is_some() {
+    fn check_registration(&self, new: &Object) -> Result<(), Status> {
+        if non_empty_part(new, &["spec", "configSource"]).is_some() {
             let reason = "is not allowed to create pods with a non-nil configSource";
             return self.reject(&format!("node {:?} {reason}", self.node));
         }
-        let forbidden: Vec<&str> = self.plugin.preset_names.labels.forbidden(new, None).into_iter().collect();
+        let forbidden: Vec<&str> = self.plugin.names.labels.forbidden(new, None).into_iter().collect();
         if !forbidden.is_empty() {
             let labels = forbidden.join(", ");
             return self.reject(&format!(
@@ -35,14 +35,14 @@ impl KubeletWrite<'_> {
         Ok(())
     }
 
-    fn update_node(&self, new: &Object, old: &Object) -> Result<(), Status> {
-        let changed = |path: &[&str]| part(new, path) != part(old, path);
+    fn check_node_update(&self, new: &Object, old: &Object) -> Result<(), Status> {
+        let differs = |path: &[&str]| non_empty_part(new, path) != non_empty_part(old, path);
         let source: &[&str] = &["spec", "configSource"];
-        let forbidden_change = if part(new, source).is_some() && changed(source) {
+        let forbidden_change = if non_empty_part(new, source).is_some() && differs(source) {
             Some("update configSource to a new non-nil configSource")
-        } else if changed(&["spec", "taints"]) {
+        } else if differs(&["spec", "taints"]) {
             Some("modify taints")
-        } else if changed(&["metadata", "ownerReferences"]) {
+        } else if differs(&["metadata", "ownerReferences"]) {
             // The garbage collector would delete the node with its owner.
             Some("modify ownerReferences")
         } else {
@@ -51,8 +51,7 @@ impl KubeletWrite<'_> {
         if let Some(forbidden_change) = forbidden_change {
             return self.reject(&format!("node {:?} is not allowed to {forbidden_change}", self.node));
         }
-        let forbidden: Vec<&str> =
-            self.plugin.preset_names.labels.forbidden(new, Some(old)).into_iter().collect();
+        let forbidden: Vec<&str> = self.plugin.names.labels.forbidden(new, Some(old)).into_iter().collect();
         if !forbidden.is_empty() {
             return self.reject(&format!("is not allowed to modify labels: {}", forbidden.join(", ")));
         }
@@ -60,6 +59,6 @@ impl KubeletWrite<'_> {
     }
 }
 
-fn part(object: &Object, path: &[&str]) -> Option<Value> {
-    object.at(path).and_then(significant)
+fn non_empty_part(object: &Object, path: &[&str]) -> Option<Value> {
+    object.at(path).and_then(without_empty_values)
 }

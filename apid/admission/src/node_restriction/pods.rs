@@ -8,32 +8,32 @@ use std::collections::BTreeMap;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
-use super::{KubeletWrite, items, not_found, significant};
-use crate::pod_containers::each;
+use super::{KubeletWrite, items, not_found, without_empty_values};
+use crate::pod_containers::all_containers;
 use crate::{ObjectKind, Operation};
 
 const NODE: ObjectKind = ObjectKind::new("", "Node");
 
 impl KubeletWrite<'_> {
-    fn runs(&self, pod: Option<&Object>) -> bool {
+    fn is_on_node(&self, pod: Option<&Object>) -> bool {
         pod.and_then(|pod| pod.str_at(&["spec", "nodeName"])) == Some(self.node)
     }
 
-    pub(super) async fn create_pod(&self) -> Result<(), Status> {
+    pub(super) async fn check_pod_creation(&self) -> Result<(), Status> {
         let Some(pod) = self.object else { return self.unexpected_operation() };
         let node = self.node;
-        let mirror = &self.plugin.preset_names.mirror;
+        let mirror = &self.plugin.names.mirror;
         if pod.annotation(mirror).is_none() {
             return self.reject(&format!(
                 "pod does not have {mirror:?} annotation, node {node:?} can only create mirror pods"
             ));
         }
-        if !self.runs(Some(pod)) {
+        if !self.is_on_node(Some(pod)) {
             return self
                 .reject(&format!("node {node:?} can only create pods with spec.nodeName set to itself"));
         }
         self.check_owner(pod).await?;
-        match reference(pod) {
+        match referenced_kind(pod) {
             Some(kind) => self.reject(&format!("node {node:?} can not create pods that reference {kind}")),
             None => Ok(()),
         }
@@ -55,12 +55,12 @@ impl KubeletWrite<'_> {
             }
         };
         let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
-        let is = |field: &str| owner.get(field).and_then(Value::as_bool) == Some(true);
+        let is_true = |field: &str| owner.get(field).and_then(Value::as_bool) == Some(true);
         let reason = if (text("apiVersion"), text("kind"), text("name")) != ("v1", "Node", node) {
             Some("can only create pods with an owner reference set to itself")
-        } else if !is("controller") {
+        } else if !is_true("controller") {
             Some("can only create pods with a controller owner reference set to itself")
-        } else if is("blockOwnerDeletion") {
+        } else if is_true("blockOwnerDeletion") {
             Some("must not set blockOwnerDeletion on an owner reference")
         } else {
             None
@@ -77,11 +77,11 @@ impl KubeletWrite<'_> {
         Ok(())
     }
 
-    /// Pod writes other than creation and subresources.
-    pub(super) fn delete_pod(&self) -> Result<(), Status> {
+    /// Checks pod writes other than creations and subresources: only deletions on the node are allowed.
+    pub(super) fn check_pod_deletion(&self) -> Result<(), Status> {
         let node = self.node;
         match self.attributes.operation {
-            Operation::Delete if self.runs(self.attributes.old) => Ok(()),
+            Operation::Delete if self.is_on_node(self.attributes.old) => Ok(()),
             Operation::Delete => {
                 self.reject(&format!("node {node:?} can only delete pods with spec.nodeName set to itself"))
             }
@@ -92,14 +92,14 @@ impl KubeletWrite<'_> {
         }
     }
 
-    pub(super) fn pod_status(&self) -> Result<(), Status> {
+    pub(super) fn check_pod_status(&self) -> Result<(), Status> {
         let node = self.node;
         let (Operation::Update, Some(new), Some(old)) =
             (self.attributes.operation, self.object, self.attributes.old)
         else {
             return self.unexpected_operation();
         };
-        if !self.runs(Some(old)) {
+        if !self.is_on_node(Some(old)) {
             let reason = "can only update pod status for pods with spec.nodeName set to itself";
             return self.reject(&format!("node {node:?} {reason}"));
         }
@@ -109,50 +109,52 @@ impl KubeletWrite<'_> {
         if labels(old) != labels(new) {
             return self.reject(&format!("node {node:?} cannot update labels through pod status"));
         }
-        let claims = |pod: &Object| pod.at(&["status", "resourceClaimStatuses"]).and_then(significant);
+        let claims =
+            |pod: &Object| pod.at(&["status", "resourceClaimStatuses"]).and_then(without_empty_values);
         if claims(old) != claims(new) {
             return self.reject(&format!("node {node:?} cannot update resource claim statues"));
         }
         Ok(())
     }
 
-    pub(super) async fn evict(&self) -> Result<(), Status> {
+    pub(super) async fn check_eviction(&self) -> Result<(), Status> {
         if self.attributes.operation != Operation::Create {
             return self.unexpected_operation();
         }
         let pod = self.pod(self.attributes.name).await?;
-        if self.runs(Some(&pod)) {
+        if self.is_on_node(Some(&pod)) {
             return Ok(());
         }
         self.reject(&format!("node {} can only evict pods with spec.nodeName set to itself", self.node))
     }
 }
 
-/// API object type that a pod references, if any.
-fn reference(pod: &Object) -> Option<&'static str> {
-    let set = |value: &Value, path: &[&str]| {
+/// Returns the first kind of API object that a pod references, in the words of the message.
+fn referenced_kind(pod: &Object) -> Option<&'static str> {
+    let has_value = |value: &Value, path: &[&str]| {
         let found = path.iter().try_fold(value, |value, field| value.get(field));
         found.is_some_and(|value| !value.is_null())
     };
     let volumes = || items(pod, &["spec", "volumes"]);
-    let volume = |path: &[&str]| volumes().any(|volume| set(volume, path));
-    let list = |value: &Value, field: &str, paths: [&[&str]; 1]| {
+    let volume = |path: &[&str]| volumes().any(|volume| has_value(volume, path));
+    let any_item_has = |value: &Value, field: &str, paths: [&[&str]; 1]| {
         let items = value.get(field).and_then(Value::as_array).into_iter().flatten();
-        items.into_iter().any(|item| paths.iter().any(|path| set(item, path)))
+        items.into_iter().any(|item| paths.iter().any(|path| has_value(item, path)))
     };
     let projected = |field: &str| {
         let sources = volumes().filter_map(|volume| volume.get("projected"));
-        sources.into_iter().any(|projected| list(projected, "sources", [&[field]]))
+        sources.into_iter().any(|projected| any_item_has(projected, "sources", [&[field]]))
     };
     let variables = |from: &str, key: &str| {
-        each(pod).any(|(_, _, container)| {
-            list(container, "envFrom", [&[from]]) || list(container, "env", [&["valueFrom", key]])
+        all_containers(pod).any(|(_, _, container)| {
+            any_item_has(container, "envFrom", [&[from]])
+                || any_item_has(container, "env", [&["valueFrom", key]])
         })
     };
     // These drivers have their secret reference in the same field.
     let drivers = ["cephfs", "cinder", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos"];
-    let named = |field: &str| pod.str_at(&["spec", field]).is_some_and(|name| !name.is_empty());
-    if named("serviceAccountName") || named("serviceAccount") {
+    let has_text = |field: &str| pod.str_at(&["spec", field]).is_some_and(|name| !name.is_empty());
+    if has_text("serviceAccountName") || has_text("serviceAccount") {
         Some("a service account")
     } else if items(pod, &["spec", "imagePullSecrets"]).next().is_some()
         || variables("secretRef", "secretKeyRef")

@@ -476,7 +476,7 @@ fn kubelet_writes_own_resource_slices_only() {
                 notes: &notes,
             };
             let case = KubeletWrite { plugin: &plugin, attributes: &attributes, node: "n1", object };
-            assert_eq!(case.resource_slice().is_ok(), own, "{} {spec}", operation.as_str());
+            assert_eq!(case.check_resource_slice().is_ok(), own, "{} {spec}", operation.as_str());
         }
     }
 }

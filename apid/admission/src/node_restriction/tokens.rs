@@ -6,7 +6,7 @@
 //! the verb `request-serviceaccounts-token-audience` may also request another audience. The verb applies to
 //! the audience as resource and the service account as resource name.
 
-use apimachinery::attributes::Attributes as Question;
+use apimachinery::attributes::Attributes as RequestAttributes;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
@@ -20,7 +20,7 @@ const DRIVER: ObjectKind = ObjectKind::new("storage", "CSIDriver");
 const VERB: &str = "request-serviceaccounts-token-audience";
 
 impl KubeletWrite<'_> {
-    pub(super) async fn token(&self) -> Result<(), Status> {
+    pub(super) async fn check_token_request(&self) -> Result<(), Status> {
         let Some(request) = self.object else { return self.unexpected_operation() };
         let reference = |field: &str| request.str_at(&["spec", "boundObjectRef", field]).unwrap_or_default();
         let (name, uid) = (reference("name"), reference("uid"));
@@ -48,7 +48,7 @@ impl KubeletWrite<'_> {
             [audience] => audience,
             _ => return self.reject("node may only request 0 or 1 audiences"),
         };
-        if self.names_audience(&pod, audience).await? || self.may_request(audience).await? {
+        if self.pod_needs_audience(&pod, audience).await? || self.is_authorized_for(audience).await? {
             return Ok(());
         }
         self.reject(&format!(
@@ -57,21 +57,21 @@ impl KubeletWrite<'_> {
         ))
     }
 
-    async fn may_request(&self, audience: &str) -> Result<bool, Status> {
-        let question = Question {
+    async fn is_authorized_for(&self, audience: &str) -> Result<bool, Status> {
+        let question = RequestAttributes {
             verb: VERB.to_owned(),
             resource_request: true,
             version: "v1".to_owned(),
             resource: audience.to_owned(),
             namespace: self.attributes.namespace.to_owned(),
             name: self.attributes.name.to_owned(),
-            ..Question::default()
+            ..RequestAttributes::default()
         };
         Ok(self.plugin.authorizer.decide(self.attributes.user, question).get().await?.allowed())
     }
 
     /// Whether a volume of the pod receives tokens for the audience.
-    async fn names_audience(&self, pod: &Object, audience: &str) -> Result<bool, Status> {
+    async fn pod_needs_audience(&self, pod: &Object, audience: &str) -> Result<bool, Status> {
         for volume in items(pod, &["spec", "volumes"]) {
             let text = |path: [&str; 2]| volume.get(path[0])?.get(path[1])?.as_str();
             let sources = volume.get("projected").and_then(|projected| projected.get("sources"));
@@ -85,12 +85,12 @@ impl KubeletWrite<'_> {
             }
             let has_template = volume.get("ephemeral").and_then(|e| e.get("volumeClaimTemplate")).is_some();
             let found = if let Some(driver) = text(["csi", "driver"]) {
-                self.driver_takes(driver, audience).await?
+                self.driver_needs_audience(driver, audience).await?
             } else if let Some(claim) = text(["persistentVolumeClaim", "claimName"]) {
-                self.claim_takes(claim, audience).await?
+                self.claim_needs_audience(claim, audience).await?
             } else if has_template {
                 let name = volume.get("name").and_then(Value::as_str).unwrap_or_default();
-                self.claim_takes(&format!("{}-{name}", pod.name()), audience).await?
+                self.claim_needs_audience(&format!("{}-{name}", pod.name()), audience).await?
             } else {
                 false
             };
@@ -101,25 +101,26 @@ impl KubeletWrite<'_> {
         Ok(false)
     }
 
-    async fn claim_takes(&self, claim: &str, audience: &str) -> Result<bool, Status> {
+    async fn claim_needs_audience(&self, claim: &str, audience: &str) -> Result<bool, Status> {
         let reader = &self.plugin.reader;
         let Some(claim) = reader.get(CLAIM, self.attributes.namespace, claim).get().await? else {
             return Ok(false);
         };
-        let volume = claim.str_at(&["spec", "volumeName"]).unwrap_or_default();
-        if volume.is_empty() {
+        let volume_name = claim.str_at(&["spec", "volumeName"]).unwrap_or_default();
+        if volume_name.is_empty() {
             return Ok(false);
         }
-        let Some(volume) = reader.get(VOLUME, "", volume).get().await? else { return Ok(false) };
+        let Some(volume) = reader.get(VOLUME, "", volume_name).get().await? else { return Ok(false) };
         match volume.str_at(&["spec", "csi", "driver"]) {
-            Some(driver) => self.driver_takes(driver, audience).await,
+            Some(driver) => self.driver_needs_audience(driver, audience).await,
             None => Ok(false),
         }
     }
 
-    async fn driver_takes(&self, driver: &str, audience: &str) -> Result<bool, Status> {
+    async fn driver_needs_audience(&self, driver: &str, audience: &str) -> Result<bool, Status> {
         let driver = self.plugin.reader.get(DRIVER, "", driver).get().await?;
-        let audience_of = |request: &Value| request.get("audience").and_then(Value::as_str) == Some(audience);
-        Ok(driver.is_some_and(|driver| items(&driver, &["spec", "tokenRequests"]).any(audience_of)))
+        let has_audience =
+            |request: &Value| request.get("audience").and_then(Value::as_str) == Some(audience);
+        Ok(driver.is_some_and(|driver| items(&driver, &["spec", "tokenRequests"]).any(has_audience)))
     }
 }

@@ -22,13 +22,13 @@ pub(super) fn affects_controls(new: &Object, old: &Object, keys: &Keys) -> bool 
             return true;
         }
     }
-    let mut before: BTreeMap<&str, &Value> = BTreeMap::new();
+    let mut old_ephemeral: BTreeMap<&str, &Value> = BTreeMap::new();
     for container in containers(old, "ephemeralContainers") {
-        before.entry(text(container, &["name"])).or_insert(container);
+        old_ephemeral.entry(text(container, &["name"])).or_insert(container);
     }
     containers(new, "ephemeralContainers").iter().any(|container| {
-        let same = before.get(text(container, &["name"]));
-        same.is_none_or(|old| container_changed(container, old))
+        let old = old_ephemeral.get(text(container, &["name"]));
+        old.is_none_or(|old| container_changed(container, old))
     })
 }
 

@@ -21,22 +21,22 @@ const MAX_EVALUATION_TIME: Duration = Duration::from_secs(1);
 
 impl PodSecurity {
     /// Checks a created or updated namespace.
-    pub(super) fn namespace<'a>(
+    pub(super) fn check_namespace<'a>(
         &'a self,
         attributes: &'a Attributes<'a>,
         object: &'a Object,
     ) -> MaybeFuture<'a, Result<(), Status>> {
-        let new = self.read(object);
+        let new = self.namespace_policy(object);
         let old = attributes.old.filter(|_| attributes.operation == Operation::Update);
-        let old = old.map(|old| self.read(old));
-        let had_errors = old.as_ref().is_some_and(|old| old.errors == new.errors);
-        if !new.errors.is_empty() && !had_errors {
+        let old = old.map(|old| self.namespace_policy(old));
+        let has_same_errors = old.as_ref().is_some_and(|old| old.errors == new.errors);
+        if !new.errors.is_empty() && !has_same_errors {
             let kind = &attributes.resource.kind;
             let kind = GroupKind { group: String::new(), kind: kind.kind().to_owned() };
             return MaybeFuture::Ready(Err(Status::invalid(&kind, attributes.name, &new.errors)));
         }
-        let asks_more = old.is_none_or(|old| is_stricter(new.policy.enforce, old.policy.enforce));
-        if !asks_more {
+        let is_stricter_policy = old.is_none_or(|old| is_stricter(new.policy.enforce, old.policy.enforce));
+        if !is_stricter_policy {
             return MaybeFuture::Ready(Ok(()));
         }
         if self.settings.namespaces.iter().any(|exempt| exempt == object.name()) {
@@ -81,7 +81,7 @@ impl PodSecurity {
     fn evaluate_existing(&self, namespace: &str, pods: Vec<Arc<Object>>, enforce: Standard) -> Vec<String> {
         let pods = self.order_by_distinct_controller(pods);
         let total = pods.len();
-        let until = self.clock.monotonic() + MAX_EVALUATION_TIME;
+        let deadline = self.clock.monotonic() + MAX_EVALUATION_TIME;
         let mut checked = 0;
         let mut faults: BTreeMap<String, (usize, &str)> = BTreeMap::new();
         for pod in pods.iter().take(MAX_PODS) {
@@ -92,7 +92,7 @@ impl PodSecurity {
                 *count += 1;
                 *first = pod.name().min(first);
             }
-            if self.clock.monotonic() >= until {
+            if self.clock.monotonic() >= deadline {
                 break;
             }
         }
@@ -124,9 +124,9 @@ impl PodSecurity {
     /// Omits pods with an exempt runtime class.
     fn order_by_distinct_controller(&self, pods: Vec<Arc<Object>>) -> Vec<Arc<Object>> {
         let mut seen = HashSet::new();
-        let judged = pods.into_iter().filter(|pod| !self.is_exempt_class(&self.view(pod)));
+        let evaluated = pods.into_iter().filter(|pod| !self.is_exempt_class(&self.view(pod)));
         let (mut first, mut more): (Vec<_>, Vec<_>) =
-            judged.partition(|pod| controller(pod).is_none_or(|uid| seen.insert(uid.to_owned())));
+            evaluated.partition(|pod| controller(pod).is_none_or(|uid| seen.insert(uid.to_owned())));
         first.append(&mut more);
         first
     }

@@ -43,10 +43,10 @@ mod tests;
 
 use controls::{Violation, violations};
 use pod::{Keys, Pod};
-use policy::{Labels, Level, Mode, ParsedPolicy, Standard};
+use policy::{LabelKeys, Level, Mode, ParsedPolicy, Standard};
 use settings::Settings;
 
-/// Evaluated writes. Of the pod subresources, those that can change containers.
+/// The evaluated writes. A pod subresource is evaluated if it can change containers.
 const EVALUATED_TARGETS: &[WriteTarget] = &[
     (ObjectKind::NAMESPACE, ""),
     (ObjectKind::POD, ""),
@@ -66,7 +66,7 @@ pub(crate) struct PodSecurity {
     reader: Arc<dyn Reader>,
     clock: Arc<dyn Clock>,
     settings: Settings,
-    labels: Labels,
+    labels: LabelKeys,
     keys: Keys,
     audit: AuditKeys,
 }
@@ -99,21 +99,24 @@ impl PodSecurity {
     /// The configuration is invalid.
     pub(crate) fn new(
         environment: &Environment,
-        given: Option<&PluginConfiguration>,
+        configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, String> {
         let names = &*environment.names;
         Ok(PodSecurity {
             reader: Arc::clone(&environment.reader),
             clock: Arc::clone(&environment.clock),
-            settings: given.map(|given| Settings::read(given, names)).transpose()?.unwrap_or_default(),
-            labels: Labels::new(names),
+            settings: configuration
+                .map(|configuration| Settings::read(configuration, names))
+                .transpose()?
+                .unwrap_or_default(),
+            labels: LabelKeys::new(names),
             keys: Keys::new(names),
             audit: AuditKeys::new(names),
         })
     }
 
     /// Parses the policy of a namespace.
-    fn read(&self, namespace: &Object) -> ParsedPolicy {
+    fn namespace_policy(&self, namespace: &Object) -> ParsedPolicy {
         self.labels.read(|key| namespace.label(key), self.settings.defaults)
     }
 
@@ -136,7 +139,7 @@ impl PodSecurity {
         !class.is_empty() && self.settings.runtime_classes.iter().any(|exempt| exempt == class)
     }
 
-    fn pod<'a>(
+    fn check_pod<'a>(
         &'a self,
         attributes: &'a Attributes<'a>,
         object: &'a Object,
@@ -145,8 +148,8 @@ impl PodSecurity {
             return MaybeFuture::Ready(Ok(()));
         }
         self.reader.namespace(attributes.namespace).map(move |namespace| {
-            let reading = self.read(&*namespace?);
-            if reading.errors.is_empty() && reading.policy.is_privileged(&Mode::ALL) {
+            let parsed = self.namespace_policy(&*namespace?);
+            if parsed.errors.is_empty() && parsed.policy.is_privileged(&Mode::ALL) {
                 attributes.notes.annotate(self.audit.enforced.clone(), Standard::default().to_string());
                 return Ok(());
             }
@@ -156,11 +159,11 @@ impl PodSecurity {
                 return Ok(());
             }
             let pod = Pod::new(&self.keys, object.get("metadata"), object.get("spec"));
-            self.evaluate(attributes, &reading, &pod, true)
+            self.evaluate(attributes, &parsed, &pod, true)
         })
     }
 
-    fn template<'a>(
+    fn check_template<'a>(
         &'a self,
         attributes: &'a Attributes<'a>,
         object: &'a Object,
@@ -170,13 +173,13 @@ impl PodSecurity {
         }
         self.reader.namespace(attributes.namespace).map(move |namespace| {
             let Ok(namespace) = namespace else {
-                // The object cannot create pods in this state, so the plugin does not reject it.
+                // The pods of the template are checked at their creation, so the plugin does not reject the object.
                 let reason = format!("failed to lookup namespace {:?}", attributes.namespace);
                 attributes.notes.annotate(self.audit.error.clone(), reason);
                 return Ok(());
             };
-            let reading = self.read(&namespace);
-            if reading.errors.is_empty() && reading.policy.is_privileged(&[Mode::Audit, Mode::Warn]) {
+            let parsed = self.namespace_policy(&namespace);
+            if parsed.errors.is_empty() && parsed.policy.is_privileged(&[Mode::Audit, Mode::Warn]) {
                 return Ok(());
             }
             let path: &[&str] = match attributes.resource.kind.kind() {
@@ -188,15 +191,15 @@ impl PodSecurity {
                 return Ok(());
             };
             let pod = Pod::new(&self.keys, template.get("metadata"), template.get("spec"));
-            self.evaluate(attributes, &reading, &pod, false)
+            self.evaluate(attributes, &parsed, &pod, false)
         })
     }
 
-    /// Evaluates a pod under the policy; `enforce` tells whether the plugin may reject it.
+    /// Evaluates a pod under the policy; `enforce`: whether the plugin may reject the pod.
     fn evaluate(
         &self,
         attributes: &Attributes<'_>,
-        reading: &ParsedPolicy,
+        parsed: &ParsedPolicy,
         pod: &Pod<'_>,
         enforce: bool,
     ) -> Result<(), Status> {
@@ -205,28 +208,28 @@ impl PodSecurity {
             notes.annotate(self.audit.exempt.clone(), "runtimeClass");
             return Ok(());
         }
-        let policy = &reading.policy;
-        if !reading.errors.is_empty() {
-            let reason = format!("Failed to parse policy: {}", format_errors(&reading.errors));
+        let policy = &parsed.policy;
+        if !parsed.errors.is_empty() {
+            let reason = format!("Failed to parse policy: {}", format_errors(&parsed.errors));
             notes.annotate(self.audit.error.clone(), reason);
         }
-        let mut judged = EvaluationCache::default();
+        let mut cache = EvaluationCache::default();
         if enforce {
             notes.annotate(self.audit.enforced.clone(), policy.enforce.to_string());
         }
-        let refusal = match enforce {
-            true => judged.faults(policy.enforce, pod),
+        let rejection = match enforce {
+            true => cache.describe_violations(policy.enforce, pod),
             false => None,
         };
-        if let Some(faults) = judged.faults(policy.audit, pod) {
+        if let Some(faults) = cache.describe_violations(policy.audit, pod) {
             let message = format!("would violate PodSecurity \"{}\": {faults}", policy.audit);
             notes.annotate(self.audit.violations.clone(), message);
         }
-        if let Some(faults) = refusal {
+        if let Some(faults) = rejection {
             let reason = format!("violates PodSecurity \"{}\": {faults}", policy.enforce);
             return Err(attributes.forbidden(&reason));
         }
-        if let Some(faults) = judged.faults(policy.warn, pod) {
+        if let Some(faults) = cache.describe_violations(policy.warn, pod) {
             notes.warn(format!("would violate PodSecurity \"{}\": {faults}", policy.warn));
         }
         Ok(())
@@ -245,9 +248,9 @@ impl Plugin for PodSecurity {
     ) -> MaybeFuture<'a, Result<(), Status>> {
         match (object, attributes.resource.kind.kind()) {
             (None, _) => MaybeFuture::Ready(Ok(())),
-            (Some(object), "Namespace") => self.namespace(attributes, object),
-            (Some(object), "Pod") => self.pod(attributes, object),
-            (Some(object), _) => self.template(attributes, object),
+            (Some(object), "Namespace") => self.check_namespace(attributes, object),
+            (Some(object), "Pod") => self.check_pod(attributes, object),
+            (Some(object), _) => self.check_template(attributes, object),
         }
     }
 }
@@ -257,12 +260,12 @@ impl Plugin for PodSecurity {
 struct EvaluationCache(Vec<(Standard, Option<String>)>);
 
 impl EvaluationCache {
-    fn faults(&mut self, standard: Standard, pod: &Pod<'_>) -> Option<String> {
+    fn describe_violations(&mut self, standard: Standard, pod: &Pod<'_>) -> Option<String> {
         if standard.level == Level::Privileged {
             return None;
         }
-        if let Some((_, known)) = self.0.iter().find(|(judged, _)| *judged == standard) {
-            return known.clone();
+        if let Some((_, text)) = self.0.iter().find(|(evaluated, _)| *evaluated == standard) {
+            return text.clone();
         }
         let found = violations(standard, pod);
         let faults = (!found.is_empty()).then(|| format_with_details(&found));

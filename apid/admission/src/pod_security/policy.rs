@@ -56,16 +56,16 @@ impl Version {
     ///
     /// The allowed values.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
-        const WANTED: &str = "must be \"latest\" or \"v1.x\"";
+        const EXPECTED: &str = "must be \"latest\" or \"v1.x\"";
         if text == "latest" {
             return Ok(Version::Latest);
         }
-        let minor = text.strip_prefix("v1.").ok_or(WANTED)?;
+        let minor = text.strip_prefix("v1.").ok_or(EXPECTED)?;
         let is_plain = minor.bytes().all(|b| b.is_ascii_digit()) && (minor == "0" || !minor.starts_with('0'));
         if !is_plain {
-            return Err(WANTED);
+            return Err(EXPECTED);
         }
-        minor.parse().map(Version::Minor).map_err(|_| WANTED)
+        minor.parse().map(Version::Minor).map_err(|_| EXPECTED)
     }
 }
 
@@ -126,7 +126,7 @@ pub(super) struct Policy {
 
 impl Policy {
     /// Standard of a mode.
-    pub(super) fn of(&self, mode: Mode) -> Standard {
+    pub(super) fn standard(&self, mode: Mode) -> Standard {
         match mode {
             Mode::Enforce => self.enforce,
             Mode::Audit => self.audit,
@@ -135,7 +135,7 @@ impl Policy {
     }
 
     /// Mutable standard of a mode.
-    pub(super) fn of_mut(&mut self, mode: Mode) -> &mut Standard {
+    pub(super) fn standard_mut(&mut self, mode: Mode) -> &mut Standard {
         match mode {
             Mode::Enforce => &mut self.enforce,
             Mode::Audit => &mut self.audit,
@@ -145,13 +145,13 @@ impl Policy {
 
     /// Whether these modes are all `privileged`.
     pub(super) fn is_privileged(&self, modes: &[Mode]) -> bool {
-        modes.iter().all(|mode| self.of(*mode).level == Level::Privileged)
+        modes.iter().all(|mode| self.standard(*mode).level == Level::Privileged)
     }
 
     /// Whether both policies have the same effect; the release of a `privileged` level is irrelevant.
     pub(super) fn is_equivalent(&self, other: &Policy) -> bool {
         Mode::ALL.iter().all(|mode| {
-            let (one, other) = (self.of(*mode), other.of(*mode));
+            let (one, other) = (self.standard(*mode), other.standard(*mode));
             one == other || (one.level == other.level && one.level == Level::Privileged)
         })
     }
@@ -159,7 +159,7 @@ impl Policy {
 
 /// Keys of the labels.
 #[derive(Clone, Debug)]
-pub(super) struct Labels([(Mode, String, String); 3]);
+pub(super) struct LabelKeys([(Mode, String, String); 3]);
 
 /// Parsed labels of a namespace.
 #[derive(Clone, Debug, PartialEq)]
@@ -171,9 +171,9 @@ pub(super) struct ParsedPolicy {
     pub(super) errors: Vec<FieldError>,
 }
 
-impl Labels {
+impl LabelKeys {
     pub(super) fn new(names: &Names) -> Self {
-        Labels(Mode::ALL.map(|mode| {
+        LabelKeys(Mode::ALL.map(|mode| {
             let key = names.label_sub_key("pod-security", mode.as_str());
             let version = format!("{key}-version");
             (mode, key, version)
@@ -183,21 +183,21 @@ impl Labels {
     /// Parses the labels of a namespace. Defaults replace absent labels.
     /// Without a warn label, warn takes the standard of the enforce label if that is stricter.
     pub(super) fn read<'a>(&self, label: impl Fn(&str) -> Option<&'a str>, defaults: Policy) -> ParsedPolicy {
-        let mut reading = ParsedPolicy { policy: defaults, errors: Vec::new() };
+        let mut parsed_policy = ParsedPolicy { policy: defaults, errors: Vec::new() };
         let path = FieldPath::new("metadata").child("labels");
-        let (mut enforces, mut warns, mut warns_version) = (false, false, false);
+        let (mut has_valid_enforce, mut has_warn, mut has_warn_version) = (false, false, false);
         for (mode, level_key, version_key) in &self.0 {
-            let standard = reading.policy.of_mut(*mode);
+            let standard = parsed_policy.policy.standard_mut(*mode);
             let mut error = |key: &str, value: &str, reason: &str| {
-                reading.errors.push(FieldError::invalid(&path.key(key), value, reason));
+                parsed_policy.errors.push(FieldError::invalid(&path.key(key), value, reason));
             };
             if let Some(value) = label(level_key) {
                 let parsed = Level::parse(value);
                 let strictest = if *mode == Mode::Enforce { Level::Restricted } else { Level::Privileged };
                 standard.level = parsed.unwrap_or(strictest);
                 match mode {
-                    Mode::Enforce => enforces = parsed.is_ok(),
-                    Mode::Warn => warns = true,
+                    Mode::Enforce => has_valid_enforce = parsed.is_ok(),
+                    Mode::Warn => has_warn = true,
                     Mode::Audit => {}
                 }
                 if let Err(reason) = parsed {
@@ -207,20 +207,20 @@ impl Labels {
             if let Some(value) = label(version_key) {
                 let parsed = Version::parse(value);
                 standard.version = parsed.unwrap_or(Version::Latest);
-                warns_version |= *mode == Mode::Warn;
+                has_warn_version |= *mode == Mode::Warn;
                 if let Err(reason) = parsed {
                     error(version_key, value, reason);
                 }
             }
         }
-        let policy = &mut reading.policy;
-        if enforces && !warns && policy.enforce.level > policy.warn.level {
+        let policy = &mut parsed_policy.policy;
+        if has_valid_enforce && !has_warn && policy.enforce.level > policy.warn.level {
             policy.warn.level = policy.enforce.level;
-            if !warns_version {
+            if !has_warn_version {
                 policy.warn.version = policy.enforce.version;
             }
         }
-        reading
+        parsed_policy
     }
 
     /// Labelled modes with a level above `privileged`, and their standards.
@@ -233,7 +233,7 @@ impl Labels {
             .0
             .iter()
             .filter(|(_, level, version)| [level, version].into_iter().any(|key| label(key).is_some()));
-        let standards = labelled.map(|(mode, ..)| (*mode, policy.of(*mode)));
+        let standards = labelled.map(|(mode, ..)| (*mode, policy.standard(*mode)));
         standards.filter(|(_, standard)| standard.level != Level::Privileged).collect()
     }
 }

@@ -32,18 +32,18 @@ impl Settings {
             let mut settings = Settings::default();
             fields.object("defaults", |fields| {
                 for mode in Mode::ALL {
-                    let standard = settings.defaults.of_mut(mode);
-                    parse(fields, mode.as_str(), &mut standard.level, Level::parse);
-                    parse(fields, version_field(mode), &mut standard.version, Version::parse);
+                    let standard = settings.defaults.standard_mut(mode);
+                    parse_field(fields, mode.as_str(), &mut standard.level, Level::parse);
+                    parse_field(fields, version_field(mode), &mut standard.version, Version::parse);
                 }
             });
             fields.object("exemptions", |fields| {
-                settings.users = exempt(fields, "usernames", |name| match name {
+                settings.users = read_exemptions(fields, "usernames", |name| match name {
                     "" => vec!["must not be empty".to_owned()],
                     _ => Vec::new(),
                 });
-                settings.namespaces = exempt(fields, "namespaces", format::label);
-                settings.runtime_classes = exempt(fields, "runtimeClasses", format::subdomain);
+                settings.namespaces = read_exemptions(fields, "namespaces", format::label);
+                settings.runtime_classes = read_exemptions(fields, "runtimeClasses", format::subdomain);
             });
             settings
         })
@@ -60,7 +60,7 @@ fn version_field(mode: Mode) -> &'static str {
 }
 
 /// Parses a string field. An absent or empty field leaves the value unchanged.
-fn parse<T>(
+fn parse_field<T>(
     fields: &mut Fields<'_>,
     field: &'static str,
     value: &mut T,
@@ -77,7 +77,11 @@ fn parse<T>(
 }
 
 /// Reads a list of exempt names.
-fn exempt(fields: &mut Fields<'_>, field: &'static str, check: impl Fn(&str) -> Vec<String>) -> Vec<String> {
+fn read_exemptions(
+    fields: &mut Fields<'_>,
+    field: &'static str,
+    check: impl Fn(&str) -> Vec<String>,
+) -> Vec<String> {
     let names = fields.texts(field);
     for (index, name) in names.iter().enumerate() {
         let path = fields.path().child(field).index(index);

@@ -11,11 +11,11 @@ use kinds::admission_expressions::{
 use super::variables::Variables;
 use crate::match_conditions::{Expression, MatchConditions};
 
-/// Number of variables that may read each other in a chain during one evaluation. Longer chains are computed from
-/// their beginning, so that the recursion is bounded.
+/// Maximum number of variables in a chain, where each reads the one before, that evaluation computes recursively.
+/// A longer chain is computed from its first variable on, which bounds the recursion.
 const CHAIN_MAX: usize = 32;
 
-/// The expressions of a kind of policy.
+/// The compiled expressions of a policy, validating or mutating.
 pub(crate) trait PolicyExpressions: Send + Sync + 'static {
     /// Compiles the expressions of a stored policy.
     fn compile(policy: &Object) -> Self;
@@ -46,7 +46,8 @@ pub(super) struct Variable {
     pub(super) name: String,
     /// The program, or the detail of the compile error.
     pub(super) program: Result<Program, String>,
-    /// Variables that the program selects, if the chain below the variable is long.
+    /// Indexes of the variables that the program reads; `None` for the first `CHAIN_MAX` variables, whose chains
+    /// are short.
     dependencies: Option<Vec<usize>>,
 }
 
@@ -70,16 +71,16 @@ impl CommonExpressions {
         let CommonExpressions { conditions, variables, .. } = &compiled;
         let variables = variables.iter().filter_map(|variable| variable.program.as_ref().ok());
         let uses = Uses::of(conditions.programs().chain(variables));
-        compiled.add(uses);
+        compiled.add_uses(uses);
         (compiled, compiler)
     }
 
-    /// Notes the variables that other expressions of the policy read.
-    pub(crate) fn note_uses<'p>(&mut self, expressions: impl Iterator<Item = &'p Expression>) {
-        self.add(Uses::of(expressions.filter_map(|expression| expression.program.as_ref().ok())));
+    /// Records which costly variables other expressions of the policy read.
+    pub(crate) fn record_uses<'p>(&mut self, expressions: impl Iterator<Item = &'p Expression>) {
+        self.add_uses(Uses::of(expressions.filter_map(|expression| expression.program.as_ref().ok())));
     }
 
-    fn add(&mut self, uses: Uses) {
+    fn add_uses(&mut self, uses: Uses) {
         self.uses_request |= uses.request;
         self.uses_namespace |= uses.namespace;
         self.uses_authorizer |= uses.authorizer;
@@ -88,7 +89,7 @@ impl CommonExpressions {
     fn add_variable(&mut self, compiler: &mut Compiler<'_>, name: &str, source: &str) {
         let program = compiler.variable(name, source);
         let position = self.variables.len();
-        // A short list of variables has no long chain.
+        // The first variables cannot end a long chain.
         let dependencies = (position >= CHAIN_MAX).then(|| {
             let parsed = Parsed::new(source).ok();
             let selected =
@@ -99,15 +100,17 @@ impl CommonExpressions {
         self.variables.push(Variable { name: name.to_owned(), program, dependencies });
     }
 
-    /// Variables that a variable reads directly or through others, in order; empty for a short list of variables.
-    pub(super) fn chain_below(&self, position: usize) -> BTreeSet<usize> {
-        let mut below = BTreeSet::new();
-        let mut open = vec![position];
-        while let Some(variable) = open.pop().and_then(|position| self.variables.get(position)) {
-            let new = variable.dependencies.iter().flatten().filter(|position| below.insert(**position));
-            open.extend(new.copied());
+    /// Returns the variables that a variable reads directly or through others, in order. Empty for the first
+    /// [`CHAIN_MAX`] variables.
+    pub(super) fn all_dependencies(&self, position: usize) -> BTreeSet<usize> {
+        let mut dependencies = BTreeSet::new();
+        let mut pending = vec![position];
+        while let Some(variable) = pending.pop().and_then(|position| self.variables.get(position)) {
+            let new =
+                variable.dependencies.iter().flatten().filter(|position| dependencies.insert(**position));
+            pending.extend(new.copied());
         }
-        below
+        dependencies
     }
 }
 
@@ -131,25 +134,25 @@ impl Uses {
     }
 }
 
-/// The exceeded budget of a group of expressions.
+/// Error: a group of expressions exceeds its cost budget.
 pub(crate) struct BudgetExceeded;
 
 /// Expressions that share a budget and computed variables.
-pub(crate) struct Group<'a, 'i> {
+pub(crate) struct ExpressionGroup<'a, 'i> {
     inputs: &'i [(&'static str, expressions::Value<'a>)],
     variables: Variables<'a, 'i>,
     /// Remaining cost units.
-    pub(crate) left: u64,
+    pub(crate) budget: u64,
 }
 
-impl<'a, 'i> Group<'a, 'i> {
-    /// A group of expressions with a budget.
+impl<'a, 'i> ExpressionGroup<'a, 'i> {
+    /// Creates a group of expressions with a budget in cost units.
     pub(crate) fn new(
         policy: &'a CommonExpressions,
         inputs: &'i [(&'static str, expressions::Value<'a>)],
         budget: u64,
     ) -> Self {
-        Group { inputs, variables: Variables::new(policy, inputs), left: budget }
+        ExpressionGroup { inputs, variables: Variables::new(policy, inputs), budget }
     }
 
     /// Evaluates an expression. The inner error is its message.
@@ -164,7 +167,7 @@ impl<'a, 'i> Group<'a, 'i> {
         let mut cost = Cost::limit(limits::CALL);
         let outcome = program.evaluate_with_lazy(self.inputs, (VARIABLES, &self.variables), &mut cost);
         let used = self.variables.take_cost().saturating_add(cost.used());
-        self.left = self.left.checked_sub(used).ok_or(BudgetExceeded)?;
+        self.budget = self.budget.checked_sub(used).ok_or(BudgetExceeded)?;
         Ok(outcome.map_err(|error| expression.failure(&error)))
     }
 }

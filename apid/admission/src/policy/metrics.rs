@@ -71,7 +71,7 @@ impl PolicyMetrics {
     }
 
     /// Observes a failed validation with its message, for one enforcement action: `deny`, `audit`, `warn` or `allow`.
-    pub(crate) fn validation(
+    pub(crate) fn observe_validation(
         &self,
         (policy, binding): (&str, &str),
         action: &'static str,
@@ -84,7 +84,12 @@ impl PolicyMetrics {
     }
 
     /// Observes a mutation with its error message, if it failed.
-    pub(crate) fn mutation(&self, (policy, binding): (&str, &str), error: Option<&str>, took: Duration) {
+    pub(crate) fn observe_mutation(
+        &self,
+        (policy, binding): (&str, &str),
+        error: Option<&str>,
+        took: Duration,
+    ) {
         let labels = labels(policy, binding, error.map_or(NO_ERROR, error_type));
         self.mutations.observe(&labels, took);
     }

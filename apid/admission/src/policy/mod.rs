@@ -1,4 +1,4 @@
-//! Mechanism of admission policies, which validating and mutating policies share.
+//! Selection and evaluation of admission policies, common to validating and mutating policies.
 //!
 //! # Contract
 //!
@@ -21,7 +21,9 @@ mod source;
 mod variables;
 mod write;
 
-pub(crate) use expressions::{BudgetExceeded, CommonExpressions, Group, PolicyExpressions, items, text};
+pub(crate) use expressions::{
+    BudgetExceeded, CommonExpressions, ExpressionGroup, PolicyExpressions, items, text,
+};
 pub(crate) use metrics::PolicyMetrics;
 
 pub(crate) use policies::{Binding, FailurePolicy, Policies, Policy};

@@ -51,7 +51,7 @@ pub(super) async fn collect(
         }
     };
     let found = select(resource, reference, namespace, environment).await.map_err(|status| status.message)?;
-    if found.is_empty() && reference.denies_without {
+    if found.is_empty() && reference.denies_without_parameters {
         return Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned());
     }
     let convert = |object: Arc<Object>| represent(resource, object, &environment.names).map(Some);

@@ -1,4 +1,4 @@
-//! Stored policies and bindings in the form in which writes look them up.
+//! Stored policies and bindings, indexed for the lookup by a write.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -38,7 +38,7 @@ pub(super) struct ParamKind {
     pub(super) kind: String,
 }
 
-/// Failure policy of a policy.
+/// The field `failurePolicy` of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailurePolicy {
     /// An error denies the write.
@@ -83,20 +83,20 @@ pub(super) struct ParamRef {
     /// Label selector of the parameters.
     pub(super) selector: Option<Value>,
     /// Whether the binding denies writes without parameters.
-    pub(super) denies_without: bool,
+    pub(super) denies_without_parameters: bool,
 }
 
 impl<E: PolicyExpressions> Policies<E> {
     /// Reads all policies; unchanged policies keep their compiled expressions.
     pub(super) fn new(objects: &[Arc<Object>], previous: Option<&Policies<E>>) -> Self {
-        let known: HashMap<(&str, &str), &Arc<Policy<E>>> = previous
+        let previous_policies: HashMap<(&str, &str), &Arc<Policy<E>>> = previous
             .into_iter()
             .flat_map(|previous| &previous.all)
             .map(|policy| ((policy.object.uid(), policy.object.resource_version()), policy))
             .collect();
         let all: Vec<Arc<Policy<E>>> = objects
             .iter()
-            .map(|object| match known.get(&(object.uid(), object.resource_version())) {
+            .map(|object| match previous_policies.get(&(object.uid(), object.resource_version())) {
                 Some(policy) => Arc::clone(policy),
                 None => Arc::new(Policy::new(Arc::clone(object))),
             })
@@ -152,7 +152,7 @@ impl Bindings {
     }
 
     /// The bindings of a policy, by name.
-    pub(crate) fn of(&self, policy: &str) -> &[Binding] {
+    pub(crate) fn of_policy(&self, policy: &str) -> &[Binding] {
         self.0.get(policy).map_or(&[], Vec::as_slice)
     }
 }
@@ -177,7 +177,7 @@ impl ParamRef {
             name: text(reference, "name").to_owned(),
             namespace: text(reference, "namespace").to_owned(),
             selector: reference.get("selector").filter(|selector| selector.is_object()).cloned(),
-            denies_without: text(reference, "parameterNotFoundAction") == "Deny",
+            denies_without_parameters: text(reference, "parameterNotFoundAction") == "Deny",
         }
     }
 }

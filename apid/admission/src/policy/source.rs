@@ -41,10 +41,10 @@ impl<E: PolicyExpressions> PolicySource<E> {
         self.policies.get().map(move |policies| {
             let policies = policies?;
             let mut candidates = policies.candidates(&attributes.served.group_resource.resource);
-            let is_concerned =
+            let has_match =
                 candidates.any(|policy| self.matcher.rules_match(&policy.constraints, attributes).is_some());
             drop(candidates);
-            Ok(is_concerned.then_some(policies))
+            Ok(has_match.then_some(policies))
         })
     }
 

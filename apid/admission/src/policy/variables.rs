@@ -33,18 +33,18 @@ impl<'a, 'i> Variables<'a, 'i> {
     }
 
     fn value(&self, position: usize) -> Result<Value<'a>, EvalError> {
-        if let Some(value) = self.known(position) {
+        if let Some(value) = self.computed_value(position) {
             return value;
         }
-        for below in self.policy.chain_below(position) {
-            if self.known(below).is_none() {
-                let _ = self.compute(below);
+        for dependency in self.policy.all_dependencies(position) {
+            if self.computed_value(dependency).is_none() {
+                let _ = self.compute(dependency);
             }
         }
         self.compute(position)
     }
 
-    fn known(&self, position: usize) -> Option<Result<Value<'a>, EvalError>> {
+    fn computed_value(&self, position: usize) -> Option<Result<Value<'a>, EvalError>> {
         self.computed.borrow().get(position).cloned().flatten()
     }
 
@@ -53,16 +53,16 @@ impl<'a, 'i> Variables<'a, 'i> {
         let Some(variable) = policy.variables.get(position) else {
             return Err(EvalError::Failed("unknown variable".to_owned()));
         };
-        let failed = |action: &str, reason: &dyn std::fmt::Display| {
+        let error = |action: &str, reason: &dyn std::fmt::Display| {
             EvalError::Failed(format!("composited variable {:?} fails to {action}: {reason}", variable.name))
         };
         let value = match &variable.program {
-            Err(detail) => Err(failed("compile", detail)),
+            Err(detail) => Err(error("compile", detail)),
             Ok(program) => {
                 let mut cost = Cost::limit(limits::CALL);
                 let value = program.evaluate_with_lazy(self.inputs, (VARIABLES, self), &mut cost);
                 self.cost.set(self.cost.get().saturating_add(cost.used()));
-                value.map_err(|error| failed("evaluate", &error))
+                value.map_err(|reason| error("evaluate", &reason))
             }
         };
         if let Some(slot) = self.computed.borrow_mut().get_mut(position) {

@@ -1,4 +1,4 @@
-//! A write while policies of one kind apply to it: invocations, and the values of variables.
+//! The evaluation of policies for one write: invocations, and the values of variables.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::matching::MatchedResource;
 use crate::representation::Representation;
 use crate::{Attributes, ObjectKind};
 
-/// A write while policies apply to it.
+/// A write to which policies apply.
 pub(crate) struct PolicyWrite<'w, E> {
     pub(crate) source: &'w PolicySource<E>,
     pub(crate) attributes: &'w Attributes<'w>,
@@ -100,20 +100,22 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
             return Ok(None);
         }
         let (matcher, attributes) = (&self.source.matcher, self.attributes);
-        let defect = |reason: &str| ConfigurationError::new(None, reason);
+        let configuration_error = |reason: &str| ConfigurationError::new(None, reason);
         let matched = matcher.matches(&policy.constraints, attributes, object).await;
-        let Some(matched) = matched.map_err(|status| defect(&status.message))? else { return Ok(None) };
+        let Some(matched) = matched.map_err(|status| configuration_error(&status.message))? else {
+            return Ok(None);
+        };
         let param_kind = policy.param_kind.as_ref();
         let param_resource = param_kind.map(|kind| kind.resource(&self.registry)).transpose();
-        let param_resource = param_resource.map_err(|reason| defect(&reason))?;
+        let param_resource = param_resource.map_err(|reason| configuration_error(&reason))?;
         let mut all = Vec::new();
         for binding in bindings {
-            let defect = |reason: &str| Err(ConfigurationError::new(Some(binding), reason));
+            let configuration_error = |reason: &str| Err(ConfigurationError::new(Some(binding), reason));
             match matcher.matches(&binding.constraints, attributes, object).await {
                 Ok(Some(_)) => {}
                 Ok(None) => continue,
                 Err(status) => {
-                    all.push(defect(&status.message));
+                    all.push(configuration_error(&status.message));
                     continue;
                 }
             }
@@ -122,7 +124,7 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
                 parameters::collect(param_resource, reference, namespace, &self.source.environment).await;
             match params {
                 Ok(params) => all.extend(params.into_iter().map(|param| Ok(Invocation { binding, param }))),
-                Err(reason) => all.push(defect(&reason)),
+                Err(reason) => all.push(configuration_error(&reason)),
             }
         }
         Ok(Some(Invocations { matched, all }))
@@ -201,8 +203,9 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
         others.extend(authorizer().into_iter().flatten());
         let mut conditions = Vec::new();
         if !common.conditions.is_empty() {
-            let of_conditions = ExpressionInputs { namespace: None, request: condition_request, ..*inputs };
-            conditions = of_conditions.variables();
+            let condition_inputs =
+                ExpressionInputs { namespace: None, request: condition_request, ..*inputs };
+            conditions = condition_inputs.variables();
             conditions.extend(authorizer().into_iter().flatten());
         }
         Inputs { conditions, others }

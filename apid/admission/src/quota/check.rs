@@ -8,23 +8,23 @@ use apimachinery::object::Object;
 use kinds::Resource;
 
 use super::limited::LimitedResource;
-use super::measure::{MeasuredObject, Rule, Scopes, counts_resource, missing_resources, rule};
+use super::measure::{MeasuredObject, MeasurementRule, Scopes, counts_resource, missing_resources, rule};
 use crate::quantity::{Amounts, Quantity, amounts, text};
 
 /// A write with its resource usage.
-pub(super) struct Request<'a> {
+pub(super) struct QuotaRequest<'a> {
     pub(super) resource: &'a Resource,
     pub(super) names: &'a Names,
     pub(super) object: &'a Object,
     /// Measured object after the write.
     pub(super) measured: MeasuredObject,
     /// Usage of the object after the write.
-    pub(super) uses: Amounts,
+    pub(super) usage: Amounts,
     /// Increase of the usage by the write.
-    pub(super) more: Amounts,
+    pub(super) increase: Amounts,
 }
 
-impl<'a> Request<'a> {
+impl<'a> QuotaRequest<'a> {
     pub(super) fn new(
         resource: &'a Resource,
         names: &'a Names,
@@ -33,15 +33,15 @@ impl<'a> Request<'a> {
         now: jiff::Timestamp,
     ) -> Self {
         let measured = MeasuredObject::of(resource, object, names);
-        let uses = measured.amounts(now).clone();
+        let usage = measured.amounts(now).clone();
         let before =
             old.map(|old| MeasuredObject::of(resource, old, names).amounts(now).clone()).unwrap_or_default();
-        let more = uses.iter().map(|(name, amount)| {
-            let had = before.get(name).copied().unwrap_or_default();
-            (name.clone(), amount.minus(had))
+        let increase = usage.iter().map(|(name, amount)| {
+            let old_amount = before.get(name).copied().unwrap_or_default();
+            (name.clone(), amount.minus(old_amount))
         });
-        let more = more.filter(|(_, amount)| !amount.is_zero() && !amount.is_negative()).collect();
-        Request { resource, names, object, measured, uses, more }
+        let increase = increase.filter(|(_, amount)| !amount.is_zero() && !amount.is_negative()).collect();
+        QuotaRequest { resource, names, object, measured, usage, increase }
     }
 }
 
@@ -52,42 +52,43 @@ pub(super) struct Charge {
 }
 
 /// Computes the charges of a write. The error is the reason of the rejection.
-pub(super) fn check(
+pub(super) fn compute_charges(
     quotas: &[Arc<Object>],
-    request: &Request<'_>,
+    request: &QuotaRequest<'_>,
     limited: &[LimitedResource],
 ) -> Result<Vec<Charge>, String> {
-    let mut concerned = Vec::new();
+    let mut matching_quotas = Vec::new();
     let (mut restricted, mut matched_scopes) = (BTreeSet::new(), Vec::new());
     for quota in quotas {
-        let of_quota = Scopes::of(quota);
-        matched_scopes.extend(of_quota.0.iter().filter(|scope| request.measured.is_in(scope)).cloned());
+        let quota_scopes = Scopes::of(quota);
+        matched_scopes
+            .extend(quota_scopes.0.iter().filter(|scope| request.measured.matches_scope(scope)).cloned());
         let hard = amounts(quota.at(&["status", "hard"]));
-        let about: Vec<&String> =
+        let counted: Vec<&String> =
             hard.keys().filter(|name| counts_resource(request.resource, name, request.names)).collect();
-        if about.is_empty() || !of_quota.contain(&request.measured) {
+        if counted.is_empty() || !quota_scopes.contain(&request.measured) {
             continue;
         }
-        if rule(request.resource) == Rule::Pods
+        if rule(request.resource) == MeasurementRule::Pods
             && let Some(reason) =
-                missing_resources(request.object, about.iter().map(|name| name.as_str()), request.names)
+                missing_resources(request.object, counted.iter().map(|name| name.as_str()), request.names)
         {
             return Err(format!("failed quota: {}: {reason}", quota.name()));
         }
         let used = amounts(quota.at(&["status", "used"]));
-        if about.iter().any(|name| !used.contains_key(*name)) {
-            let about: Vec<&str> = about.iter().map(|name| name.as_str()).collect();
+        if counted.iter().any(|name| !used.contains_key(*name)) {
+            let counted: Vec<&str> = counted.iter().map(|name| name.as_str()).collect();
             return Err(format!(
                 "status unknown for quota: {}, resources: {}",
                 quota.name(),
-                about.join(",")
+                counted.join(",")
             ));
         }
-        restricted.extend(about.into_iter().cloned());
-        concerned.push((quota, hard, used));
+        restricted.extend(counted.into_iter().cloned());
+        matching_quotas.push((quota, hard, used));
     }
     let negative: Vec<&str> = request
-        .uses
+        .usage
         .iter()
         .filter(|(_, amount)| amount.is_negative())
         .map(|(name, _)| name.as_str())
@@ -95,35 +96,37 @@ pub(super) fn check(
     if !negative.is_empty() {
         return Err(format!("quota usage is negative for resource(s): {}", negative.join(",")));
     }
-    if request.more.is_empty() {
+    if request.increase.is_empty() {
         return Ok(Vec::new());
     }
-    limited_without_quota(request, limited, &restricted, &matched_scopes)?;
-    concerned
+    check_limited_resources(request, limited, &restricted, &matched_scopes)?;
+    matching_quotas
         .into_iter()
-        .filter_map(|(quota, hard, used)| charge(quota, &hard, used, &request.more).transpose())
+        .filter_map(|(quota, hard, used)| charge(quota, &hard, used, &request.increase).transpose())
         .collect()
 }
 
-/// Checks that quotas cover all limited resources of the configuration.
-fn limited_without_quota(
-    request: &Request<'_>,
+/// Checks that quotas cover all limited resources of the configuration. The error is the reason of the rejection.
+fn check_limited_resources(
+    request: &QuotaRequest<'_>,
     limited: &[LimitedResource],
     restricted: &BTreeSet<String>,
-    matched: &[super::measure::Scope],
+    matched: &[super::measure::QuotaScope],
 ) -> Result<(), String> {
     let uncovered: BTreeSet<&str> = limited
         .iter()
         .filter(|limited| limited.resource == request.resource.group_resource)
-        .flat_map(|limited| limited.names(&request.uses))
+        .flat_map(|limited| limited.names(&request.usage))
         .filter(|name| !restricted.contains(*name))
         .collect();
     if !uncovered.is_empty() {
         let names: Vec<&str> = uncovered.into_iter().collect();
         return Err(format!("insufficient quota to consume: {}", names.join(",")));
     }
-    let in_scope = limited.iter().flat_map(|l| &l.scopes).filter(|scope| request.measured.is_in(scope));
-    let uncovered = in_scope.filter(|scope| !matched.iter().any(|have| have.name == scope.name));
+    let in_scope =
+        limited.iter().flat_map(|l| &l.scopes).filter(|scope| request.measured.matches_scope(scope));
+    let uncovered =
+        in_scope.filter(|scope| !matched.iter().any(|matched_scope| matched_scope.name == scope.name));
     let selectors: Vec<String> = uncovered
         .map(|scope| format!("{{{} {} [{}]}}", scope.name, scope.operator, scope.values.join(" ")))
         .collect();
@@ -138,29 +141,29 @@ fn charge(
     quota: &Arc<Object>,
     hard: &Amounts,
     mut used: Amounts,
-    more: &Amounts,
+    increase: &Amounts,
 ) -> Result<Option<Charge>, String> {
     let requested: Amounts =
-        more.iter().filter(|(name, _)| hard.contains_key(*name)).map(|(n, a)| (n.clone(), *a)).collect();
+        increase.iter().filter(|(name, _)| hard.contains_key(*name)).map(|(n, a)| (n.clone(), *a)).collect();
     if requested.is_empty() {
         return Ok(None);
     }
-    let had = |name: &String| used.get(name).copied().unwrap_or_default();
-    let over = |(name, amount): &(&String, &Quantity)| {
-        hard.get(*name).is_some_and(|most| had(name).plus(**amount) > *most)
+    let used_amount = |name: &String| used.get(name).copied().unwrap_or_default();
+    let exceeds = |(name, amount): &(&String, &Quantity)| {
+        hard.get(*name).is_some_and(|limit| used_amount(name).plus(**amount) > *limit)
     };
-    let exceeded: Vec<&String> = requested.iter().filter(over).map(|(name, _)| name).collect();
+    let exceeded: Vec<&String> = requested.iter().filter(exceeds).map(|(name, _)| name).collect();
     if !exceeded.is_empty() {
-        let of = |all: &Amounts| -> String {
-            let pick = |name: &&String| Some(((*name).clone(), *all.get(*name)?));
-            text(&exceeded.iter().filter_map(pick).collect())
+        let selected_text = |all: &Amounts| -> String {
+            let entry = |name: &&String| Some(((*name).clone(), *all.get(*name)?));
+            text(&exceeded.iter().filter_map(entry).collect())
         };
         return Err(format!(
             "exceeded quota: {}, requested: {}, used: {}, limited: {}",
             quota.name(),
-            of(&requested),
-            of(&used),
-            of(hard)
+            selected_text(&requested),
+            selected_text(&used),
+            selected_text(hard)
         ));
     }
     crate::quantity::add(&mut used, &requested);

@@ -4,7 +4,7 @@ use apimachinery::document::Fields;
 use apimachinery::gvk::GroupResource;
 use apimachinery::names::Names;
 
-use super::measure::Scope;
+use super::measure::QuotaScope;
 use crate::PluginConfiguration;
 use crate::quantity::Amounts;
 
@@ -18,33 +18,33 @@ pub(super) struct LimitedResource {
     /// Substrings of the limited resource names.
     pub(super) contains: Vec<String>,
     /// Scopes that limit the entry; the covering quota must have the same scope.
-    pub(super) scopes: Vec<Scope>,
+    pub(super) scopes: Vec<QuotaScope>,
 }
 
 impl LimitedResource {
     /// Names of the used resources that the entry limits.
-    pub(super) fn names<'a>(&'a self, uses: &'a Amounts) -> impl Iterator<Item = &'a str> + use<'a> {
+    pub(super) fn names<'a>(&'a self, usage: &'a Amounts) -> impl Iterator<Item = &'a str> + use<'a> {
         let limited = |name: &&String| self.contains.iter().any(|part| name.contains(part.as_str()));
-        uses.keys().filter(limited).map(String::as_str)
+        usage.keys().filter(limited).map(String::as_str)
     }
 
     fn read(fields: &mut Fields<'_>) -> Self {
         let resource = required(fields, "resource");
         let group = fields.text("apiGroup");
         let contains = fields.texts("matchContains");
-        let scopes = fields.objects("matchScopes", scope);
+        let scopes = fields.objects("matchScopes", read_scope);
         LimitedResource { resource: GroupResource { group, resource }, contains, scopes }
     }
 }
 
-fn scope(fields: &mut Fields<'_>) -> Scope {
+fn read_scope(fields: &mut Fields<'_>) -> QuotaScope {
     let name = required(fields, "scopeName");
     let operator = fields.text("operator");
     if !OPERATORS.contains(&operator.as_str()) {
         let text = format!("must be one of {}", OPERATORS.join(", "));
         fields.errors().add_text(&fields.path().child("operator"), &text);
     }
-    Scope { name, operator, values: fields.texts("values") }
+    QuotaScope { name, operator, values: fields.texts("values") }
 }
 
 /// Reads a string field and records an error if the field is absent or empty.
@@ -62,9 +62,9 @@ pub(super) fn read(
     configuration: Option<&PluginConfiguration>,
 ) -> Result<Vec<LimitedResource>, String> {
     let Some(configuration) = configuration else { return Ok(Vec::new()) };
-    let older = ("resourcequota.admission", ["v1", "v1beta1", "v1alpha1"].as_slice(), "Configuration");
-    let (group, versions, kind) = match configuration.is(names, older.0, older.1, older.2) {
-        true => older,
+    let old_type = ("resourcequota.admission", ["v1", "v1beta1", "v1alpha1"].as_slice(), "Configuration");
+    let (group, versions, kind) = match configuration.is(names, old_type.0, old_type.1, old_type.2) {
+        true => old_type,
         false => ("apiserver.config", ["v1"].as_slice(), "ResourceQuotaConfiguration"),
     };
     configuration.decode(names, (group, versions), kind, |fields| {

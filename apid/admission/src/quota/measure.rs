@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::persistent_volume_claim_resize::{class_annotation, class_of};
 use crate::pod_containers::{CONTAINERS, INIT_CONTAINERS, containers};
-use crate::pod_resources::{ResourceList, of_container, of_pod};
+use crate::pod_resources::{ResourceList, container_amounts, pod_amounts};
 use crate::quantity::{Amounts, Quantity, raise};
 
 /// Kinds that also count under their plural.
@@ -43,7 +43,7 @@ const REQUIRED_IN_CONTAINERS: [&str; 6] =
 
 /// Measurement rule of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rule {
+pub(super) enum MeasurementRule {
     Pods,
     Services,
     Claims,
@@ -51,18 +51,18 @@ pub(super) enum Rule {
     Plain,
 }
 
-pub(super) fn rule(resource: &Resource) -> Rule {
+pub(super) fn rule(resource: &Resource) -> MeasurementRule {
     match (resource.kind.group(), resource.kind.resource()) {
-        ("", "pods") => Rule::Pods,
-        ("", "services") => Rule::Services,
-        ("", "persistentvolumeclaims") => Rule::Claims,
-        _ => Rule::Plain,
+        ("", "pods") => MeasurementRule::Pods,
+        ("", "services") => MeasurementRule::Services,
+        ("", "persistentvolumeclaims") => MeasurementRule::Claims,
+        _ => MeasurementRule::Plain,
     }
 }
 
-/// Whether all objects of a resource have the same usage, so that measurement does not need the object.
+/// Whether all objects of a resource have the same usage, so measurement does not need the object.
 pub fn is_plain(resource: &Resource) -> bool {
-    rule(resource) == Rule::Plain
+    rule(resource) == MeasurementRule::Plain
 }
 
 /// Whether a resource name in a quota applies to the objects of a resource.
@@ -71,19 +71,21 @@ pub fn counts_resource(resource: &Resource, name: &str, names: &Names) -> bool {
         return true;
     }
     match rule(resource) {
-        Rule::Pods => {
+        MeasurementRule::Pods => {
             let requested = name.strip_prefix("requests.");
             name == "pods"
                 || COMPUTE.contains(&name)
                 || requested.unwrap_or(name).starts_with("hugepages-")
                 || requested.is_some_and(|name| is_extended(name, names))
         }
-        Rule::Services => matches!(name, "services" | "services.loadbalancers" | "services.nodeports"),
-        Rule::Claims => {
+        MeasurementRule::Services => {
+            matches!(name, "services" | "services.loadbalancers" | "services.nodeports")
+        }
+        MeasurementRule::Claims => {
             let of_class = name.split_once(&class_part(names)).map(|(_, rest)| rest);
             matches!(of_class.unwrap_or(name), "persistentvolumeclaims" | "requests.storage")
         }
-        Rule::Plain => {
+        MeasurementRule::Plain => {
             resource.kind.group().is_empty() && resource.kind.resource() == name && PLURALS.contains(&name)
         }
     }
@@ -99,7 +101,7 @@ fn class_part(names: &Names) -> String {
 pub struct MeasuredObject {
     /// Usage.
     amounts: Amounts,
-    /// Remaining usage after the end of the object.
+    /// Usage after the end of the grace period: the object count.
     count: Amounts,
     /// End of the grace period; None if the object is not terminating.
     ends: Option<jiff::Timestamp>,
@@ -113,7 +115,7 @@ struct PodFacts {
     has_deadline: bool,
     best_effort: bool,
     priority_class: String,
-    looks_across_namespaces: bool,
+    selects_other_namespaces: bool,
 }
 
 impl MeasuredObject {
@@ -122,49 +124,50 @@ impl MeasuredObject {
         let counted = format!("count/{}", resource.group_resource);
         let count = Amounts::from([(counted, Quantity::whole(1))]);
         let mut amounts = count.clone();
-        let mut one = |name: String, amount: Quantity| {
+        let mut add_usage = |name: String, amount: Quantity| {
             let sum = amounts.entry(name).or_default();
             *sum = sum.plus(amount);
         };
         let mut measured = MeasuredObject::default();
         match rule(resource) {
-            Rule::Pods => {
+            MeasurementRule::Pods => {
                 measured.pod = Some(PodFacts::of(object));
                 measured.ends = grace_period_end(object);
                 if !matches!(object.str_at(&["status", "phase"]), Some("Succeeded" | "Failed")) {
-                    one("pods".to_owned(), Quantity::whole(1));
+                    add_usage("pods".to_owned(), Quantity::whole(1));
                     let used = compute(
-                        &of_pod(object, ResourceList::Requests),
-                        &of_pod(object, ResourceList::Limits),
+                        &pod_amounts(object, ResourceList::Requests),
+                        &pod_amounts(object, ResourceList::Limits),
                         names,
                     );
-                    used.into_iter().for_each(|(name, amount)| one(name, amount));
+                    used.into_iter().for_each(|(name, amount)| add_usage(name, amount));
                 }
             }
-            Rule::Services => {
-                one("services".to_owned(), Quantity::whole(1));
+            MeasurementRule::Services => {
+                add_usage("services".to_owned(), Quantity::whole(1));
                 let (balancers, ports) = ports(object);
-                one("services.loadbalancers".to_owned(), Quantity::whole(balancers));
-                one("services.nodeports".to_owned(), Quantity::whole(ports));
+                add_usage("services.loadbalancers".to_owned(), Quantity::whole(balancers));
+                add_usage("services.nodeports".to_owned(), Quantity::whole(ports));
             }
-            Rule::Claims => {
+            MeasurementRule::Claims => {
                 let class = class_of(object, &class_annotation(names));
                 let storage = object.at(&["spec", "resources", "requests", "storage"]).and_then(Quantity::of);
-                let promised = object.at(&["status", "allocatedResources", "storage"]).and_then(Quantity::of);
+                let allocated =
+                    object.at(&["status", "allocatedResources", "storage"]).and_then(Quantity::of);
                 for prefix in [String::new(), format!("{class}{}", class_part(names))] {
                     if class.is_empty() && !prefix.is_empty() {
                         continue;
                     }
-                    one(format!("{prefix}persistentvolumeclaims"), Quantity::whole(1));
-                    if let Some(storage) = storage.max(promised) {
-                        one(format!("{prefix}requests.storage"), storage);
+                    add_usage(format!("{prefix}persistentvolumeclaims"), Quantity::whole(1));
+                    if let Some(storage) = storage.max(allocated) {
+                        add_usage(format!("{prefix}requests.storage"), storage);
                     }
                 }
             }
-            Rule::Plain => {
+            MeasurementRule::Plain => {
                 let plural = resource.kind.resource();
                 if resource.kind.group().is_empty() && PLURALS.contains(&plural) {
-                    one(plural.to_owned(), Quantity::whole(1));
+                    add_usage(plural.to_owned(), Quantity::whole(1));
                 }
             }
         }
@@ -180,20 +183,20 @@ impl MeasuredObject {
     /// While a write is in flight, either state may be stored.
     #[must_use]
     pub fn at_least(&self, other: &MeasuredObject) -> MeasuredObject {
-        let mut most = self.clone();
-        raise(&mut most.amounts, &other.amounts);
-        most
+        let mut maximum = self.clone();
+        raise(&mut maximum.amounts, &other.amounts);
+        maximum
     }
 
     /// Whether the object matches a scope.
-    pub(super) fn is_in(&self, scope: &Scope) -> bool {
+    pub(super) fn matches_scope(&self, scope: &QuotaScope) -> bool {
         let Some(pod) = &self.pod else { return false };
         match scope.name.as_str() {
             "Terminating" => pod.has_deadline,
             "NotTerminating" => !pod.has_deadline,
             "BestEffort" => pod.best_effort,
             "NotBestEffort" => !pod.best_effort,
-            "CrossNamespacePodAffinity" => pod.looks_across_namespaces,
+            "CrossNamespacePodAffinity" => pod.selects_other_namespaces,
             "PriorityClass" => {
                 let class = pod.priority_class.as_str();
                 match scope.operator.as_str() {
@@ -245,10 +248,12 @@ fn ports(service: &Object) -> (i64, i64) {
         Some("NodePort") => (0, all),
         Some("LoadBalancer") => {
             let allocates = service.at(&["spec", "allocateLoadBalancerNodePorts"]).and_then(Value::as_bool);
-            let given =
+            let has_node_port =
                 |port: &&&Value| port.get("nodePort").and_then(Value::as_i64).is_some_and(|port| port != 0);
             match allocates {
-                Some(false) => (1, i64::try_from(ports.iter().filter(given).count()).unwrap_or(i64::MAX)),
+                Some(false) => {
+                    (1, i64::try_from(ports.iter().filter(has_node_port).count()).unwrap_or(i64::MAX))
+                }
                 _ => (1, all),
             }
         }
@@ -259,9 +264,9 @@ fn ports(service: &Object) -> (i64, i64) {
 impl PodFacts {
     fn of(pod: &Object) -> Self {
         let all = || containers(pod, CONTAINERS).chain(containers(pod, INIT_CONTAINERS));
-        let asks = |container: &Value| {
-            [ResourceList::Requests, ResourceList::Limits].iter().any(|sort| {
-                let amounts = of_container(container, *sort);
+        let has_compute_amount = |container: &Value| {
+            [ResourceList::Requests, ResourceList::Limits].iter().any(|resource_list| {
+                let amounts = container_amounts(container, *resource_list);
                 ["cpu", "memory"]
                     .iter()
                     .any(|name| amounts.get(*name).is_some_and(|amount| !amount.is_zero()))
@@ -272,18 +277,18 @@ impl PodFacts {
                 .at(&["spec", "activeDeadlineSeconds"])
                 .and_then(Value::as_i64)
                 .is_some_and(|s| s >= 0),
-            best_effort: !all().any(asks),
+            best_effort: !all().any(has_compute_amount),
             priority_class: pod.str_at(&["spec", "priorityClassName"]).unwrap_or("").to_owned(),
-            looks_across_namespaces: looks_across_namespaces(pod),
+            selects_other_namespaces: selects_other_namespaces(pod),
         }
     }
 }
 
 /// Whether an affinity or anti-affinity term selects other namespaces.
-fn looks_across_namespaces(pod: &Object) -> bool {
-    ["podAffinity", "podAntiAffinity"].iter().any(|sort| {
+fn selects_other_namespaces(pod: &Object) -> bool {
+    ["podAffinity", "podAntiAffinity"].iter().any(|affinity| {
         let terms = |list: &str| {
-            let path = ["spec", "affinity", *sort, list];
+            let path = ["spec", "affinity", *affinity, list];
             pod.at(&path).and_then(Value::as_array).into_iter().flatten()
         };
         let required = terms("requiredDuringSchedulingIgnoredDuringExecution");
@@ -298,18 +303,18 @@ fn looks_across_namespaces(pod: &Object) -> bool {
 
 /// A scope of a quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Scope {
+pub(super) struct QuotaScope {
     pub(super) name: String,
     pub(super) operator: String,
     pub(super) values: Vec<String>,
 }
 
-impl Scope {
+impl QuotaScope {
     /// Parses an entry of a scope selector.
     fn of(entry: &Value) -> Self {
         let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
         let values = entry.get("values").and_then(Value::as_array).into_iter().flatten();
-        Scope {
+        QuotaScope {
             name: text("scopeName"),
             operator: text("operator"),
             values: values.filter_map(Value::as_str).map(str::to_owned).collect(),
@@ -319,25 +324,25 @@ impl Scope {
 
 /// Scopes of a quota: listed scopes and scope selector.
 #[derive(Clone, Debug, Default)]
-pub struct Scopes(pub(super) Vec<Scope>);
+pub struct Scopes(pub(super) Vec<QuotaScope>);
 
 impl Scopes {
     /// Parses the scopes of a quota.
     pub fn of(quota: &Object) -> Self {
         let listed = quota.at(&["spec", "scopes"]).and_then(Value::as_array).into_iter().flatten();
-        let listed = listed.filter_map(Value::as_str).map(|name| Scope {
+        let listed = listed.filter_map(Value::as_str).map(|name| QuotaScope {
             name: name.to_owned(),
             operator: "Exists".to_owned(),
             values: Vec::new(),
         });
         let path = ["spec", "scopeSelector", "matchExpressions"];
-        let selected = quota.at(&path).and_then(Value::as_array).into_iter().flatten().map(Scope::of);
+        let selected = quota.at(&path).and_then(Value::as_array).into_iter().flatten().map(QuotaScope::of);
         Scopes(listed.chain(selected).collect())
     }
 
     /// Whether an object matches all scopes.
     pub fn contain(&self, measured: &MeasuredObject) -> bool {
-        self.0.iter().all(|scope| measured.is_in(scope))
+        self.0.iter().all(|scope| measured.matches_scope(scope))
     }
 }
 
@@ -351,20 +356,20 @@ pub(super) fn missing_resources<'a>(
     let required: BTreeSet<&str> = required.filter(|name| REQUIRED_IN_CONTAINERS.contains(name)).collect();
     let all: Vec<&Value> = containers(pod, CONTAINERS).chain(containers(pod, INIT_CONTAINERS)).collect();
     let missing = required.into_iter().filter_map(|resource| {
-        let silent: BTreeSet<&str> = all
+        let unspecified: BTreeSet<&str> = all
             .iter()
             .filter(|container| {
                 let amounts = compute(
-                    &of_container(container, ResourceList::Requests),
-                    &of_container(container, ResourceList::Limits),
+                    &container_amounts(container, ResourceList::Requests),
+                    &container_amounts(container, ResourceList::Limits),
                     names,
                 );
                 !amounts.contains_key(resource)
             })
             .map(|container| crate::pod_containers::name(container))
             .collect();
-        let silent: Vec<&str> = silent.into_iter().collect();
-        (!silent.is_empty()).then(|| format!("{resource} for: {}", silent.join(",")))
+        let unspecified: Vec<&str> = unspecified.into_iter().collect();
+        (!unspecified.is_empty()).then(|| format!("{resource} for: {}", unspecified.join(",")))
     });
     let missing: Vec<String> = missing.collect();
     (!missing.is_empty()).then(|| format!("must specify {}", missing.join("; ")))

@@ -32,9 +32,9 @@ use crate::quantity::{Amounts, to_list};
 use crate::{
     Attributes, Environment, MaybeFuture, ObjectKind, Operation, Plugin, PluginConfiguration, Reader, Writer,
 };
-use check::{Charge, Request, check};
+use check::{Charge, QuotaRequest, compute_charges};
 use limited::LimitedResource;
-use measure::{Rule, rule};
+use measure::{MeasurementRule, rule};
 
 /// ResourceQuota kind.
 pub const QUOTA: ObjectKind = ObjectKind::new("", "ResourceQuota");
@@ -53,7 +53,7 @@ pub(crate) struct ResourceQuota {
 impl ResourceQuota {
     pub(crate) fn new(
         environment: &Environment,
-        given: Option<&PluginConfiguration>,
+        configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, String> {
         Ok(ResourceQuota {
             names: Arc::clone(&environment.names),
@@ -61,7 +61,7 @@ impl ResourceQuota {
             reader: Arc::clone(&environment.reader),
             writer: Arc::clone(&environment.writer),
             reservations: Arc::clone(&environment.reservations),
-            limited: limited::read(&environment.names, given)?,
+            limited: limited::read(&environment.names, configuration)?,
         })
     }
 
@@ -72,16 +72,16 @@ impl ResourceQuota {
         quotas: Vec<Arc<Object>>,
     ) -> Result<(), Status> {
         let now = self.clock.now();
-        let request = Request::new(attributes.resource, &self.names, object, attributes.old, now);
-        let refused = |message: String| attributes.forbidden(&message);
-        let charges = check(&quotas, &request, &self.limited).map_err(refused)?;
+        let request = QuotaRequest::new(attributes.resource, &self.names, object, attributes.old, now);
+        let rejection = |message: String| attributes.forbidden(&message);
+        let charges = compute_charges(&quotas, &request, &self.limited).map_err(rejection)?;
         if charges.is_empty() || attributes.dry_run {
             return Ok(());
         }
         let _lock = self.reservations.lock_namespace(attributes.namespace).await;
         let mut charged = BTreeSet::new();
-        let done = self.write(attributes, &request, &mut charged).await;
-        match done {
+        let result = self.write_charges(attributes, &request, &mut charged).await;
+        match result {
             Ok(()) => {
                 let reservation = Reservation {
                     namespace: attributes.namespace.to_owned(),
@@ -94,23 +94,23 @@ impl ResourceQuota {
             Err(_) if !charged.is_empty() => self.reservations.request_recount(attributes.namespace),
             Err(_) => {}
         }
-        done
+        result
     }
 
     /// Adds the charges to the current quotas, each once.
-    async fn write(
+    async fn write_charges(
         &self,
         attributes: &Attributes<'_>,
-        request: &Request<'_>,
+        request: &QuotaRequest<'_>,
         charged: &mut BTreeSet<String>,
     ) -> Result<(), Status> {
         let mut fresh = false;
         for _ in 0..ATTEMPTS {
             let mut quotas = self.quotas(attributes.namespace, fresh).await?;
             quotas.retain(|quota| !charged.contains(quota.uid()));
-            let charges = check(&quotas, request, self.limited_if(charged.is_empty()))
+            let charges = compute_charges(&quotas, request, self.limited_resources(charged.is_empty()))
                 .map_err(|message| attributes.forbidden(&message))?;
-            let mut conflict = false;
+            let mut has_conflict = false;
             for Charge { quota, used } in charges {
                 let uid = quota.uid().to_owned();
                 match self.writer.update_status(QUOTA, with_used(&quota, &used)).get().await {
@@ -118,12 +118,12 @@ impl ResourceQuota {
                         charged.insert(uid);
                     }
                     Err(status) if matches!(status.reason, Reason::Conflict | Reason::NotFound) => {
-                        conflict = true
+                        has_conflict = true
                     }
                     Err(status) => return Err(status),
                 }
             }
-            if !conflict {
+            if !has_conflict {
                 return Ok(());
             }
             fresh = true;
@@ -132,18 +132,18 @@ impl ResourceQuota {
         Err(Status::unavailable(message, 1))
     }
 
-    /// Limited resources for the check. Only the attempt with all quotas checks coverage.
-    fn limited_if(&self, all: bool) -> &[LimitedResource] {
-        if all { &self.limited } else { &[] }
+    /// Returns the limited resources to check. Only an attempt with all quotas can check that quotas cover them.
+    fn limited_resources(&self, has_all_quotas: bool) -> &[LimitedResource] {
+        if has_all_quotas { &self.limited } else { &[] }
     }
 
     async fn quotas(&self, namespace: &str, fresh: bool) -> Result<Vec<Arc<Object>>, Status> {
-        let known = self.reader.list(QUOTA, namespace).get().await?;
+        let cached = self.reader.list(QUOTA, namespace).get().await?;
         if !fresh {
-            return Ok(known);
+            return Ok(cached);
         }
-        let mut quotas = Vec::with_capacity(known.len());
-        for quota in known {
+        let mut quotas = Vec::with_capacity(cached.len());
+        for quota in cached {
             quotas.extend(self.reader.get_fresh(QUOTA, namespace, quota.name()).get().await?);
         }
         Ok(quotas)
@@ -160,12 +160,12 @@ pub fn with_used(quota: &Object, used: &Amounts) -> Object {
 }
 
 /// Whether a write may increase usage.
-fn may_use_more(attributes: &Attributes<'_>) -> bool {
+fn can_increase_usage(attributes: &Attributes<'_>) -> bool {
     let rule = rule(attributes.resource);
     match (attributes.operation, attributes.subresource) {
         (Operation::Create, "") => true,
-        (Operation::Update, "") => matches!(rule, Rule::Services | Rule::Claims),
-        (Operation::Update, "resize") => rule == Rule::Pods,
+        (Operation::Update, "") => matches!(rule, MeasurementRule::Services | MeasurementRule::Claims),
+        (Operation::Update, "resize") => rule == MeasurementRule::Pods,
         _ => false,
     }
 }
@@ -176,9 +176,10 @@ impl Plugin for ResourceQuota {
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
-        let stored = attributes.resource.kind.storage() == kinds::Storage::Stored;
-        let inside = !attributes.namespace.is_empty() && attributes.resource.kind.namespaced();
-        let Some(object) = object.filter(|_| stored && inside && may_use_more(attributes)) else {
+        let is_stored = attributes.resource.kind.storage() == kinds::Storage::Stored;
+        let is_in_namespace = !attributes.namespace.is_empty() && attributes.resource.kind.namespaced();
+        let Some(object) = object.filter(|_| is_stored && is_in_namespace && can_increase_usage(attributes))
+        else {
             return MaybeFuture::Ready(Ok(()));
         };
         match self.reader.list(QUOTA, attributes.namespace) {
@@ -194,7 +195,7 @@ impl Plugin for ResourceQuota {
 }
 
 /// Sums the measured usage for each limit of a quota that counts served resources.
-/// `counted` tells which limits these are.
+/// `counted`: whether a limit is one of these.
 pub fn sum<'a>(
     quota: &Object,
     measured: impl Iterator<Item = &'a Amounts>,

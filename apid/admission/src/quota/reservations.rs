@@ -27,8 +27,8 @@ use super::measure::MeasuredObject;
 pub struct Reservations {
     locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     entries: Mutex<ReservationTable>,
-    uncounted: Mutex<BTreeSet<String>>,
-    changed: Notify,
+    recount_namespaces: Mutex<BTreeSet<String>>,
+    recount_requested: Notify,
 }
 
 #[derive(Default)]
@@ -85,19 +85,19 @@ impl Reservations {
 
     /// Requests a recount of a namespace.
     pub fn request_recount(&self, namespace: &str) {
-        if self.uncounted.lock().insert(namespace.to_owned()) {
-            self.changed.notify_one();
+        if self.recount_namespaces.lock().insert(namespace.to_owned()) {
+            self.recount_requested.notify_one();
         }
     }
 
     /// Waits for recount requests and takes them.
     pub async fn next_recount(&self) -> BTreeSet<String> {
         loop {
-            let namespaces = std::mem::take(&mut *self.uncounted.lock());
+            let namespaces = std::mem::take(&mut *self.recount_namespaces.lock());
             if !namespaces.is_empty() {
                 return namespaces;
             }
-            self.changed.notified().await;
+            self.recount_requested.notified().await;
         }
     }
 }

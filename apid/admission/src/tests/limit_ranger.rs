@@ -31,11 +31,12 @@ async fn containers_get_default_requests_and_limits() {
         {"type": "Container", "default": {"cpu": "500m", "memory": "128Mi"}, "defaultRequest": {"cpu": "100m", "memory": "128Mi"}},
         {"type": "Pod", "max": {"cpu": "9", "memory": "9Gi"}},
     ]);
-    let all = json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}});
+    let complete =
+        json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}});
     let default =
         json!({"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "500m", "memory": "128Mi"}});
-    let half = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "1"}});
-    let half_after =
+    let cpu_only = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "1"}});
+    let cpu_with_defaults =
         json!({"requests": {"cpu": "1", "memory": "128Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}});
     for (spec, after, text) in [
         (
@@ -44,15 +45,15 @@ async fn containers_get_default_requests_and_limits() {
             Some("cpu, memory request for container c; cpu, memory limit for container c"),
         ),
         (
-            json!({"containers": [container("c", half)], "initContainers": [container("i", json!(null))]}),
-            json!({"containers": [container("c", half_after)], "initContainers": [container("i", default)]}),
+            json!({"containers": [container("c", cpu_only)], "initContainers": [container("i", json!(null))]}),
+            json!({"containers": [container("c", cpu_with_defaults)], "initContainers": [container("i", default)]}),
             Some(
                 "memory request for container c; memory limit for container c; cpu, memory request for init container i; cpu, memory limit for init container i",
             ),
         ),
         (
-            json!({"containers": [container("c", all.clone())]}),
-            json!({"containers": [container("c", all)]}),
+            json!({"containers": [container("c", complete.clone())]}),
+            json!({"containers": [container("c", complete)]}),
             None,
         ),
     ] {
@@ -71,10 +72,10 @@ async fn limit_range_rejection_lists_all_violations() {
     let per_claim =
         json!([{"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "5Gi"}}]);
     let cpu = |request: &str, limit: &str| {
-        let of = |amount: &str| if amount.is_empty() { json!({}) } else { json!({"cpu": amount}) };
-        json!({"containers": [container("c", json!({"requests": of(request), "limits": of(limit)}))]})
+        let amounts = |amount: &str| if amount.is_empty() { json!({}) } else { json!({"cpu": amount}) };
+        json!({"containers": [container("c", json!({"requests": amounts(request), "limits": amounts(limit)}))]})
     };
-    let two = json!({"containers": [
+    let two_containers = json!({"containers": [
         container("c", json!({"limits": {"cpu": "1"}, "requests": {"memory": "1Gi"}})), container("d", json!({"limits": {"cpu": "1"}}))]});
     let storage = |amount: &str| json!({"resources": {"requests": {"storage": amount}}});
     for (limits, kind, spec, reason) in [
@@ -105,7 +106,7 @@ async fn limit_range_rejection_lists_all_violations() {
             "[maximum cpu usage per Container is 1.  No limit is specified, cpu max limit to request ratio per Container is 2, but no limit is specified or limit is 0]",
         ),
         (&per_container, "Pod", cpu("2", "1"), "maximum cpu usage per Container is 1, but request is 2"),
-        (&per_pod, "Pod", two, "maximum cpu usage per Pod is 1500m, but limit is 2"),
+        (&per_pod, "Pod", two_containers, "maximum cpu usage per Pod is 1500m, but limit is 2"),
         (&per_claim, "PersistentVolumeClaim", storage("2Gi"), ""),
         (
             &per_claim,

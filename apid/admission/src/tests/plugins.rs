@@ -14,13 +14,13 @@ fn documented(state: &str) -> Vec<&'static str> {
 
 #[test]
 fn documented_plugins_equal_implemented_ones() {
-    let is_built = |state: &State| !matches!(state, State::NotImplemented);
-    let of = |is_listed: &dyn Fn(&Entry) -> bool| -> Vec<&str> {
+    let is_built = |state: &Availability| !matches!(state, Availability::NotImplemented);
+    let names_where = |is_listed: &dyn Fn(&Entry) -> bool| -> Vec<&str> {
         PLUGINS.iter().filter(|entry| is_listed(entry)).map(|entry| entry.name).collect()
     };
-    let on_by_default = of(&|entry| is_built(&entry.state) && entry.on_by_default);
-    let off_by_default = of(&|entry| is_built(&entry.state) && !entry.on_by_default);
+    let on_by_default = names_where(&|entry| is_built(&entry.availability) && entry.on_by_default);
+    let off_by_default = names_where(&|entry| is_built(&entry.availability) && !entry.on_by_default);
     assert_eq!(documented("on by default"), on_by_default);
     assert_eq!(documented("off by default"), off_by_default);
-    assert_eq!(documented("not built"), of(&|entry| !is_built(&entry.state)));
+    assert_eq!(documented("not built"), names_where(&|entry| !is_built(&entry.availability)));
 }

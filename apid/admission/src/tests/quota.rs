@@ -26,8 +26,8 @@ fn plugin(fake: &Fake, limited: &str) -> Result<ResourceQuota, String> {
         "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- name: ResourceQuota\n  \
          configuration:\n    apiVersion: apiserver.config.k8s.io/v1\n    kind: ResourceQuotaConfiguration\n    limitedResources: {limited}\n"
     );
-    let none = |_: &str| Err("no other file".to_owned());
-    let configuration = Configuration::parse("f.yaml", text.as_bytes(), &fake.names, &none).unwrap();
+    let read_file = |_: &str| Err("no other file".to_owned());
+    let configuration = Configuration::parse("f.yaml", text.as_bytes(), &fake.names, &read_file).unwrap();
     ResourceQuota::new(&fake.environment(), configuration.of("ResourceQuota"))
 }
 
@@ -119,7 +119,7 @@ fn quota_usage_is_measured_by_kind() {
 
 #[tokio::test]
 async fn write_over_quota_is_rejected_with_reason() {
-    let both = || {
+    let pods_and_cpu = || {
         quota(
             "q",
             json!({"hard": {"pods": "2", "requests.cpu": "1"}}),
@@ -128,9 +128,9 @@ async fn write_over_quota_is_rejected_with_reason() {
     };
     let forbidden = |reason: &str| format!("pods \"p\" is forbidden: {reason}");
     for (quotas, object, message, after) in [
-        (vec![both()], pod("p", json!({"cpu": "400m"})), String::new(), "pods=2,requests.cpu=1"),
+        (vec![pods_and_cpu()], pod("p", json!({"cpu": "400m"})), String::new(), "pods=2,requests.cpu=1"),
         (
-            vec![both()],
+            vec![pods_and_cpu()],
             pod("p", json!({"cpu": "401m"})),
             forbidden(
                 "exceeded quota: q, requested: requests.cpu=401m, used: requests.cpu=600m, limited: requests.cpu=1",
@@ -138,7 +138,7 @@ async fn write_over_quota_is_rejected_with_reason() {
             "pods=1,requests.cpu=600m",
         ),
         (
-            vec![both()],
+            vec![pods_and_cpu()],
             pod("p", json!({})),
             forbidden("failed quota: q: must specify requests.cpu for: c"),
             "pods=1,requests.cpu=600m",
@@ -207,27 +207,28 @@ async fn write_over_quota_is_rejected_with_reason() {
 
 #[tokio::test]
 async fn quota_scopes_match_priority_class_and_affinity() {
-    let in_scope = |name: &str, operator: &str, values: &[&str]| json!({"hard": {"pods": "9"}, "scopeSelector": {"matchExpressions": [{"scopeName": name, "operator": operator, "values": values}]}});
+    let spec_of_scope = |name: &str, operator: &str, values: &[&str]| json!({"hard": {"pods": "9"}, "scopeSelector": {"matchExpressions": [{"scopeName": name, "operator": operator, "values": values}]}});
     let of_class = |class: &str| {
         let mut pod = pod("p", json!({}));
         pod["spec"]["priorityClassName"] = json!(class);
         pod
     };
-    let across = json!({"metadata": {"name": "p"}, "spec": {"containers": [], "affinity": {"podAntiAffinity": {
+    let cross_namespace = json!({"metadata": {"name": "p"}, "spec": {"containers": [], "affinity": {"podAntiAffinity": {
         "preferredDuringSchedulingIgnoredDuringExecution": [{"podAffinityTerm": {"namespaceSelector": {}}}]}}}});
-    let deadline = json!({"metadata": {"name": "p"}, "spec": {"containers": [], "activeDeadlineSeconds": 5}});
+    let with_deadline =
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [], "activeDeadlineSeconds": 5}});
     for (spec, pod, counted) in [
-        (in_scope("PriorityClass", "In", &["high"]), of_class("high"), true),
-        (in_scope("PriorityClass", "In", &["high"]), of_class("low"), false),
-        (in_scope("PriorityClass", "NotIn", &["high"]), of_class("low"), true),
-        (in_scope("PriorityClass", "NotIn", &["high"]), pod("p", json!({})), true),
-        (in_scope("PriorityClass", "Exists", &[]), of_class("x"), true),
-        (in_scope("PriorityClass", "Exists", &[]), pod("p", json!({})), false),
-        (in_scope("PriorityClass", "DoesNotExist", &[]), pod("p", json!({})), true),
-        (in_scope("CrossNamespacePodAffinity", "Exists", &[]), across.clone(), true),
-        (in_scope("CrossNamespacePodAffinity", "Exists", &[]), pod("p", json!({})), false),
-        (json!({"hard": {"pods": "9"}, "scopes": ["Terminating"]}), deadline.clone(), true),
-        (json!({"hard": {"pods": "9"}, "scopes": ["NotTerminating"]}), deadline, false),
+        (spec_of_scope("PriorityClass", "In", &["high"]), of_class("high"), true),
+        (spec_of_scope("PriorityClass", "In", &["high"]), of_class("low"), false),
+        (spec_of_scope("PriorityClass", "NotIn", &["high"]), of_class("low"), true),
+        (spec_of_scope("PriorityClass", "NotIn", &["high"]), pod("p", json!({})), true),
+        (spec_of_scope("PriorityClass", "Exists", &[]), of_class("x"), true),
+        (spec_of_scope("PriorityClass", "Exists", &[]), pod("p", json!({})), false),
+        (spec_of_scope("PriorityClass", "DoesNotExist", &[]), pod("p", json!({})), true),
+        (spec_of_scope("CrossNamespacePodAffinity", "Exists", &[]), cross_namespace.clone(), true),
+        (spec_of_scope("CrossNamespacePodAffinity", "Exists", &[]), pod("p", json!({})), false),
+        (json!({"hard": {"pods": "9"}, "scopes": ["Terminating"]}), with_deadline.clone(), true),
+        (json!({"hard": {"pods": "9"}, "scopes": ["NotTerminating"]}), with_deadline, false),
         (json!({"hard": {"pods": "9"}, "scopes": ["NotBestEffort"]}), pod("p", json!({"cpu": "1"})), true),
     ] {
         let fake = fake(&[quota("q", spec.clone(), json!({"pods": "0"}))]);
@@ -293,8 +294,8 @@ async fn update_charges_increase_and_dry_run_charges_nothing() {
 
 #[tokio::test]
 async fn limited_resource_without_covering_quota_is_rejected() {
-    let gold = "[{resource: persistentvolumeclaims, matchContains: [gold.storageclass.storage.k8s.io/requests.storage]}]";
-    let class =
+    let limited_gold = "[{resource: persistentvolumeclaims, matchContains: [gold.storageclass.storage.k8s.io/requests.storage]}]";
+    let limited_class =
         "[{resource: pods, matchScopes: [{scopeName: PriorityClass, operator: In, values: [high, top]}]}]";
     let mut important = pod("x", json!({}));
     important["spec"]["priorityClassName"] = json!("high");
@@ -304,30 +305,30 @@ async fn limited_resource_without_covering_quota_is_rejected() {
         json!({"hard": {"gold.storageclass.storage.k8s.io/requests.storage": "5"}}),
         json!({"gold.storageclass.storage.k8s.io/requests.storage": "0"}),
     );
-    let in_class = quota(
+    let class_quota = quota(
         "q",
         json!({"hard": {"pods": "5"}, "scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}}),
         json!({"pods": "0"}),
     );
     for (limited, quotas, kind, object, reason) in [
         (
-            gold,
+            limited_gold,
             vec![],
             "PersistentVolumeClaim",
             claim.clone(),
             "insufficient quota to consume: gold.storageclass.storage.k8s.io/requests.storage",
         ),
-        (gold, vec![covering], "PersistentVolumeClaim", claim.clone(), ""),
-        (gold, vec![], "Pod", important.clone(), ""),
+        (limited_gold, vec![covering], "PersistentVolumeClaim", claim.clone(), ""),
+        (limited_gold, vec![], "Pod", important.clone(), ""),
         (
-            class,
+            limited_class,
             vec![],
             "Pod",
             important.clone(),
             "insufficient quota to match these scopes: [{PriorityClass In [high top]}]",
         ),
-        (class, vec![in_class], "Pod", important.clone(), ""),
-        (class, vec![], "Pod", pod("x", json!({})), ""),
+        (limited_class, vec![class_quota], "Pod", important.clone(), ""),
+        (limited_class, vec![], "Pod", pod("x", json!({})), ""),
     ] {
         let fake = fake(&quotas);
         let plugin = plugin(&fake, limited).unwrap();

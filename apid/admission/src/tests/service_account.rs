@@ -61,36 +61,37 @@ async fn pod_gets_default_service_account_and_token_volume() {
 
 #[tokio::test]
 async fn token_mount_respects_opt_out_and_existing_mounts() {
-    let own = json!([{"name": "v", "mountPath": PATH}]);
+    let mount = json!([{"name": "v", "mountPath": PATH}]);
     for (spec, volumes) in [
         (json!({"automountServiceAccountToken": false}), 0),
         (json!({"serviceAccountName": "quiet"}), 0),
         (json!({"serviceAccountName": "quiet", "automountServiceAccountToken": true}), 1),
         (json!({"serviceAccount": "quiet"}), 0),
         (
-            json!({"containers": [{"name": "c", "volumeMounts": own}], "volumes": [{"name": "v", "emptyDir": {}}]}),
+            json!({"containers": [{"name": "c", "volumeMounts": mount}], "volumes": [{"name": "v", "emptyDir": {}}]}),
             1,
         ),
         (json!({"volumes": [{"name": "kube-api-access-x", "projected": {}}]}), 1),
     ] {
-        let mut whole = spec.clone();
-        if whole.get("containers").is_none() {
-            whole["containers"] = json!([{"name": "c"}]);
+        let mut pod_spec = spec.clone();
+        if pod_spec.get("containers").is_none() {
+            pod_spec["containers"] = json!([{"name": "c"}]);
         }
-        let answer = create(whole).await;
+        let answer = create(pod_spec).await;
         assert_eq!(answer.message(), "", "{spec}");
         let have = answer.object["spec"]["volumes"].as_array().map_or(0, Vec::len);
         assert_eq!(have, volumes, "{spec}");
     }
     let pulls = |answer: PluginResult| answer.object["spec"]["imagePullSecrets"].clone();
     assert_eq!(pulls(create(json!({"serviceAccountName": "puller"})).await), json!([{"name": "registry"}]));
-    let own = json!({"serviceAccountName": "puller", "imagePullSecrets": [{"name": "own"}]});
-    assert_eq!(pulls(create(own).await), json!([{"name": "own"}]));
+    let puller_spec = json!({"serviceAccountName": "puller", "imagePullSecrets": [{"name": "own"}]});
+    assert_eq!(pulls(create(puller_spec).await), json!([{"name": "own"}]));
 }
 
 #[tokio::test]
 async fn missing_account_or_unlisted_secret_is_rejected() {
-    let of = |secret: &str| json!({"valueFrom": {"secretKeyRef": {"name": secret, "key": "k"}}, "name": "E"});
+    let env =
+        |secret: &str| json!({"valueFrom": {"secretKeyRef": {"name": secret, "key": "k"}}, "name": "E"});
     for (spec, reason) in [
         (
             json!({"serviceAccountName": "nobody"}),
@@ -105,7 +106,7 @@ async fn missing_account_or_unlisted_secret_is_rejected() {
             "",
         ),
         (
-            json!({"serviceAccountName": "strict", "containers": [{"name": "c", "env": [of("mine"), of("other")]}]}),
+            json!({"serviceAccountName": "strict", "containers": [{"name": "c", "env": [env("mine"), env("other")]}]}),
             "container c with envVar E referencing secret.secretName=\"other\" is not allowed because service account strict does not reference that secret",
         ),
         (

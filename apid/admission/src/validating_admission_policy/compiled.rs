@@ -43,7 +43,7 @@ impl PolicyExpressions for CompiledPolicy {
             items(policy, "auditAnnotations").iter().map(annotation).collect();
         let messages = validations.iter().filter_map(|validation| validation.message_expression.as_ref());
         let conditions = validations.iter().map(|validation| &validation.expression);
-        common.note_uses(conditions.chain(messages).chain(annotations.iter().map(|(_, value)| value)));
+        common.record_uses(conditions.chain(messages).chain(annotations.iter().map(|(_, value)| value)));
         CompiledPolicy { common, validations, annotations }
     }
 

@@ -7,7 +7,7 @@
 //!
 //! # Reference
 //!
-//! Each of the three groups computes the variables anew, as in kube-apiserver, so that the costs are the same.
+//! Each of the three groups computes the variables anew, as in kube-apiserver, so the costs are the same.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use expressions::{Value, limits};
 
 use super::compiled::{CompiledPolicy, Validation};
 use crate::match_conditions::{BUDGET, ConditionsOutcome};
-use crate::policy::{BudgetExceeded, FailurePolicy, Group, Inputs};
+use crate::policy::{BudgetExceeded, ExpressionGroup, FailurePolicy, Inputs};
 
 /// Maximum size of an evaluated message in bytes.
 const MESSAGE_MAX: usize = 5 * 1024;
@@ -91,8 +91,8 @@ fn evaluate_matched<'a>(
     clock: &dyn Clock,
 ) -> Outcome {
     let mut outcome = Outcome::default();
-    let mut group = Group::new(&policy.common, inputs, limits::OBJECT);
-    let mut failed: Vec<(usize, &'a Validation, Duration)> = Vec::new();
+    let mut group = ExpressionGroup::new(&policy.common, inputs, limits::OBJECT);
+    let mut failed_validations: Vec<(usize, &'a Validation, Duration)> = Vec::new();
     let mut errors: Vec<Failure> = Vec::new();
     for (index, validation) in policy.validations.iter().enumerate() {
         let started = clock.monotonic();
@@ -103,37 +103,37 @@ fn evaluate_matched<'a>(
         let took = clock.monotonic().saturating_sub(started);
         match result {
             Err(BudgetExceeded) => return Outcome::of_error(failure_policy, BUDGET.to_owned()),
-            Ok(Ok(_)) => failed.push((index, validation, took)),
+            Ok(Ok(_)) => failed_validations.push((index, validation, took)),
             Ok(Err(message)) if failure_policy.denies() => {
                 errors.push(Failure::of_error(index, message, took));
             }
             Ok(Err(message)) => outcome.ignored.push(Failure::of_error(index, message, took)),
         }
     }
-    match messages(policy, inputs, &failed, group.left) {
+    match failures_with_messages(policy, inputs, &failed_validations, group.budget) {
         Ok(failures) => outcome.failures = failures,
         Err(BudgetExceeded) => {
-            // Every validation fails then.
+            // An exceeded budget fails the whole policy.
             let message = format!("failed messageExpression: {BUDGET}");
             return Outcome::of_error(failure_policy, message);
         }
     }
     outcome.failures.extend(errors);
     outcome.failures.sort_by_key(|failure| failure.index);
-    annotate(policy, failure_policy, inputs, &mut outcome, clock);
+    add_annotations(policy, failure_policy, inputs, &mut outcome, clock);
     outcome
 }
 
-/// The failures of validations with their messages.
-fn messages<'a>(
+/// Returns the failures of validations with their messages.
+fn failures_with_messages<'a>(
     policy: &'a CompiledPolicy,
     inputs: &[(&'static str, Value<'a>)],
-    failed: &[(usize, &'a Validation, Duration)],
+    failed_validations: &[(usize, &'a Validation, Duration)],
     budget: u64,
 ) -> Result<Vec<Failure>, BudgetExceeded> {
-    let mut group = Group::new(&policy.common, inputs, budget);
-    let mut failures = Vec::with_capacity(failed.len());
-    for (index, validation, took) in failed {
+    let mut group = ExpressionGroup::new(&policy.common, inputs, budget);
+    let mut failures = Vec::with_capacity(failed_validations.len());
+    for (index, validation, took) in failed_validations {
         let computed = match &validation.message_expression {
             None => None,
             Some(expression) => group.evaluate(expression)?.ok(),
@@ -150,14 +150,14 @@ fn messages<'a>(
 }
 
 /// Adds the audit annotations, or their errors.
-fn annotate<'a>(
+fn add_annotations<'a>(
     policy: &'a CompiledPolicy,
     failure_policy: FailurePolicy,
     inputs: &[(&'static str, Value<'a>)],
     outcome: &mut Outcome,
     clock: &dyn Clock,
 ) {
-    let mut group = Group::new(&policy.common, inputs, limits::OBJECT);
+    let mut group = ExpressionGroup::new(&policy.common, inputs, limits::OBJECT);
     for (index, (key, expression)) in policy.annotations.iter().enumerate() {
         let started = clock.monotonic();
         match group.evaluate(expression) {

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`policy`](crate::policy) selects the policies of a write. A failed validation denies the write, adds a warning or
-//! an audit annotation, as the binding says. The first denial is the response. Policies are in the order of their names.
+//! [`policy`](crate::policy) selects the policies of a write, in the order of their names. A failed validation denies
+//! the write, adds a warning or adds an audit annotation, as the binding requires. The first denial is the response.
 
 mod compiled;
 mod evaluate;
@@ -49,7 +49,7 @@ impl ValidatingAdmissionPolicy {
         let bindings = self.0.bindings().await?;
         let mut write = Write::new(&self.0, attributes, object);
         for policy in policies.candidates(&attributes.served.group_resource.resource) {
-            write.apply(policy, bindings.of(policy.name())).await?;
+            write.apply(policy, bindings.of_policy(policy.name())).await?;
         }
         write.finish()
     }
@@ -97,7 +97,7 @@ impl<'w> Write<'w> {
         Write { policies, object, denial: None, has_failure_annotation: false }
     }
 
-    /// Judges the write by one policy and its bindings.
+    /// Evaluates one policy with its bindings for the write.
     async fn apply(&mut self, policy: &Policy<CompiledPolicy>, bindings: &[Binding]) -> Result<(), Status> {
         let invocations = match self.policies.invocations(policy, bindings, self.object).await {
             Ok(Some(invocations)) => invocations,
@@ -173,7 +173,7 @@ impl<'w> Write<'w> {
         }
         let observe = |action: &'static str, failure: &Failure| {
             let names = (policy.name(), binding.name.as_str());
-            metrics.policies.validation(names, action, &failure.message, failure.took);
+            metrics.policies.observe_validation(names, action, &failure.message, failure.took);
         };
         outcome.ignored.iter().for_each(|ignored| observe("allow", ignored));
         for failure in &outcome.failures {

@@ -1,4 +1,4 @@
-//! Common part of both plugins: which webhooks match, and one call.
+//! The part that both webhook plugins share: selection of the webhooks for a write, and calls.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -38,34 +38,38 @@ const EXEMPT_KINDS: [&str; 6] = [
     "MutatingAdmissionPolicyBinding",
 ];
 
-/// Phase of the chain.
+/// Phase of the chain in which webhooks are called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum WebhookPhase {
     Mutating,
     Validating,
 }
 
-impl Phase {
+impl WebhookPhase {
     /// Value of the metric label `type`.
     fn metric_type(self) -> &'static str {
         match self {
-            Phase::Mutating => "admit",
-            Phase::Validating => "validating",
+            WebhookPhase::Mutating => "admit",
+            WebhookPhase::Validating => "validating",
         }
     }
 
     /// Part of the key of audit annotations.
     fn annotation_part(self) -> &'static str {
         match self {
-            Phase::Mutating => "mutation",
-            Phase::Validating => "validating",
+            WebhookPhase::Mutating => "mutation",
+            WebhookPhase::Validating => "validating",
         }
     }
 
     fn configuration_kind(self) -> ObjectKind {
         match self {
-            Phase::Mutating => ObjectKind::new("admissionregistration", "MutatingWebhookConfiguration"),
-            Phase::Validating => ObjectKind::new("admissionregistration", "ValidatingWebhookConfiguration"),
+            WebhookPhase::Mutating => {
+                ObjectKind::new("admissionregistration", "MutatingWebhookConfiguration")
+            }
+            WebhookPhase::Validating => {
+                ObjectKind::new("admissionregistration", "ValidatingWebhookConfiguration")
+            }
         }
     }
 }
@@ -73,7 +77,7 @@ impl Phase {
 /// Finds and calls the webhooks of one phase.
 pub(super) struct Dispatcher {
     pub(super) environment: Environment,
-    pub(super) phase: Phase,
+    pub(super) phase: WebhookPhase,
     matcher: Matcher,
     hooks: CompiledObjects<Hooks>,
     users: Option<WebhookUsers>,
@@ -109,7 +113,7 @@ impl HookFailure {
 
 impl Dispatcher {
     pub(super) fn new(
-        phase: Phase,
+        phase: WebhookPhase,
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, String> {
@@ -118,7 +122,7 @@ impl Dispatcher {
             matcher: Matcher::new(environment),
             hooks: CompiledObjects::new(reader, phase.configuration_kind(), Hooks::compile),
             users: configuration
-                .map(|configuration| users(configuration, environment))
+                .map(|configuration| load_users(configuration, environment))
                 .transpose()?
                 .flatten(),
             environment: environment.clone(),
@@ -167,8 +171,10 @@ impl Dispatcher {
         let registry = self.environment.registry.get();
         let representation = Representation::matched(matched, attributes, &registry, names);
         let convert = |object| match self.phase {
-            Phase::Mutating => mutation::visible(object, &representation, attributes, &self.environment),
-            Phase::Validating => representation.convert(object, names),
+            WebhookPhase::Mutating => {
+                mutation::visible(object, &representation, attributes, &self.environment)
+            }
+            WebhookPhase::Validating => representation.convert(object, names),
         };
         let new = object.map(convert).transpose()?;
         let old = attributes.old.map(|old| representation.convert(Cow::Borrowed(old), names)).transpose()?;
@@ -248,8 +254,8 @@ impl Dispatcher {
     /// The object name in reviews: a generated name is unknown before validation.
     fn name<'a>(&self, attributes: &Attributes<'a>) -> &'a str {
         match self.phase {
-            Phase::Mutating => mutation::visible_name(attributes),
-            Phase::Validating => attributes.name,
+            WebhookPhase::Mutating => mutation::visible_name(attributes),
+            WebhookPhase::Validating => attributes.name,
         }
     }
 
@@ -279,15 +285,15 @@ impl Dispatcher {
             response_bytes: MAX_RESPONSE_BYTES,
             sends_timeout: true,
         };
-        let sent = self.environment.webhooks.post(client, self.users.as_ref(), call).await;
-        let bytes = sent.map_err(|failure| {
+        let result = self.environment.webhooks.post(client, self.users.as_ref(), call).await;
+        let bytes = result.map_err(|failure| {
             let code = match &failure {
                 webhooks::CallFailure::Status { code, .. } => *code,
                 _ => 503,
             };
             HookFailure::calling(format!("failed to call webhook: {failure}"), code)
         })?;
-        let is_mutating = self.phase == Phase::Mutating;
+        let is_mutating = self.phase == WebhookPhase::Mutating;
         let response =
             review::read_response(&bytes, uid, names, version, is_mutating).map_err(|error| match error {
                 ResponseError::Undecodable(error) => {
@@ -323,12 +329,12 @@ impl Dispatcher {
         let took = self.environment.clock.monotonic().saturating_sub(started);
         let (error_type, code, status) = match failure {
             None => {
-                metrics.call(hook, kind, operation, (200, false), took);
+                metrics.observe_call(hook, kind, operation, (200, false), took);
                 return None;
             }
             Some(HookFailure::Calling { reason, code }) if hook.ignores_failures => {
-                metrics.call(hook, kind, operation, (code, false), took);
-                metrics.fail_open(hook, kind);
+                metrics.observe_call(hook, kind, operation, (code, false), took);
+                metrics.count_fail_open(hook, kind);
                 tracing::warn!(
                     webhook = hook.name,
                     error = reason,
@@ -351,8 +357,8 @@ impl Dispatcher {
             Some(HookFailure::Denied(status)) => (ErrorType::None, status.code, status),
             Some(HookFailure::Internal(status)) => (ErrorType::Internal, 0, status),
         };
-        metrics.rejection(hook, kind, operation, error_type, code);
-        metrics.call(hook, kind, operation, (code, true), took);
+        metrics.count_rejection(hook, kind, operation, error_type, code);
+        metrics.observe_call(hook, kind, operation, (code, true), took);
         Some(status)
     }
 }
@@ -364,8 +370,8 @@ fn is_exempt(attributes: &Attributes<'_>) -> bool {
         && EXEMPT_KINDS.contains(&kind.kind())
 }
 
-/// Reads the file of the plugin configuration `WebhookAdmissionConfiguration`.
-fn users(
+/// Loads the kubeconfig file that the plugin configuration `WebhookAdmissionConfiguration` names.
+fn load_users(
     configuration: &PluginConfiguration,
     environment: &Environment,
 ) -> Result<Option<WebhookUsers>, String> {

@@ -94,7 +94,7 @@ impl Hooks {
         for configuration in configurations {
             let key = (configuration.uid().to_owned(), configuration.resource_version().to_owned());
             let unchanged = previous.and_then(|previous| previous.configurations.get(&key).cloned());
-            let hooks = unchanged.unwrap_or_else(|| hooks_of(configuration));
+            let hooks = unchanged.unwrap_or_else(|| compile_hooks(configuration));
             all.extend(hooks.iter().cloned());
             compiled.insert(key, hooks);
         }
@@ -113,7 +113,7 @@ impl Hooks {
     }
 }
 
-fn hooks_of(configuration: &Object) -> Vec<Arc<Hook>> {
+fn compile_hooks(configuration: &Object) -> Vec<Arc<Hook>> {
     let webhooks = configuration.get("webhooks").and_then(Value::as_array).into_iter().flatten();
     webhooks
         .enumerate()

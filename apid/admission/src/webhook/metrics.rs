@@ -51,7 +51,7 @@ pub(crate) struct WebhookMetrics {
 pub(super) enum ErrorType {
     /// The webhook could not be called.
     CallingWebhook,
-    /// apid could not use the answer.
+    /// apid could not use the response.
     Internal,
     /// The webhook denied the write.
     None,
@@ -79,7 +79,7 @@ impl WebhookMetrics {
     }
 
     /// Observes a call with its result code.
-    pub(super) fn call(
+    pub(super) fn observe_call(
         &self,
         hook: &Hook,
         kind: &'static str,
@@ -96,7 +96,7 @@ impl WebhookMetrics {
     }
 
     /// Counts a rejection.
-    pub(super) fn rejection(
+    pub(super) fn count_rejection(
         &self,
         hook: &Hook,
         kind: &'static str,
@@ -112,7 +112,7 @@ impl WebhookMetrics {
     }
 
     /// Counts a failed call that let the write pass.
-    pub(super) fn fail_open(&self, hook: &Hook, kind: &'static str) {
+    pub(super) fn count_fail_open(&self, hook: &Hook, kind: &'static str) {
         self.fail_open.get_or_create(&labels(hook, kind)).inc();
     }
 }

@@ -1,4 +1,4 @@
-//! MutatingAdmissionWebhook: calls one after the other, of which each may change the object.
+//! MutatingAdmissionWebhook: calls webhooks one after the other; each may change the object.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use apimachinery::status::Status;
 use apply::json_patch;
 
 use super::annotations;
-use super::dispatcher::{Dispatcher, HookFailure, Invocation, Phase};
+use super::dispatcher::{Dispatcher, HookFailure, Invocation, WebhookPhase};
 use super::hook::Hooks;
 use super::review::ReviewResponse;
 use crate::reinvocation::ReinvocationPlugin;
@@ -24,7 +24,7 @@ impl MutatingWebhooks {
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, String> {
-        Dispatcher::new(Phase::Mutating, environment, configuration).map(MutatingWebhooks)
+        Dispatcher::new(WebhookPhase::Mutating, environment, configuration).map(MutatingWebhooks)
     }
 
     async fn dispatch(
@@ -81,12 +81,12 @@ impl MutatingWebhooks {
     ) -> Result<bool, HookFailure> {
         let response = self.0.call(invocation, attributes).await?;
         let Some(patch) = &response.patch else { return Ok(false) };
-        let operations = parse_patch(patch).map_err(internal)?;
+        let operations = parse_patch(patch).map_err(internal_failure)?;
         if operations.is_empty() {
             return Ok(false);
         }
         let (Some(object), Some(reviewed)) = (object, &invocation.objects.object) else {
-            return Err(internal(format!(
+            return Err(internal_failure(format!(
                 "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
                 invocation.hook.name
             )));
@@ -94,9 +94,10 @@ impl MutatingWebhooks {
         check_patch_type(&response)?;
         let document = Value::Object(reviewed.0.clone());
         let is_lenient = self.0.environment.names.behaviour.replace_of_missing_key_succeeds;
-        let patched = json_patch::apply(&operations, document, is_lenient, Limits::BODY).map_err(internal)?;
         let patched =
-            Object::from_value(patched).map_err(|_| internal("the patched object is not an object"))?;
+            json_patch::apply(&operations, document, is_lenient, Limits::BODY).map_err(internal_failure)?;
+        let patched = Object::from_value(patched)
+            .map_err(|_| internal_failure("the patched object is not an object"))?;
         let changed = self.restore(patched, invocation, attributes, object).map_err(HookFailure::Internal)?;
         if changed == *object {
             return Ok(false);
@@ -122,7 +123,7 @@ impl MutatingWebhooks {
     }
 }
 
-fn internal(error: impl std::fmt::Display) -> HookFailure {
+fn internal_failure(error: impl std::fmt::Display) -> HookFailure {
     HookFailure::Internal(Status::internal(error))
 }
 
@@ -140,7 +141,7 @@ fn parse_patch(patch: &[u8]) -> Result<Vec<json_patch::Operation>, String> {
     json_patch::parse(decoded.value).map_err(|error| error.to_string())
 }
 
-/// Applies a JSON Patch to a document.
+/// Applies a JSON Patch to a document, for the fuzz test.
 pub(super) fn apply_patch(patch: &[u8], document: Value) -> Result<Value, String> {
     let operations = parse_patch(patch)?;
     json_patch::apply(&operations, document, false, Limits::BODY).map_err(|error| error.to_string())

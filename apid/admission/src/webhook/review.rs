@@ -154,32 +154,32 @@ fn take_patch(
 }
 
 fn take_annotations(response: &mut Map<String, Value>) -> Result<Vec<(String, String)>, ResponseError> {
-    let wrong = || wrong_type("auditAnnotations", "a map of strings");
+    let error = || wrong_type("auditAnnotations", "a map of strings");
     match response.remove("auditAnnotations") {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::Object(annotations)) => annotations
             .into_iter()
-            .map(|(key, value)| Ok((key, value.as_str().ok_or_else(wrong)?.to_owned())))
+            .map(|(key, value)| Ok((key, value.as_str().ok_or_else(error)?.to_owned())))
             .collect(),
-        Some(_) => Err(wrong()),
+        Some(_) => Err(error()),
     }
 }
 
 fn take_warnings(response: &mut Map<String, Value>) -> Result<Vec<String>, ResponseError> {
-    let wrong = || wrong_type("warnings", "a list of strings");
+    let error = || wrong_type("warnings", "a list of strings");
     match response.remove("warnings") {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::Array(warnings)) => {
-            warnings.into_iter().map(|text| Ok(text.as_str().ok_or_else(wrong)?.to_owned())).collect()
+            warnings.into_iter().map(|text| Ok(text.as_str().ok_or_else(error)?.to_owned())).collect()
         }
-        Some(_) => Err(wrong()),
+        Some(_) => Err(error()),
     }
 }
 
 /// The Status of a denial: that of the response, with a message that names the webhook.
-pub(super) fn denial(webhook: &str, status_of_response: Option<&Value>) -> Status {
+pub(super) fn denial(webhook: &str, response_status: Option<&Value>) -> Status {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-    let field = |name: &str| status_of_response.and_then(|status| status.get(name));
+    let field = |name: &str| response_status.and_then(|status| status.get(name));
     let (message, reason) = (text(field("message")), text(field("reason")));
     let denied = format!("admission webhook {webhook:?} denied the request");
     let message = match (message.as_str(), reason.as_str()) {
@@ -211,7 +211,7 @@ pub(super) fn denial(webhook: &str, status_of_response: Option<&Value>) -> Statu
     status
 }
 
-/// Reads a response in all variants, for the fuzz body of this crate.
+/// Reads a response in all versions and phases, for the fuzz test of this crate.
 pub fn fuzz_response(bytes: &[u8], names: &Names) {
     for (version, is_mutating) in [("v1", true), ("v1", false), ("v1beta1", true)] {
         if let Ok(response) = read_response(bytes, "u", names, version, is_mutating) {

@@ -25,7 +25,11 @@ fn names() -> Names {
     Names::new(Preset::Kubernetes, "").unwrap()
 }
 
-fn read(version: &str, is_mutating: bool, response: Value) -> Result<ReviewResponse, ResponseError> {
+fn read_admission_response(
+    version: &str,
+    is_mutating: bool,
+    response: Value,
+) -> Result<ReviewResponse, ResponseError> {
     let api_version = format!("admission.k8s.io/{version}");
     let review = json!({"apiVersion": api_version, "kind": "AdmissionReview", "response": response});
     read_response(review.to_string().as_bytes(), "u1", &names(), version, is_mutating)
@@ -34,7 +38,7 @@ fn read(version: &str, is_mutating: bool, response: Value) -> Result<ReviewRespo
 #[test]
 fn admission_response_is_read_with_all_fields() {
     let patch = STANDARD.encode("[]");
-    let response = read(
+    let response = read_admission_response(
         "v1",
         true,
         json!({
@@ -82,7 +86,7 @@ fn faulty_admission_responses_are_rejected() {
             invalid("validating webhook may not return response.patchType"),
         ),
     ] {
-        assert_eq!(read("v1", is_mutating, response.clone()), expected, "{response}");
+        assert_eq!(read_admission_response("v1", is_mutating, response.clone()), expected, "{response}");
     }
     for response in [
         json!([]),
@@ -93,7 +97,7 @@ fn faulty_admission_responses_are_rejected() {
         json!({"uid": "u1", "auditAnnotations": {"a": 1}}),
         json!({"uid": "u1", "patch": "?"}),
     ] {
-        let result = read("v1", true, response.clone());
+        let result = read_admission_response("v1", true, response.clone());
         assert!(matches!(result, Err(ResponseError::Undecodable(_))), "{response}: {result:?}");
     }
     for body in ["", "<html>", "[]", "{\"response\":"] {
@@ -111,12 +115,12 @@ fn review_of_other_version_or_kind_is_rejected_by_v1_only() {
     ] {
         let mut review = review;
         review["response"] = json!({"uid": "u1", "allowed": true});
-        let read =
+        let read_as =
             |version: &str| read_response(review.to_string().as_bytes(), "u1", &names(), version, true);
         let text =
             format!("expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {got}");
-        assert_eq!(read("v1"), Err(ResponseError::Invalid(text)));
-        assert!(read("v1beta1").unwrap().is_allowed);
+        assert_eq!(read_as("v1"), Err(ResponseError::Invalid(text)));
+        assert!(read_as("v1beta1").unwrap().is_allowed);
     }
 }
 
@@ -206,9 +210,9 @@ async fn dry_run_calls_only_webhooks_without_side_effects() {
         ("Some", "Fail", true, unsupported),
         ("Unknown", "Ignore", true, unsupported),
     ] {
-        let changed = json!({"sideEffects": side_effects, "failurePolicy": policy});
-        let (got, _) = write_with(changed, dry_run, Fake::new(Preset::Kubernetes)).await;
-        assert_eq!(got, message, "{side_effects} {policy} {dry_run}");
+        let fields = json!({"sideEffects": side_effects, "failurePolicy": policy});
+        let (actual, _) = write_with(fields, dry_run, Fake::new(Preset::Kubernetes)).await;
+        assert_eq!(actual, message, "{side_effects} {policy} {dry_run}");
     }
 }
 

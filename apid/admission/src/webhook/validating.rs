@@ -1,4 +1,4 @@
-//! ValidatingAdmissionWebhook: parallel calls, of which each may reject the write.
+//! ValidatingAdmissionWebhook: calls webhooks in parallel; each may reject the write.
 
 use std::borrow::Cow;
 
@@ -7,12 +7,12 @@ use apimachinery::status::Status;
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
-use super::dispatcher::{Dispatcher, Phase};
+use super::dispatcher::{Dispatcher, WebhookPhase};
 use super::hook::Hooks;
 use super::review_objects::ReviewObjectsCache;
 use crate::{Attributes, Environment, MaybeFuture, Operation, Plugin, PluginConfiguration};
 
-/// Limit of the bytes in the bodies of parallel calls for one write.
+/// Maximum total bytes of the bodies of parallel calls for one write.
 const MAX_BODY_BYTES: usize = 16 << 20;
 
 /// The plugin ValidatingAdmissionWebhook.
@@ -23,7 +23,7 @@ impl ValidatingWebhooks {
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, String> {
-        Dispatcher::new(Phase::Validating, environment, configuration).map(ValidatingWebhooks)
+        Dispatcher::new(WebhookPhase::Validating, environment, configuration).map(ValidatingWebhooks)
     }
 
     async fn dispatch(

@@ -217,11 +217,11 @@ fn kubectl_server_side_apply_takes_over_client_side_applied_fields() {
 #[test]
 fn invalid_apply_body_is_rejected() {
     let mut stored = Stored::new("core/v1.ConfigMap");
-    for (patch, want) in [
+    for (patch, expected) in [
         (json!({"metadata": {"managedFields": []}}), "metadata.managedFields must be nil"),
         (json!({"dta": {}}), ".dta: field not declared in schema"),
     ] {
-        assert_eq!(stored.apply("one", false, patch), Err(want.to_owned()));
+        assert_eq!(stored.apply("one", false, patch), Err(expected.to_owned()));
     }
 }
 

@@ -20,7 +20,7 @@ fn containers(stored: Value, patch: Value) -> Value {
 fn strategic_merge_merges_lists_by_key() {
     let stored = json!([{"name": "app", "image": "a", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]},
                         {"name": "side", "image": "s"}]);
-    for (patch, want) in [
+    for (patch, expected) in [
         (
             json!({"containers": [{"name": "side", "image": "t"}]}),
             json!([stored[0], {"name": "side", "image": "t"}]),
@@ -58,7 +58,7 @@ fn strategic_merge_merges_lists_by_key() {
         (json!({"$setElementOrder/containers": [{"name": "app"}]}), stored.clone()),
         (json!({"containers": "none"}), json!("none")),
     ] {
-        assert_eq!(containers(stored.clone(), patch.clone()), want, "{patch}");
+        assert_eq!(containers(stored.clone(), patch.clone()), expected, "{patch}");
     }
     // The merge key is one field, even if two fields identify an item: the first item with that port matches.
     let ports = run(
@@ -75,7 +75,7 @@ fn strategic_merge_merges_lists_by_key() {
 #[test]
 fn strategic_merge_treats_scalar_lists_as_sets() {
     let stored = json!({"metadata": {"finalizers": ["one", "two"]}});
-    for (patch, want) in [
+    for (patch, expected) in [
         (json!({"finalizers": ["two", "three"]}), json!(["one", "two", "three"])),
         (json!({"$deleteFromPrimitiveList/finalizers": ["two", "none"]}), json!(["one"])),
         (json!({"$setElementOrder/finalizers": ["two", "one"]}), json!(["two", "one"])),
@@ -87,7 +87,7 @@ fn strategic_merge_treats_scalar_lists_as_sets() {
         (json!({"finalizers": null}), Value::Null),
     ] {
         let merged = run("core/v1.Pod", stored.clone(), json!({"metadata": patch})).unwrap();
-        assert_eq!(merged["metadata"]["finalizers"], want, "{patch}");
+        assert_eq!(merged["metadata"]["finalizers"], expected, "{patch}");
     }
     let replaced = containers(
         json!([{"name": "a", "args": ["x"]}]),
@@ -98,7 +98,7 @@ fn strategic_merge_treats_scalar_lists_as_sets() {
 
 #[test]
 fn strategic_merge_applies_map_directives() {
-    for (ty, object, patch, want) in [
+    for (ty, object, patch, expected) in [
         (
             "core/v1.Pod",
             json!({"metadata": {"labels": {"a": "1", "b": "2"}}}),
@@ -124,7 +124,7 @@ fn strategic_merge_applies_map_directives() {
             json!({"spec": {"strategy": {"type": "Recreate"}}}),
         ),
     ] {
-        assert_eq!(run(ty, object, patch.clone()).unwrap(), want, "{patch}");
+        assert_eq!(run(ty, object, patch.clone()).unwrap(), expected, "{patch}");
     }
 }
 

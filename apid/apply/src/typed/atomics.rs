@@ -8,23 +8,24 @@ use crate::path::Element;
 use crate::set::path_text;
 
 /// Maximum number of paths that [`atomic_parts`] returns.
-const PARTS_MAX: usize = 100;
+const MAX_PARTS: usize = 100;
 
 /// Returns the paths of the atomic lists, maps and structs of an object. Merging such a part replaces all of it.
 ///
 /// The walk enters fields and list items, and not the entries of maps.
 pub fn atomic_parts(ty: &Merge, object: &Fields) -> Vec<String> {
-    let mut walk = Walk { path: Vec::new(), parts: Vec::new() };
+    let mut walk = AtomicPartsWalk { path: Vec::new(), parts: Vec::new() };
     walk.fields(ty, object);
     walk.parts
 }
 
-struct Walk {
+/// The state of a walk through an object.
+struct AtomicPartsWalk {
     path: Vec<Element>,
     parts: Vec<String>,
 }
 
-impl Walk {
+impl AtomicPartsWalk {
     fn fields(&mut self, ty: &Merge, map: &Fields) {
         let Merge::Struct(reference) = ty else { return };
         for (name, value) in map {
@@ -35,7 +36,7 @@ impl Walk {
     }
 
     fn enter(&mut self, element: Element, ty: &Merge, value: &Value) {
-        if self.parts.len() >= PARTS_MAX {
+        if self.parts.len() >= MAX_PARTS {
             return;
         }
         self.path.push(element);

@@ -53,24 +53,25 @@ impl TypingError {
 ///
 /// The first 101 type errors: one more than messages list.
 pub fn check(ty: &Merge, object: &Fields) -> Result<(), Vec<TypingError>> {
-    let mut walk = Walk { path: Vec::new(), errors: Vec::new() };
+    let mut walk = TypeCheck { path: Vec::new(), errors: Vec::new() };
     walk.fields(ty, object);
     if walk.errors.is_empty() { Ok(()) } else { Err(walk.errors) }
 }
 
 /// Maximum number of errors of [`check`]: one more than messages list.
-const FOUND_MAX: usize = apimachinery::field::ERRORS_MAX + 1;
+const MAX_ERRORS: usize = apimachinery::field::ERRORS_MAX + 1;
 /// Maximum number of paths that [`drop_undeclared`] returns.
-const DROPPED_MAX: usize = 100;
+const MAX_DROPPED_PATHS: usize = 100;
 
-struct Walk {
+/// The state of a type check.
+struct TypeCheck {
     path: Vec<Element>,
     errors: Vec<TypingError>,
 }
 
-impl Walk {
+impl TypeCheck {
     fn error(&mut self, why: TypingErrorKind) {
-        if self.errors.len() >= FOUND_MAX {
+        if self.errors.len() >= MAX_ERRORS {
             return;
         }
         self.errors.push(TypingError { path: path_text(&self.path), why });
@@ -106,40 +107,40 @@ impl Walk {
         self.error(TypingErrorKind::Mismatch { expected, got: json_type(value) });
     }
 
-    fn list(&mut self, ty: &Merge, of: &Merge, list: &[Value], whole: &Value) {
-        let Form::List(_, how) = form(ty, Some(whole)) else {
+    fn list(&mut self, ty: &Merge, item_type: &Merge, list: &[Value], list_value: &Value) {
+        let Form::List(_, identity) = form(ty, Some(list_value)) else {
             for (i, item) in list.iter().enumerate() {
                 self.path.push(Element::Index(i64::try_from(i).unwrap_or(i64::MAX)));
-                self.value(of, item);
+                self.value(item_type, item);
                 self.path.pop();
             }
             return;
         };
         for item in list {
-            let fits = match (how, item) {
-                (super::Items::Keyed(_), Value::Object(_)) => true,
-                (super::Items::Keyed(_), _) => {
+            let is_valid_item = match (identity, item) {
+                (super::ItemIdentity::Keyed(_), Value::Object(_)) => true,
+                (super::ItemIdentity::Keyed(_), _) => {
                     self.error(TypingErrorKind::Item("an item of a list with keys must be a map"));
                     false
                 }
-                (super::Items::Set, Value::Null | Value::Array(_) | Value::Object(_)) => {
+                (super::ItemIdentity::Set, Value::Null | Value::Array(_) | Value::Object(_)) => {
                     self.error(TypingErrorKind::Item("an item of a set must be a scalar"));
                     false
                 }
-                (super::Items::Set, _) => true,
+                (super::ItemIdentity::Set, _) => true,
             };
-            if !fits {
+            if !is_valid_item {
                 return;
             }
         }
         let mut seen = std::collections::BTreeSet::new();
-        for (element, item) in items(how, Some(whole)) {
+        for (element, item) in items(identity, Some(list_value)) {
             if seen.contains(&element) {
                 self.error(TypingErrorKind::Duplicate(shorten(&element.to_string()).into_owned()));
                 continue;
             }
             self.path.push(element.clone());
-            self.value(of, item);
+            self.value(item_type, item);
             self.path.pop();
             seen.insert(element);
         }
@@ -162,33 +163,33 @@ fn json_type(value: &Value) -> &'static str {
 /// The paths have the form of decoding errors: `spec.foo`, `spec.containers[0].bar`.
 pub fn drop_undeclared(ty: &Merge, object: &mut Fields) -> Vec<String> {
     let mut dropped = Vec::new();
-    drop_fields(ty, object, &Place::Root, &mut dropped);
+    drop_fields(ty, object, &PathNode::Root, &mut dropped);
     dropped
 }
 
-/// The path of a value as a list on the stack, rendered only for dropped fields.
-enum Place<'p> {
+/// A path as a linked list on the stack: it is rendered only for dropped fields.
+enum PathNode<'p> {
     Root,
-    Field(&'p Place<'p>, &'p str),
-    Item(&'p Place<'p>, usize),
+    Field(&'p PathNode<'p>, &'p str),
+    Item(&'p PathNode<'p>, usize),
 }
 
-impl Place<'_> {
+impl PathNode<'_> {
     fn render(&self) -> String {
         match self {
-            Place::Root => String::new(),
-            Place::Field(Place::Root, name) => shorten_name(name).into_owned(),
-            Place::Field(parent, name) => format!("{}.{}", parent.render(), shorten_name(name)),
-            Place::Item(parent, index) => format!("{}[{index}]", parent.render()),
+            PathNode::Root => String::new(),
+            PathNode::Field(PathNode::Root, name) => shorten_name(name).into_owned(),
+            PathNode::Field(parent, name) => format!("{}.{}", parent.render(), shorten_name(name)),
+            PathNode::Item(parent, index) => format!("{}[{index}]", parent.render()),
         }
     }
 }
 
-fn drop_fields(ty: &Merge, map: &mut Fields, path: &Place<'_>, dropped: &mut Vec<String>) {
+fn drop_fields(ty: &Merge, map: &mut Fields, path: &PathNode<'_>, dropped: &mut Vec<String>) {
     map.retain(|name, value| {
-        let path = Place::Field(path, name);
+        let path = PathNode::Field(path, name);
         let Some((child, _)) = child(ty, name) else {
-            if dropped.len() < DROPPED_MAX {
+            if dropped.len() < MAX_DROPPED_PATHS {
                 dropped.push(path.render());
             }
             return false;
@@ -198,12 +199,12 @@ fn drop_fields(ty: &Merge, map: &mut Fields, path: &Place<'_>, dropped: &mut Vec
     });
 }
 
-fn drop_values(ty: &Merge, value: &mut Value, path: &Place<'_>, dropped: &mut Vec<String>) {
+fn drop_values(ty: &Merge, value: &mut Value, path: &PathNode<'_>, dropped: &mut Vec<String>) {
     match (ty, value) {
         (Merge::Struct(_) | Merge::Map { .. }, Value::Object(map)) => drop_fields(ty, map, path, dropped),
         (Merge::List { items, .. }, Value::Array(list)) => {
             for (i, item) in list.iter_mut().enumerate() {
-                drop_values(items, item, &Place::Item(path, i), dropped);
+                drop_values(items, item, &PathNode::Item(path, i), dropped);
             }
         }
         _ => {}

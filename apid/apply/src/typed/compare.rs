@@ -39,11 +39,11 @@ impl Comparison {
 /// Compares two objects of a type.
 pub fn compare(ty: &Merge, old: &Fields, new: &Fields) -> Comparison {
     let mut all = Comparison::default();
-    maps(ty, Some(old), Some(new), &mut all);
+    compare_maps(ty, Some(old), Some(new), &mut all);
     all
 }
 
-/// The nodes at one path.
+/// The nodes of the three sets of a comparison at one path.
 #[derive(Default)]
 struct Nodes {
     added: Node,
@@ -63,7 +63,8 @@ impl Nodes {
         nodes
     }
 
-    fn put(self, element: Element, all: &mut Comparison) {
+    /// Adds the nodes to the sets of a comparison.
+    fn add_to(self, element: Element, all: &mut Comparison) {
         let sets = [
             (self.added, &mut all.added),
             (self.modified, &mut all.modified),
@@ -86,11 +87,11 @@ impl Nodes {
     }
 }
 
-fn maps(ty: &Merge, old: Option<&Fields>, new: Option<&Fields>, all: &mut Comparison) {
-    let changed = |name: &str, old: Option<&Value>, new: Option<&Value>, all: &mut Comparison| {
-        values(child_or_any(ty, name).0, old, new).put(Element::field(name), all);
+fn compare_maps(ty: &Merge, old: Option<&Fields>, new: Option<&Fields>, all: &mut Comparison) {
+    let compare_field = |name: &str, old: Option<&Value>, new: Option<&Value>, all: &mut Comparison| {
+        compare_values(child_or_any(ty, name).0, old, new).add_to(Element::field(name), all);
     };
-    // Both maps are sorted by name, so that sets are filled in order.
+    // Both maps are sorted by name, so the sets are filled in order.
     let (mut old, mut new) = (old.into_iter().flatten().peekable(), new.into_iter().flatten().peekable());
     loop {
         let order = match (old.peek(), new.peek()) {
@@ -104,12 +105,12 @@ fn maps(ty: &Merge, old: Option<&Fields>, new: Option<&Fields>, all: &mut Compar
         let Some((name, _)) = before.or(after) else { return };
         let (before, after) = (before.map(|(_, value)| value), after.map(|(_, value)| value));
         if before != after {
-            changed(name, before, after, all);
+            compare_field(name, before, after, all);
         }
     }
 }
 
-fn values(ty: &Merge, old: Option<&Value>, new: Option<&Value>) -> Nodes {
+fn compare_values(ty: &Merge, old: Option<&Value>, new: Option<&Value>) -> Nodes {
     let (form_old, form_new) = (form(ty, old.or(new)), form(ty, new.or(old)));
     match (form_old, form_new) {
         (Form::Map, Form::Leaf) | (Form::Leaf, Form::Map) => {
@@ -127,16 +128,16 @@ fn values(ty: &Merge, old: Option<&Value>, new: Option<&Value>) -> Nodes {
         _ if is_empty(old) && is_empty(new) => Nodes::leaf(old, new),
         (Form::Map, _) => {
             let mut below = Comparison::default();
-            maps(ty, old.and_then(Value::as_object), new.and_then(Value::as_object), &mut below);
+            compare_maps(ty, old.and_then(Value::as_object), new.and_then(Value::as_object), &mut below);
             presence_nodes(old, new).with_below(below)
         }
-        (Form::List(of, how), _) => {
-            let mut old_items = items(how, old);
-            let mut new_items = items(how, new);
+        (Form::List(item_type, identity), _) => {
+            let mut old_items = items(identity, old);
+            let mut new_items = items(identity, new);
             old_items.sort_by(|(a, _), (b, _)| a.cmp(b));
             new_items.sort_by(|(a, _), (b, _)| a.cmp(b));
             let mut below = Comparison::default();
-            lists(of, &old_items, &new_items, &mut below);
+            compare_lists(item_type, &old_items, &new_items, &mut below);
             presence_nodes(old, new).with_below(below)
         }
     }
@@ -151,7 +152,12 @@ fn presence_nodes(old: Option<&Value>, new: Option<&Value>) -> Nodes {
 }
 
 /// Compares items sorted by path element.
-fn lists(of: &Merge, old: &[(Element, &Value)], new: &[(Element, &Value)], all: &mut Comparison) {
+fn compare_lists(
+    item_type: &Merge,
+    old: &[(Element, &Value)],
+    new: &[(Element, &Value)],
+    all: &mut Comparison,
+) {
     let mut olds = old.chunk_by(|(a, _), (b, _)| a == b).peekable();
     let mut news = new.chunk_by(|(a, _), (b, _)| a == b).peekable();
     loop {
@@ -165,21 +171,21 @@ fn lists(of: &Merge, old: &[(Element, &Value)], new: &[(Element, &Value)], all: 
         let new = if order.is_ge() { news.next() } else { None }.unwrap_or_default();
         let Some((element, _)) = old.first().or(new.first()) else { return };
         let nodes = match (old, new) {
-            ([], [(_, new)]) => values_of_item(of, None, Some(new)),
-            ([(_, old)], []) => values_of_item(of, Some(old), None),
-            ([(_, old)], [(_, new)]) => values_of_item(of, Some(old), Some(new)),
-            _ => duplicate_nodes(of, old, new),
+            ([], [(_, new)]) => compare_items(item_type, None, Some(new)),
+            ([(_, old)], []) => compare_items(item_type, Some(old), None),
+            ([(_, old)], [(_, new)]) => compare_items(item_type, Some(old), Some(new)),
+            _ => duplicate_nodes(item_type, old, new),
         };
-        nodes.put(element.clone(), all);
+        nodes.add_to(element.clone(), all);
     }
 }
 
-fn values_of_item(of: &Merge, old: Option<&Value>, new: Option<&Value>) -> Nodes {
-    if old == new { Nodes::default() } else { values(of, old, new) }
+fn compare_items(item_type: &Merge, old: Option<&Value>, new: Option<&Value>) -> Nodes {
+    if old == new { Nodes::default() } else { compare_values(item_type, old, new) }
 }
 
 /// Several items with one key compare as one value without parts.
-fn duplicate_nodes(of: &Merge, old: &[(Element, &Value)], new: &[(Element, &Value)]) -> Nodes {
+fn duplicate_nodes(item_type: &Merge, old: &[(Element, &Value)], new: &[(Element, &Value)]) -> Nodes {
     let mut nodes = Nodes::default();
     match (old, new) {
         ([], _) => nodes.added.member = true,
@@ -188,10 +194,10 @@ fn duplicate_nodes(of: &Merge, old: &[(Element, &Value)], new: &[(Element, &Valu
         _ => {
             nodes.modified.member = true;
             if let [(_, only)] = old {
-                nodes.removed.below = node(of, only).below;
+                nodes.removed.below = node(item_type, only).below;
             }
             if let [(_, only)] = new {
-                nodes.added.below = node(of, only).below;
+                nodes.added.below = node(item_type, only).below;
             }
         }
     }

@@ -6,7 +6,7 @@
 //! - [`compare`]: the added, modified and removed paths between two objects.
 //! - [`merge`]: one object merged over another.
 //! - [`remove`]: an object without some paths.
-//! - [`check`]: the type check of an applied object. [`atomic_parts`]: its parts that replace instead of merging.
+//! - [`check`]: the type check of an applied object. [`atomic_parts`]: the parts of it that replace the stored ones.
 //!
 //! All functions take the fields of an object and its type, and none changes its arguments.
 //!
@@ -50,18 +50,18 @@ enum Form<'s> {
     /// A value with fields or keys.
     Map,
     /// A value with items.
-    List(&'s Merge, Items<'s>),
+    List(&'s Merge, ItemIdentity<'s>),
 }
 
 /// The identity of list items.
 #[derive(Clone, Copy)]
-enum Items<'s> {
+enum ItemIdentity<'s> {
     Set,
     Keyed(&'s [Key]),
 }
 
-/// The traversal of a value of a type. An untyped value determines its own; None is no value, or an unknown
-/// one.
+/// The traversal of a value of a type. The JSON type of an untyped value determines its traversal; None is a missing
+/// or unknown value.
 fn form<'s>(ty: &'s Merge, value: Option<&Value>) -> Form<'s> {
     match ty {
         Merge::Scalar(_) | Merge::Untyped { atomic: true } | Merge::Map { atomic: true, .. } => Form::Leaf,
@@ -72,8 +72,8 @@ fn form<'s>(ty: &'s Merge, value: Option<&Value>) -> Form<'s> {
         Merge::Struct(r) if r.is_atomic() => Form::Leaf,
         Merge::Struct(_) | Merge::Map { .. } => Form::Map,
         Merge::List { list: List::Atomic, .. } => Form::Leaf,
-        Merge::List { items, list: List::Set } => Form::List(items, Items::Set),
-        Merge::List { items, list: List::Map(keys) } => Form::List(items, Items::Keyed(keys)),
+        Merge::List { items, list: List::Set } => Form::List(items, ItemIdentity::Set),
+        Merge::List { items, list: List::Map(keys) } => Form::List(items, ItemIdentity::Keyed(keys)),
     }
 }
 
@@ -90,7 +90,7 @@ fn child<'s>(ty: &'s Merge, name: &str) -> Option<(&'s Merge, bool)> {
     }
 }
 
-/// The type of undeclared fields. The schema rejects such fields, so that any atomic type suffices.
+/// The type of undeclared fields. The schema rejects such fields, so any atomic type suffices.
 static UNDECLARED: Merge = Merge::Untyped { atomic: true };
 
 /// As [`child`], with a fallback for undeclared fields.
@@ -99,10 +99,10 @@ fn child_or_any<'s>(ty: &'s Merge, name: &str) -> (&'s Merge, bool) {
 }
 
 /// The path element of an item.
-fn element(items: Items<'_>, item: &Value) -> Element {
+fn element(items: ItemIdentity<'_>, item: &Value) -> Element {
     match items {
-        Items::Set => Element::Value(Box::new(item.clone())),
-        Items::Keyed(keys) => {
+        ItemIdentity::Set => Element::Value(Box::new(item.clone())),
+        ItemIdentity::Keyed(keys) => {
             let mut all: Vec<(Box<str>, Value)> = Vec::with_capacity(keys.len());
             for key in keys {
                 if let Some(value) = item.get(&key.name).or(key.default.as_ref()) {
@@ -116,9 +116,9 @@ fn element(items: Items<'_>, item: &Value) -> Element {
 }
 
 /// The items of a list with their path elements, in order, without nulls.
-fn items<'v>(how: Items<'_>, list: Option<&'v Value>) -> Vec<(Element, &'v Value)> {
+fn items<'v>(identity: ItemIdentity<'_>, list: Option<&'v Value>) -> Vec<(Element, &'v Value)> {
     let list = list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    list.iter().filter(|item| !item.is_null()).map(|item| (element(how, item), item)).collect()
+    list.iter().filter(|item| !item.is_null()).map(|item| (element(identity, item), item)).collect()
 }
 
 /// Whether a value is null, an empty list or an empty map.
@@ -133,10 +133,10 @@ fn is_empty(value: Option<&Value>) -> bool {
 
 /// The paths of an object: leaves, list items and map entries, without the structs above them.
 pub fn field_set(ty: &Merge, object: &Fields) -> Set {
-    map_set(ty, object)
+    map_field_set(ty, object)
 }
 
-fn map_set(ty: &Merge, map: &Fields) -> Set {
+fn map_field_set(ty: &Merge, map: &Fields) -> Set {
     let mut set = Set::default();
     for (name, value) in map {
         let (child, declared) = child_or_any(ty, name);
@@ -147,19 +147,21 @@ fn map_set(ty: &Merge, map: &Fields) -> Set {
     set
 }
 
+/// The set node of a value: the paths of its leaves, items and entries.
 fn node(ty: &Merge, value: &Value) -> Node {
     match form(ty, Some(value)) {
         Form::Leaf => Node::leaf(),
-        Form::Map => {
-            Node { member: false, below: value.as_object().map_or_else(Set::default, |m| map_set(ty, m)) }
-        }
-        Form::List(of, how) => {
-            let mut sorted = items(how, Some(value));
+        Form::Map => Node {
+            member: false,
+            below: value.as_object().map_or_else(Set::default, |m| map_field_set(ty, m)),
+        },
+        Form::List(item_type, identity) => {
+            let mut sorted = items(identity, Some(value));
             sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
             let mut below = Set::default();
             for same in sorted.chunk_by(|(a, _), (b, _)| a == b) {
                 if let [(element, item)] = same {
-                    let below_item = node(of, item).below;
+                    let below_item = node(item_type, item).below;
                     below.add(element.clone(), Node { member: true, below: below_item });
                 } else if let Some((element, _)) = same.first() {
                     below.add(element.clone(), Node::leaf());
@@ -170,18 +172,18 @@ fn node(ty: &Merge, value: &Value) -> Node {
     }
 }
 
-/// Adds the declared fields above the paths of a set, so that a fully removed struct leaves nothing.
+/// Adds the declared fields above the paths of a set. Removing all fields of a struct then removes the struct too.
 pub fn with_declared_parents(ty: &Merge, set: &Set) -> Set {
     let mut all = Set::default();
     for (element, node) in set.nodes() {
-        let (child, named) = match element {
+        let (child, declared) = match element {
             Element::Field(name) => child_or_any(ty, name),
             _ => match ty {
                 Merge::List { items, .. } => (&**items, false),
                 _ => (&UNDECLARED, false),
             },
         };
-        let member = node.member || (named && !node.below.is_empty());
+        let member = node.member || (declared && !node.below.is_empty());
         all.add(element.clone(), Node { member, below: with_declared_parents(child, &node.below) });
     }
     all
@@ -189,7 +191,7 @@ pub fn with_declared_parents(ty: &Merge, set: &Set) -> Set {
 
 /// Adapts a set to a type whose granular parts became atomic; None when nothing changes.
 pub fn reconcile(ty: &Merge, set: &Set) -> Option<Set> {
-    has_parts_of_atomic(ty, set).then(|| reconciled(ty, set))
+    has_parts_of_atomic(ty, set).then(|| adapt_to_atomic_types(ty, set))
 }
 
 fn has_parts_of_atomic(ty: &Merge, set: &Set) -> bool {
@@ -198,12 +200,12 @@ fn has_parts_of_atomic(ty: &Merge, set: &Set) -> bool {
     })
 }
 
-fn reconciled(ty: &Merge, set: &Set) -> Set {
+fn adapt_to_atomic_types(ty: &Merge, set: &Set) -> Set {
     let mut all = Set::default();
     for (element, node) in set.nodes() {
         let node = match part(ty, element) {
             Some(part) if is_atomic(part) && !node.below.is_empty() => Node::leaf(),
-            Some(part) => Node { member: node.member, below: reconciled(part, &node.below) },
+            Some(part) => Node { member: node.member, below: adapt_to_atomic_types(part, &node.below) },
             None => node.clone(),
         };
         all.add(element.clone(), node);

@@ -9,47 +9,47 @@ use crate::set::Set;
 
 /// Removes the paths of a set from an object. Declared maps and lists that become empty are removed too.
 pub fn remove(ty: &Merge, object: &Fields, paths: &Set) -> Fields {
-    let mut left = Fields::new();
+    let mut remaining = Fields::new();
     for (name, value) in object {
-        let kept = match paths.field(name) {
+        let value_to_keep = match paths.field(name) {
             Some(node) if node.member => None,
             Some(node) => {
                 let (child, declared) = child_or_any(ty, name);
                 // An entry of a map exists by its key, even if its value becomes empty.
-                let entry = || match value {
+                let empty_entry = || match value {
                     _ if declared => None,
                     Value::Array(_) => Some(Value::Array(Vec::new())),
                     _ => Some(Value::Object(Fields::new())),
                 };
-                of_value(child, value, &node.below).or_else(entry)
+                remove_from_value(child, value, &node.below).or_else(empty_entry)
             }
             None => Some(value.clone()),
         };
-        if let Some(kept) = kept {
-            left.insert(name.clone(), kept);
+        if let Some(value_to_keep) = value_to_keep {
+            remaining.insert(name.clone(), value_to_keep);
         }
     }
-    left
+    remaining
 }
 
-/// Removes paths from a value; None when nothing is left.
-fn of_value(ty: &Merge, value: &Value, paths: &Set) -> Option<Value> {
+/// Removes paths from a value; None when nothing remains.
+fn remove_from_value(ty: &Merge, value: &Value, paths: &Set) -> Option<Value> {
     match (form(ty, Some(value)), value) {
         (Form::Map, Value::Object(map)) => {
-            let left = remove(ty, map, paths);
-            (!left.is_empty()).then_some(Value::Object(left))
+            let remaining = remove(ty, map, paths);
+            (!remaining.is_empty()).then_some(Value::Object(remaining))
         }
-        (Form::List(of, how), Value::Array(list)) => {
+        (Form::List(item_type, identity), Value::Array(list)) => {
             let keep = |item: &Value| {
-                let element: Element = element(how, item);
+                let element: Element = element(identity, item);
                 match paths.node(&element) {
                     Some(node) if node.member => None,
-                    Some(node) => of_value(of, item, &node.below),
+                    Some(node) => remove_from_value(item_type, item, &node.below),
                     None => Some(item.clone()),
                 }
             };
-            let left: Vec<Value> = list.iter().filter_map(keep).collect();
-            (!left.is_empty()).then_some(Value::Array(left))
+            let remaining: Vec<Value> = list.iter().filter_map(keep).collect();
+            (!remaining.is_empty()).then_some(Value::Array(remaining))
         }
         // An atomic value loses no parts.
         _ => Some(value.clone()),

@@ -18,7 +18,7 @@ fn ty(name: &str) -> Merge {
 
 #[test]
 fn field_set_contains_all_owned_paths() {
-    for (name, object, want) in [
+    for (name, object, expected) in [
         ("core/v1.ConfigMap", json!({"data": {"k": "v"}}), json!({"f:data": {"f:k": {}}})),
         ("core/v1.ConfigMap", json!({"data": {}}), json!({"f:data": {}})),
         ("core/v1.ConfigMap", json!({"metadata": {"finalizers": []}}), json!({})),
@@ -47,7 +47,7 @@ fn field_set_contains_all_owned_paths() {
             json!({"f:data": {"f:deep": {".": {}, "f:k": {}}, "f:l": {}}}),
         ),
     ] {
-        assert_eq!(field_set(&ty(name), &fields(object.clone())).to_value(), want, "{object}");
+        assert_eq!(field_set(&ty(name), &fields(object.clone())).to_value(), expected, "{object}");
     }
 }
 
@@ -107,7 +107,7 @@ fn compare_reports_added_modified_and_removed_paths() {
 
 #[test]
 fn merged_list_items_keep_applied_order() {
-    for (under, over, want) in [
+    for (under, over, expected) in [
         ("a b", "b c", "a b c"),
         ("a b c", "c a", "b c a"),
         ("a b c d", "d x a", "b c d x a"),
@@ -119,7 +119,7 @@ fn merged_list_items_keep_applied_order() {
             fields(json!({"metadata": {"finalizers": text.split_whitespace().collect::<Vec<_>>()}}))
         };
         let merged = merge(&ty("core/v1.ConfigMap"), &list(under), &list(over));
-        assert_eq!(Value::Object(merged), Value::Object(list(want)), "{under} | {over}");
+        assert_eq!(Value::Object(merged), Value::Object(list(expected)), "{under} | {over}");
     }
 }
 
@@ -133,7 +133,7 @@ fn reconcile_turns_granular_fields_into_atomic() {
 
 #[test]
 fn type_check_reports_mismatches_and_undeclared_fields() {
-    for (object, want) in [
+    for (object, expected) in [
         (json!({"dta": {}}), ".dta: field not declared in schema"),
         (json!({"spec": {"hostname": 1}}), ".spec.hostname: expected string, got number"),
         (json!({"spec": {"containers": {}}}), ".spec.containers: expected list, got map"),
@@ -147,7 +147,7 @@ fn type_check_reports_mismatches_and_undeclared_fields() {
         ),
     ] {
         let errors = check(&ty("core/v1.Pod"), &fields(object)).unwrap_err();
-        assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [want]);
+        assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
     }
     let mut object = fields(json!({"spec": {"containers": [{"name": "a", "bar": 1}]}, "foo": 1}));
     assert_eq!(drop_undeclared(&ty("core/v1.Pod"), &mut object), ["foo", "spec.containers[0].bar"]);

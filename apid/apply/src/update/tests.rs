@@ -125,12 +125,14 @@ fn managed_fields_can_be_rewritten_and_reset() {
     kind.write("x", "", 2).update(Some(&created), &mut emptied).unwrap();
     assert_eq!(emptied, created);
 
-    for (then_track, want) in [(false, vec![]), (true, vec![owner("x", 2, json!({"f:data": {"f:k": {}}}))])] {
+    for (then_track, expected) in
+        [(false, vec![]), (true, vec![owner("x", 2, json!({"f:data": {"f:k": {}}}))])]
+    {
         let mut reset = created.clone();
         reset.set_meta("managedFields", json!([{}]));
         reset.set("data", json!({"k": "w"}));
         let write = Write { reset_then_track: then_track, ..kind.write("x", "", 2) };
         write.update(Some(&created), &mut reset).unwrap();
-        assert_eq!(owners(&reset), want);
+        assert_eq!(owners(&reset), expected);
     }
 }

@@ -7,7 +7,7 @@ use apimachinery::object::{Map, Object, Value};
 use super::checks::{SchemaChecks, SchemaPart};
 use crate::structural::{MetadataRules, Schema, StoredRules, is_supported_format};
 
-/// Checks that compile the schemas of a definition.
+/// The checks of a CRD that need its compiled schemas.
 #[derive(Clone, Copy)]
 pub struct CompiledChecks<'a> {
     /// Names of the preset.

@@ -36,7 +36,7 @@ pub const APPROVAL_POLICY: &str = "KubernetesAPIApprovalPolicyConformant";
 /// Condition type: the definition is deleted, and its objects are being deleted.
 pub const TERMINATING: &str = "Terminating";
 
-/// A condition without its time.
+/// A condition without `lastTransitionTime`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     /// Type of the condition.
@@ -94,7 +94,7 @@ pub struct AcceptedNames {
     pub established: Option<Condition>,
 }
 
-/// Whether the accepted names differ from the requested names, so that [`accept_names`] must run.
+/// Whether the accepted names differ from the requested names; then [`accept_names`] must run.
 pub fn has_pending_names(definition: &Object) -> bool {
     let requested = definition.at(&["spec", "names"]).and_then(Value::as_object);
     requested.map(nonempty_fields) != accepted_names(definition).map(nonempty_fields)
@@ -159,7 +159,7 @@ fn established_after_names(definition: &Object, are_accepted: bool) -> Option<Co
 }
 
 /// The condition `Established` of a definition whose names are accepted and whose kind is served.
-/// An invalid certificate of the conversion webhook prevents it. None if the condition must not change.
+/// An invalid certificate of the conversion webhook prevents the condition. None if the condition must not change.
 pub fn established(definition: &Object) -> Option<Condition> {
     if !is_condition_true(definition, NAMES_ACCEPTED) || is_established(definition) {
         return None;
@@ -351,7 +351,7 @@ fn already_in_use(name: &str) -> String {
     format!("{} is already in use", quote(name))
 }
 
-/// Message about requested short names that other definitions hold.
+/// The message about requested short names that other definitions hold already.
 fn short_name_conflict(
     requested: &Map<String, Value>,
     accepted: &Map<String, Value>,

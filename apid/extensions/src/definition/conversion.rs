@@ -21,7 +21,7 @@ const STRATEGIES: [&str; 2] = ["None", "Webhook"];
 /// Versions of the ConversionReview that apid sends.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-/// Parts of the rules that old definitions may violate.
+/// The rules of `spec.conversion` that an update enforces only if the old definition obeys them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConversionRules {
     /// Whether the review versions must include one of [`REVIEW_VERSIONS`].

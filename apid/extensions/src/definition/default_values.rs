@@ -43,16 +43,16 @@ pub(super) fn has_unpruned_default(schema: Props<'_>, checks: &dyn SchemaChecks)
 struct Position<'a> {
     /// The schema of the embedded object.
     embedded: Props<'a>,
-    /// The steps from the embedded object, innermost first.
-    steps: Option<&'a Steps<'a>>,
+    /// The last step of the path from the embedded object; each step knows the one before.
+    steps: Option<&'a PathStep<'a>>,
     /// Whether the part describes `apiVersion`, `kind` or `metadata` of the embedded object.
     is_in_metadata: bool,
     is_root: bool,
 }
 
-/// A step from an object to a field, or from a list to an item.
-struct Steps<'a> {
-    outer: Option<&'a Steps<'a>>,
+/// The last step of the path from the embedded object to a part: to a field, or without a field to a list item.
+struct PathStep<'a> {
+    outer: Option<&'a PathStep<'a>>,
     field: Option<&'a str>,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Position<'a> {
         Position { embedded: schema, steps: None, is_in_metadata: false, is_root: true }
     }
 
-    /// An object with a value at the position.
+    /// Builds the embedded object with only this value at the position.
     fn surround(self, value: Value) -> Object {
         let mut value = value;
         let mut step = self.steps;
@@ -100,13 +100,13 @@ impl Walk<'_> {
             self.check(schema, default, &path.field("default"), position);
         }
         if let Some(items) = schema.item_schema() {
-            let steps = Steps { outer: position.steps, field: None };
+            let steps = PathStep { outer: position.steps, field: None };
             let position = Position { steps: Some(&steps), is_root: false, ..position };
             self.visit(items, &path.field("items"), position);
         }
         let properties = path.field("properties");
         for (name, property) in schema.schemas("properties") {
-            let steps = Steps { outer: position.steps, field: Some(name) };
+            let steps = PathStep { outer: position.steps, field: Some(name) };
             let begins_metadata = is_embedded && matches!(name, "metadata" | "apiVersion" | "kind");
             let position = Position {
                 steps: Some(&steps),

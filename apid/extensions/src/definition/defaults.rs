@@ -49,7 +49,7 @@ fn set_default_names(names: &mut Map<String, Value>) {
 }
 
 /// Adds the storage version to `status.storedVersions`.
-/// A creation and an update of the main resource call it when the rest of the status is set.
+/// A create and an update of the main resource call this function after they have set the rest of the status.
 pub fn record_stored_version(definition: &mut Object) {
     let Some(name) = storage_version(definition).map(str::to_owned) else { return };
     let Some(Value::Object(status)) = definition.get_mut("status") else { return };

@@ -16,7 +16,7 @@
 use apimachinery::names::{Names, SchemaExtension};
 use apimachinery::object::{Map, Object, Value};
 
-/// Mark of a name that the preset does not know. A field name cannot contain it.
+/// A mark in the renamed form of an extension that the preset does not know. No valid field name contains the mark.
 const UNKNOWN_MARK: char = '?';
 
 /// Direction of a renaming.
@@ -47,12 +47,12 @@ fn stored_name(_: &Names, extension: SchemaExtension) -> &'static str {
     extension.stored_name()
 }
 
-/// Renames the extensions of a decoded body to their stored names.
+/// Renames the extensions of a decoded body to their stored names, in place.
 pub fn to_stored(definition: &mut Object, names: &Names) {
     translate(definition, Direction::ToStored(names), names);
 }
 
-/// Renames the extensions of a stored definition to the names of the preset.
+/// Renames the extensions of a stored definition to the names of the preset, in place.
 pub fn to_served(definition: &mut Object, names: &Names) {
     translate(definition, Direction::ToServed(names), names);
 }

@@ -17,7 +17,7 @@ use super::validation_rules::validate_rules;
 /// Types of OpenAPI v3.
 pub(super) const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
-/// Parts of the rules that old definitions may violate.
+/// The rules of schema parts that an update enforces only if the old definition obeys them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PropertyRules<'a> {
     pub(super) names: &'a Names,
@@ -29,7 +29,7 @@ pub(super) struct PropertyRules<'a> {
     pub(super) requires_map_keys: bool,
 }
 
-/// Context that a part inherits.
+/// What a part of a schema inherits from the parts above it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Inherited<'a> {
     /// Reason for which defaults are forbidden.

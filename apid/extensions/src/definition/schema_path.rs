@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! A [`SchemaPath`] is a list on the stack that is rendered only for an error. [`ErrorSink`] renders an error
-//! only if the collector still keeps errors, so that a walk costs the same with and without errors.
+//! only if the collector still keeps errors, so a walk costs the same with and without errors.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 

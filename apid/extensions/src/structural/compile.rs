@@ -51,7 +51,7 @@ fn compile_node(schema: &Value, depth: usize) -> Result<Node, SchemaError> {
         list: read_list_type(schema),
         additional: match schema.get("additionalProperties") {
             Some(Value::Bool(allowed)) => Additional::Allowed(*allowed),
-            Some(part @ Value::Object(_)) => Additional::Schema(Box::new(compile_node(part, depth)?)),
+            Some(values @ Value::Object(_)) => Additional::Schema(Box::new(compile_node(values, depth)?)),
             _ => Additional::Absent,
         },
         items: match schema.get("items") {
@@ -78,7 +78,7 @@ fn compile_node(schema: &Value, depth: usize) -> Result<Node, SchemaError> {
         Flag::AtomicMap,
         schema.get(SchemaExtension::MapType.stored_name()).and_then(Value::as_str) == Some("atomic"),
     );
-    mark(&mut node);
+    set_summary_flags(&mut node);
     Ok(node)
 }
 
@@ -101,7 +101,7 @@ fn read_list_type(schema: &Map<String, Value>) -> ListType {
     match schema.get(SchemaExtension::ListType.stored_name()).and_then(Value::as_str) {
         Some("atomic") => ListType::Atomic,
         Some("set") => ListType::Set,
-        Some("map") => ListType::Map(texts(schema.get(SchemaExtension::ListMapKeys.stored_name()))),
+        Some("map") => ListType::Map(string_items(schema.get(SchemaExtension::ListMapKeys.stored_name()))),
         _ => ListType::Unspecified,
     }
 }
@@ -129,7 +129,7 @@ fn compile_constraints(
         max_items: size("maxItems"),
         min_properties: size("minProperties"),
         max_properties: size("maxProperties"),
-        required: texts(schema.get("required")),
+        required: string_items(schema.get("required")),
         values: schema
             .get("enum")
             .and_then(Value::as_array)
@@ -137,7 +137,7 @@ fn compile_constraints(
             .map(|values| values.clone().into()),
         junctors: compile_junctors(schema, depth)?,
     };
-    Ok(constraints.is_present().then_some(constraints))
+    Ok(constraints.has_effect().then_some(constraints))
 }
 
 fn compile_junctors(schema: &Map<String, Value>, depth: usize) -> Result<Option<Box<Junctors>>, SchemaError> {
@@ -163,7 +163,7 @@ fn compile_junctors(schema: &Map<String, Value>, depth: usize) -> Result<Option<
 
 impl Constraints {
     /// Whether any keyword has an effect.
-    fn is_present(&self) -> bool {
+    fn has_effect(&self) -> bool {
         let numbers = [self.minimum, self.maximum, self.multiple_of];
         let sizes = [
             self.min_length,
@@ -184,8 +184,8 @@ impl Constraints {
     }
 }
 
-/// Sets the flags that summarise descendants.
-fn mark(node: &mut Node) {
+/// Sets the flags that summarize the node and its descendants.
+fn set_summary_flags(node: &mut Node) {
     let any = |test: &dyn Fn(&Node) -> bool| node.children().any(test);
     let has_rules = node.rules.is_some() || any(&|child| child.has(Flag::HasRules));
     let is_unique = matches!(node.list, ListType::Set | ListType::Map(_));
@@ -198,7 +198,8 @@ fn mark(node: &mut Node) {
     node.set(Flag::HasDefaults, has_defaults);
 }
 
-fn texts(list: Option<&Value>) -> Box<[Box<str>]> {
+/// The strings of a list.
+fn string_items(list: Option<&Value>) -> Box<[Box<str>]> {
     let list = list.and_then(Value::as_array).into_iter().flatten();
     list.filter_map(Value::as_str).map(Into::into).collect()
 }

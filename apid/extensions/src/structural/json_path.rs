@@ -39,7 +39,12 @@ enum Step {
     Wildcard,
     Descent,
     Indexes(Box<[i64]>),
-    Slice { from: Option<i64>, to: Option<i64>, by: i64 },
+    /// `[start:end:stride]`, without the item at `end`.
+    Slice {
+        start: Option<i64>,
+        end: Option<i64>,
+        stride: i64,
+    },
     Fields(Box<[Box<str>]>),
     Filter(Box<Filter>),
 }
@@ -83,9 +88,9 @@ impl JsonPath {
             Some(inner) => inner.strip_suffix('}').ok_or_else(|| error("unclosed action"))?,
             None => trimmed,
         };
-        let mut parser = Parser { chars: inner.chars().peekable(), left: STEPS_MAX };
+        let mut parser = Parser { chars: inner.chars().peekable(), steps_left: STEPS_MAX };
         parser.skip('$');
-        let path = parser.steps(&[])?;
+        let path = parser.parse_steps(&[])?;
         match parser.chars.next() {
             None => Ok(path),
             Some(other) => Err(error(&format!("unrecognized character in action: {other:?}"))),
@@ -128,7 +133,7 @@ impl JsonPath {
 
 impl JsonPath {
     /// Sets the value at a path of field names, and creates absent objects on the way.
-    /// Whether the path consists of names and each value on the way is an object.
+    /// Returns false when a step is no name, or when a value on the way is not an object.
     pub fn set(&self, object: &mut Object, value: Value) -> bool {
         let Some((Step::Field(last), parents)) = self.steps.split_last() else { return false };
         let mut fields = &mut object.0;
@@ -136,7 +141,7 @@ impl JsonPath {
             let Step::Field(name) = step else { return false };
             let slot = fields.entry(&**name).or_insert_with(|| Value::Object(Map::new()));
             match slot {
-                Value::Object(below) => fields = below,
+                Value::Object(next) => fields = next,
                 _ => return false,
             }
         }
@@ -161,8 +166,8 @@ fn apply<'a>(steps: &[Step], mut values: Vec<&'a Value>, root: &'a Object) -> Ve
                 (Step::Indexes(indexes), Value::Array(items)) => {
                     next.extend(indexes.iter().filter_map(|index| items.get(position(*index, items.len())?)));
                 }
-                (Step::Slice { from, to, by }, Value::Array(items)) => {
-                    next.extend(slice(items, *from, *to, *by));
+                (Step::Slice { start, end, stride }, Value::Array(items)) => {
+                    next.extend(slice(items, *start, *end, *stride));
                 }
                 (Step::Filter(filter), Value::Array(items)) => {
                     next.extend(items.iter().filter(|item| filter.accepts(item, root)));
@@ -206,14 +211,14 @@ fn position(index: i64, length: usize) -> Option<usize> {
     usize::try_from(index).ok()
 }
 
-fn slice(items: &[Value], from: Option<i64>, to: Option<i64>, by: i64) -> impl Iterator<Item = &Value> {
+fn slice(items: &[Value], start: Option<i64>, end: Option<i64>, stride: i64) -> impl Iterator<Item = &Value> {
     let limit = |index: Option<i64>, default: usize| match index {
         None => default,
         Some(index) => position(index, items.len()).unwrap_or(0).min(items.len()),
     };
-    let (from, to) = (limit(from, 0), limit(to, items.len()));
-    let by = usize::try_from(by).unwrap_or(1).max(1);
-    items.get(from..to).unwrap_or_default().iter().step_by(by)
+    let (start, end) = (limit(start, 0), limit(end, items.len()));
+    let stride = usize::try_from(stride).unwrap_or(1).max(1);
+    items.get(start..end).unwrap_or_default().iter().step_by(stride)
 }
 
 impl Filter {
@@ -262,7 +267,7 @@ fn error(text: &str) -> JsonPathError {
 struct Parser<'a> {
     chars: Peekable<Chars<'a>>,
     /// Remaining steps.
-    left: usize,
+    steps_left: usize,
 }
 
 impl Parser<'_> {
@@ -270,12 +275,12 @@ impl Parser<'_> {
         self.chars.next_if_eq(&c).is_some()
     }
 
-    fn spaces(&mut self) {
+    fn skip_spaces(&mut self) {
         while self.chars.next_if(|c| c.is_whitespace()).is_some() {}
     }
 
     /// Parses steps until the end, or until one of `ends`.
-    fn steps(&mut self, ends: &[char]) -> Result<JsonPath, JsonPathError> {
+    fn parse_steps(&mut self, ends: &[char]) -> Result<JsonPath, JsonPathError> {
         let mut steps = Vec::new();
         loop {
             match self.chars.peek() {
@@ -289,12 +294,12 @@ impl Parser<'_> {
                     match self.chars.peek() {
                         Some('[') | None => {}
                         Some(c) if ends.contains(c) => {}
-                        Some(_) => steps.push(self.name(ends)?),
+                        Some(_) => steps.push(self.parse_name(ends)?),
                     }
                 }
                 Some('[') => {
                     self.chars.next();
-                    steps.push(self.brackets()?);
+                    steps.push(self.parse_brackets()?);
                 }
                 Some(other) => {
                     return Err(error(&format!(
@@ -303,13 +308,14 @@ impl Parser<'_> {
                     )));
                 }
             }
-            self.left = self.left.checked_sub(1).ok_or_else(|| error("the path has too many steps"))?;
+            self.steps_left =
+                self.steps_left.checked_sub(1).ok_or_else(|| error("the path has too many steps"))?;
         }
         Ok(JsonPath { steps: steps.into() })
     }
 
     /// Parses a name after a dot.
-    fn name(&mut self, ends: &[char]) -> Result<Step, JsonPathError> {
+    fn parse_name(&mut self, ends: &[char]) -> Result<Step, JsonPathError> {
         let mut name = String::new();
         while let Some(&c) = self.chars.peek() {
             match c {
@@ -333,48 +339,48 @@ impl Parser<'_> {
     }
 
     /// Parses the content of brackets.
-    fn brackets(&mut self) -> Result<Step, JsonPathError> {
-        self.spaces();
+    fn parse_brackets(&mut self) -> Result<Step, JsonPathError> {
+        self.skip_spaces();
         let step = match self.chars.peek() {
             Some('?') => {
                 self.chars.next();
-                self.filter()?
+                self.parse_filter()?
             }
             Some('*') => {
                 self.chars.next();
                 Step::Wildcard
             }
             Some('\'' | '"') => {
-                let mut names = vec![self.quoted()?];
-                self.spaces();
+                let mut names = vec![self.parse_quoted()?];
+                self.skip_spaces();
                 while self.skip(',') {
-                    self.spaces();
-                    names.push(self.quoted()?);
-                    self.spaces();
+                    self.skip_spaces();
+                    names.push(self.parse_quoted()?);
+                    self.skip_spaces();
                 }
                 match names.as_mut_slice() {
                     [name] => Step::Field(std::mem::take(name)),
                     _ => Step::Fields(names.into()),
                 }
             }
-            _ => self.indexes()?,
+            _ => self.parse_indexes()?,
         };
-        self.spaces();
+        self.skip_spaces();
         match self.skip(']') {
             true => Ok(step),
             false => Err(error("unterminated array")),
         }
     }
 
-    fn indexes(&mut self) -> Result<Step, JsonPathError> {
-        let first = self.integer()?;
+    fn parse_indexes(&mut self) -> Result<Step, JsonPathError> {
+        let first = self.parse_integer()?;
         match self.chars.peek() {
             Some(':') => {
                 self.chars.next();
-                let to = self.integer()?;
-                let by = if self.skip(':') { self.integer()?.unwrap_or(1) } else { 1 };
-                match by {
-                    1.. => Ok(Step::Slice { from: first, to, by }),
+                let end = self.parse_integer()?;
+                let stride = if self.skip(':') { self.parse_integer()?.unwrap_or(1) } else { 1 };
+                match stride {
+                    1.. => Ok(Step::Slice { start: first, end, stride }),
                     _ => Err(error("step must be > 0")),
                 }
             }
@@ -382,27 +388,27 @@ impl Parser<'_> {
                 let invalid = || error("invalid array index");
                 let mut indexes = vec![first.ok_or_else(invalid)?];
                 while self.skip(',') {
-                    self.spaces();
-                    indexes.push(self.integer()?.ok_or_else(invalid)?);
+                    self.skip_spaces();
+                    indexes.push(self.parse_integer()?.ok_or_else(invalid)?);
                 }
                 Ok(Step::Indexes(indexes.into()))
             }
         }
     }
 
-    fn integer(&mut self) -> Result<Option<i64>, JsonPathError> {
+    fn parse_integer(&mut self) -> Result<Option<i64>, JsonPathError> {
         let mut text = String::new();
         while let Some(c) = self.chars.next_if(|c| c.is_ascii_digit() || *c == '-') {
             text.push(c);
         }
-        self.spaces();
+        self.skip_spaces();
         if text.is_empty() {
             return Ok(None);
         }
         text.parse().map(Some).map_err(|_| error("invalid array index"))
     }
 
-    fn quoted(&mut self) -> Result<Box<str>, JsonPathError> {
+    fn parse_quoted(&mut self) -> Result<Box<str>, JsonPathError> {
         let quote =
             self.chars.next_if(|c| matches!(c, '\'' | '"')).ok_or_else(|| error("expected a quote"))?;
         let mut text = String::new();
@@ -416,12 +422,12 @@ impl Parser<'_> {
         }
     }
 
-    fn filter(&mut self) -> Result<Step, JsonPathError> {
+    fn parse_filter(&mut self) -> Result<Step, JsonPathError> {
         if !self.skip('(') {
             return Err(error("unexpected character in filter: expected `(`"));
         }
-        let left = self.operand()?;
-        self.spaces();
+        let left = self.parse_operand()?;
+        self.skip_spaces();
         let mut symbol = String::new();
         while let Some(c) = self.chars.next_if(|c| matches!(c, '=' | '!' | '<' | '>')) {
             symbol.push(c);
@@ -438,29 +444,29 @@ impl Parser<'_> {
         };
         let comparison = match comparison {
             None => None,
-            Some(comparison) => Some((comparison, self.operand()?)),
+            Some(comparison) => Some((comparison, self.parse_operand()?)),
         };
-        self.spaces();
+        self.skip_spaces();
         match self.skip(')') {
             true => Ok(Step::Filter(Box::new(Filter { left, comparison }))),
             false => Err(error("unterminated filter")),
         }
     }
 
-    fn operand(&mut self) -> Result<Operand, JsonPathError> {
+    fn parse_operand(&mut self) -> Result<Operand, JsonPathError> {
         const ENDS: [char; 7] = ['=', '!', '<', '>', ')', ' ', '&'];
-        self.spaces();
+        self.skip_spaces();
         match self.chars.peek() {
             Some('@') => {
                 self.chars.next();
-                self.steps(&ENDS).map(Operand::Path)
+                self.parse_steps(&ENDS).map(Operand::Path)
             }
             Some('$') => {
                 self.chars.next();
-                self.steps(&ENDS).map(Operand::Root)
+                self.parse_steps(&ENDS).map(Operand::Root)
             }
-            Some('.') => self.steps(&ENDS).map(Operand::Path),
-            Some('\'' | '"') => Ok(Operand::Literal(Value::from(&*self.quoted()?))),
+            Some('.') => self.parse_steps(&ENDS).map(Operand::Path),
+            Some('\'' | '"') => Ok(Operand::Literal(Value::from(&*self.parse_quoted()?))),
             _ => {
                 let mut text = String::new();
                 while let Some(c) = self.chars.next_if(|c| !ENDS.contains(c)) {

@@ -65,9 +65,9 @@ fn visit(node: &Node, value: &Value, path: &FieldPath, errors: &mut FieldErrors)
 }
 
 fn check_set(items: &[Value], path: &FieldPath, errors: &mut FieldErrors) {
-    let mut counts = Counts::default();
+    let mut counts = OccurrenceCounts::default();
     for (index, item) in items.iter().enumerate() {
-        if counts.is_second(identity(item)) {
+        if counts.is_second(identity_text(item)) {
             errors.push(FieldError::duplicate(&path.index(index), item.clone()));
         }
     }
@@ -80,10 +80,10 @@ fn check_map(items: &[Value], keys: &[Box<str>], path: &FieldPath, errors: &mut 
             return errors.push(FieldError::invalid(&path.index(index), item.clone(), detail));
         }
     }
-    let mut counts = Counts::default();
+    let mut counts = OccurrenceCounts::default();
     for (index, item) in items.iter().enumerate() {
         let is_second = match keys {
-            [key] => counts.is_second(item.get(&**key).map_or(Cow::Borrowed(""), identity)),
+            [key] => counts.is_second(item.get(&**key).map_or(Cow::Borrowed(""), identity_text)),
             _ => counts.is_second(Cow::Owned(key_values(item, keys).to_string())),
         };
         if is_second {
@@ -98,10 +98,10 @@ fn key_values(item: &Value, keys: &[Box<str>]) -> Value {
     Value::Object(present.collect())
 }
 
-/// A text that is equal exactly for equal values; never empty.
-fn identity(value: &Value) -> Cow<'_, str> {
+/// A text that is equal for two values exactly if the values are equal; never empty.
+fn identity_text(value: &Value) -> Cow<'_, str> {
     match value {
-        // Texts of other values never begin with a letter that is followed by text of a string.
+        // No JSON text of another value equals a plain string, so the string itself identifies the value.
         Value::String(text) if !text.is_empty() && is_plain(text) => Cow::Borrowed(text),
         other => Cow::Owned(other.to_string()),
     }
@@ -113,12 +113,12 @@ fn is_plain(text: &str) -> bool {
     first.is_ascii_alphabetic() && !matches!(text, "true" | "false" | "null")
 }
 
-/// The number of times that each text occurred.
+/// The number of occurrences of each text.
 #[derive(Default)]
-struct Counts<'a>(HashMap<Cow<'a, str>, u32>);
+struct OccurrenceCounts<'a>(HashMap<Cow<'a, str>, u32>);
 
-impl<'a> Counts<'a> {
-    /// Counts a text. Whether this is its second occurrence; the reference reports no later ones.
+impl<'a> OccurrenceCounts<'a> {
+    /// Counts a text, and returns whether this is its second occurrence. The reference reports no later ones.
     fn is_second(&mut self, text: Cow<'a, str>) -> bool {
         let count = self.0.entry(text).or_default();
         *count = count.saturating_add(1);

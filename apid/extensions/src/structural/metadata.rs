@@ -77,7 +77,7 @@ fn conform(fields: &mut Map<String, Value>, path: &FieldPath) -> Result<Vec<Stri
     };
     let mut object = Object(std::mem::take(metadata));
     let conformed = schema.conform(&mut object);
-    remove_absent(&mut object.0);
+    remove_null_creation_timestamp(&mut object.0);
     *metadata = object.0;
     let report = conformed
         .map_err(|error| TypeError { path: format!("{path}.{}", error.path), message: error.message })?;
@@ -92,23 +92,23 @@ fn repair(fields: &mut Map<String, Value>) {
         return;
     };
     let mut object = Object(std::mem::take(metadata));
-    let mut kept = object.clone();
+    let mut conforming = object.clone();
     if schema.conform(&mut object).is_err() {
         // Conforms the fields one by one, and drops those that fail.
-        kept.0.retain(|name, value| {
-            let mut one = Object(Map::from_iter([(name.clone(), value.clone())]));
-            schema.conform(&mut one).is_ok()
+        conforming.0.retain(|name, value| {
+            let mut single = Object(Map::from_iter([(name.clone(), value.clone())]));
+            schema.conform(&mut single).is_ok()
         });
-        object = kept;
-        // A set of fields that conform one by one conforms.
+        object = conforming;
+        // Fields that conform one by one also conform together.
         drop(schema.conform(&mut object));
     }
-    remove_absent(&mut object.0);
+    remove_null_creation_timestamp(&mut object.0);
     *metadata = object.0;
 }
 
 /// Removes a null `creationTimestamp`, which built-in objects store.
-fn remove_absent(metadata: &mut Map<String, Value>) {
+fn remove_null_creation_timestamp(metadata: &mut Map<String, Value>) {
     if metadata.get("creationTimestamp").is_some_and(Value::is_null) {
         metadata.remove("creationTimestamp");
     }
@@ -165,7 +165,7 @@ pub(super) fn validate_embedded(
     metadata: MetadataRules<'_>,
 ) -> FieldErrors {
     let mut errors = FieldErrors::new();
-    Embedded { metadata, errors: &mut errors }.below(root, fields, &FieldPath::root());
+    EmbeddedValidator { metadata, errors: &mut errors }.validate_fields(root, fields, &FieldPath::root());
     errors
 }
 
@@ -177,41 +177,42 @@ pub(super) fn validate_embedded_value(
     metadata: MetadataRules<'_>,
 ) -> FieldErrors {
     let mut errors = FieldErrors::new();
-    Embedded { metadata, errors: &mut errors }.value(node, value, path);
+    EmbeddedValidator { metadata, errors: &mut errors }.validate_value(node, value, path);
     errors
 }
 
-struct Embedded<'a> {
+/// Validates the types and metadata of embedded objects in a walk.
+struct EmbeddedValidator<'a> {
     metadata: MetadataRules<'a>,
     errors: &'a mut FieldErrors,
 }
 
-impl Embedded<'_> {
-    fn below(&mut self, node: &Node, fields: &Map<String, Value>, path: &FieldPath) {
+impl EmbeddedValidator<'_> {
+    fn validate_fields(&mut self, node: &Node, fields: &Map<String, Value>, path: &FieldPath) {
         if !node.has(Flag::HasEmbedded) {
             return;
         }
         for (name, value) in fields {
             match (node.property(name), node.additional()) {
-                (Some(child), _) => self.value(child, value, &path.child(name)),
-                (None, Some(child)) => self.value(child, value, &path.key(name)),
+                (Some(child), _) => self.validate_value(child, value, &path.child(name)),
+                (None, Some(child)) => self.validate_value(child, value, &path.key(name)),
                 (None, None) => {}
             }
         }
     }
 
-    fn value(&mut self, node: &Node, value: &Value, path: &FieldPath) {
+    fn validate_value(&mut self, node: &Node, value: &Value, path: &FieldPath) {
         match value {
             Value::Object(fields) => {
                 if node.has(Flag::Embedded) {
-                    self.object(fields, path);
+                    self.validate_object(fields, path);
                 }
-                self.below(node, fields, path);
+                self.validate_fields(node, fields, path);
             }
             Value::Array(items) if node.has(Flag::HasEmbedded) => {
                 if let Some(child) = node.items.as_deref() {
                     for (index, item) in items.iter().enumerate() {
-                        self.value(child, item, &path.index(index));
+                        self.validate_value(child, item, &path.index(index));
                     }
                 }
             }
@@ -220,11 +221,11 @@ impl Embedded<'_> {
     }
 
     /// Validates one embedded object: `apiVersion` and `kind` are required, `metadata` is not.
-    fn object(&mut self, fields: &Map<String, Value>, path: &FieldPath) {
-        self.text(fields, "apiVersion", path, |text| {
+    fn validate_object(&mut self, fields: &Map<String, Value>, path: &FieldPath) {
+        self.validate_text(fields, "apiVersion", path, |text| {
             (text.matches('/').count() > 1).then(|| format!("unexpected GroupVersion string: {text}"))
         });
-        self.text(fields, "kind", path, |text| {
+        self.validate_text(fields, "kind", path, |text| {
             let messages = format::label_1035(&text.to_lowercase());
             let messages = Some(messages.join(",")).filter(|messages| !messages.is_empty());
             messages.map(|messages| format!("may have mixed case, but should otherwise match: {messages}"))
@@ -242,7 +243,7 @@ impl Embedded<'_> {
     }
 
     /// Validates a required text; `check` returns the reason why a text is invalid.
-    fn text(
+    fn validate_text(
         &mut self,
         fields: &Map<String, Value>,
         name: &str,

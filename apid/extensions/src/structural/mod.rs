@@ -10,7 +10,7 @@
 //! 2. [`Schema::default`] sets defaults.
 //! 3. [`Schema::validate`] returns the errors of the object, with ratcheting if there is an old object.
 //!
-//! A stored object passes [`Schema::read`], which never fails, because it drops malformed metadata.
+//! A stored object passes [`Schema::read`]. It never fails, because it drops malformed metadata.
 //!
 //! [`Schema::merge`] returns the merge type for server-side apply. [`Schema::check_rules`] validates the
 //! CEL rules of a definition. [`Schema::part`] compiles one node, for example to validate a default value.
@@ -62,10 +62,11 @@ pub type MetadataRules<'a> = &'a dyn Fn(&Map<String, Value>, &FieldPath) -> Fiel
 
 /// The compiled schema of one version of a custom kind. Clones share one instance.
 #[derive(Clone, Debug)]
-pub struct Schema(Arc<Compiled>);
+pub struct Schema(Arc<CompiledSchema>);
 
 #[derive(Debug)]
-struct Compiled {
+/// The content of a compiled schema.
+struct CompiledSchema {
     root: Node,
     /// The merge type, built on first use.
     merge: OnceLock<Merge>,
@@ -74,9 +75,9 @@ struct Compiled {
 /// The result of [`Schema::validate`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Validation {
-    /// Errors; the caller refuses the object if there are any.
+    /// Errors; the caller rejects the object if there are any.
     pub errors: FieldErrors,
-    /// Errors of rules on unchanged values, which an update tolerates, as texts of warnings.
+    /// Errors of rules on unchanged values, as texts of warnings. An update tolerates them.
     pub warnings: Vec<String>,
 }
 
@@ -109,14 +110,14 @@ impl Schema {
     }
 
     fn new(root: Node) -> Schema {
-        Schema(Arc::new(Compiled { root, merge: OnceLock::new() }))
+        Schema(Arc::new(CompiledSchema { root, merge: OnceLock::new() }))
     }
 
     fn root(&self) -> &Node {
         &self.0.root
     }
 
-    /// Expression type of the objects; None without a type. The metadata has only names.
+    /// The CEL type of the objects; None if the schema has no type. In that type `metadata` has only its names.
     pub fn object_type(&self) -> Option<expressions::Type> {
         expressions::Type::of_schema(self.root(), "object")
     }

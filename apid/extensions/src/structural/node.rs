@@ -47,7 +47,7 @@ pub(super) enum Kind {
 /// The list type of a node.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) enum ListType {
-    /// No list type: lists merge as atomic, but ratcheting correlates items by index.
+    /// The schema sets no list type: lists merge as atomic, but ratcheting correlates items by index.
     #[default]
     Unspecified,
     Atomic,
@@ -64,7 +64,7 @@ pub(super) enum Additional {
     Schema(Box<Node>),
 }
 
-/// A property of the node itself or of its descendants.
+/// A flag about the node itself or about its descendants.
 #[derive(Clone, Copy)]
 pub(super) enum Flag {
     /// `nullable`
@@ -103,11 +103,12 @@ pub(super) struct Constraints {
     pub(super) min_properties: Option<u64>,
     pub(super) max_properties: Option<u64>,
     pub(super) required: Box<[Box<str>]>,
+    /// The values of `enum`.
     pub(super) values: Option<Box<[Value]>>,
     pub(super) junctors: Option<Box<Junctors>>,
 }
 
-/// Logical combinations of schemas.
+/// The logical combinations of schemas: `allOf`, `anyOf`, `oneOf` and `not`.
 #[derive(Debug, Default)]
 pub(super) struct Junctors {
     pub(super) all_of: Box<[Node]>,
@@ -136,7 +137,7 @@ impl Pattern {
 }
 
 impl Kind {
-    /// The type name; empty for nodes without a type and for integers or strings.
+    /// The type name; empty for nodes without a type and for the kind `IntOrString`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Kind::Unspecified | Kind::IntOrString => "",
@@ -155,6 +156,7 @@ impl Node {
         self.flags & flag as u8 != 0
     }
 
+    /// Sets a flag if `is_set`; never clears it.
     pub(super) fn set(&mut self, flag: Flag, is_set: bool) {
         if is_set {
             self.flags |= flag as u8;
@@ -216,7 +218,7 @@ impl expressions::Schema for Node {
     }
 
     fn format(&self) -> Option<&str> {
-        self.constraints.as_deref().and_then(|known| known.format.as_deref())
+        self.constraints.as_deref().and_then(|constraints| constraints.format.as_deref())
     }
 
     fn properties(&self) -> Vec<(&str, &dyn expressions::Schema)> {
@@ -248,24 +250,26 @@ impl expressions::Schema for Node {
     }
 
     fn max_length(&self) -> Option<u64> {
-        self.constraint(|known| known.max_length)
+        self.constraint(|constraints| constraints.max_length)
     }
 
     fn max_items(&self) -> Option<u64> {
-        self.constraint(|known| known.max_items)
+        self.constraint(|constraints| constraints.max_items)
     }
 
     fn max_properties(&self) -> Option<u64> {
-        self.constraint(|known| known.max_properties)
+        self.constraint(|constraints| constraints.max_properties)
     }
 
     fn longest_enum(&self) -> Option<u64> {
-        let values = self.constraints.as_deref().and_then(|known| known.values.as_deref())?;
+        let values = self.constraints.as_deref().and_then(|constraints| constraints.values.as_deref())?;
         values.iter().filter_map(Value::as_str).map(|text| text.len() as u64).max()
     }
 
     fn requires(&self, property: &str) -> bool {
-        self.constraints.as_deref().is_some_and(|known| known.required.iter().any(|name| **name == *property))
+        self.constraints
+            .as_deref()
+            .is_some_and(|constraints| constraints.required.iter().any(|name| **name == *property))
     }
 
     fn has_default(&self) -> bool {

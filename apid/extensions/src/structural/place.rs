@@ -84,7 +84,9 @@ pub(super) struct Place<'p, 'a> {
     step: Step<'a>,
     pub(super) node: &'a Node,
     pub(super) data: Data<'a>,
+    /// The old value at this position, once looked up.
     old: OnceCell<Option<Data<'a>>>,
+    /// Whether the value equals `old`, once compared.
     is_equal: OnceCell<bool>,
     /// Items of the old map list by their keys.
     items: OnceCell<HashMap<String, &'a Value>>,
@@ -125,7 +127,7 @@ impl<'p, 'a> Place<'p, 'a> {
         }
     }
 
-    /// The path in texts of value validation: `spec.list[0].key`. Keys of maps follow a dot.
+    /// The path as messages of value validation show it: `spec.list[0].key`. Keys of maps follow a dot.
     pub(super) fn name(&self) -> String {
         let mut name = self.parent.map_or_else(String::new, Place::name);
         match self.step {
@@ -189,7 +191,7 @@ impl<'p, 'a> Place<'p, 'a> {
         *self.is_equal.get_or_init(|| is_equal(self.node, self.data, old))
     }
 
-    /// Whether this is `apiVersion` or `kind` of the object itself. Conversion sets both, so that they never
+    /// Whether this is `apiVersion` or `kind` of the object itself. Conversion sets both, so they never
     /// count as unchanged.
     pub(super) fn is_type_of_root(&self) -> bool {
         let is_below_root = self.parent.is_some_and(|parent| matches!(parent.step, Step::Root));
@@ -201,7 +203,8 @@ impl<'p, 'a> Place<'p, 'a> {
         self.old().is_some_and(|old| self.is_equal(old)) || self.parent.is_some_and(Place::is_unchanged)
     }
 
-    /// Whether the value equals its old value; without one, whether the nearest correlated part does.
+    /// Whether the value equals its old value. Without an old value, whether this holds for the nearest part above that
+    /// has one.
     pub(super) fn is_nearest_unchanged(&self) -> bool {
         match (self.old(), self.parent) {
             (Some(old), _) => self.is_equal(old),
@@ -246,7 +249,7 @@ fn are_items_equal(node: &Node, new: &[Value], old: &[Value]) -> bool {
     }
 }
 
-/// The items of a map list by their keys; of equal keys the first item.
+/// The items of a map list by their keys; the first of several items with equal keys.
 pub(super) fn items_by_key<'v>(
     node: &Node,
     keys: &[Box<str>],

@@ -13,20 +13,21 @@ pub(super) const UNKNOWN_MAX: usize = 100;
 /// Prunes an object. Returns the paths of dropped fields in order.
 pub(super) fn object(node: &Node, fields: &mut Map<String, Value>) -> Vec<String> {
     let mut pruner = Pruner { path: String::new(), unknown: Vec::new() };
-    pruner.fields(Some(node), fields);
+    pruner.prune_fields(Some(node), fields);
     pruner.finish()
 }
 
 /// Prunes a single value.
 pub(super) fn value(node: &Node, value: &mut Value) -> Vec<String> {
     let mut pruner = Pruner { path: String::new(), unknown: Vec::new() };
-    pruner.value(Some(node), value);
+    pruner.prune_value(Some(node), value);
     pruner.finish()
 }
 
 struct Pruner {
     /// Path of the current value.
     path: String,
+    /// Paths of the dropped fields.
     unknown: Vec<String>,
 }
 
@@ -37,16 +38,16 @@ impl Pruner {
     }
 
     /// Prunes a value. Without a schema every field of every object is unknown.
-    fn value(&mut self, node: Option<&Node>, value: &mut Value) {
+    fn prune_value(&mut self, node: Option<&Node>, value: &mut Value) {
         match value {
-            Value::Object(fields) => self.fields(node, fields),
+            Value::Object(fields) => self.prune_fields(node, fields),
             Value::Array(items) => {
                 // A list in a part that preserves unknown fields preserves them in its items too.
                 match node {
-                    Some(node) if node.preserves_unknown() => self.preserved_items(node, items),
+                    Some(node) if node.preserves_unknown() => self.prune_preserved_items(node, items),
                     _ => {
                         let items_node = node.and_then(|node| node.items.as_deref());
-                        self.items(items, |pruner, item| pruner.value(items_node, item));
+                        self.visit_items(items, |pruner, item| pruner.prune_value(items_node, item));
                     }
                 }
             }
@@ -54,21 +55,21 @@ impl Pruner {
         }
     }
 
-    fn preserved_items(&mut self, node: &Node, items: &mut [Value]) {
+    fn prune_preserved_items(&mut self, node: &Node, items: &mut [Value]) {
         let Some(items_node) = node.items.as_deref() else { return };
-        self.items(items, |pruner, item| pruner.preserved(items_node, item));
+        self.visit_items(items, |pruner, item| pruner.prune_preserved(items_node, item));
     }
 
     /// Visits a value in a part that preserves unknown fields: only declared fields are pruned.
-    fn preserved(&mut self, node: &Node, value: &mut Value) {
+    fn prune_preserved(&mut self, node: &Node, value: &mut Value) {
         match value {
-            Value::Object(fields) => self.declared(node, fields),
-            Value::Array(items) => self.preserved_items(node, items),
+            Value::Object(fields) => self.prune_declared(node, fields),
+            Value::Array(items) => self.prune_preserved_items(node, items),
             _ => {}
         }
     }
 
-    fn items(&mut self, items: &mut [Value], visit: impl Fn(&mut Pruner, &mut Value)) {
+    fn visit_items(&mut self, items: &mut [Value], visit: impl Fn(&mut Pruner, &mut Value)) {
         for (index, item) in items.iter_mut().enumerate() {
             if matches!(item, Value::Object(_) | Value::Array(_)) {
                 let end = self.path.len();
@@ -79,12 +80,12 @@ impl Pruner {
         }
     }
 
-    fn fields(&mut self, node: Option<&Node>, fields: &mut Map<String, Value>) {
+    fn prune_fields(&mut self, node: Option<&Node>, fields: &mut Map<String, Value>) {
         let Some(node) = node else {
             return self.retain(fields, |_, _, _| false);
         };
         if node.preserves_unknown() {
-            return self.declared(node, fields);
+            return self.prune_declared(node, fields);
         }
         self.retain(fields, |pruner, name, value| {
             if node.has(Flag::Embedded) && is_type_or_metadata(name) {
@@ -96,13 +97,13 @@ impl Pruner {
                 (None, Additional::Allowed(_)) => None,
                 (None, Additional::Absent) => return false,
             };
-            pruner.at(name, |pruner| pruner.value(child, value));
+            pruner.with_field(name, |pruner| pruner.prune_value(child, value));
             true
         });
     }
 
     /// Prunes the declared fields of an object and keeps all others.
-    fn declared(&mut self, node: &Node, fields: &mut Map<String, Value>) {
+    fn prune_declared(&mut self, node: &Node, fields: &mut Map<String, Value>) {
         for (name, value) in fields.iter_mut() {
             let is_kept = node.has(Flag::Embedded) && is_type_or_metadata(name);
             if is_kept || !matches!(value, Value::Object(_) | Value::Array(_)) {
@@ -114,7 +115,7 @@ impl Pruner {
                 (None, Additional::Allowed(_)) => None,
                 (None, Additional::Absent) => continue,
             };
-            self.at(name, |pruner| pruner.value(child, value));
+            self.with_field(name, |pruner| pruner.prune_value(child, value));
         }
     }
 
@@ -136,12 +137,12 @@ impl Pruner {
     fn report(&mut self, name: &str) {
         // The reference does not report type and metadata at the root.
         if self.unknown.len() < UNKNOWN_MAX && !(self.path.is_empty() && is_type_or_metadata(name)) {
-            self.at(name, |pruner| pruner.unknown.push(pruner.path.clone()));
+            self.with_field(name, |pruner| pruner.unknown.push(pruner.path.clone()));
         }
     }
 
-    /// Runs `visit` with the path of a field.
-    fn at(&mut self, name: &str, visit: impl FnOnce(&mut Pruner)) {
+    /// Runs `visit` while `path` is the path of a field.
+    fn with_field(&mut self, name: &str, visit: impl FnOnce(&mut Pruner)) {
         let end = self.path.len();
         if end > 0 {
             self.path.push('.');

@@ -36,8 +36,9 @@ fn expected(row: &Value, name: &str) -> Vec<String> {
     list.map(|text| text.as_str().unwrap().to_owned()).collect()
 }
 
-fn object(row: &Value, whole: &str, spec: &str) -> Option<Object> {
-    let value = match (row.get(whole), row.get(spec)) {
+/// The object of a row: under `object_key` as a whole, or under `spec_key` its `spec` only.
+fn object_from_row(row: &Value, object_key: &str, spec_key: &str) -> Option<Object> {
+    let value = match (row.get(object_key), row.get(spec_key)) {
         (Some(object), _) => object.clone(),
         (None, Some(spec)) => {
             json!({"apiVersion": "g.example/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": spec})
@@ -49,40 +50,40 @@ fn object(row: &Value, whole: &str, spec: &str) -> Option<Object> {
 
 /// Runs one row; returns the differences.
 fn run(schema: &Schema, row: &Value) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let mut new = object(row, "object", "spec").unwrap();
+    let mut differences = Vec::new();
+    let mut new = object_from_row(row, "object", "spec").unwrap();
     let unknown = match schema.conform(&mut new) {
         Ok(report) => report.unknown,
         Err(error) => {
             if row["error"].as_str() != Some(&error.message) {
-                wrong.push(format!("error {error}"));
+                differences.push(format!("error {error}"));
             }
-            return wrong;
+            return differences;
         }
     };
     schema.default(&mut new);
     if row.get("unknown").is_some() && unknown != expected(row, "unknown") {
-        wrong.push(format!("unknown {unknown:?}"));
+        differences.push(format!("unknown {unknown:?}"));
     }
     let stored = if row.get("object").is_some() { json!(new.0) } else { json!(new.get("spec")) };
     if row.get("stored").is_some_and(|content| *content != stored) {
-        wrong.push(format!("stored {stored}"));
+        differences.push(format!("stored {stored}"));
     }
-    let old = object(row, "old_object", "old");
+    let old = object_from_row(row, "old_object", "old");
     let validation = schema.validate(&new, old.as_ref(), &metadata_rules);
     if texts(&validation.errors) != expected(row, "causes") {
-        wrong.push(format!("causes {:#?}", texts(&validation.errors)));
+        differences.push(format!("causes {:#?}", texts(&validation.errors)));
     }
     if validation.warnings != expected(row, "warnings") {
-        wrong.push(format!("warnings {:?}", validation.warnings));
+        differences.push(format!("warnings {:?}", validation.warnings));
     }
-    wrong
+    differences
 }
 
 fn check(file: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/structural").join(format!("{file}.json"));
     let table: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let mut wrong = Vec::new();
+    let mut differences = Vec::new();
     for group in table["groups"].as_array().unwrap() {
         let root = group
             .get("root")
@@ -90,20 +91,20 @@ fn check(file: &str) {
             .unwrap_or_else(|| json!({"type": "object", "properties": {"spec": group["schema"]}}));
         let schema = Schema::compile(&root).unwrap();
         for row in group["rows"].as_array().into_iter().flatten() {
-            let differences = run(&schema, row);
-            if !differences.is_empty() {
-                wrong.push(format!("{row}\n   {}", differences.join("\n   ")));
+            let row_differences = run(&schema, row);
+            if !row_differences.is_empty() {
+                differences.push(format!("{row}\n   {}", row_differences.join("\n   ")));
             }
         }
         if group.get("rules").is_some() {
             let check = schema.check_rules(&FieldPath::new("schema"), &StoredRules::default(), &names());
-            let causes = [texts(&check.fields), texts(&check.expressions)].concat();
+            let causes = [texts(&check.field_errors), texts(&check.expressions)].concat();
             if causes != expected(group, "rules") {
-                wrong.push(format!("{root}\n   rules {causes:#?}"));
+                differences.push(format!("{root}\n   rules {causes:#?}"));
             }
         }
     }
-    assert!(wrong.is_empty(), "{file}:\n{}", wrong.join("\n"));
+    assert!(differences.is_empty(), "{file}:\n{}", differences.join("\n"));
 }
 
 #[test]

@@ -71,7 +71,7 @@ impl Purpose {
         self != Purpose::Message
     }
 
-    /// Whether expressions can make messages of mutations.
+    /// Whether expressions can construct the types of mutations: `Object` and `JSONPatch`.
     fn has_mutation_types(self) -> bool {
         matches!(self, Purpose::ApplyConfiguration | Purpose::JsonPatch)
     }
@@ -115,26 +115,28 @@ pub struct Compiler<'s> {
     has_variables: bool,
     /// Types of the compiled variables.
     variables: HashMap<String, Type>,
-    /// Expressions that may use libraries of later releases.
-    stored: Stored<'s>,
+    /// Expressions that compile as expressions of the stored object.
+    stored: StoredExpressions<'s>,
 }
 
-/// Expressions that may use libraries of later releases.
+/// The expressions of the stored object, which may use libraries of later releases.
 #[derive(Clone, Debug)]
-enum Stored<'s> {
+enum StoredExpressions<'s> {
+    /// Every expression.
     All,
+    /// These expressions.
     Only(BTreeSet<&'s str>),
 }
 
 impl<'s> Compiler<'s> {
     /// A compiler of stored expressions. `has_variables` is whether the policy declares variables.
     pub fn of_stored(types: ObjectTypes, has_variables: bool) -> Self {
-        Compiler { types, has_variables, variables: HashMap::new(), stored: Stored::All }
+        Compiler { types, has_variables, variables: HashMap::new(), stored: StoredExpressions::All }
     }
 
     /// A compiler of new expressions, and of the expressions `stored` of the stored object.
     pub fn of_new(types: ObjectTypes, has_variables: bool, stored: BTreeSet<&'s str>) -> Self {
-        Compiler { types, has_variables, variables: HashMap::new(), stored: Stored::Only(stored) }
+        Compiler { types, has_variables, variables: HashMap::new(), stored: StoredExpressions::Only(stored) }
     }
 
     /// Compiles an expression and checks its result type.
@@ -143,9 +145,9 @@ impl<'s> Compiler<'s> {
     ///
     /// The detail for the client.
     pub fn compile(&self, source: &str, purpose: Purpose) -> Result<Program, String> {
-        let failed = |error| format!("compilation failed: {error}");
-        let parsed = Parsed::new(source).map_err(failed)?;
-        let program = self.environment(&parsed, source, purpose).check(&parsed).map_err(failed)?;
+        let compilation_error = |error| format!("compilation failed: {error}");
+        let parsed = Parsed::new(source).map_err(compilation_error)?;
+        let program = self.environment(&parsed, source, purpose).check(&parsed).map_err(compilation_error)?;
         purpose.check(program.result_type())?;
         Ok(program)
     }
@@ -169,8 +171,8 @@ impl<'s> Compiler<'s> {
 
     fn environment(&self, parsed: &Parsed, source: &str, purpose: Purpose) -> Environment {
         let is_stored = match &self.stored {
-            Stored::All => true,
-            Stored::Only(stored) => stored.contains(source),
+            StoredExpressions::All => true,
+            StoredExpressions::Only(stored) => stored.contains(source),
         };
         let mut environment = if is_stored { Environment::stored() } else { Environment::new() };
         environment = environment
@@ -243,17 +245,17 @@ mod tests {
 
     #[test]
     fn variable_set_is_that_of_purpose_and_policy() {
-        let without = Compiler::of_new(ObjectTypes::dynamic(false), false, BTreeSet::new());
-        let with = Compiler::of_new(ObjectTypes::dynamic(true), true, BTreeSet::new());
+        let minimal = Compiler::of_new(ObjectTypes::dynamic(false), false, BTreeSet::new());
+        let complete = Compiler::of_new(ObjectTypes::dynamic(true), true, BTreeSet::new());
         for (compiler, purpose, source, undeclared) in [
-            (&without, Purpose::Validation, "variables.a == 1", "variables"),
-            (&with, Purpose::MatchCondition, "variables.a == 1", "variables"),
-            (&without, Purpose::Validation, "params == null", "params"),
-            (&with, Purpose::MatchCondition, "params == null", ""),
-            (&with, Purpose::Message, "authorizer.path('/').check('get').reason()", "authorizer"),
-            (&with, Purpose::Validation, "authorizer.requestResource.check('get').allowed()", ""),
-            (&with, Purpose::Validation, "self.x == 1", "self"),
-            (&with, Purpose::Validation, "namespaceObject.metadata.labels['a'] == request.name", ""),
+            (&minimal, Purpose::Validation, "variables.a == 1", "variables"),
+            (&complete, Purpose::MatchCondition, "variables.a == 1", "variables"),
+            (&minimal, Purpose::Validation, "params == null", "params"),
+            (&complete, Purpose::MatchCondition, "params == null", ""),
+            (&complete, Purpose::Message, "authorizer.path('/').check('get').reason()", "authorizer"),
+            (&complete, Purpose::Validation, "authorizer.requestResource.check('get').allowed()", ""),
+            (&complete, Purpose::Validation, "self.x == 1", "self"),
+            (&complete, Purpose::Validation, "namespaceObject.metadata.labels['a'] == request.name", ""),
         ] {
             let found = error(compiler, source, purpose);
             match undeclared {
@@ -277,23 +279,23 @@ mod tests {
         compiler.variable("late", "1").unwrap();
         compiler.variable("text", "string(variables.late) + 'x'").unwrap();
         assert_eq!(error(&compiler, "variables.text == '1x'", Purpose::Validation), "");
-        let failed = error(&compiler, "variables.late == 'x'", Purpose::Validation);
+        let message = error(&compiler, "variables.late == 'x'", Purpose::Validation);
         assert!(
-            failed.contains("found no matching overload for '_==_' applied to '(int, string)'"),
-            "{failed}"
+            message.contains("found no matching overload for '_==_' applied to '(int, string)'"),
+            "{message}"
         );
-        let failed = error(&compiler, "variables.early", Purpose::Validation);
-        assert!(failed.contains("<input>:1:10: undefined field 'early'"), "{failed}");
+        let message = error(&compiler, "variables.early", Purpose::Validation);
+        assert!(message.contains("<input>:1:10: undefined field 'early'"), "{message}");
     }
 
     #[test]
     fn request_has_declared_fields_only() {
         let compiler = compiler();
         for field in ["nosuch", "uid", "object"] {
-            let failed = error(&compiler, &format!("request.{field} == 'x'"), Purpose::Validation);
-            assert!(failed.contains(&format!("<input>:1:8: undefined field '{field}'")), "{failed}");
+            let message = error(&compiler, &format!("request.{field} == 'x'"), Purpose::Validation);
+            assert!(message.contains(&format!("<input>:1:8: undefined field '{field}'")), "{message}");
         }
-        let used = "request.userInfo.extra['a'][0] == request.requestSubResource && request.options.dryRun == ['All']";
-        assert_eq!(error(&compiler, used, Purpose::Validation), "");
+        let expression = "request.userInfo.extra['a'][0] == request.requestSubResource && request.options.dryRun == ['All']";
+        assert_eq!(error(&compiler, expression, Purpose::Validation), "");
     }
 }

@@ -3,7 +3,7 @@
 //! # Reference
 //!
 //! Built-in types come from the type table, types of custom kinds from their schema with the metadata of all objects.
-//! Quantities, integers-or-strings and arbitrary values are dynamic. A type that contains itself is dynamic there.
+//! Quantities, integers-or-strings and arbitrary values are dynamic. A type nested in itself is dynamic.
 
 use std::sync::Arc;
 
@@ -17,19 +17,19 @@ const METADATA: &str = "meta/v1.ObjectMeta";
 /// Type of the objects of a resource; None if a schema of a custom kind declares no type.
 pub fn object_type(resource: &Resource) -> Option<Type> {
     match &resource.kind {
-        KindRef::BuiltIn(kind) => Some(named(kind.schema, &mut Vec::new())),
+        KindRef::BuiltIn(kind) => Some(named_type(kind.schema, &mut Vec::new())),
         KindRef::Custom(kind) => {
-            let Type::Object(own) = kind.schema.object_type()? else { return None };
-            let mut fields = own.fields.clone();
-            let metadata = Field { name: "metadata".to_owned(), ty: named(METADATA, &mut Vec::new()) };
+            let Type::Object(schema_type) = kind.schema.object_type()? else { return None };
+            let mut fields = schema_type.fields.clone();
+            let metadata = Field { name: "metadata".to_owned(), ty: named_type(METADATA, &mut Vec::new()) };
             fields.insert("metadata".to_owned(), metadata);
-            Some(Type::Object(Arc::new(ObjectType { name: own.name.clone(), fields })))
+            Some(Type::Object(Arc::new(ObjectType { name: schema_type.name.clone(), fields })))
         }
     }
 }
 
 /// Type of a named type of the table; `outer` are the names of the enclosing types.
-fn named(name: &'static str, outer: &mut Vec<&'static str>) -> Type {
+fn named_type(name: &'static str, outer: &mut Vec<&'static str>) -> Type {
     match name {
         "Time" | "MicroTime" => return Type::Timestamp,
         _ if outer.contains(&name) => return Type::Dyn,
@@ -38,33 +38,33 @@ fn named(name: &'static str, outer: &mut Vec<&'static str>) -> Type {
     let Some(fields) = facts::fields(name) else { return Type::Dyn };
     outer.push(name);
     let fields: Vec<(String, Type)> =
-        fields.iter().map(|field| (field.name.to_owned(), of_field(field, outer))).collect();
+        fields.iter().map(|field| (field.name.to_owned(), field_type(field, outer))).collect();
     outer.pop();
     Type::object(name, fields)
 }
 
-fn of_field(field: &facts::Field, outer: &mut Vec<&'static str>) -> Type {
+fn field_type(field: &facts::Field, outer: &mut Vec<&'static str>) -> Type {
     let kind = match field.list {
         Some("set") => ListKind::Set,
         Some("map") => ListKind::Map(field.keys.iter().map(|key| (*key).to_owned()).collect()),
         _ => ListKind::Atomic,
     };
     match field.shape.target() {
-        Shape::List(element) => Type::list_of_kind(of_shape(element, outer), kind),
-        shape => of_shape(shape, outer),
+        Shape::List(element) => Type::list_of_kind(shape_type(element, outer), kind),
+        shape => shape_type(shape, outer),
     }
 }
 
-fn of_shape(shape: &Shape, outer: &mut Vec<&'static str>) -> Type {
+fn shape_type(shape: &Shape, outer: &mut Vec<&'static str>) -> Type {
     match shape {
         Shape::String(_) => Type::String,
         Shape::Bool => Type::Bool,
         Shape::Int32 | Shape::Int64 => Type::Int,
         Shape::Float64 => Type::Double,
         Shape::Bytes => Type::Bytes,
-        Shape::Named(name) => named(name, outer),
-        Shape::Pointer(of) => of_shape(of, outer),
-        Shape::List(element) => Type::list(of_shape(element, outer)),
-        Shape::Map(values) => Type::map(Type::String, of_shape(values, outer)),
+        Shape::Named(name) => named_type(name, outer),
+        Shape::Pointer(target) => shape_type(target, outer),
+        Shape::List(element) => Type::list(shape_type(element, outer)),
+        Shape::Map(values) => Type::map(Type::String, shape_type(values, outer)),
     }
 }

@@ -68,7 +68,7 @@ fn compilers(policy: &Object, registry: &Registry) -> Vec<(String, Compiler<'sta
     kinds(policy, registry).into_iter().filter_map(compiler).collect()
 }
 
-/// The kinds that rules name, by group, version and kind.
+/// The kinds that the rules name, each with its label in warnings: `apps/v1, Kind=Deployment`.
 fn kinds(policy: &Object, registry: &Registry) -> Vec<(String, Arc<Resource>)> {
     let mut kinds = BTreeMap::new();
     for rule in list(policy, &["spec", "matchConstraints", "resourceRules"]) {
@@ -97,8 +97,9 @@ fn kinds(policy: &Object, registry: &Registry) -> Vec<(String, Arc<Resource>)> {
         });
         kinds.extend(found.take(TYPES_MAX));
     }
-    let shown = |((group, version, kind), resource)| (format!("{group}/{version}, Kind={kind}"), resource);
-    kinds.into_iter().map(shown).collect()
+    let with_label =
+        |((group, version, kind), resource)| (format!("{group}/{version}, Kind={kind}"), resource);
+    kinds.into_iter().map(with_label).collect()
 }
 
 fn list<'a>(object: &'a Object, path: &[&str]) -> &'a [Value] {

@@ -20,7 +20,7 @@ pub(super) fn default_rules(owner: &mut Fields, list: &str) {
     }
 }
 
-/// Sets the defaults that webhooks and policies share: the match policy and selectors of all objects.
+/// Sets the defaults that webhooks and policies share: the match policy, and selectors that select everything.
 pub(super) fn default_selection(owner: &mut Fields) {
     fill(owner, "matchPolicy", "Equivalent");
     fill(owner, "namespaceSelector", json!({}));
@@ -44,53 +44,53 @@ pub(super) fn default_resources_at(owner: &mut Fields, name: &str) {
 }
 
 /// Validates the match policy.
-pub(super) fn policy(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn validate_match_policy(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     text::check_supported(field, &["Equivalent", "Exact"], errors);
 }
 
 /// Validates the failure policy.
-pub(super) fn failure_policy(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn validate_failure_policy(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     text::check_supported(field, &["Fail", "Ignore"], errors);
 }
 
 /// Validates a label selector.
-pub(super) fn selector(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn validate_selector(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if let Some(selector) = field.value() {
         errors.extend(labels::validate_selector(selector, &field.path()));
     }
 }
 
 /// Validates the match resources of a policy or binding.
-pub(super) fn resources(resources: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn validate_match_resources(resources: &Field<'_, '_>, errors: &mut FieldErrors) {
     if !resources.is_present() {
         return;
     }
-    policy(&resources.child("matchPolicy"), errors);
-    selector(&resources.child("namespaceSelector"), errors);
-    selector(&resources.child("objectSelector"), errors);
+    validate_match_policy(&resources.child("matchPolicy"), errors);
+    validate_selector(&resources.child("namespaceSelector"), errors);
+    validate_selector(&resources.child("objectSelector"), errors);
     for list in ["resourceRules", "excludeResourceRules"] {
         for item in resources.child(list).items() {
-            rule(&item, errors);
-            names(&item.child("resourceNames"), errors);
+            validate_rule(&item, errors);
+            validate_resource_names(&item.child("resourceNames"), errors);
         }
     }
 }
 
 /// Reports operations that a mutating policy cannot match: it never runs for deletions. The reference omits the
 /// index of the rule from the path.
-pub(super) fn mutating_operations(resources: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn check_mutating_operations(resources: &Field<'_, '_>, errors: &mut FieldErrors) {
     let rules = resources.child("resourceRules");
     for rule in rules.items() {
         for operation in rule.child("operations").items() {
             if !matches!(operation.text(), "*" | "CREATE" | "UPDATE" | "CONNECT") {
-                let shown = rules.child("operations").with_value(operation.value());
-                errors.push(shown.not_supported(&["*", "CONNECT", "CREATE", "UPDATE"]));
+                let operations = rules.child("operations").with_value(operation.value());
+                errors.push(operations.not_supported(&["*", "CONNECT", "CREATE", "UPDATE"]));
             }
         }
     }
 }
 
-fn names(names: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_resource_names(names: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for name in names.items() {
         text::check_format(&name, |name| format::path_segment(name, false), errors);
@@ -101,24 +101,24 @@ fn names(names: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Validates a rule with operations.
-pub(super) fn rule(rule: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn validate_rule(rule: &Field<'_, '_>, errors: &mut FieldErrors) {
     let operations = rule.child("operations");
-    all_or_listed(&operations, "operations", errors);
+    check_wildcard(&operations, "operations", errors);
     for operation in operations.items() {
         if !matches!(operation.text(), "*" | "CREATE" | "UPDATE" | "DELETE" | "CONNECT") {
             errors.push(operation.not_supported(&["*", "CONNECT", "CREATE", "DELETE", "UPDATE"]));
         }
     }
-    all_or_listed(&rule.child("apiGroups"), "API groups", errors);
+    check_wildcard(&rule.child("apiGroups"), "API groups", errors);
     let versions = rule.child("apiVersions");
-    all_or_listed(&versions, "API versions", errors);
+    check_wildcard(&versions, "API versions", errors);
     versions.items().for_each(|version| text::require(&version, errors));
-    resource_list(&rule.child("resources"), errors);
+    validate_resource_list(&rule.child("resources"), errors);
     text::check_supported(&rule.child("scope"), &["*", "Cluster", "Namespaced"], errors);
 }
 
 /// Reports an empty list, or a list with `*` and further items.
-fn all_or_listed(list: &Field<'_, '_>, items: &str, errors: &mut FieldErrors) {
+fn check_wildcard(list: &Field<'_, '_>, items: &str, errors: &mut FieldErrors) {
     let has_all = list.list().iter().any(|item| item.as_str() == Some("*"));
     match list.list().len() {
         0 => errors.push(list.required("")),
@@ -131,11 +131,11 @@ fn all_or_listed(list: &Field<'_, '_>, items: &str, errors: &mut FieldErrors) {
 }
 
 /// Validates a list of resources and subresources: `pods`, `pods/log`, `*/scale`, `*/*`.
-fn resource_list(list: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_resource_list(list: &Field<'_, '_>, errors: &mut FieldErrors) {
     if list.list().is_empty() {
         errors.push(list.required(""));
     }
-    let (mut whole, mut everywhere) = (BTreeSet::new(), BTreeSet::new());
+    let (mut whole_resources, mut wildcard_subresources) = (BTreeSet::new(), BTreeSet::new());
     let (mut has_all, mut has_all_resources, mut has_resource) = (false, false, false);
     for item in list.items() {
         has_all |= item.text() == "*/*";
@@ -149,20 +149,20 @@ fn resource_list(list: &Field<'_, '_>, errors: &mut FieldErrors) {
             }
             continue;
         };
-        let shown = item.text();
-        if whole.contains(resource) {
-            let detail = format!("if '{resource}/*' is present, must not specify {shown}");
+        let name = item.text();
+        if whole_resources.contains(resource) {
+            let detail = format!("if '{resource}/*' is present, must not specify {name}");
             errors.push(item.invalid(&detail));
         }
-        if everywhere.contains(subresource) {
-            let detail = format!("if '*/{subresource}' is present, must not specify {shown}");
+        if wildcard_subresources.contains(subresource) {
+            let detail = format!("if '*/{subresource}' is present, must not specify {name}");
             errors.push(item.invalid(&detail));
         }
         if subresource == "*" {
-            whole.insert(resource);
+            whole_resources.insert(resource);
         }
         if resource == "*" {
-            everywhere.insert(subresource);
+            wildcard_subresources.insert(subresource);
         }
     }
     if has_all && list.list().len() > 1 {
@@ -174,7 +174,11 @@ fn resource_list(list: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Validates the names and the expressions of match conditions.
-pub(super) fn conditions(conditions: &Field<'_, '_>, compiler: &Compiler<'_>, errors: &mut FieldErrors) {
+pub(super) fn validate_conditions(
+    conditions: &Field<'_, '_>,
+    compiler: &Compiler<'_>,
+    errors: &mut FieldErrors,
+) {
     let count = conditions.list().len();
     if count > CONDITIONS_MAX {
         errors.push(FieldError::too_many(&conditions.path(), count, CONDITIONS_MAX));

@@ -67,28 +67,28 @@ fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
     let stored = old.map(all_expressions).unwrap_or_default();
     let mut compiler = Compiler::of_new(types, has_variables, stored);
     let mut errors = FieldErrors::new();
-    match_rules::failure_policy(&spec.child("failurePolicy"), &mut errors);
-    policy_rules::parameter_kind(&spec.child("paramKind"), &mut errors);
+    match_rules::validate_failure_policy(&spec.child("failurePolicy"), &mut errors);
+    policy_rules::validate_parameter_kind(&spec.child("paramKind"), &mut errors);
     let constraints = spec.child("matchConstraints");
-    policy_rules::match_constraints(&constraints, &mut errors);
-    match_rules::mutating_operations(&constraints, &mut errors);
+    policy_rules::validate_match_constraints(&constraints, &mut errors);
+    match_rules::check_mutating_operations(&constraints, &mut errors);
     let conditions = spec.child("matchConditions");
-    let unchanged = old.is_some_and(|old| old.at(&["spec", "matchConditions"]) == conditions.value());
-    if !unchanged {
-        match_rules::conditions(&conditions, &compiler, &mut errors);
+    let is_unchanged = old.is_some_and(|old| old.at(&["spec", "matchConditions"]) == conditions.value());
+    if !is_unchanged {
+        match_rules::validate_conditions(&conditions, &compiler, &mut errors);
     }
-    policy_rules::variables(&spec.child("variables"), &mut compiler, &mut errors);
+    policy_rules::validate_variables(&spec.child("variables"), &mut compiler, &mut errors);
     let mutations = spec.child("mutations");
     if mutations.list().is_empty() {
         errors.push(mutations.required("mutations must contain at least one item"));
     }
-    mutations.items().for_each(|item| mutation(&item, &compiler, &mut errors));
+    mutations.items().for_each(|item| validate_mutation(&item, &compiler, &mut errors));
     text::require_supported(&spec.child("reinvocationPolicy"), &["IfNeeded", "Never"], &mut errors);
     errors
 }
 
 /// Validates a mutation: the form of its patch type, and no other.
-fn mutation(mutation: &Field<'_, '_>, compiler: &Compiler<'_>, errors: &mut FieldErrors) {
+fn validate_mutation(mutation: &Field<'_, '_>, compiler: &Compiler<'_>, errors: &mut FieldErrors) {
     let patch_type = mutation.child("patchType");
     if !FORMS.iter().any(|(_, name, _)| *name == patch_type.text()) {
         text::require_supported(&patch_type, &FORMS.map(|(_, name, _)| name), errors);
@@ -102,7 +102,7 @@ fn mutation(mutation: &Field<'_, '_>, compiler: &Compiler<'_>, errors: &mut Fiel
                 errors.push(field.required(&format!("must be specified when patchType is {form}")));
             }
             (true, true) if expression.text().trim().is_empty() => errors.push(expression.required("")),
-            (true, true) => policy_rules::compile(&expression, purpose, compiler, errors),
+            (true, true) => policy_rules::validate_expression(&expression, purpose, compiler, errors),
             (false, true) => {
                 let detail = format!("must not be specified when patchType is {}", patch_type.text());
                 errors.push(field.invalid_value(format!("{{{name}}}"), &detail));
@@ -114,7 +114,7 @@ fn mutation(mutation: &Field<'_, '_>, compiler: &Compiler<'_>, errors: &mut Fiel
 
 /// Returns all expressions of a policy.
 fn all_expressions(policy: &Object) -> BTreeSet<&str> {
-    let of_list = |list: &str, path: &'static [&'static str]| {
+    let expressions_of = |list: &str, path: &'static [&'static str]| {
         let items = policy.at(&["spec", list]).and_then(Value::as_array).into_iter().flatten();
         items.filter_map(move |item| path.iter().try_fold(item, |value, name| value.get(*name))?.as_str())
     };
@@ -124,7 +124,7 @@ fn all_expressions(policy: &Object) -> BTreeSet<&str> {
         ("mutations", &["applyConfiguration", "expression"]),
         ("mutations", &["jsonPatch", "expression"]),
     ];
-    lists.into_iter().flat_map(|(list, path)| of_list(list, path)).collect()
+    lists.into_iter().flat_map(|(list, path)| expressions_of(list, path)).collect()
 }
 
 static TABLE: Table = Table {

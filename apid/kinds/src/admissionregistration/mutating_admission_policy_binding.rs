@@ -5,7 +5,7 @@ use apimachinery::object::Object;
 use serde_json::Value;
 
 use super::match_rules;
-use super::validating_admission_policy_binding::{TABLE, parameters};
+use super::validating_admission_policy_binding::{TABLE, validate_parameters};
 use crate::defaults::{fill, part};
 use crate::format;
 use crate::unenforced::MUTATING_POLICIES;
@@ -46,10 +46,10 @@ impl Strategy for MutatingAdmissionPolicyBinding {
         let spec = Field::new(object.get("spec"), "spec");
         let mut errors = FieldErrors::new();
         text::require_format(&spec.child("policyName"), format::subdomain, &mut errors);
-        parameters(&spec.child("paramRef"), &mut errors);
+        validate_parameters(&spec.child("paramRef"), &mut errors);
         let resources = spec.child("matchResources");
-        match_rules::resources(&resources, &mut errors);
-        match_rules::mutating_operations(&resources, &mut errors);
+        match_rules::validate_match_resources(&resources, &mut errors);
+        match_rules::check_mutating_operations(&resources, &mut errors);
         errors
     }
 }

@@ -23,7 +23,7 @@ const ANNOTATIONS_MAX: usize = 20;
 /// Maximum bytes of the expression of an audit annotation.
 const VALUE_EXPRESSION_MAX: usize = 5 * 1024;
 
-/// Words that are no identifiers of expressions.
+/// Reserved words of CEL, which are no names of variables.
 const RESERVED: [&str; 21] = [
     "as",
     "break",
@@ -69,33 +69,33 @@ pub(super) fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
     if !failure.is_present() {
         errors.push(failure.required(""));
     }
-    match_rules::failure_policy(&failure, &mut errors);
-    parameter_kind(&spec.child("paramKind"), &mut errors);
-    match_constraints(&spec.child("matchConstraints"), &mut errors);
+    match_rules::validate_failure_policy(&failure, &mut errors);
+    validate_parameter_kind(&spec.child("paramKind"), &mut errors);
+    validate_match_constraints(&spec.child("matchConstraints"), &mut errors);
     let conditions = spec.child("matchConditions");
-    let unchanged = old.is_some_and(|old| old.at(&["spec", "matchConditions"]) == conditions.value());
-    if !unchanged {
-        match_rules::conditions(&conditions, &compiler, &mut errors);
+    let is_unchanged = old.is_some_and(|old| old.at(&["spec", "matchConditions"]) == conditions.value());
+    if !is_unchanged {
+        match_rules::validate_conditions(&conditions, &compiler, &mut errors);
     }
-    variables(&spec.child("variables"), &mut compiler, &mut errors);
+    validate_variables(&spec.child("variables"), &mut compiler, &mut errors);
     let (validations, annotations) = (spec.child("validations"), spec.child("auditAnnotations"));
     if validations.list().is_empty() && annotations.list().is_empty() {
         for list in [&validations, &annotations] {
             errors.push(list.required("validations or auditAnnotations must contain at least one item"));
         }
     }
-    validations.items().for_each(|item| validation(&item, &compiler, &mut errors));
-    audit_annotations(&annotations, object.name(), &compiler, &mut errors);
+    validations.items().for_each(|item| validate_validation(&item, &compiler, &mut errors));
+    validate_audit_annotations(&annotations, object.name(), &compiler, &mut errors);
     errors
 }
 
 /// Validates the match constraints of a policy.
-pub(super) fn match_constraints(constraints: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn validate_match_constraints(constraints: &Field<'_, '_>, errors: &mut FieldErrors) {
     if !constraints.is_present() {
         errors.push(constraints.required(""));
         return;
     }
-    match_rules::resources(constraints, errors);
+    match_rules::validate_match_resources(constraints, errors);
     let rules = constraints.child("resourceRules");
     if rules.list().is_empty() {
         errors.push(rules.required(""));
@@ -133,12 +133,12 @@ pub(super) fn validate_status(object: &Object) -> FieldErrors {
 }
 
 /// Validates the kind of the parameters.
-pub(super) fn parameter_kind(parameters: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn validate_parameter_kind(parameters: &Field<'_, '_>, errors: &mut FieldErrors) {
     if !parameters.is_present() {
         return;
     }
     let (version, kind) = (parameters.child("apiVersion"), parameters.child("kind"));
-    group_version(&version, errors);
+    validate_group_version(&version, errors);
     if kind.text().is_empty() {
         errors.push(kind.required(""));
         return;
@@ -150,7 +150,7 @@ pub(super) fn parameter_kind(parameters: &Field<'_, '_>, errors: &mut FieldError
     }
 }
 
-fn group_version(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_group_version(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (group, version) = match field.text().split_once('/') {
         None if field.text().is_empty() => {
             errors.push(field.required(""));
@@ -182,7 +182,11 @@ fn is_identifier(name: &str) -> bool {
 }
 
 /// Validates the variables of a policy and adds them to the compiler.
-pub(super) fn variables(variables: &Field<'_, '_>, compiler: &mut Compiler<'_>, errors: &mut FieldErrors) {
+pub(super) fn validate_variables(
+    variables: &Field<'_, '_>,
+    compiler: &mut Compiler<'_>,
+    errors: &mut FieldErrors,
+) {
     for variable in variables.items() {
         let (name, expression) = (variable.child("name"), variable.child("expression"));
         if name.text().trim().is_empty() {
@@ -194,14 +198,14 @@ pub(super) fn variables(variables: &Field<'_, '_>, compiler: &mut Compiler<'_>, 
             errors.push(expression.required("expression is not specified"));
         } else if let Err(detail) = compiler.variable(name.text(), expression.text()) {
             errors.push(expression.invalid(&detail));
-            // Later expressions can read the variable, so that each mistake has one error.
+            // Later expressions can read the variable, so each mistake causes one error.
             compiler.declare(name.text(), Type::Dyn);
         }
     }
 }
 
-/// Compiles an expression.
-pub(super) fn compile(
+/// Validates an expression: it compiles, and its result has the type for its purpose.
+pub(super) fn validate_expression(
     expression: &Field<'_, '_>,
     purpose: Purpose,
     compiler: &Compiler<'_>,
@@ -212,20 +216,20 @@ pub(super) fn compile(
     }
 }
 
-fn validation(validation: &Field<'_, '_>, compiler: &Compiler<'_>, errors: &mut FieldErrors) {
+fn validate_validation(validation: &Field<'_, '_>, compiler: &Compiler<'_>, errors: &mut FieldErrors) {
     let (expression, message) = (validation.child("expression"), validation.child("message"));
     let has_lines = |field: &Field<'_, '_>| field.text().trim().contains(['\n', '\r']);
     let is_blank = |field: &Field<'_, '_>| !field.text().is_empty() && field.text().trim().is_empty();
     if expression.text().trim().is_empty() {
         errors.push(expression.required("expression is not specified"));
     } else {
-        compile(&expression, Purpose::Validation, compiler, errors);
+        validate_expression(&expression, Purpose::Validation, compiler, errors);
     }
     let message_expression = validation.child("messageExpression");
     if is_blank(&message_expression) {
         errors.push(message_expression.invalid("must be non-empty if specified"));
     } else if !message_expression.text().is_empty() {
-        compile(&message_expression, Purpose::Message, compiler, errors);
+        validate_expression(&message_expression, Purpose::Message, compiler, errors);
     }
     if is_blank(&message) {
         errors.push(message.invalid("message must be non-empty if specified"));
@@ -239,7 +243,7 @@ fn validation(validation: &Field<'_, '_>, compiler: &Compiler<'_>, errors: &mut 
 }
 
 /// Validates the audit annotations. Their keys get the name of the policy as a prefix.
-fn audit_annotations(
+fn validate_audit_annotations(
     annotations: &Field<'_, '_>,
     policy: &str,
     compiler: &Compiler<'_>,
@@ -265,7 +269,7 @@ fn audit_annotations(
             let detail = format!("must not exceed {VALUE_EXPRESSION_MAX} bytes in length");
             errors.push(expression.required(&detail));
         } else {
-            compile(&expression, Purpose::AuditAnnotation, compiler, errors);
+            validate_expression(&expression, Purpose::AuditAnnotation, compiler, errors);
         }
         if !seen.insert(key.text()) {
             errors.push(key.duplicate_value(key.text()));

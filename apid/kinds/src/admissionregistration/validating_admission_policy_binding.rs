@@ -69,15 +69,15 @@ impl Strategy for ValidatingAdmissionPolicyBinding {
         let spec = Field::new(object.get("spec"), "spec");
         let mut errors = FieldErrors::new();
         text::require_format(&spec.child("policyName"), format::subdomain, &mut errors);
-        parameters(&spec.child("paramRef"), &mut errors);
-        match_rules::resources(&spec.child("matchResources"), &mut errors);
-        actions(&spec.child("validationActions"), &mut errors);
+        validate_parameters(&spec.child("paramRef"), &mut errors);
+        match_rules::validate_match_resources(&spec.child("matchResources"), &mut errors);
+        validate_actions(&spec.child("validationActions"), &mut errors);
         errors
     }
 }
 
 /// Validates the reference to parameters.
-pub(super) fn parameters(reference: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn validate_parameters(reference: &Field<'_, '_>, errors: &mut FieldErrors) {
     if !reference.is_present() {
         return;
     }
@@ -90,12 +90,12 @@ pub(super) fn parameters(reference: &Field<'_, '_>, errors: &mut FieldErrors) {
         }
         (true, false) => errors.push(reference.required("one of name or selector must be specified")),
         (false, false) => text::check_format(&name, |name| format::path_segment(name, false), errors),
-        (true, true) => match_rules::selector(&selector, errors),
+        (true, true) => match_rules::validate_selector(&selector, errors),
     }
     text::require_supported(&reference.child("parameterNotFoundAction"), &["Allow", "Deny"], errors);
 }
 
-fn actions(actions: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_actions(actions: &Field<'_, '_>, errors: &mut FieldErrors) {
     if actions.list().is_empty() {
         errors.push(actions.required("at least one validation action is required"));
     }

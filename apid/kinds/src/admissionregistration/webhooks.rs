@@ -52,7 +52,7 @@ pub(super) fn default(object: &mut Object) {
     }
 }
 
-/// Validates the webhooks of a configuration. Returns errors of an update if there is a stored object.
+/// Validates the webhooks of a configuration. `old` is the stored object of an update.
 pub(super) fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
     let checks = Checks {
         has_known_versions: old.is_none_or(has_known_versions),
@@ -66,7 +66,7 @@ pub(super) fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
     let mut names = BTreeSet::new();
     for webhook in webhooks.items() {
         validate_webhook(&webhook, checks, &compiler, &mut errors);
-        review_versions(&webhook.child("admissionReviewVersions"), checks, &mut errors);
+        validate_review_versions(&webhook.child("admissionReviewVersions"), checks, &mut errors);
         let name = webhook.child("name");
         if checks.has_unique_names && !name.text().is_empty() && !names.insert(name.text()) {
             errors.push(name.duplicate());
@@ -108,30 +108,30 @@ fn validate_webhook(
     compiler: &Compiler<'_>,
     errors: &mut FieldErrors,
 ) {
-    qualified_name(&webhook.child("name"), errors);
-    webhook.child("rules").items().for_each(|rule| match_rules::rule(&rule, errors));
-    match_rules::failure_policy(&webhook.child("failurePolicy"), errors);
-    match_rules::policy(&webhook.child("matchPolicy"), errors);
-    side_effects(&webhook.child("sideEffects"), checks, errors);
+    validate_name(&webhook.child("name"), errors);
+    webhook.child("rules").items().for_each(|rule| match_rules::validate_rule(&rule, errors));
+    match_rules::validate_failure_policy(&webhook.child("failurePolicy"), errors);
+    match_rules::validate_match_policy(&webhook.child("matchPolicy"), errors);
+    validate_side_effects(&webhook.child("sideEffects"), checks, errors);
     let timeout = webhook.child("timeoutSeconds");
     if timeout.integer().is_some_and(|seconds| !(1..=30).contains(&seconds)) {
         errors.push(timeout.invalid("the timeout value must be between 1 and 30 seconds"));
     }
     for selector in ["namespaceSelector", "objectSelector"] {
-        match_rules::selector(&webhook.child(selector), errors);
+        match_rules::validate_selector(&webhook.child(selector), errors);
     }
     text::check_supported(&webhook.child("reinvocationPolicy"), &["IfNeeded", "Never"], errors);
     let client = webhook.child("clientConfig");
     let (url, service) = (client.child("url"), client.child("service"));
     match (url.is_present(), service.is_present()) {
-        (true, false) => webhook_client::url(&url, errors),
-        (false, true) => webhook_client::service(&service, errors),
+        (true, false) => webhook_client::check_url(&url, errors),
+        (false, true) => webhook_client::check_service(&service, errors),
         _ => errors.push(client.required("exactly one of url or service is required")),
     }
-    match_rules::conditions(&webhook.child("matchConditions"), compiler, errors);
+    match_rules::validate_conditions(&webhook.child("matchConditions"), compiler, errors);
 }
 
-fn qualified_name(name: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_name(name: &Field<'_, '_>, errors: &mut FieldErrors) {
     if name.text().is_empty() {
         errors.push(name.required(""));
         return;
@@ -144,7 +144,7 @@ fn qualified_name(name: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn side_effects(field: &Field<'_, '_>, checks: Checks, errors: &mut FieldErrors) {
+fn validate_side_effects(field: &Field<'_, '_>, checks: Checks, errors: &mut FieldErrors) {
     let supported: &[&str] =
         if checks.has_no_side_effects { &SIDE_EFFECTS } else { &["None", "NoneOnDryRun", "Some", "Unknown"] };
     if !field.is_present() {
@@ -153,7 +153,7 @@ fn side_effects(field: &Field<'_, '_>, checks: Checks, errors: &mut FieldErrors)
     text::check_supported(field, supported, errors);
 }
 
-fn review_versions(versions: &Field<'_, '_>, checks: Checks, errors: &mut FieldErrors) {
+fn validate_review_versions(versions: &Field<'_, '_>, checks: Checks, errors: &mut FieldErrors) {
     if versions.list().is_empty() {
         let detail = format!("must specify one of {}", REVIEW_VERSIONS.join(", "));
         errors.push(versions.required(&detail));

@@ -112,19 +112,19 @@ fn validate(object: &Object) -> FieldErrors {
             errors.push(field.invalid_value(priority, &format!("must be positive and less than {max}")));
         }
     }
-    connection(&spec, &mut errors);
+    validate_connection(&spec, &mut errors);
     errors
 }
 
 /// Validates the service and its certificates.
-fn connection(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_connection(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (service, bundle) = (spec.child("service"), spec.child("caBundle"));
     let insecure = spec.child("insecureSkipTLSVerify");
     if !service.is_present() {
         if !bundle.text().is_empty() {
             let bytes = base64::engine::general_purpose::STANDARD.decode(bundle.text()).unwrap_or_default();
-            let shown = format!("{} bytes", bytes.len());
-            errors.push(bundle.invalid_value(shown, "local APIServices may not have a caBundle"));
+            let size = format!("{} bytes", bytes.len());
+            errors.push(bundle.invalid_value(size, "local APIServices may not have a caBundle"));
         }
         if insecure.flag() {
             errors.push(insecure.invalid("local APIServices may not have insecureSkipTLSVerify"));

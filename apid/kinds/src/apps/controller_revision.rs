@@ -55,7 +55,7 @@ static TABLE: Table = Table {
     cells: |object: &Object, clock: &dyn Clock| {
         let owners = object.items("metadata.ownerReferences");
         let controller = owners.iter().find(|owner| owner.flag("controller"));
-        let shown = controller.map_or_else(
+        let controller_text = controller.map_or_else(
             || NONE.to_owned(),
             |owner| {
                 let kind = owner.text("kind").to_lowercase();
@@ -66,6 +66,11 @@ static TABLE: Table = Table {
                 }
             },
         );
-        vec![json!(object.name()), json!(shown), json!(object.integer("revision")), age(object, clock)]
+        vec![
+            json!(object.name()),
+            json!(controller_text),
+            json!(object.integer("revision")),
+            age(object, clock),
+        ]
     },
 };

@@ -12,7 +12,7 @@ use crate::labels;
 use crate::pods;
 use crate::pods::validation;
 use crate::table::cell::{self, PathReader, selector};
-use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template};
+use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, template_cells};
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, internal, number};
 use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
@@ -66,7 +66,7 @@ impl Strategy for DaemonSet {
                 fill(rolling, "maxUnavailable", 1);
                 fill(rolling, "maxSurge", 0);
             }
-            // The reference has no absent numbers for other types.
+            // For other types, the reference stores absent numbers as 0.
             if let Some(Value::Object(rolling)) = strategy.get_mut("rollingUpdate") {
                 fill(rolling, "maxUnavailable", 0);
                 fill(rolling, "maxSurge", 0);
@@ -86,16 +86,16 @@ impl Strategy for DaemonSet {
     }
 
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
-        spec(object, ctx.names)
+        validate_spec(object, ctx.names)
     }
 
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
-        validation::workload_update(new, old, ctx, spec, status)
+        validation::workload_update(new, old, ctx, validate_spec, validate_status)
     }
 }
 
 /// Validates the selector and the pod template. Unlike those of other workloads, the selector is not required.
-fn selected_pods(spec: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
+fn validate_selected_pods(spec: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
     let selector = spec.child("selector");
     let found = selector.value().map(|value| labels::validate_selector(value, &selector.path()));
     let is_valid = found.as_ref().is_none_or(FieldErrors::is_empty);
@@ -112,17 +112,17 @@ fn selected_pods(spec: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) 
     validation::always_restarting(&template, "DaemonSet", names, errors);
 }
 
-fn spec(object: &Object, names: &Names) -> FieldErrors {
+fn validate_spec(object: &Object, names: &Names) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let mut errors = FieldErrors::new();
-    selected_pods(&spec, names, &mut errors);
+    validate_selected_pods(&spec, names, &mut errors);
     number::check_not_negative(&spec.child("minReadySeconds"), &mut errors);
-    update_strategy(&spec.child("updateStrategy"), &mut errors);
+    validate_update_strategy(&spec.child("updateStrategy"), &mut errors);
     number::check_not_negative(&spec.child("revisionHistoryLimit"), &mut errors);
     errors
 }
 
-fn update_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_update_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
     let rolling = strategy.child("rollingUpdate");
     match strategy.child("type").text() {
         "OnDelete" => {}
@@ -142,13 +142,13 @@ fn update_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
             }
         }
         _ => {
-            let shown = internal::render_value(strategy.value(), &STRATEGY);
-            errors.push(internal::not_supported(strategy, &shown, "\"RollingUpdate\", \"OnDelete\""));
+            let strategy_text = internal::render_value(strategy.value(), &STRATEGY);
+            errors.push(internal::not_supported(strategy, &strategy_text, "\"RollingUpdate\", \"OnDelete\""));
         }
     }
 }
 
-fn status(object: &Object) -> FieldErrors {
+fn validate_status(object: &Object) -> FieldErrors {
     let mut errors = FieldErrors::new();
     validation::status_counts(
         &Field::new(object.get("status"), "status"),
@@ -194,7 +194,7 @@ static TABLE: Table = Table {
             status("numberAvailable"),
             json!(cell::labels(object, "spec.template.spec.nodeSelector")),
         ];
-        cells.extend(of_template(object, clock, "spec.template", selector(object, "spec.selector")));
+        cells.extend(template_cells(object, clock, "spec.template", selector(object, "spec.selector")));
         cells
     },
 };

@@ -10,7 +10,7 @@ use crate::defaults::{fill, fill_text, map_or_insert, part};
 use crate::pods;
 use crate::pods::validation::{self, WorkloadTerms};
 use crate::table::cell::{PathReader, selector};
-use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template, replicas};
+use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, replicas, template_cells};
 use crate::table::{AGE, NAME};
 use crate::validation::internal::{self, Member, Shape};
 use crate::validation::{Field, number};
@@ -45,11 +45,11 @@ impl Strategy for Deployment {
     }
 
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
-        spec(object, ctx.names)
+        validate_spec(object, ctx.names)
     }
 
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
-        validation::workload_update(new, old, ctx, spec, status)
+        validation::workload_update(new, old, ctx, validate_spec, validate_status)
     }
 
     fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
@@ -76,14 +76,15 @@ impl Strategy for Deployment {
     }
 }
 
+/// Terms of the reference, which calls a deployment a ReplicaSet in the message about a deadline.
 const TERMS: WorkloadTerms = WorkloadTerms { selector: "deployment", deadline: "ReplicaSet" };
 
-fn spec(object: &Object, names: &Names) -> FieldErrors {
+fn validate_spec(object: &Object, names: &Names) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let mut errors = FieldErrors::new();
     number::check_not_negative(&spec.child("replicas"), &mut errors);
     validation::workload(&spec, TERMS, names, &mut errors);
-    strategy(&spec.child("strategy"), &mut errors);
+    validate_strategy(&spec.child("strategy"), &mut errors);
     for field in ["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"] {
         number::check_not_negative(&spec.child(field), &mut errors);
     }
@@ -95,7 +96,7 @@ fn spec(object: &Object, names: &Names) -> FieldErrors {
     errors
 }
 
-fn strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
     let rolling = strategy.child("rollingUpdate");
     match strategy.child("type").text() {
         "Recreate" => {
@@ -116,8 +117,8 @@ fn strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
             validation::at_most_all(&unavailable, errors);
         }
         _ => {
-            let shown = internal::render_value(strategy.value(), &STRATEGY);
-            errors.push(internal::not_supported(strategy, &shown, "\"Recreate\", \"RollingUpdate\""));
+            let strategy_text = internal::render_value(strategy.value(), &STRATEGY);
+            errors.push(internal::not_supported(strategy, &strategy_text, "\"Recreate\", \"RollingUpdate\""));
         }
     }
 }
@@ -131,7 +132,7 @@ pub(super) const STRATEGY: Shape = Shape::Struct(&[
 const ROLLING_UPDATE: &[Member] =
     &[Member("MaxUnavailable", "maxUnavailable", Shape::Any), Member("MaxSurge", "maxSurge", Shape::Any)];
 
-fn status(object: &Object) -> FieldErrors {
+fn validate_status(object: &Object) -> FieldErrors {
     let mut errors = FieldErrors::new();
     validation::status_counts(
         &Field::new(object.get("status"), "status"),
@@ -158,9 +159,9 @@ fn status(object: &Object) -> FieldErrors {
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Ready", "Pods that are ready, of those wanted."),
-        Column::text("Up-to-date", "Pods of the newest template."),
-        Column::text("Available", "Pods that have been ready long enough."),
+        Column::text("Ready", "Ready pods and desired pods."),
+        Column::text("Up-to-date", "Number of pods with the current template."),
+        Column::text("Available", "Number of pods that have been ready for the minimum time."),
         AGE,
         CONTAINERS,
         IMAGES,
@@ -173,7 +174,7 @@ static TABLE: Table = Table {
             json!(object.integer("status.updatedReplicas")),
             json!(object.integer("status.availableReplicas")),
         ];
-        cells.extend(of_template(object, clock, "spec.template", selector(object, "spec.selector")));
+        cells.extend(template_cells(object, clock, "spec.template", selector(object, "spec.selector")));
         cells
     },
 };

@@ -8,7 +8,7 @@ use crate::defaults::{fill, part};
 use crate::pods;
 use crate::pods::validation::{self, WorkloadTerms, replicated_status};
 use crate::table::cell::{PathReader, selector};
-use crate::table::workload::{REPLICATED, replicated};
+use crate::table::workload::{REPLICA_COLUMNS, replica_cells};
 use crate::validation::{Field, number};
 use crate::{Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
 
@@ -51,11 +51,11 @@ impl Strategy for ReplicaSet {
     }
 
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
-        spec(object, ctx.names)
+        validate_spec(object, ctx.names)
     }
 
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
-        validation::workload_update(new, old, ctx, spec, replicated_status)
+        validation::workload_update(new, old, ctx, validate_spec, replicated_status)
     }
 
     fn field(&self, object: &Object, _field: &str) -> String {
@@ -63,9 +63,10 @@ impl Strategy for ReplicaSet {
     }
 }
 
+/// Terms of the reference, which calls a replica set a deployment in the message about a selector.
 const TERMS: WorkloadTerms = WorkloadTerms { selector: "deployment", deadline: "ReplicaSet" };
 
-fn spec(object: &Object, names: &Names) -> FieldErrors {
+fn validate_spec(object: &Object, names: &Names) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let mut errors = FieldErrors::new();
     number::check_not_negative(&spec.child("replicas"), &mut errors);
@@ -75,6 +76,6 @@ fn spec(object: &Object, names: &Names) -> FieldErrors {
 }
 
 static TABLE: Table = Table {
-    columns: REPLICATED,
-    cells: |object, clock| replicated(object, clock, selector(object, "spec.selector")),
+    columns: REPLICA_COLUMNS,
+    cells: |object, clock| replica_cells(object, clock, selector(object, "spec.selector")),
 };

@@ -32,7 +32,7 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
     errors
 }
 
-/// Validates an update. The name of the service is not validated again: objects of older releases have any name.
+/// Validates an update. The name of the service is not validated again: objects of older releases may have any name.
 pub(super) fn validate_update(new: &Object, old: &Object) -> FieldErrors {
     let spec = Field::new(new.get("spec"), "spec");
     let mut errors = FieldErrors::new();
@@ -88,7 +88,7 @@ fn validate_spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         "OrderedReady" | "Parallel" => {}
         _ => errors.push(management.invalid("must be 'OrderedReady' or 'Parallel'")),
     }
-    update_strategy(&spec.child("updateStrategy"), errors);
+    validate_update_strategy(&spec.child("updateStrategy"), errors);
     let retention = spec.child("persistentVolumeClaimRetentionPolicy");
     for name in ["whenDeleted", "whenScaled"] {
         text::check_supported(&retention.child(name), &["Delete", "Retain"], errors);
@@ -97,10 +97,10 @@ fn validate_spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     number::check_not_negative(&spec.child("minReadySeconds"), errors);
     let ordinals = spec.child("ordinals");
     number::check_not_negative(&ordinals.child("start"), errors);
-    let is_selector_valid = selector(&spec.child("selector"), errors);
+    let is_selector_valid = validate_selector(&spec.child("selector"), errors);
     let template = spec.child("template");
     if is_selector_valid {
-        pod_template(spec, &template, errors);
+        validate_pod_template(spec, &template, errors);
     }
     let pod = template.child("spec");
     let policy = pod.child("restartPolicy");
@@ -119,7 +119,7 @@ const ROLLING_UPDATE: Shape = Shape::Struct(&[
     Member("MaxUnavailable", "maxUnavailable", Shape::Any),
 ]);
 
-fn update_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_update_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
     let rolling = strategy.child("rollingUpdate");
     let kind = strategy.child("type");
     match kind.text() {
@@ -136,7 +136,7 @@ fn update_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Validates the selector. Returns whether the selector can select pods.
-fn selector(selector: &Field<'_, '_>, errors: &mut FieldErrors) -> bool {
+fn validate_selector(selector: &Field<'_, '_>, errors: &mut FieldErrors) -> bool {
     let Some(value) = selector.value() else {
         errors.push(selector.required(""));
         return true;
@@ -154,7 +154,7 @@ fn selector(selector: &Field<'_, '_>, errors: &mut FieldErrors) -> bool {
 }
 
 /// Validates the metadata of the pod template. The reference does not validate the spec of these pods.
-fn pod_template(spec: &Field<'_, '_>, template: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_pod_template(spec: &Field<'_, '_>, template: &Field<'_, '_>, errors: &mut FieldErrors) {
     let selector = spec.child("selector");
     let is_match = |found: &Value| {
         selector

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::horizontal_pod_autoscaler_rules as rules;
 use crate::defaults::part;
-use crate::table::cell::{PathReader, UNKNOWN, UNSET, or_none, truncated};
+use crate::table::cell::{PathReader, UNKNOWN, UNSET, first_texts, or_none};
 use crate::table::{AGE, NAME, age};
 use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
 
@@ -36,8 +36,8 @@ impl Strategy for HorizontalPodAutoscaler {
         spec.entry("minReplicas").or_insert_with(|| 1.into());
         if spec.get("metrics").and_then(Value::as_array).is_none_or(Vec::is_empty) {
             let target = json!({"type": "Utilization", "averageUtilization": 80});
-            let processors = json!({"type": "Resource", "resource": {"name": "cpu", "target": target}});
-            spec.insert("metrics".to_owned(), json!([processors]));
+            let cpu = json!({"type": "Resource", "resource": {"name": "cpu", "target": target}});
+            spec.insert("metrics".to_owned(), json!([cpu]));
         }
         if let Some(Value::Object(behavior)) = spec.get_mut("behavior") {
             for (direction, defaults) in default_behavior() {
@@ -79,22 +79,25 @@ fn remove_disabled(object: &mut Object) {
 /// Default scaling rules for scale-up and scale-down.
 fn default_behavior() -> [(&'static str, Value); 2] {
     let policy = |kind: &str, value: i64| json!({"type": kind, "value": value, "periodSeconds": 15});
-    let up = json!({
+    let scale_up = json!({
         "stabilizationWindowSeconds": 0,
         "selectPolicy": "Max",
         "policies": [policy("Pods", 4), policy("Percent", 100)],
     });
-    [("scaleUp", up), ("scaleDown", json!({"selectPolicy": "Max", "policies": [policy("Percent", 100)]}))]
+    [
+        ("scaleUp", scale_up),
+        ("scaleDown", json!({"selectPolicy": "Max", "policies": [policy("Percent", 100)]})),
+    ]
 }
 
 pub(super) static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Reference", "What it scales."),
-        Column::text("Targets", "What is measured, against what is wanted."),
-        Column::text("MinPods", "The least number of pods."),
-        Column::text("MaxPods", "The greatest number of pods."),
-        Column::text("Replicas", "The number of pods now."),
+        Column::text("Reference", "Workload that the autoscaler scales."),
+        Column::text("Targets", "Current and target values of the metrics."),
+        Column::text("MinPods", "Minimum number of pods."),
+        Column::text("MaxPods", "Maximum number of pods."),
+        Column::text("Replicas", "Current number of pods."),
         AGE,
     ],
     cells,
@@ -118,7 +121,7 @@ fn targets(object: &Object) -> String {
     let current = object.items("status.currentMetrics");
     let metrics = object.items("spec.metrics").iter().enumerate();
     let texts: Vec<String> = metrics.filter_map(|(i, metric)| target(metric, current.get(i))).collect();
-    or_none(truncated(&texts, 2, ", "))
+    or_none(first_texts(&texts, 2, ", "))
 }
 
 fn target(metric: &Value, current: Option<&Value>) -> Option<String> {
@@ -131,30 +134,37 @@ fn target(metric: &Value, current: Option<&Value>) -> Option<String> {
         _ => return None,
     };
     let current = current.and_then(|current| current.get(source));
-    let measured = |field: &str| {
+    let current_value = |field: &str| {
         current.map_or_else(
             || UNKNOWN.to_owned(),
             |current| current.text_or_number(&format!("current.{field}"), UNKNOWN),
         )
     };
     let metric = metric.get(source)?;
-    let wanted = |field: &str| metric.text_or_number(&format!("target.{field}"), "");
-    let has_average = !wanted("averageValue").is_empty();
+    let target_value = |field: &str| metric.text_or_number(&format!("target.{field}"), "");
+    let has_average = !target_value("averageValue").is_empty();
     Some(match source {
         "resource" | "containerResource" if has_average => {
-            format!("{}: {}/{}", metric.text("name"), measured("averageValue"), wanted("averageValue"))
+            format!(
+                "{}: {}/{}",
+                metric.text("name"),
+                current_value("averageValue"),
+                target_value("averageValue")
+            )
         }
         "resource" | "containerResource" => {
             let percent = |text: String, absent: &str| match text.as_str() {
                 "" | UNKNOWN => absent.to_owned(),
                 number => format!("{number}%"),
             };
-            let measured = percent(measured("averageUtilization"), UNKNOWN);
-            let wanted = percent(wanted("averageUtilization"), "<auto>");
-            format!("{}: {measured}/{wanted}", metric.text("name"))
+            let current_value = percent(current_value("averageUtilization"), UNKNOWN);
+            let target_value = percent(target_value("averageUtilization"), "<auto>");
+            format!("{}: {current_value}/{target_value}", metric.text("name"))
         }
-        "pods" => format!("{}/{}", measured("averageValue"), wanted("averageValue")),
-        _ if has_average => format!("{}/{} (avg)", measured("averageValue"), wanted("averageValue")),
-        _ => format!("{}/{}", measured("value"), wanted("value")),
+        "pods" => format!("{}/{}", current_value("averageValue"), target_value("averageValue")),
+        _ if has_average => {
+            format!("{}/{} (avg)", current_value("averageValue"), target_value("averageValue"))
+        }
+        _ => format!("{}/{}", current_value("value"), target_value("value")),
     })
 }

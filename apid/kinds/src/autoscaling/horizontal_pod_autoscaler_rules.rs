@@ -37,9 +37,9 @@ pub(super) fn validate(object: &Object, names: &Names) -> FieldErrors {
     if min.integer().is_some_and(|min| min > limit) {
         errors.push(max.invalid_value(limit, "must be greater than or equal to `minReplicas`"));
     }
-    object_reference(&spec.child("scaleTargetRef"), &mut errors);
+    validate_object_reference(&spec.child("scaleTargetRef"), &mut errors);
     let metrics = spec.child("metrics");
-    metrics.items().for_each(|item| metric(&item, names, &mut errors));
+    metrics.items().for_each(|item| validate_metric(&item, names, &mut errors));
     let has_source = |name: &str| metrics.items().any(|metric| metric.child("type").text() == name);
     if min.integer() == Some(0) && !has_source("Object") && !has_source("External") {
         let detail =
@@ -48,7 +48,7 @@ pub(super) fn validate(object: &Object, names: &Names) -> FieldErrors {
     }
     let behavior = spec.child("behavior");
     for direction in ["scaleUp", "scaleDown"] {
-        scaling_rules(&behavior.child(direction), &mut errors);
+        validate_scaling_rules(&behavior.child(direction), &mut errors);
     }
     errors
 }
@@ -67,13 +67,13 @@ fn path_segment(name: &str) -> Vec<String> {
     format::path_segment(name, false)
 }
 
-fn object_reference(reference: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_object_reference(reference: &Field<'_, '_>, errors: &mut FieldErrors) {
     for name in ["kind", "name"] {
         text::require_format(&reference.child(name), path_segment, errors);
     }
 }
 
-fn metric(metric: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
+fn validate_metric(metric: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
     let kind = metric.child("type");
     if kind.text().is_empty() {
         errors.push(kind.required("must specify a metric source type"));
@@ -90,7 +90,7 @@ fn metric(metric: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
         SOURCES.iter().map(|(_, field)| *field).filter(|field| metric.child(field).is_present()).collect();
     // The reference validates only the first source.
     if let Some(first) = present.first() {
-        source(first, &metric.child(first), names, errors);
+        validate_source(first, &metric.child(first), names, errors);
     }
     if let Some(expected) = expected
         && !present.contains(&expected)
@@ -105,21 +105,21 @@ fn metric(metric: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
     }
 }
 
-fn source(name: &str, source: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
+fn validate_source(name: &str, source: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
     let target = source.child("target");
     let (value, average) = (target.child("value"), target.child("averageValue"));
     match name {
         "object" => {
-            object_reference(&source.child("describedObject"), errors);
-            identifier(&source.child("metric"), errors);
-            metric_target(&target, errors);
+            validate_object_reference(&source.child("describedObject"), errors);
+            validate_metric_name(&source.child("metric"), errors);
+            validate_metric_target(&target, errors);
             if !value.is_present() && !average.is_present() {
                 errors.push(average.required("must set either a target value or averageValue"));
             }
         }
         "external" => {
-            identifier(&source.child("metric"), errors);
-            metric_target(&target, errors);
+            validate_metric_name(&source.child("metric"), errors);
+            validate_metric_target(&target, errors);
             match (value.is_present(), average.is_present()) {
                 (false, false) => {
                     let detail = "must set either a target value for metric or a per-pod target";
@@ -133,8 +133,8 @@ fn source(name: &str, source: &Field<'_, '_>, names: &Names, errors: &mut FieldE
             }
         }
         "pods" => {
-            identifier(&source.child("metric"), errors);
-            metric_target(&target, errors);
+            validate_metric_name(&source.child("metric"), errors);
+            validate_metric_target(&target, errors);
             if !average.is_present() {
                 errors.push(average.required("must specify a positive target averageValue"));
             }
@@ -147,15 +147,15 @@ fn source(name: &str, source: &Field<'_, '_>, names: &Names, errors: &mut FieldE
                 resource::check_container_resource_name(&resource, resource.text(), names, errors);
             }
             if name == "containerResource" {
-                container(&source.child("container"), errors);
+                validate_container_name(&source.child("container"), errors);
             }
-            metric_target(&target, errors);
-            utilization(&target, errors);
+            validate_metric_target(&target, errors);
+            validate_utilization(&target, errors);
         }
     }
 }
 
-fn container(container: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_container_name(container: &Field<'_, '_>, errors: &mut FieldErrors) {
     if container.text().is_empty() {
         errors.push(container.required("must specify a container"));
     } else {
@@ -163,7 +163,7 @@ fn container(container: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn identifier(metric: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_metric_name(metric: &Field<'_, '_>, errors: &mut FieldErrors) {
     let name = metric.child("name");
     if name.text().is_empty() {
         errors.push(name.required("must specify a metric name"));
@@ -172,7 +172,7 @@ fn identifier(metric: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn metric_target(target: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_metric_target(target: &Field<'_, '_>, errors: &mut FieldErrors) {
     let kind = target.child("type");
     if kind.text().is_empty() {
         errors.push(kind.required("must specify a metric target type"));
@@ -193,7 +193,7 @@ fn metric_target(target: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Validates that a target has a utilization or a value, not both.
-fn utilization(target: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_utilization(target: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (utilization, value) = (target.child("averageUtilization"), target.child("averageValue"));
     match (utilization.is_present(), value.is_present()) {
         (false, false) => {
@@ -211,7 +211,7 @@ fn is_positive(quantity: &Field<'_, '_>) -> bool {
     quantity::nanos(quantity.text()).is_ok_and(|(nanos, _)| nanos > 0)
 }
 
-fn scaling_rules(rules: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_scaling_rules(rules: &Field<'_, '_>, errors: &mut FieldErrors) {
     if !rules.is_present() {
         return;
     }
@@ -219,7 +219,7 @@ fn scaling_rules(rules: &Field<'_, '_>, errors: &mut FieldErrors) {
     if window.integer().is_some_and(|seconds| seconds < 0) {
         errors.push(window.invalid("must be greater than or equal to zero"));
     }
-    at_most(&window, WINDOW_MAX, errors);
+    check_at_most(&window, WINDOW_MAX, errors);
     text::check_supported(&rules.child("selectPolicy"), &["Disabled", "Max", "Min"], errors);
     let policies = rules.child("policies");
     if policies.list().is_empty() {
@@ -237,11 +237,11 @@ fn scaling_rules(rules: &Field<'_, '_>, errors: &mut FieldErrors) {
                 errors.push(field.invalid_value(number, "must be greater than zero"));
             }
         }
-        at_most(&policy.child("periodSeconds"), PERIOD_MAX, errors);
+        check_at_most(&policy.child("periodSeconds"), PERIOD_MAX, errors);
     }
 }
 
-fn at_most(field: &Field<'_, '_>, max: i64, errors: &mut FieldErrors) {
+fn check_at_most(field: &Field<'_, '_>, max: i64, errors: &mut FieldErrors) {
     if field.integer().is_some_and(|number| number > max) {
         errors.push(field.invalid(&format!("must be less than or equal to {max}")));
     }

@@ -2,9 +2,9 @@
 //!
 //! # Reference
 //!
-//! Fields that version 1 lacks are annotations of `autoscaling.alpha.<d>`: JSON with the field names of the
-//! first version. On reads through version 1, the CPU metric follows the other metrics. The conversion
-//! ignores and drops an annotation that does not hold such JSON.
+//! Fields that version 1 lacks are annotations with the prefix `autoscaling.alpha.<domain>/`: JSON with the
+//! field names of version 1. In the storage version, the CPU metric of a version 1 object follows the other
+//! metrics. The conversion ignores and drops an annotation that does not hold such JSON.
 
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object};
@@ -13,7 +13,7 @@ use schema::facts::Shape;
 use serde_json::{Value, json};
 
 use super::horizontal_pod_autoscaler::TABLE;
-use crate::conversion::ordered;
+use crate::conversion::ordered_json;
 use crate::table::cell::PathReader;
 use crate::{Conversion, Kind, Storage, Subresource};
 
@@ -106,7 +106,7 @@ impl Side {
     }
 }
 
-/// Annotations, and the version 2 fields that they represent.
+/// Names of the annotations without their prefix. Each annotation holds one version 2 field.
 const METRICS: &str = "metrics";
 const CURRENT_METRICS: &str = "current-metrics";
 const CONDITIONS: &str = "conditions";
@@ -120,28 +120,30 @@ struct HorizontalPodAutoscaler;
 
 impl Conversion for HorizontalPodAutoscaler {
     fn to_stored(&self, object: &mut Object, names: &Names) {
-        let said = |name: &str| {
+        let read_annotation = |name: &str| {
             let text = object.annotation(&key(names, name))?;
             serde_json::from_str::<Value>(text).ok()
         };
-        let metrics = said(METRICS)
+        let metrics = read_annotation(METRICS)
             .and_then(|list| convert_all(list, |metric| from_annotation_format(metric, Side::Target)));
-        let measured = said(CURRENT_METRICS)
+        let current_metrics = read_annotation(CURRENT_METRICS)
             .and_then(|list| convert_all(list, |metric| from_annotation_format(metric, Side::Current)));
-        let conditions = said(CONDITIONS).and_then(|list| convert_all(list, |value| typed(value, CONDITION)));
-        let behavior = said(BEHAVIOR).and_then(|value| typed(value, BEHAVIOR_TYPE));
+        let conditions = read_annotation(CONDITIONS)
+            .and_then(|list| convert_all(list, |value| conform_to_type(value, CONDITION)));
+        let behavior = read_annotation(BEHAVIOR).and_then(|value| conform_to_type(value, BEHAVIOR_TYPE));
         for name in ANNOTATIONS {
             remove_annotation(object, &key(names, name));
         }
 
         let spec = part(object, "spec");
-        let mut all = metrics.unwrap_or_default();
+        let mut all_metrics = metrics.unwrap_or_default();
         if let Some(percent) = spec.remove("targetCPUUtilizationPercentage").filter(|value| !value.is_null())
         {
-            all.push(cpu_metric("target", json!({"type": "Utilization", "averageUtilization": percent})));
+            all_metrics
+                .push(cpu_metric("target", json!({"type": "Utilization", "averageUtilization": percent})));
         }
-        if !all.is_empty() {
-            spec.insert("metrics".to_owned(), all.into());
+        if !all_metrics.is_empty() {
+            spec.insert("metrics".to_owned(), all_metrics.into());
         }
         if let Some(behavior) = behavior {
             spec.insert("behavior".to_owned(), behavior);
@@ -151,8 +153,8 @@ impl Conversion for HorizontalPodAutoscaler {
         let percent =
             percent.map(|percent| vec![cpu_metric("current", json!({"averageUtilization": percent}))]);
         // The annotation holds the complete metric statuses.
-        if let Some(measured) = measured.or(percent) {
-            status.insert("currentMetrics".to_owned(), measured.into());
+        if let Some(current_metrics) = current_metrics.or(percent) {
+            status.insert("currentMetrics".to_owned(), current_metrics.into());
         }
         if let Some(conditions) = conditions {
             status.insert("conditions".to_owned(), conditions.into());
@@ -163,39 +165,43 @@ impl Conversion for HorizontalPodAutoscaler {
         let spec = part(object, "spec");
         let metrics = spec.remove("metrics");
         let behavior = spec.remove("behavior");
-        let (processors, others): (Vec<Value>, Vec<Value>) =
+        let (cpu_metrics, other_metrics): (Vec<Value>, Vec<Value>) =
             items(metrics).into_iter().partition(|metric| is_cpu_metric(metric, "target"));
-        if let Some(percent) = processors.first().and_then(|m| m.find("resource.target.averageUtilization")) {
+        if let Some(percent) = cpu_metrics.first().and_then(|m| m.find("resource.target.averageUtilization"))
+        {
             spec.insert("targetCPUUtilizationPercentage".to_owned(), percent.clone());
         }
         let status = part(object, "status");
-        let measured = items(status.remove("currentMetrics"));
+        let current_metrics = items(status.remove("currentMetrics"));
         let conditions = items(status.remove("conditions"));
-        let processors = measured.iter().rfind(|metric| is_cpu_metric(metric, "current"));
-        if let Some(percent) = processors.and_then(|m| m.find("resource.current.averageUtilization")) {
+        let current_cpu = current_metrics.iter().rfind(|metric| is_cpu_metric(metric, "current"));
+        if let Some(percent) = current_cpu.and_then(|m| m.find("resource.current.averageUtilization")) {
             status.insert("currentCPUUtilizationPercentage".to_owned(), percent.clone());
         }
 
-        let mut say = |name: &str, text: String| annotate(object, &key(names, name), text);
+        let mut write_annotation = |name: &str, text: String| annotate(object, &key(names, name), text);
         let list = |texts: Vec<String>| format!("[{}]", texts.join(","));
-        if !others.is_empty() {
-            say(
+        if !other_metrics.is_empty() {
+            write_annotation(
                 METRICS,
-                list(others.iter().map(|metric| to_annotation_format(metric, Side::Target)).collect()),
+                list(other_metrics.iter().map(|metric| to_annotation_format(metric, Side::Target)).collect()),
             );
         }
-        if !measured.is_empty() {
-            say(
+        if !current_metrics.is_empty() {
+            write_annotation(
                 CURRENT_METRICS,
-                list(measured.iter().map(|m| to_annotation_format(m, Side::Current)).collect()),
+                list(current_metrics.iter().map(|m| to_annotation_format(m, Side::Current)).collect()),
             );
         }
         if !conditions.is_empty() {
             let shape = Shape::Named(CONDITION);
-            say(CONDITIONS, list(conditions.iter().map(|condition| ordered(condition, &shape)).collect()));
+            write_annotation(
+                CONDITIONS,
+                list(conditions.iter().map(|condition| ordered_json(condition, &shape)).collect()),
+            );
         }
         if let Some(behavior) = behavior.filter(Value::is_object) {
-            say(BEHAVIOR, ordered(&behavior, &Shape::Named(BEHAVIOR_TYPE)));
+            write_annotation(BEHAVIOR, ordered_json(&behavior, &Shape::Named(BEHAVIOR_TYPE)));
         }
     }
 
@@ -225,10 +231,12 @@ fn is_cpu_metric(metric: &Value, word: &str) -> bool {
 fn to_annotation_format(metric: &Value, side: Side) -> String {
     let mut pairs = vec![format!("\"type\":{}", Value::from(metric.text("type")))];
     for (source, fields) in SOURCES {
-        let Some(tree) = metric.get(source).filter(|tree| tree.is_object()) else { continue };
-        let fields = fields.iter().filter_map(|(first, path)| {
-            let (name, always) = annotation_field(first, side);
-            let value = match tree.find(&path.replace('*', side.word())) {
+        let Some(source_fields) = metric.get(source).filter(|source_fields| source_fields.is_object()) else {
+            continue;
+        };
+        let fields = fields.iter().filter_map(|(pattern, path)| {
+            let (name, always) = annotation_field(pattern, side);
+            let value = match source_fields.find(&path.replace('*', side.word())) {
                 Some(value) => value.clone(),
                 None if always => json!("0"),
                 None => return None,
@@ -237,7 +245,7 @@ fn to_annotation_format(metric: &Value, side: Side) -> String {
                 "describedObject" => "autoscaling/v2.CrossVersionObjectReference",
                 _ => "meta/v1.LabelSelector",
             };
-            Some(format!("{}:{}", Value::from(name), ordered(&value, &Shape::Named(shape))))
+            Some(format!("{}:{}", Value::from(name), ordered_json(&value, &Shape::Named(shape))))
         });
         pairs.push(format!("{}:{{{}}}", Value::from(source), fields.collect::<Vec<_>>().join(",")));
     }
@@ -258,10 +266,12 @@ fn from_annotation_format(metric: Value, side: Side) -> Option<Value> {
     let mut out = Object::default();
     out.set("type", metric.text("type"));
     for (source, fields) in SOURCES {
-        let Some(tree) = metric.get(source).filter(|tree| !tree.is_null()) else { continue };
+        let Some(source_fields) = metric.get(source).filter(|source_fields| !source_fields.is_null()) else {
+            continue;
+        };
         let mut converted = Object::default();
-        for (first, path) in fields {
-            let Some(value) = tree.get(annotation_field(first, side).0) else { continue };
+        for (pattern, path) in fields {
+            let Some(value) = source_fields.get(annotation_field(pattern, side).0) else { continue };
             let path = path.replace('*', side.word());
             match path.split_once('.') {
                 Some((outer, inner)) => {
@@ -282,7 +292,7 @@ fn from_annotation_format(metric: Value, side: Side) -> Option<Value> {
         }
         out.set(source, converted.into_value());
     }
-    typed(out.into_value(), side.type_name())
+    conform_to_type(out.into_value(), side.type_name())
 }
 
 /// Converts all items of a list; None if one item has no conversion.
@@ -294,7 +304,7 @@ fn convert_all(list: Value, convert: impl Fn(Value) -> Option<Value>) -> Option<
 }
 
 /// Converts a value to the stored form of its type; None if the value does not conform.
-fn typed(value: Value, type_name: &str) -> Option<Value> {
+fn conform_to_type(value: Value, type_name: &str) -> Option<Value> {
     let mut object = Object::from_value(value).ok()?;
     Schema::of(type_name)?.conform(&mut object).ok()?;
     Some(object.into_value())

@@ -10,7 +10,7 @@ use super::{job_spec, schedule};
 use crate::defaults::{fill, fill_text, part};
 use crate::pods;
 use crate::table::cell::{NONE, PathReader, UNSET, selector};
-use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template};
+use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, template_cells};
 use crate::table::{AGE, NAME, since};
 use crate::validation::{Field, number, text};
 use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
@@ -58,7 +58,7 @@ impl Strategy for CronJob {
     }
 
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
-        let mut errors = spec(object, None, ctx.names);
+        let mut errors = validate_spec(object, None, ctx.names);
         if object.name().len() > NAME_MAX {
             let detail = format!("must be no more than {NAME_MAX} characters");
             errors.push(FieldError::invalid(&FieldPath::new("metadata.name"), object.name(), &detail));
@@ -67,14 +67,18 @@ impl Strategy for CronJob {
     }
 
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
-        if ctx.subresource == "status" { FieldErrors::new() } else { spec(new, Some(old), ctx.names) }
+        if ctx.subresource == "status" {
+            FieldErrors::new()
+        } else {
+            validate_spec(new, Some(old), ctx.names)
+        }
     }
 }
 
 /// Maximum characters of the name: names of jobs have a suffix.
 const NAME_MAX: usize = 52;
 
-fn spec(object: &Object, old: Option<&Object>, names: &Names) -> FieldErrors {
+fn validate_spec(object: &Object, old: Option<&Object>, names: &Names) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let mut errors = FieldErrors::new();
     validate_schedule(&spec, old, &mut errors);
@@ -88,14 +92,14 @@ fn spec(object: &Object, old: Option<&Object>, names: &Names) -> FieldErrors {
         errors.push(zone.invalid(&detail));
     }
     text::require_supported(&spec.child("concurrencyPolicy"), &["Allow", "Forbid", "Replace"], &mut errors);
-    job_template(&spec.child("jobTemplate"), names, &mut errors);
+    validate_job_template(&spec.child("jobTemplate"), names, &mut errors);
     for limit in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
         number::check_not_negative(&spec.child(limit), &mut errors);
     }
     errors
 }
 
-/// Validates the schedule. Only objects whose stored schedule has a time zone may have one in the schedule.
+/// Validates the schedule. It may contain a time zone only if the stored schedule contains one.
 fn validate_schedule(spec: &Field<'_, '_>, old: Option<&Object>, errors: &mut FieldErrors) {
     let field = spec.child("schedule");
     if field.text().is_empty() {
@@ -117,7 +121,7 @@ fn validate_schedule(spec: &Field<'_, '_>, old: Option<&Object>, errors: &mut Fi
     }
 }
 
-fn job_template(template: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
+fn validate_job_template(template: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
     let spec = template.child("spec");
     job_spec::validate(&spec, names, errors);
     let (selector, manual) = (spec.child("selector"), spec.child("manualSelector"));
@@ -160,7 +164,7 @@ static TABLE: Table = Table {
             json!(object.items("status.active").len()),
             json!(last),
         ];
-        cells.extend(of_template(
+        cells.extend(template_cells(
             object,
             clock,
             "spec.jobTemplate.spec.template",

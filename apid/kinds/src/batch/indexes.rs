@@ -38,17 +38,17 @@ impl Indexes {
 
     /// The lowest index that both lists contain.
     pub(super) fn overlap(&self, other: &Indexes) -> Option<i64> {
-        let (mut own, mut others) = (self.0.iter().peekable(), other.0.iter().peekable());
+        let (mut ranges, mut other_ranges) = (self.0.iter().peekable(), other.0.iter().peekable());
         loop {
-            let (a, b) = (own.peek()?, others.peek()?);
+            let (a, b) = (ranges.peek()?, other_ranges.peek()?);
             let start = a.0.max(b.0);
             if start <= a.1.min(b.1) {
                 return Some(start);
             }
             if a.1 < b.1 {
-                own.next()
+                ranges.next()
             } else {
-                others.next()
+                other_ranges.next()
             };
         }
     }
@@ -93,11 +93,11 @@ mod tests {
 
     #[test]
     fn long_lists_of_indexes_overlap() {
-        let parse = |first: usize| {
+        let every_second_index_from = |first: usize| {
             let indexes: Vec<String> = (0..200_000).map(|i| (first + 2 * i).to_string()).collect();
             Indexes::parse(&indexes.join(","), 1_000_000).unwrap()
         };
-        assert_eq!(parse(0).overlap(&parse(1)), None);
-        assert_eq!(parse(0).overlap(&parse(200_000)), Some(200_000));
+        assert_eq!(every_second_index_from(0).overlap(&every_second_index_from(1)), None);
+        assert_eq!(every_second_index_from(0).overlap(&every_second_index_from(200_000)), Some(200_000));
     }
 }

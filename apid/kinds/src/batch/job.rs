@@ -9,7 +9,7 @@ use super::{job_rules, job_spec, job_status};
 use crate::defaults::{each, fill, fill_text, label_like_template, part};
 use crate::pods;
 use crate::table::cell::{PathReader, selector};
-use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template};
+use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, template_cells};
 use crate::table::{AGE, NAME, between, since};
 use crate::{
     Column, Context, DefaultPropagation, Generation, Kind, MetadataChecks, Revalidation, Strategy,
@@ -65,8 +65,9 @@ impl Strategy for Job {
         fill(spec, "completionMode", "NonIndexed");
         fill(spec, "suspend", false);
         fill(spec, "manualSelector", false);
-        let replaced = if spec.contains_key("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
-        fill(spec, "podReplacementPolicy", replaced);
+        let replacement_policy =
+            if spec.contains_key("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
+        fill(spec, "podReplacementPolicy", replacement_policy);
         if let Some(policy) = spec.get_mut("podFailurePolicy").and_then(Value::as_object_mut) {
             for rule in each(policy, "rules") {
                 each(rule, "onPodConditions").for_each(|condition| fill_text(condition, "status", "True"));
@@ -106,9 +107,9 @@ impl Strategy for Job {
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Status", "What it is doing, or how it ended."),
-        Column::text("Completions", "Pods that have succeeded, of those that must."),
-        Column::text("Duration", "How long it took, or has taken so far."),
+        Column::text("Status", "State of the job."),
+        Column::text("Completions", "Succeeded pods and required pods."),
+        Column::text("Duration", "Time from the start of the job to its end, or to now."),
         AGE,
         CONTAINERS,
         IMAGES,
@@ -120,7 +121,7 @@ static TABLE: Table = Table {
 fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
     let succeeded = object.integer("status.succeeded");
     let completions = match (object.find("spec.completions"), object.integer("spec.parallelism")) {
-        (Some(wanted), _) => format!("{succeeded}/{wanted}"),
+        (Some(desired), _) => format!("{succeeded}/{desired}"),
         (None, parallel @ 2..) => format!("{succeeded}/1 of {parallel}"),
         (None, _) => format!("{succeeded}/1"),
     };
@@ -131,7 +132,7 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
         (start, end) => between(start, end),
     };
     let mut cells = vec![json!(object.name()), json!(state(object)), json!(completions), json!(duration)];
-    cells.extend(of_template(object, clock, "spec.template", selector(object, "spec.selector")));
+    cells.extend(template_cells(object, clock, "spec.template", selector(object, "spec.selector")));
     cells
 }
 

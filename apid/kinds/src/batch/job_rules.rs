@@ -1,4 +1,4 @@
-//! Rules of a job beside its spec: the generated selector, and changes.
+//! Rules of a job outside its spec: the generated selector, and the changes of an update.
 
 use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
@@ -59,14 +59,14 @@ pub(super) fn has_valid_template_labels(job: &Object) -> bool {
 pub(super) fn validate(job: &Object, names: &Names) -> FieldErrors {
     let spec = Field::new(job.get("spec"), "spec");
     let mut errors = FieldErrors::new();
-    generated_selector(job, &spec, names, &mut errors);
+    validate_generated_selector(job, &spec, names, &mut errors);
     job_spec::validate(&spec, names, &mut errors);
-    selector(&spec, &mut errors);
+    validate_selector(&spec, &mut errors);
     errors
 }
 
 /// Validates that the selector and its labels are the generated ones.
-fn generated_selector(job: &Object, spec: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
+fn validate_generated_selector(job: &Object, spec: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
     let selector = spec.child("selector");
     let Some(selected) = selector.value() else { return };
     if spec.child("manualSelector").flag() {
@@ -81,8 +81,8 @@ fn generated_selector(job: &Object, spec: &Field<'_, '_>, names: &Names, errors:
         match entry.value().and_then(Value::as_str) {
             None => errors.push(entry.required(&format!("must be '{expected}'"))),
             Some(value) if value != expected => {
-                let shown = labels.value().cloned().unwrap_or_default();
-                errors.push(entry.invalid_value(shown, &format!("must be '{expected}'")));
+                let all_labels = labels.value().cloned().unwrap_or_default();
+                errors.push(entry.invalid_value(all_labels, &format!("must be '{expected}'")));
             }
             Some(_) => {}
         }
@@ -96,7 +96,7 @@ fn generated_selector(job: &Object, spec: &Field<'_, '_>, names: &Names, errors:
 }
 
 /// Validates that the selector selects the pods of the template.
-fn selector(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_selector(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let selector = spec.child("selector");
     match selector.value() {
         None => errors.push(selector.required("")),
@@ -116,23 +116,23 @@ fn selector(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
 pub(super) fn validate_update(new: &Object, old: &Object, names: &Names) -> FieldErrors {
     let (new_spec, old_spec) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));
     let mut errors = FieldErrors::new();
-    generated_selector(new, &new_spec, names, &mut errors);
-    let mut of_spec = FieldErrors::new();
-    job_spec::validate(&new_spec, names, &mut of_spec);
-    selector(&new_spec, &mut of_spec);
+    validate_generated_selector(new, &new_spec, names, &mut errors);
+    let mut spec_errors = FieldErrors::new();
+    job_spec::validate(&new_spec, names, &mut spec_errors);
+    validate_selector(&new_spec, &mut spec_errors);
     // The reference validates the spec of an update twice.
-    errors.extend(of_spec.clone());
-    errors.extend(of_spec);
-    completions(&new_spec, &old_spec, &mut errors);
-    immutable(&new_spec, &old_spec, "selector", &mut errors);
-    template(old, &new_spec.child("template"), &mut errors);
+    errors.extend(spec_errors.clone());
+    errors.extend(spec_errors);
+    validate_completions(&new_spec, &old_spec, &mut errors);
+    check_immutable(&new_spec, &old_spec, "selector", &mut errors);
+    validate_template(old, &new_spec.child("template"), &mut errors);
     for name in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
-        immutable(&new_spec, &old_spec, name, &mut errors);
+        check_immutable(&new_spec, &old_spec, name, &mut errors);
     }
     errors
 }
 
-fn immutable(new: &Field<'_, '_>, old: &Field<'_, '_>, name: &str, errors: &mut FieldErrors) {
+fn check_immutable(new: &Field<'_, '_>, old: &Field<'_, '_>, name: &str, errors: &mut FieldErrors) {
     let field = new.child(name);
     if field.value() != old.child(name).value() {
         errors.push(match name {
@@ -149,7 +149,7 @@ fn immutable(new: &Field<'_, '_>, old: &Field<'_, '_>, name: &str, errors: &mut 
 }
 
 /// Validates that completions change only with the parallelism of an indexed job.
-fn completions(new: &Field<'_, '_>, old: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_completions(new: &Field<'_, '_>, old: &Field<'_, '_>, errors: &mut FieldErrors) {
     let completions = new.child("completions");
     if completions.value() == old.child("completions").value() {
         return;
@@ -162,7 +162,7 @@ fn completions(new: &Field<'_, '_>, old: &Field<'_, '_>, errors: &mut FieldError
 }
 
 /// Validates that the template changes only in its scheduling, while the job is suspended and has not started.
-fn template(old: &Object, template: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_template(old: &Object, template: &Field<'_, '_>, errors: &mut FieldErrors) {
     let is_mutable = old.flag("spec.suspend") && old.text("status.startTime").is_empty();
     let comparable = |template: Option<&Value>| {
         let mut template = template.cloned().unwrap_or_default();

@@ -60,35 +60,35 @@ pub(super) fn validate(spec: &Field<'_, '_>, names: &Names, errors: &mut FieldEr
     if spec.child("maxFailedIndexes").is_present() && !per_index.is_present() {
         errors.push(per_index.required("when maxFailedIndexes is specified"));
     }
-    managed_by(&spec.child("managedBy"), errors);
+    validate_managed_by(&spec.child("managedBy"), errors);
     let mode = spec.child("completionMode");
     text::check_supported(&mode, &["NonIndexed", "Indexed"], errors);
     let is_indexed = mode.text() == "Indexed";
     if is_indexed {
-        indexed(spec, errors);
+        validate_indexed_job(spec, errors);
     } else {
         let is_non_indexed = !mode.is_present() || mode.text() == "NonIndexed";
         for name in ["backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"] {
             let field = spec.child(name);
             if field.is_present() && (is_non_indexed || name == "successPolicy") {
-                let shown = match name {
+                let value = match name {
                     "successPolicy" => internal::render_value(field.value(), &SUCCESS_POLICY),
                     _ => internal::value(field.value()),
                 };
-                errors.push(internal::invalid(&field, &shown, "requires indexed completion mode"));
+                errors.push(internal::invalid(&field, &value, "requires indexed completion mode"));
             }
         }
     }
-    pod_failure_policy(spec, errors);
+    validate_pod_failure_policy(spec, errors);
     if is_indexed {
-        success_policy(spec, errors);
+        validate_success_policy(spec, errors);
     }
-    replacement_policy(spec, errors);
+    validate_replacement_policy(spec, errors);
     pods::template_field(&spec.child("template"), names, errors);
-    restart_policy(spec, errors);
+    validate_restart_policy(spec, errors);
 }
 
-fn managed_by(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_managed_by(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if !field.is_present() {
         return;
     }
@@ -98,7 +98,7 @@ fn managed_by(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn indexed(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_indexed_job(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (completions, parallelism) = (spec.child("completions"), spec.child("parallelism"));
     if !completions.is_present() {
         errors.push(completions.required("when completion mode is Indexed"));
@@ -133,7 +133,7 @@ fn indexed(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn restart_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_restart_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let template = spec.child("template");
     let pod = template.child("spec");
     let policy = pod.child("restartPolicy");
@@ -148,14 +148,14 @@ fn restart_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn replacement_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_replacement_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let has_failure_policy = spec.child("podFailurePolicy").is_present();
     let supported: &[&str] =
         if has_failure_policy { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };
     text::check_supported(&spec.child("podReplacementPolicy"), supported, errors);
 }
 
-fn pod_failure_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_pod_failure_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let policy = spec.child("podFailurePolicy");
     let rules = policy.child("rules");
     if rules.list().len() > RULES_MAX {
@@ -169,11 +169,11 @@ fn pod_failure_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         .filter_map(|container| container.get("name")?.as_str())
         .collect();
     for rule in rules.items() {
-        failure_rule(spec, &rule, &containers, errors);
+        validate_failure_rule(spec, &rule, &containers, errors);
     }
 }
 
-fn failure_rule(
+fn validate_failure_rule(
     spec: &Field<'_, '_>,
     rule: &Field<'_, '_>,
     containers: &BTreeSet<&str>,
@@ -194,9 +194,9 @@ fn failure_rule(
     }
     let (codes, conditions) = (rule.child("onExitCodes"), rule.child("onPodConditions"));
     if codes.is_present() {
-        exit_codes(&codes, containers, errors);
+        validate_exit_codes(&codes, containers, errors);
     }
-    pod_conditions(&conditions, errors);
+    validate_pod_conditions(&conditions, errors);
     let detail = match (codes.is_present(), conditions.list().is_empty()) {
         (true, false) => "specifying both OnExitCodes and OnPodConditions is not supported",
         (false, true) => "specifying one of OnExitCodes and OnPodConditions is required",
@@ -205,7 +205,7 @@ fn failure_rule(
     errors.push(FieldError::invalid_without_value(&rule.path(), detail));
 }
 
-fn exit_codes(codes: &Field<'_, '_>, containers: &BTreeSet<&str>, errors: &mut FieldErrors) {
+fn validate_exit_codes(codes: &Field<'_, '_>, containers: &BTreeSet<&str>, errors: &mut FieldErrors) {
     let operator = codes.child("operator");
     match operator.text() {
         "" => errors.push(operator.required("valid values: [\"In\" \"NotIn\"]")),
@@ -242,7 +242,7 @@ fn exit_codes(codes: &Field<'_, '_>, containers: &BTreeSet<&str>, errors: &mut F
     }
 }
 
-fn pod_conditions(conditions: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_pod_conditions(conditions: &Field<'_, '_>, errors: &mut FieldErrors) {
     if conditions.list().len() > CONDITIONS_MAX {
         errors.push(FieldError::too_many(&conditions.path(), conditions.list().len(), CONDITIONS_MAX));
     }
@@ -257,7 +257,7 @@ fn pod_conditions(conditions: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn success_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_success_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let policy = spec.child("successPolicy");
     if !policy.is_present() {
         return;
@@ -272,20 +272,20 @@ fn success_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
     let completions = spec.child("completions").integer().unwrap_or(0);
     for rule in rules.items() {
-        success_rule(&rule, completions, errors);
+        validate_success_rule(&rule, completions, errors);
     }
 }
 
-fn success_rule(rule: &Field<'_, '_>, completions: i64, errors: &mut FieldErrors) {
+fn validate_success_rule(rule: &Field<'_, '_>, completions: i64, errors: &mut FieldErrors) {
     let (count, indexes) = (rule.child("succeededCount"), rule.child("succeededIndexes"));
     if !count.is_present() && !indexes.is_present() {
         errors.push(rule.required("at least one of succeededCount or succeededIndexes must be specified"));
     }
-    let mut listed = None;
+    let mut index_count = None;
     if indexes.is_present() {
         // The reference compares the count with zero indexes if the list is invalid.
         let parsed = Indexes::parse(indexes.text(), completions);
-        listed = Some(parsed.as_ref().map_or(0, Indexes::len));
+        index_count = Some(parsed.as_ref().map_or(0, Indexes::len));
         if let Err(error) = parsed {
             errors.push(indexes.invalid(&format!("error parsing succeededIndexes: {error}")));
         }
@@ -297,11 +297,11 @@ fn success_rule(rule: &Field<'_, '_>, completions: i64, errors: &mut FieldErrors
             format!("must be less than or equal to {completions} (the number of specified completions)");
         errors.push(count.invalid(&detail));
     }
-    if let Some(listed) = listed
-        && number > listed
+    if let Some(index_count) = index_count
+        && number > index_count
     {
         let detail = format!(
-            "must be less than or equal to {listed} (the number of indexes in the specified succeededIndexes field)"
+            "must be less than or equal to {index_count} (the number of indexes in the specified succeededIndexes field)"
         );
         errors.push(count.invalid(&detail));
     }

@@ -17,15 +17,15 @@ pub(super) fn validate(new: &Object, old: &Object) -> FieldErrors {
     for name in ["active", "succeeded", "failed", "ready", "terminating"] {
         number::check_not_negative(&status.child(name), &mut errors);
     }
-    uncounted_pods(&status, &mut errors);
+    validate_uncounted_pods(&status, &mut errors);
     validate_finished_job(new, &status, &mut errors);
-    indexes(new, &status, &mut errors);
+    validate_indexes(new, &status, &mut errors);
     require_zero_when_finished(&status, "terminating", is_finished(new), &mut errors);
     let (ready, active) = (status.child("ready"), status.child("active").integer().unwrap_or(0));
     if ready.integer().is_some_and(|ready| ready > active) {
         errors.push(ready.invalid("cannot set more ready pods than active"));
     }
-    success_criteria(new, &status, &mut errors);
+    validate_success_criteria(new, &status, &mut errors);
     validate_update(new, old, &status, &mut errors);
     errors
 }
@@ -34,7 +34,7 @@ pub(super) fn validate(new: &Object, old: &Object) -> FieldErrors {
 const UNCOUNTED_PODS: Shape =
     Shape::Struct(&[Member("Succeeded", "succeeded", Shape::Any), Member("Failed", "failed", Shape::Any)]);
 
-fn uncounted_pods(status: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_uncounted_pods(status: &Field<'_, '_>, errors: &mut FieldErrors) {
     let uncounted = status.child("uncountedTerminatedPods");
     let mut seen = BTreeSet::new();
     for list in ["succeeded", "failed"] {
@@ -48,7 +48,7 @@ fn uncounted_pods(status: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn indexes(job: &Object, status: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_indexes(job: &Object, status: &Field<'_, '_>, errors: &mut FieldErrors) {
     let completions = job.integer("spec.completions");
     let mut parse = |name: &str| {
         let field = status.child(name);
@@ -64,8 +64,8 @@ fn indexes(job: &Object, status: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Reports conditions that exclude the condition about met criteria, or require it.
-fn success_criteria(job: &Object, status: &Field<'_, '_>, errors: &mut FieldErrors) {
+/// Reports conditions that exclude `SuccessCriteriaMet`, and `Complete` without the required `SuccessCriteriaMet`.
+fn validate_success_criteria(job: &Object, status: &Field<'_, '_>, errors: &mut FieldErrors) {
     let is_true = |kind: &str| job.is_condition_true(kind);
     let path = status.child("conditions").path();
     for other in ["Failed", "FailureTarget"] {

@@ -20,7 +20,7 @@ const DESCRIPTORS: [&str; 7] =
 /// Maximum characters of a component of a time zone name.
 const ZONE_PART_MAX: usize = 14;
 
-/// Values of a field of a schedule.
+/// Allowed values of a field of a schedule.
 struct Bounds {
     min: i64,
     max: i64,
@@ -45,7 +45,7 @@ pub(super) fn validate(schedule: &str) -> Result<(), String> {
         rest = fields.trim();
     }
     if rest.starts_with('@') {
-        return descriptor(rest);
+        return validate_descriptor(rest);
     }
     let fields: Vec<&str> = rest.split_whitespace().collect();
     if fields.len() != FIELDS.len() {
@@ -64,7 +64,7 @@ pub(super) fn validate(schedule: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn descriptor(text: &str) -> Result<(), String> {
+fn validate_descriptor(text: &str) -> Result<(), String> {
     if DESCRIPTORS.contains(&text) {
         return Ok(());
     }

@@ -67,7 +67,7 @@ impl Strategy for CertificateSigningRequest {
     /// Keeps the request, which is immutable.
     /// `approval` cannot change the certificate. `status` cannot change the approval conditions.
     fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
-        status::keep(new, old, "spec");
+        status::restore_field(new, old, "spec");
         match ctx.subresource {
             "approval" => {
                 keep_certificate(new, old);
@@ -97,7 +97,7 @@ static TABLE: Table = Table {
         Column::text("SignerName", "Name of the signer."),
         Column::text("Requestor", "User that made the request."),
         Column::text("RequestedDuration", "Requested duration of the certificate."),
-        Column::text("Condition", "Approval and issue of the certificate."),
+        Column::text("Condition", "Approval state of the request, and whether the certificate was issued."),
     ],
     cells,
 };
@@ -115,15 +115,15 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
 }
 
 fn state(object: &Object) -> String {
-    let is = |condition: &str| object.condition(condition).is_some();
-    let mut state = if is("Denied") {
+    let has_condition = |condition: &str| object.condition(condition).is_some();
+    let mut state = if has_condition("Denied") {
         "Denied".to_owned()
-    } else if is("Approved") {
+    } else if has_condition("Approved") {
         "Approved".to_owned()
     } else {
         "Pending".to_owned()
     };
-    if is("Failed") {
+    if has_condition("Failed") {
         state.push_str(",Failed");
     }
     if !object.text("status.certificate").is_empty() {

@@ -58,19 +58,19 @@ const DOMAIN_MAX: usize = 253;
 /// Maximum characters of a signer name: a domain, a slash, a label, a dot and a subdomain.
 const SIGNER_NAME_MAX: usize = 253 + 1 + 63 + 1 + 253;
 
-/// Keeps the conditions of the approval, unless the update adds or removes one, which is an error.
+/// Restores the approval conditions. If the update adds or removes such a condition, validation reports it.
 pub(super) fn keep_approval(new: &mut Object, old: &Object) {
-    let of_kind = |object: &Object, kind: &str| -> Vec<Value> {
+    let conditions_of_type = |object: &Object, kind: &str| -> Vec<Value> {
         object.items("status.conditions").iter().filter(|c| c.text("type") == kind).cloned().collect()
     };
     for kind in APPROVAL {
-        let kept = of_kind(old, kind);
-        if kept.len() != of_kind(new, kind).len() {
+        let old_conditions = conditions_of_type(old, kind);
+        if old_conditions.len() != conditions_of_type(new, kind).len() {
             continue;
         }
-        let own = conditions_mut(new).filter(|condition| condition.text("type") == kind);
-        for (condition, kept) in own.zip(kept) {
-            *condition = kept;
+        let new_conditions = conditions_mut(new).filter(|condition| condition.text("type") == kind);
+        for (condition, old_condition) in new_conditions.zip(old_conditions) {
+            *condition = old_condition;
         }
     }
 }
@@ -116,12 +116,12 @@ pub(super) fn validate(object: &Object, names: &Names) -> FieldErrors {
         }
         Some(_) => {}
     }
-    usages(&spec.child("usages"), &mut errors);
+    validate_usages(&spec.child("usages"), &mut errors);
     let signer = spec.child("signerName");
     if signer.text() == names.label_key("legacy-unknown") {
         errors.push(signer.invalid("the legacy signerName is not allowed via this API version"));
     } else {
-        signer_name(&signer, &mut errors);
+        validate_signer_name(&signer, &mut errors);
     }
     let expiration = spec.child("expirationSeconds");
     if expiration.integer().is_some_and(|seconds| seconds < EXPIRATION_MIN) {
@@ -136,7 +136,7 @@ fn is_request(der: &[u8]) -> bool {
     X509CertificationRequest::from_der(der).is_ok_and(|(rest, _)| rest.is_empty())
 }
 
-fn usages(usages: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_usages(usages: &Field<'_, '_>, errors: &mut FieldErrors) {
     if usages.list().is_empty() {
         errors.push(usages.required(""));
     }
@@ -154,7 +154,7 @@ fn usages(usages: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Validates the name of a signer: a domain and a path.
-pub(super) fn signer_name(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn validate_signer_name(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if field.text().is_empty() {
         errors.push(field.required(""));
         return;
@@ -167,18 +167,23 @@ pub(super) fn signer_name(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if domain.len() > DOMAIN_MAX {
         errors.push(FieldError::too_long(&field.path(), DOMAIN_MAX));
     }
-    labels(field, domain, format::label, errors);
+    validate_labels(field, domain, format::label, errors);
     if !domain.contains('.') {
         let detail = "should be a domain with at least two segments separated by dots";
         errors.push(field.invalid_value(domain, detail));
     }
-    labels(field, path, format::subdomain, errors);
+    validate_labels(field, path, format::subdomain, errors);
     if field.text().len() > SIGNER_NAME_MAX {
         errors.push(FieldError::too_long(&field.path(), SIGNER_NAME_MAX));
     }
 }
 
-fn labels(field: &Field<'_, '_>, text: &str, format: impl Fn(&str) -> Vec<String>, errors: &mut FieldErrors) {
+fn validate_labels(
+    field: &Field<'_, '_>,
+    text: &str,
+    format: impl Fn(&str) -> Vec<String>,
+    errors: &mut FieldErrors,
+) {
     for label in text.split('.') {
         for message in format(label) {
             errors.push(field.invalid_value(text, &format!("validating label {label:?}: {message}")));
@@ -194,7 +199,7 @@ pub(super) fn validate_update(new: &Object, old: &Object, subresource: &str) -> 
     }
     let status = Field::new(new.get("status"), "status");
     let list = status.child("conditions");
-    conditions(&list, &mut errors);
+    validate_conditions(&list, &mut errors);
     let certificate = status.child("certificate");
     let old_certificate = old.text("status.certificate");
     if certificate.text() != old_certificate
@@ -202,18 +207,18 @@ pub(super) fn validate_update(new: &Object, old: &Object, subresource: &str) -> 
     {
         errors.push(certificate.invalid_value("<certificate data>", &detail));
     }
-    let of_kind = |object: &Object, kind: &str| -> Vec<Value> {
+    let conditions_of_type = |object: &Object, kind: &str| -> Vec<Value> {
         object.items("status.conditions").iter().filter(|c| c.text("type") == kind).cloned().collect()
     };
     for kind in FINAL {
-        if of_kind(new, kind).len() < of_kind(old, kind).len() {
+        if conditions_of_type(new, kind).len() < conditions_of_type(old, kind).len() {
             let detail = format!("updates may not remove a condition of type {kind:?}");
             errors.push(list.forbidden(&detail));
         }
     }
     if subresource != "approval" {
         for kind in APPROVAL {
-            if of_kind(new, kind).len() > of_kind(old, kind).len() {
+            if conditions_of_type(new, kind).len() > conditions_of_type(old, kind).len() {
                 errors.push(list.forbidden(&format!("updates may not add a condition of type {kind:?}")));
             }
         }
@@ -224,7 +229,7 @@ pub(super) fn validate_update(new: &Object, old: &Object, subresource: &str) -> 
     errors
 }
 
-fn conditions(conditions: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_conditions(conditions: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for condition in conditions.items() {
         let (kind, status) = (condition.child("type"), condition.child("status"));

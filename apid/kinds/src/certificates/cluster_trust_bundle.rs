@@ -9,7 +9,7 @@ use serde_json::json;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 
-use super::certificate_signing_request_rules::signer_name;
+use super::certificate_signing_request_rules::validate_signer_name;
 use super::pem;
 use crate::format;
 use crate::same_fields::{SameFields, same_fields};
@@ -44,7 +44,7 @@ pub(super) const V1ALPHA1: Kind = Kind {
 
 /// Maximum bytes of a bundle.
 const BUNDLE_MAX: usize = 1 << 20;
-/// Text that errors show instead of a bundle.
+/// Text that replaces a bundle in error messages.
 const OMITTED: &str = "<value omitted>";
 
 struct ClusterTrustBundle;
@@ -69,7 +69,7 @@ impl Strategy for ClusterTrustBundle {
     }
 }
 
-fn validate(object: &Object, with_bundle: bool) -> FieldErrors {
+fn validate(object: &Object, validates_bundle: bool) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let signer = Field::new(object.find("spec.signerName"), "spec.signerName");
     for (field, is_prefix) in [("generateName", true), ("name", false)] {
@@ -81,15 +81,15 @@ fn validate(object: &Object, with_bundle: bool) -> FieldErrors {
         }
     }
     if !signer.text().is_empty() {
-        signer_name(&signer, &mut errors);
+        validate_signer_name(&signer, &mut errors);
     }
-    if with_bundle {
-        bundle(&Field::new(object.find("spec.trustBundle"), "spec.trustBundle"), &mut errors);
+    if validates_bundle {
+        validate_bundle(&Field::new(object.find("spec.trustBundle"), "spec.trustBundle"), &mut errors);
     }
     errors
 }
 
-/// Validates the name: that of a bundle with a signer begins with the signer.
+/// Error messages for a name. The name of a bundle with a signer begins with the signer.
 fn invalid_name(name: &str, signer: &str, is_prefix: bool) -> Vec<String> {
     let subdomain = |name: &str| format::name(NameRule::Subdomain, name, is_prefix);
     if signer.is_empty() {
@@ -108,7 +108,7 @@ fn invalid_name(name: &str, signer: &str, is_prefix: bool) -> Vec<String> {
 }
 
 /// Validates the certificates of a bundle.
-fn bundle(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_bundle(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if field.text().len() > BUNDLE_MAX {
         errors.push(FieldError::too_long(&field.path(), BUNDLE_MAX));
         return;

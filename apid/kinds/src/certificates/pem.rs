@@ -27,7 +27,7 @@ pub(crate) fn blocks(text: &str) -> Vec<Block> {
         let end = format!("-----END {label}-----");
         let mut rest = lines.clone();
         let mut is_complete = false;
-        // No line of a block begins with dashes, so that each line is read a fixed number of times.
+        // No line of a block begins with dashes, so each line is read at most twice.
         let body: Vec<&str> = rest
             .by_ref()
             .take_while(|line| {

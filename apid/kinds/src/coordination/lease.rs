@@ -71,7 +71,7 @@ fn drop_gated(object: &mut Object) {
 }
 
 static TABLE: Table = Table {
-    columns: &[NAME, Column::text("Holder", "Who holds it."), AGE],
+    columns: &[NAME, Column::text("Holder", "Holder of the lease."), AGE],
     cells: |object: &Object, clock: &dyn Clock| {
         let holder = object.str_at(&["spec", "holderIdentity"]).unwrap_or("");
         vec![json!(object.name()), json!(holder), age(object, clock)]

@@ -48,15 +48,15 @@ impl Strategy for LeaseCandidate {
         text::require(&spec.child("leaseName"), &mut errors);
         let binary = spec.child("binaryVersion");
         text::require(&binary, &mut errors);
-        let binary_version = version(&binary, &mut errors);
+        let binary_version = parse_version(&binary, &mut errors);
         let emulation = spec.child("emulationVersion");
-        let emulation_version = version(&emulation, &mut errors);
+        let emulation_version = parse_version(&emulation, &mut errors);
         if !binary.text().is_empty() && !emulation.text().is_empty() && binary_version < emulation_version {
             errors.push(binary.invalid("must be greater than or equal to `emulationVersion`"));
         }
         let strategy = spec.child("strategy");
         text::require(&strategy, &mut errors);
-        coordination_strategy(&strategy, &mut errors);
+        validate_strategy(&strategy, &mut errors);
         if strategy.text() == OLDEST_EMULATION_VERSION && emulation_version == SemanticVersion::default() {
             let detail = "must be specified when `strategy` is 'OldestEmulationVersion'";
             errors.push(emulation.required(detail));
@@ -74,13 +74,14 @@ impl Strategy for LeaseCandidate {
     }
 }
 
-/// Validates a strategy: a known one, or one with a domain. The reference shows the path with `strategy` twice.
-fn coordination_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let shown = strategy.child("strategy").with_value(strategy.value());
+/// Validates a strategy: a known one, or one with a domain. The path of an unknown strategy ends with `strategy`
+/// twice, as in the reference.
+fn validate_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let error_field = strategy.child("strategy").with_value(strategy.value());
     if strategy.text().contains('/') {
         text::check_format(strategy, format::qualified_name, errors);
     } else if !matches!(strategy.text(), "" | OLDEST_EMULATION_VERSION) {
-        errors.push(shown.not_supported(&[OLDEST_EMULATION_VERSION]));
+        errors.push(error_field.not_supported(&[OLDEST_EMULATION_VERSION]));
     }
 }
 
@@ -100,7 +101,7 @@ enum Identifier {
 }
 
 /// Parses a version; the zero version stands for a missing or an invalid one.
-fn version(field: &Field<'_, '_>, errors: &mut FieldErrors) -> SemanticVersion {
+fn parse_version(field: &Field<'_, '_>, errors: &mut FieldErrors) -> SemanticVersion {
     if field.text().is_empty() {
         return SemanticVersion::default();
     }

@@ -26,16 +26,16 @@ const SCHEDULED: &str = "PodScheduled";
 struct Binding;
 
 impl BindingAction for Binding {
-    fn validate(&self, order: &Object) -> FieldErrors {
+    fn validate(&self, binding: &Object) -> FieldErrors {
         let target = FieldPath::new("target");
         let mut errors = FieldErrors::new();
-        match order.text("target.kind") {
+        match binding.text("target.kind") {
             "" | "Node" => {}
             other => {
                 errors.push(FieldError::not_supported(&target.child("kind"), other, &["Node", "<empty>"]))
             }
         }
-        if order.text("target.name").is_empty() {
+        if binding.text("target.name").is_empty() {
             errors.push(FieldError::required(&target.child("name"), ""));
         }
         errors
@@ -44,7 +44,7 @@ impl BindingAction for Binding {
     /// Assigns the pod to the node.
     /// The pod must not be terminating and must have neither a node nor a scheduling gate. Copies the
     /// annotations of the binding to the pod.
-    fn apply_to_target(&self, order: &Object, pod: &mut Object, ctx: &Context<'_>) -> Result<(), String> {
+    fn apply_to_target(&self, binding: &Object, pod: &mut Object, ctx: &Context<'_>) -> Result<(), String> {
         let name = pod.name().to_owned();
         if pod.is_terminating() {
             return Err(format!("pod {name} is being deleted, cannot be assigned to a host"));
@@ -56,13 +56,13 @@ impl BindingAction for Binding {
         if !pod.items("spec.schedulingGates").is_empty() {
             return Err(format!("pod {name} has non-empty .spec.schedulingGates"));
         }
-        set(pod, "spec", "nodeName", order.text("target.name").into());
-        let given: Map<String, Value> =
-            order.annotations().map(|(key, value)| (key.to_owned(), value.into())).collect();
-        if !given.is_empty() {
-            let own = pod.meta_mut().entry("annotations").or_insert_with(|| json!({}));
-            if let Value::Object(own) = own {
-                own.extend(given);
+        set(pod, "spec", "nodeName", binding.text("target.name").into());
+        let binding_annotations: Map<String, Value> =
+            binding.annotations().map(|(key, value)| (key.to_owned(), value.into())).collect();
+        if !binding_annotations.is_empty() {
+            let pod_annotations = pod.meta_mut().entry("annotations").or_insert_with(|| json!({}));
+            if let Value::Object(pod_annotations) = pod_annotations {
+                pod_annotations.extend(binding_annotations);
             }
         }
         let mut conditions = pod.items("status.conditions").to_vec();
@@ -105,26 +105,28 @@ mod tests {
         let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
         let rng = SeededRng::new(1);
         let ctx = Context { names: &names, clock: &clock, rng: &rng, subresource: "binding" };
-        let order = object(
+        let binding = object(
             json!({"metadata": {"name": "p", "labels": {"l": "1"}, "annotations": {"a": "new", "b": "1"}},
             "target": {"kind": "Node", "name": "n"}}),
         );
         let mut pod = object(json!({"metadata": {"name": "p", "annotations": {"a": "old"}}, "spec": {},
             "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}));
-        Binding.apply_to_target(&order, &mut pod, &ctx).unwrap();
+        Binding.apply_to_target(&binding, &mut pod, &ctx).unwrap();
         assert_eq!(
             pod.clone().into_value(),
             json!({"metadata": {"name": "p", "annotations": {"a": "new", "b": "1"}}, "spec": {"nodeName": "n"},
                 "status": {"conditions": [{"type": "PodScheduled", "status": "True", "reason": "Unschedulable",
                     "lastTransitionTime": "2024-01-02T03:04:05Z"}]}})
         );
-        let gated = object(json!({"metadata": {"name": "p"}, "spec": {"schedulingGates": [{"name": "g"}]}}));
-        let leaving = object(json!({"metadata": {"name": "p", "deletionTimestamp": "2024-01-02T03:04:05Z"}}));
-        for (mut pod, why) in
-            [(pod, "already assigned"), (gated, "schedulingGates"), (leaving, "being deleted")]
+        let gated_pod =
+            object(json!({"metadata": {"name": "p"}, "spec": {"schedulingGates": [{"name": "g"}]}}));
+        let terminating_pod =
+            object(json!({"metadata": {"name": "p", "deletionTimestamp": "2024-01-02T03:04:05Z"}}));
+        for (mut pod, expected) in
+            [(pod, "already assigned"), (gated_pod, "schedulingGates"), (terminating_pod, "being deleted")]
         {
-            let refused = Binding.apply_to_target(&order, &mut pod, &ctx).unwrap_err();
-            assert!(refused.contains(why), "{refused}");
+            let reason = Binding.apply_to_target(&binding, &mut pod, &ctx).unwrap_err();
+            assert!(reason.contains(expected), "{reason}");
         }
     }
 

@@ -33,9 +33,9 @@ impl Strategy for ComponentStatus {
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Status", "Whether it is healthy."),
-        Column::text("Message", "What it said."),
-        Column::text("Error", "What went wrong when it was asked."),
+        Column::text("Status", "Whether the component is healthy."),
+        Column::text("Message", "Message of the health check."),
+        Column::text("Error", "Error of the health check."),
     ],
     cells,
 };

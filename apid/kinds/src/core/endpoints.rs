@@ -47,7 +47,7 @@ impl Strategy for Endpoints {
 
     fn warnings(&self, new: &Object, _old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
         let mut warnings = Vec::new();
-        // The form of the addresses of the controller is standard.
+        // The controller writes addresses in canonical form.
         if new.label(&ctx.names.label_sub_key("endpoints", "managed-by")) == Some("endpoint-controller") {
             return warnings;
         }
@@ -91,7 +91,7 @@ fn validate_subset(subset: &Field<'_, '_>, errors: &mut FieldErrors) {
         }
         network::check_port(&port.child("port"), errors);
         text::require_supported(&port.child("protocol"), &network::PROTOCOLS, errors);
-        network::application_protocol(&port.child("appProtocol"), errors);
+        network::check_application_protocol(&port.child("appProtocol"), errors);
     }
 }
 
@@ -105,7 +105,7 @@ fn validate_address(address: &Field<'_, '_>, errors: &mut FieldErrors) {
     if node.is_present() {
         text::check_format(&node, format::subdomain, errors);
     }
-    network::endpoint_ip(&ip, errors);
+    network::check_endpoint_ip(&ip, errors);
 }
 
 static TABLE: Table =
@@ -113,11 +113,11 @@ static TABLE: Table =
 
 fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
     let subsets = object.items("subsets");
-    let shown = match subsets {
+    let endpoints = match subsets {
         [] => NONE.to_owned(),
         _ => first_three(&subsets.iter().flat_map(addresses).collect::<Vec<_>>(), ","),
     };
-    vec![json!(object.name()), json!(shown), age(object, clock)]
+    vec![json!(object.name()), json!(endpoints), age(object, clock)]
 }
 
 /// Each address with each port, or the address alone if the subset has no ports.

@@ -50,7 +50,7 @@ const DEFAULT_NAMESPACE: &str = "default";
 struct Event;
 
 impl Strategy for Event {
-    /// The field `source` is the component of the source, or else the reporting component.
+    /// The field `source` is `source.component`, or `reportingComponent` if that is empty.
     fn field(&self, object: &Object, field: &str) -> String {
         match field {
             "source" => component(object).to_owned(),
@@ -61,7 +61,7 @@ impl Strategy for Event {
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let has_time = object.get("eventTime").is_some_and(|t| !t.is_null());
-        if !namespace_fits(object, has_time, ctx) {
+        if !is_namespace_valid(object, has_time, ctx) {
             let path = FieldPath::new("involvedObject.namespace");
             let namespace = text(object, "involvedObject.namespace");
             errors.push(FieldError::invalid(&path, namespace, "does not match event.namespace"));
@@ -90,12 +90,12 @@ fn component(object: &Object) -> &str {
 /// Whether the event is in the namespace of its object.
 /// Events about cluster-scoped objects are in `default`; those with `eventTime` may also be in the system
 /// namespace.
-fn namespace_fits(object: &Object, has_time: bool, ctx: &Context<'_>) -> bool {
-    let own = object.namespace();
+fn is_namespace_valid(object: &Object, has_time: bool, ctx: &Context<'_>) -> bool {
+    let event_namespace = object.namespace();
     match (has_time, text(object, "involvedObject.namespace")) {
-        (false, "") => own == DEFAULT_NAMESPACE,
-        (false, involved) => own == involved,
-        (true, "") => own == DEFAULT_NAMESPACE || own == ctx.names.system_namespace,
+        (false, "") => event_namespace == DEFAULT_NAMESPACE,
+        (false, involved) => event_namespace == involved,
+        (true, "") => event_namespace == DEFAULT_NAMESPACE || event_namespace == ctx.names.system_namespace,
         (true, _) => true,
     }
 }
@@ -131,15 +131,15 @@ fn validate_timed(object: &Object) -> FieldErrors {
 
 pub(crate) static TABLE: Table = Table {
     columns: &[
-        Column::text("Last Seen", "Time since it was last seen."),
-        Column::text("Type", "Normal, Warning, or a type of its own."),
-        Column::text("Reason", "A word for why it happened."),
-        Column::text("Object", "The object it is about."),
-        Column::wide("Subobject", "The part of the object it is about."),
-        Column::wide("Source", "Who told it."),
-        Column::text("Message", "What happened."),
-        Column::wide("First Seen", "Time since it was first seen."),
-        Column::wide("Count", "How often it was seen."),
+        Column::text("Last Seen", "Time since the last occurrence."),
+        Column::text("Type", "Type of the event, such as Normal or Warning."),
+        Column::text("Reason", "Short reason in CamelCase."),
+        Column::text("Object", "Object that the event is about."),
+        Column::wide("Subobject", "Field of the object that the event is about."),
+        Column::wide("Source", "Component that reported the event."),
+        Column::text("Message", "Description of the event."),
+        Column::wide("First Seen", "Time since the first occurrence."),
+        Column::wide("Count", "Number of occurrences."),
         Column { format: "name", ..Column::wide("Name", "Name of the event.") },
     ],
     cells,

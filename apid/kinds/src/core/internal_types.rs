@@ -1,4 +1,4 @@
-//! Internal types of volumes and claims, whose differences messages show.
+//! Internal types of volumes and claims. Messages about immutable fields show differences between their values.
 
 use crate::validation::internal::{self, Member, Shape};
 

@@ -27,7 +27,7 @@ impl Strategy for LimitRange {
     /// `default` falls back to `max`; `defaultRequest` falls back to `default`, then to `min`.
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         let limits = object.get_mut("spec").and_then(|spec| spec.get_mut("limits"));
-        limits.and_then(Value::as_array_mut).into_iter().flatten().for_each(complete);
+        limits.and_then(Value::as_array_mut).into_iter().flatten().for_each(complete_limit);
     }
 
     /// Names an object without a name.
@@ -42,18 +42,18 @@ impl Strategy for LimitRange {
     }
 }
 
-fn complete(limit: &mut Value) {
+fn complete_limit(limit: &mut Value) {
     if let Some(limit) = limit.as_object_mut()
         && limit.get("type").and_then(Value::as_str) == Some("Container")
     {
-        fill(limit, "default", "max");
-        fill(limit, "defaultRequest", "default");
-        fill(limit, "defaultRequest", "min");
+        fill_amounts(limit, "default", "max");
+        fill_amounts(limit, "defaultRequest", "default");
+        fill_amounts(limit, "defaultRequest", "min");
     }
 }
 
 /// Copies missing resources from one list of amounts to another.
-fn fill(limit: &mut Map<String, Value>, list: &str, from: &str) {
+fn fill_amounts(limit: &mut Map<String, Value>, list: &str, from: &str) {
     let source = limit.get(from).and_then(Value::as_object).cloned().unwrap_or_default();
     if source.is_empty() {
         return;
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn limit_range_defaults_follow_max_and_min() {
-        for (given, expected) in [
+        for (input, expected) in [
             (json!({"type": "Container", "max": {"cpu": "1"}}), json!({"cpu": "1"})),
             (
                 json!({"type": "Container", "max": {"cpu": "1"}, "default": {"cpu": "500m"}}),
@@ -94,9 +94,9 @@ mod tests {
             ),
             (json!({"type": "Pod", "max": {"cpu": "1"}}), json!(null)),
         ] {
-            let mut limit = given.clone();
-            complete(&mut limit);
-            assert_eq!(limit["defaultRequest"], expected, "{given}");
+            let mut limit = input.clone();
+            complete_limit(&mut limit);
+            assert_eq!(limit["defaultRequest"], expected, "{input}");
         }
     }
 }

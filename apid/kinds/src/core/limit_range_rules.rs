@@ -24,7 +24,7 @@ pub(super) fn validate(object: &Object, names: &Names) -> FieldErrors {
     let mut types = BTreeSet::new();
     for limit in spec.child("limits").items() {
         let kind = limit.child("type");
-        limit_type(&kind, &mut errors);
+        validate_limit_type(&kind, &mut errors);
         if !types.insert(kind.text()) {
             errors.push(kind.duplicate_value(kind.text()));
         }
@@ -33,7 +33,7 @@ pub(super) fn validate(object: &Object, names: &Names) -> FieldErrors {
     errors
 }
 
-fn limit_type(kind: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_limit_type(kind: &Field<'_, '_>, errors: &mut FieldErrors) {
     let name = kind.text();
     let invalid = format::qualified_name(name);
     for message in &invalid {
@@ -62,7 +62,7 @@ fn validate_limit(limit: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors
             if matches!(kind.text(), "Pod" | "Container") {
                 resource::check_container_resource_name(&amount, name, names, errors);
             } else {
-                resource::name(&amount, name, errors);
+                resource::check_name(&amount, name, errors);
             }
             resources.insert(name);
         }
@@ -104,8 +104,8 @@ fn compare(limit: &Field<'_, '_>, name: &str, names: &Names, errors: &mut FieldE
     };
     let (min, max) = (amount("min"), amount("max"));
     let (default, request) = (amount("default"), amount("defaultRequest"));
-    // The reference shows the bound for defaults, and the value itself for requests.
-    let greater = [
+    // Errors of `default` show the bound, errors of `defaultRequest` the request, as in the reference.
+    let ordered_pairs = [
         (&min, "min value", &max, "max value", "min", &min),
         (&min, "min value", &request, "default request value", "defaultRequest", &request),
         (&request, "default request value", &max, "max value", "defaultRequest", &request),
@@ -113,12 +113,12 @@ fn compare(limit: &Field<'_, '_>, name: &str, names: &Names, errors: &mut FieldE
         (&min, "min value", &default, "default value", "default", &min),
         (&default, "default value", &max, "max value", "default", &max),
     ];
-    for (low, low_name, high, high_name, list, shown) in greater {
-        if let (Some(low), Some(high), Some(shown)) = (low, high, shown)
+    for (low, low_name, high, high_name, list, error_value) in ordered_pairs {
+        if let (Some(low), Some(high), Some(error_value)) = (low, high, error_value)
             && low.nanos > high.nanos
         {
             let detail = format!("{low_name} {} is greater than {high_name} {}", low.text, high.text);
-            errors.push(limit.child(list).entry(name, None).invalid_value(shown.text, &detail));
+            errors.push(limit.child(list).entry(name, None).invalid_value(error_value.text, &detail));
         }
     }
     if let Some(ratio) = amount("maxLimitRequestRatio") {

@@ -59,12 +59,12 @@ impl Strategy for Namespace {
     }
 
     fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
-        let kept: &[&str] = match ctx.subresource {
+        let restored_fields: &[&str] = match ctx.subresource {
             "status" => &["spec"],
             "finalize" => &["status"],
             _ => &["spec", "status"],
         };
-        for field in kept {
+        for field in restored_fields {
             match old.get(field) {
                 Some(value) => new.set(field, value.clone()),
                 None => drop(new.remove(field)),
@@ -139,16 +139,16 @@ fn validate_finalizers(object: &Object, path: impl Fn(usize) -> FieldPath, ctx: 
 /// Validates that the phase matches the deletion timestamp.
 fn validate_phase(object: &Object) -> Option<FieldError> {
     let phase = object.str_at(&["status", "phase"]).unwrap_or("");
-    let (wanted, detail) = if object.is_terminating() {
+    let (expected, detail) = if object.is_terminating() {
         (TERMINATING, "may only be 'Terminating' if `deletionTimestamp` is not empty")
     } else {
         (ACTIVE, "may only be 'Active' if `deletionTimestamp` is empty")
     };
-    (phase != wanted).then(|| FieldError::invalid(&FieldPath::new("status.Phase"), phase, detail))
+    (phase != expected).then(|| FieldError::invalid(&FieldPath::new("status.Phase"), phase, detail))
 }
 
 static TABLE: Table = Table {
-    columns: &[NAME, Column::text("Status", "Whether new objects may be created in it."), AGE],
+    columns: &[NAME, Column::text("Status", "Phase of the namespace: Active or Terminating."), AGE],
     cells: |object: &Object, clock: &dyn Clock| {
         let phase = object.str_at(&["status", "phase"]).unwrap_or("");
         vec![json!(object.name()), json!(phase), age(object, clock)]

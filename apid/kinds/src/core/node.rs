@@ -99,8 +99,8 @@ static TABLE: Table = Table {
 
 fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
     let addresses = object.items("status.addresses");
-    let address = |of: &str| {
-        let found = addresses.iter().find(|address| address.text("type") == of);
+    let address = |kind: &str| {
+        let found = addresses.iter().find(|address| address.text("type") == kind);
         json!(found.map_or(NONE, |address| address.text("address")))
     };
     let info = |field: &str| json!(object.text_or(&format!("status.nodeInfo.{field}"), UNKNOWN));

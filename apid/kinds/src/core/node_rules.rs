@@ -1,4 +1,4 @@
-//! Normal forms and validation of nodes.
+//! Normalization and validation of nodes.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::table::cell::PathReader as _;
 use crate::validation::internal::{self, Member, Shape};
 use crate::validation::{Field, network, resource, text};
 
-/// Completes the ranges of pod addresses: `podCIDR` is the first of `podCIDRs`, and the one that counts.
+/// Makes both fields with ranges of pod addresses agree: `podCIDR` is the first of `podCIDRs`, and wins a conflict.
 pub(super) fn normalize_ranges(spec: &mut Fields) {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or("").to_owned();
     let single = text(spec.get("podCIDR"));
@@ -39,9 +39,9 @@ pub(super) fn remove_config(object: &mut Object) {
 pub(super) fn validate(object: &Object, names: &Names) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let mut errors = FieldErrors::new();
-    taints(&spec, &mut errors);
-    amounts(object, names, &mut errors);
-    ranges(&spec.child("podCIDRs"), &mut errors);
+    validate_taints(&spec, &mut errors);
+    validate_amounts(object, names, &mut errors);
+    validate_ranges(&spec.child("podCIDRs"), &mut errors);
     errors
 }
 
@@ -49,9 +49,9 @@ pub(super) fn validate(object: &Object, names: &Names) -> FieldErrors {
 pub(super) fn validate_update(new: &Object, old: &Object, names: &Names) -> FieldErrors {
     let (spec, old_spec) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));
     let mut errors = FieldErrors::new();
-    amounts(new, names, &mut errors);
+    validate_amounts(new, names, &mut errors);
     let status = Field::new(new.get("status"), "status");
-    unique_addresses(&status.child("addresses"), &mut errors);
+    check_unique_addresses(&status.child("addresses"), &mut errors);
     for (name, path, detail) in [
         ("podCIDRs", "podCIDRs", "node updates may not change podCIDR except from \"\" to valid"),
         ("providerID", "providerID", "node updates may not change providerID except from \"\" to valid"),
@@ -62,8 +62,8 @@ pub(super) fn validate_update(new: &Object, old: &Object, names: &Names) -> Fiel
             errors.push(spec.child(path).forbidden(detail));
         }
     }
-    ranges(&spec.child("podCIDRs"), &mut errors);
-    taints(&spec, &mut errors);
+    validate_ranges(&spec.child("podCIDRs"), &mut errors);
+    validate_taints(&spec, &mut errors);
     if new.text("spec.externalID") != old.text("spec.externalID") {
         errors.push(spec.child("externalID").forbidden("may not be updated"));
     }
@@ -74,12 +74,12 @@ pub(super) fn validate_update(new: &Object, old: &Object, names: &Names) -> Fiel
 const ADDRESS: Shape =
     Shape::Struct(&[Member("Type", "type", Shape::Text), Member("Address", "address", Shape::Text)]);
 
-fn unique_addresses(addresses: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn check_unique_addresses(addresses: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for address in addresses.items() {
         if !seen.insert((address.child("type").text(), address.child("address").text())) {
-            let shown = internal::render_value(address.value(), &ADDRESS);
-            errors.push(internal::duplicate_value(&address, &shown));
+            let address_text = internal::render_value(address.value(), &ADDRESS);
+            errors.push(internal::duplicate_value(&address, &address_text));
         }
     }
 }
@@ -93,7 +93,7 @@ const TAINT: Shape = Shape::Struct(&[
 ]);
 
 /// Validates the taints. The reference reports them below `metadata`.
-fn taints(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_taints(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let list = spec.child("taints");
     let taints = Field::new(list.value(), "metadata.taints");
     let mut seen = BTreeSet::new();
@@ -107,25 +107,25 @@ fn taints(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         let effect = taint.child("effect");
         text::require_supported(&effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"], errors);
         if !seen.insert((effect.text(), key.text())) {
-            let shown = internal::render_value(taint.value(), &TAINT);
+            let taint_text = internal::render_value(taint.value(), &TAINT);
             let detail = "taints must be unique by key and effect pair";
-            errors.push(internal::duplicate(&taint, &shown, detail));
+            errors.push(internal::duplicate(&taint, &taint_text, detail));
         }
     }
 }
 
-fn amounts(object: &Object, names: &Names, errors: &mut FieldErrors) {
+fn validate_amounts(object: &Object, names: &Names, errors: &mut FieldErrors) {
     let status = Field::new(object.get("status"), "status");
     for list in ["capacity", "allocatable"] {
         let amounts = status.child(list);
         for name in amounts.value().and_then(Value::as_object).into_iter().flat_map(|map| map.keys()) {
-            resource::amount(&amounts.child(name), name, names, errors);
+            resource::check_amount(&amounts.child(name), name, names, errors);
         }
     }
 }
 
 /// Validates ranges of addresses: at most one range of each family.
-fn ranges(ranges: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_ranges(ranges: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut families = Vec::new();
     let mut invalid = None;
     for (i, range) in ranges.items().enumerate() {

@@ -83,10 +83,11 @@ fn drop_attributes_class(object: &mut Object, old: Option<&Object>) {
     }
 }
 
-/// Sets the time of a change of the phase, unless the status already has a new time.
+/// Sets `lastPhaseTransitionTime` on a phase change, unless the request set it.
 fn record_transition(new: &mut Object, old: &Object, ctx: &Context<'_>) {
-    const TIME: &str = "status.lastPhaseTransitionTime";
-    let is_recorded = !new.text(TIME).is_empty() && new.text(TIME) != old.text(TIME);
+    const TRANSITION_TIME_PATH: &str = "status.lastPhaseTransitionTime";
+    let is_recorded = !new.text(TRANSITION_TIME_PATH).is_empty()
+        && new.text(TRANSITION_TIME_PATH) != old.text(TRANSITION_TIME_PATH);
     if new.text("status.phase") == old.text("status.phase") || is_recorded {
         return;
     }

@@ -84,7 +84,7 @@ fn is_claim_or_snapshot(source: &Value, ctx: &Context<'_>) -> bool {
     }
 }
 
-/// Removes fields of features that are off by default, and sets the data source that is absent to the other.
+/// Removes fields of features that are off by default. Copies `dataSource` to an absent `dataSourceRef`, and back.
 fn normalize(object: &mut Object, old: Option<&Object>, ctx: &Context<'_>) {
     let has_class = old.is_some_and(|old| !old.text("spec.volumeAttributesClassName").is_empty());
     let Some(spec) = part(object, "spec") else { return };
@@ -96,9 +96,9 @@ fn normalize(object: &mut Object, old: Option<&Object>, ctx: &Context<'_>) {
     if spec.get("dataSourceRef").is_some_and(is_in_namespace) {
         spec.remove("dataSourceRef");
     }
-    let is_alone =
+    let lacks_reference =
         old.is_none_or(|old| old.find("spec.dataSource").is_none()) && spec.get("dataSourceRef").is_none();
-    if is_alone && !spec.get("dataSource").is_some_and(|source| is_claim_or_snapshot(source, ctx)) {
+    if lacks_reference && !spec.get("dataSource").is_some_and(|source| is_claim_or_snapshot(source, ctx)) {
         spec.remove("dataSource");
     }
     match (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned()) {

@@ -38,12 +38,12 @@ pub(super) fn validate_update(new: &Object, old: &Object, ctx: &Context<'_>) -> 
     let annotations = Field::new(None, "metadata.annotations");
     let is_upgrade = is_class_upgrade(new, old, &key);
     if !is_upgrade && new.annotation(&key) != old.annotation(&key) {
-        let shown = new.annotation(&key).unwrap_or("");
-        errors.push(annotations.child(&key).invalid_value(shown, "field is immutable"));
+        let new_class = new.annotation(&key).unwrap_or("");
+        errors.push(annotations.child(&key).invalid_value(new_class, "field is immutable"));
     }
     let comparable = comparable_spec(new, old, &key, is_upgrade);
-    if comparable != spec_of(old) {
-        let (new, old) = (serde_json::Value::Object(comparable), serde_json::Value::Object(spec_of(old)));
+    if comparable != cloned_spec(old) {
+        let (new, old) = (serde_json::Value::Object(comparable), serde_json::Value::Object(cloned_spec(old)));
         let changes = difference::lines(Some(&old), Some(&new), &internal_types::CLAIM_SPEC);
         errors.push(Field::new(None, "spec").forbidden(&format!("{IMMUTABLE_SPEC}{changes}")));
     }
@@ -57,7 +57,7 @@ pub(super) fn validate_update(new: &Object, old: &Object, ctx: &Context<'_>) -> 
     }
     let (mode, old_mode) = (new.find("spec.volumeMode"), old.find("spec.volumeMode"));
     if mode != old_mode {
-        // The reference reports this error without the spec.
+        // The path in the reference omits `spec`.
         errors.push(Field::new(mode, "volumeMode").invalid("field is immutable"));
     }
     errors
@@ -70,13 +70,13 @@ fn is_class_upgrade(new: &Object, old: &Object, key: &str) -> bool {
         && new.annotation(key).is_none()
 }
 
-fn spec_of(object: &Object) -> Map<String, Value> {
+fn cloned_spec(object: &Object) -> Map<String, Value> {
     object.get("spec").and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
 /// The new spec with the old values of fields that may change.
 fn comparable_spec(new: &Object, old: &Object, key: &str, is_upgrade: bool) -> Map<String, Value> {
-    let (mut spec, old_spec) = (spec_of(new), spec_of(old));
+    let (mut spec, old_spec) = (cloned_spec(new), cloned_spec(old));
     let mut restore = |field: &str| match old_spec.get(field) {
         Some(value) => drop(spec.insert(field.to_owned(), value.clone())),
         None => drop(spec.remove(field)),
@@ -105,33 +105,33 @@ pub(super) fn validate_status(new: &Object, names: &Names) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let status = Field::new(new.get("status"), "status");
     for (_, amount) in status.child("capacity").entries() {
-        not_negative(&amount, &mut errors);
+        check_not_negative(&amount, &mut errors);
     }
     // The reference reports errors of these states at a path in the singular.
     let states = status.child("allocatedResourceStatus");
     let states = states.with_value(status.child("allocatedResourceStatuses").value());
     for (name, state) in states.entries() {
-        allocated_name(&states, name, names, &mut errors);
+        validate_allocated_name(&states, name, names, &mut errors);
         if !RESIZE_STATES.contains(&state.text()) {
             errors.push(state.not_supported(&RESIZE_STATES));
         }
     }
     let allocated = status.child("allocatedResources");
     for (name, amount) in allocated.entries() {
-        allocated_name(&allocated, name, names, &mut errors);
-        not_negative(&amount, &mut errors);
+        validate_allocated_name(&allocated, name, names, &mut errors);
+        check_not_negative(&amount, &mut errors);
     }
     errors
 }
 
-fn not_negative(amount: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn check_not_negative(amount: &Field<'_, '_>, errors: &mut FieldErrors) {
     if quantity::nanos(amount.text()).is_ok_and(|(nanos, _)| nanos < 0) {
         errors.push(amount.invalid("must be a valid resource quantity"));
     }
 }
 
 /// Validates the name of an allocated resource: the storage, or a resource of a vendor.
-fn allocated_name(resources: &Field<'_, '_>, name: &str, names: &Names, errors: &mut FieldErrors) {
+fn validate_allocated_name(resources: &Field<'_, '_>, name: &str, names: &Names, errors: &mut FieldErrors) {
     let invalid = format::qualified_name(name);
     for message in &invalid {
         errors.push(resources.invalid_value(name, message));

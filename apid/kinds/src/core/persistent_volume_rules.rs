@@ -87,13 +87,13 @@ pub(crate) enum SpecOwner {
 pub(super) fn validate(object: &Object, ctx: &Context<'_>) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let field = Field::new(object.get("spec"), "spec");
-    spec(object.name(), &field, SpecOwner::PersistentVolume, &mut errors);
-    mount_options(object, &field, ctx, &mut errors);
+    validate_spec(object.name(), &field, SpecOwner::PersistentVolume, &mut errors);
+    validate_mount_options(object, &field, ctx, &mut errors);
     errors
 }
 
 /// Validates the spec of a persistent volume, which volume attachments may contain.
-pub(crate) fn spec(name: &str, spec: &Field<'_, '_>, owner: SpecOwner, errors: &mut FieldErrors) {
+pub(crate) fn validate_spec(name: &str, spec: &Field<'_, '_>, owner: SpecOwner, errors: &mut FieldErrors) {
     let is_inline = owner == SpecOwner::VolumeAttachment;
     if is_inline {
         for field in ["claimRef", "capacity"].map(|name| spec.child(name)) {
@@ -112,7 +112,7 @@ pub(crate) fn spec(name: &str, spec: &Field<'_, '_>, owner: SpecOwner, errors: &
     }
     access_modes(&modes, errors);
     if !is_inline {
-        capacity(&spec.child("capacity"), errors);
+        validate_capacity(&spec.child("capacity"), errors);
     }
     let policy = spec.child("persistentVolumeReclaimPolicy");
     if is_inline && !matches!(policy.text(), "" | "Retain") {
@@ -129,7 +129,7 @@ pub(crate) fn spec(name: &str, spec: &Field<'_, '_>, owner: SpecOwner, errors: &
             errors.push(required.required("must specify required node constraints"));
         }
     }
-    source(name, spec, errors);
+    validate_source(name, spec, errors);
     let class = spec.child("storageClassName");
     if !class.text().is_empty() {
         if is_inline {
@@ -148,7 +148,7 @@ pub(crate) fn spec(name: &str, spec: &Field<'_, '_>, owner: SpecOwner, errors: &
 }
 
 /// Validates the capacity: the storage and no other resource.
-fn capacity(capacity: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_capacity(capacity: &Field<'_, '_>, errors: &mut FieldErrors) {
     let count = capacity.entries().count();
     if count == 0 {
         errors.push(capacity.required(""));
@@ -167,14 +167,14 @@ fn capacity(capacity: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn source(name: &str, spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_source(name: &str, spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut has_source = false;
     for (kind, rule) in SOURCES {
         let source = spec.child(kind);
         if !source.is_present() {
             continue;
         }
-        // The reference does not report this source beside others.
+        // The reference does not report `flexVolume` as a second source.
         if has_source && kind != "flexVolume" {
             // The reference spells this source differently in this error.
             let reported = if kind == "cephfs" { spec.child("cephFS") } else { source };
@@ -189,7 +189,7 @@ fn source(name: &str, spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         };
         rule(&reported, SourceOwner::PersistentVolume, errors);
         match kind {
-            "iscsi" => iscsi_name(name, &source, errors),
+            "iscsi" => check_iscsi_name_length(name, &source, errors),
             "local" if !spec.child("nodeAffinity").is_present() => {
                 let affinity = spec.child("nodeAffinity");
                 errors.push(affinity.required("Local volume requires node affinity"));
@@ -212,7 +212,7 @@ fn is_root(path: &str) -> bool {
     path.starts_with('/') && path.split('/').all(|segment| matches!(segment, "" | "." | ".."))
 }
 
-fn iscsi_name(name: &str, source: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn check_iscsi_name_length(name: &str, source: &Field<'_, '_>, errors: &mut FieldErrors) {
     let portal = source.child("targetPortal");
     let length = name.len() + 1 + portal.text().len();
     if source.child("initiatorName").is_present() && length > ISCSI_NAME_MAX {
@@ -248,7 +248,12 @@ fn csi(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
     }
 }
 
-fn mount_options(object: &Object, spec: &Field<'_, '_>, ctx: &Context<'_>, errors: &mut FieldErrors) {
+fn validate_mount_options(
+    object: &Object,
+    spec: &Field<'_, '_>,
+    ctx: &Context<'_>,
+    errors: &mut FieldErrors,
+) {
     let key = ctx.names.label_sub_key("volume.beta", "mount-options");
     let is_supported = SOURCES_WITH_MOUNT_OPTIONS.iter().any(|name| spec.child(name).is_present());
     if object.annotation(&key).is_some() && !is_supported {
@@ -266,7 +271,7 @@ pub(super) fn validate_update(new: &Object, old: &Object, ctx: &Context<'_>) -> 
         let detail = format!("spec.persistentvolumesource is immutable after creation\n{changes}");
         errors.push(new.child("persistentvolumesource").forbidden(&detail));
     }
-    // The reference reports the errors of these fields without the spec.
+    // The paths in the reference omit `spec`.
     for name in ["volumeMode", "nodeAffinity"] {
         let (new, old) = (new.child(name), old.child(name));
         let field = Field::new(new.value(), name);
@@ -274,9 +279,9 @@ pub(super) fn validate_update(new: &Object, old: &Object, ctx: &Context<'_>) -> 
             errors.push(field.invalid("field is immutable"));
         }
         if name == "nodeAffinity" && old.is_present() && !is_same_affinity(&new, &old, ctx.names) {
-            let shown = internal_affinity(new.value());
+            let affinity = internal_affinity(new.value());
             let detail = "field is immutable, except for updating from beta label to GA";
-            errors.push(FieldError::invalid(&field.path(), shown, detail));
+            errors.push(FieldError::invalid(&field.path(), affinity, detail));
         }
     }
     errors
@@ -301,11 +306,11 @@ fn is_same_source(name: &str, new: &Field<'_, '_>, old: &Field<'_, '_>) -> bool 
 /// Whether an update keeps a node affinity, apart from beta labels that it replaces.
 fn is_same_affinity(new: &Field<'_, '_>, old: &Field<'_, '_>, names: &Names) -> bool {
     let (Some(new), Some(old)) = (new.value(), old.value()) else { return false };
-    let mut replaced = old.clone();
+    let mut expected = old.clone();
     let key = |(sub, name): (&str, &str)| {
         if sub.is_empty() { names.label_key(name) } else { names.label_sub_key(sub, name) }
     };
-    let terms = replaced.pointer_mut("/required/nodeSelectorTerms").and_then(Value::as_array_mut);
+    let terms = expected.pointer_mut("/required/nodeSelectorTerms").and_then(Value::as_array_mut);
     for (i, term) in terms.into_iter().flatten().enumerate() {
         let expressions = term.get_mut("matchExpressions").and_then(Value::as_array_mut);
         for (j, expression) in expressions.into_iter().flatten().enumerate() {
@@ -319,10 +324,10 @@ fn is_same_affinity(new: &Field<'_, '_>, old: &Field<'_, '_>, names: &Names) -> 
             }
         }
     }
-    *new == replaced
+    *new == expected
 }
 
-/// A node affinity with the field names of the reference's own type, which its message shows.
+/// A node affinity with Go field names, as the message of the reference shows it.
 fn internal_affinity(affinity: Option<&Value>) -> Value {
     let requirements = |term: &Value, list: &str| match term.get(list).and_then(Value::as_array) {
         None => Value::Null,

@@ -98,12 +98,12 @@ impl Strategy for Pod {
 
     /// Grace period of a deletion. It is 0 for a pod without a node and for a pod that has ended.
     fn grace_period_seconds(&self, pod: &Object, requested: Option<i64>) -> Option<i64> {
-        let ended = matches!(pod.text("status.phase"), "Failed" | "Succeeded");
-        if pod.text("spec.nodeName").is_empty() || ended {
+        let has_ended = matches!(pod.text("status.phase"), "Failed" | "Succeeded");
+        if pod.text("spec.nodeName").is_empty() || has_ended {
             return Some(0);
         }
-        let own = || pod.find("spec.terminationGracePeriodSeconds").and_then(Value::as_i64);
-        let seconds = requested.or_else(own).unwrap_or(DEFAULT_GRACE_PERIOD_SECONDS);
+        let pod_default = || pod.find("spec.terminationGracePeriodSeconds").and_then(Value::as_i64);
+        let seconds = requested.or_else(pod_default).unwrap_or(DEFAULT_GRACE_PERIOD_SECONDS);
         Some(if seconds < 0 { 1 } else { seconds })
     }
 
@@ -129,11 +129,11 @@ impl Strategy for Pod {
 
     /// Computes the QoS class from the requests and limits after admission. The QoS class is immutable.
     fn canonicalize(&self, object: &mut Object, ctx: &Context<'_>) {
-        let quality = pod_status::qos_class(object);
+        let qos_class = pod_status::qos_class(object);
         if ctx.subresource.is_empty()
             && let Some(Value::Object(status)) = object.get_mut("status")
         {
-            status.insert("qosClass".to_owned(), json!(quality));
+            status.insert("qosClass".to_owned(), json!(qos_class));
         }
     }
 
@@ -154,10 +154,10 @@ impl Strategy for Pod {
             pods::disabled::remove_from_status(status);
         }
         if new.text("status.qosClass").is_empty()
-            && let (Some(Value::Object(status)), Some(quality)) =
+            && let (Some(Value::Object(status)), Some(qos_class)) =
                 (new.get_mut("status"), old.find("status.qosClass"))
         {
-            status.insert("qosClass".to_owned(), quality.clone());
+            status.insert("qosClass".to_owned(), qos_class.clone());
         }
     }
 
@@ -201,7 +201,7 @@ impl Strategy for Pod {
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Ready", "Containers that are ready, of all."),
+        Column::text("Ready", "Ready containers and all containers."),
         Column::text("Status", "Phase of the pod, or the reason of a failure."),
         Column::text("Restarts", "Restarts of the containers, and the time since the last restart."),
         AGE,

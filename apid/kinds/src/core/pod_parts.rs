@@ -38,7 +38,7 @@ pub(super) fn keep_ephemeral(new: &mut Object, old: &Object) {
 }
 
 /// Keeps the container resources of the body and restores all other fields.
-/// Leaves a body with other container names unchanged, so that validation rejects it.
+/// Leaves a body with other container names unchanged; validation rejects such a body.
 pub(super) fn keep_resources(new: &mut Object, old: &Object) {
     let names = |pod: &Object, list: &str| -> Vec<String> {
         pod.items(&format!("spec.{list}")).iter().map(|c| c.text("name").to_owned()).collect()
@@ -46,17 +46,19 @@ pub(super) fn keep_resources(new: &mut Object, old: &Object) {
     if FIXED_CONTAINER_LISTS.iter().any(|list| names(new, list) != names(old, list)) {
         return;
     }
-    let sent = FIXED_CONTAINER_LISTS.map(|list| new.items(&format!("spec.{list}")).to_vec());
+    let body_lists = FIXED_CONTAINER_LISTS.map(|list| new.items(&format!("spec.{list}")).to_vec());
     restore(new, old);
     let Some(spec) = spec(new) else { return };
-    for (list, sent) in FIXED_CONTAINER_LISTS.iter().zip(sent) {
+    for (list, body_containers) in FIXED_CONTAINER_LISTS.iter().zip(body_lists) {
         let Some(Value::Array(containers)) = spec.get_mut(*list) else { continue };
-        for (container, mut sent) in containers.iter_mut().zip(sent) {
-            let (Some(container), Some(sent)) = (container.as_object_mut(), sent.as_object_mut()) else {
+        for (container, mut body_container) in containers.iter_mut().zip(body_containers) {
+            let (Some(container), Some(body_container)) =
+                (container.as_object_mut(), body_container.as_object_mut())
+            else {
                 continue;
             };
             for field in RESIZE_FIELDS {
-                match sent.remove(field) {
+                match body_container.remove(field) {
                     Some(value) => drop(container.insert(field.to_owned(), value)),
                     None => drop(container.remove(field)),
                 }
@@ -75,14 +77,14 @@ pub(super) fn validate_ephemeral(new: &Object, old: &Object, names: &Names) -> F
     for container in containers {
         by_name.entry(container.text("name")).or_insert(container);
     }
-    for before in old.items("spec.ephemeralContainers") {
-        let name = quote(before.text("name"));
-        let what = match by_name.get(before.text("name")).copied() {
+    for old_container in old.items("spec.ephemeralContainers") {
+        let name = quote(old_container.text("name"));
+        let change = match by_name.get(old_container.text("name")).copied() {
             None => "removed",
-            Some(now) if now != before => "changed",
+            Some(new_container) if new_container != old_container => "changed",
             Some(_) => continue,
         };
-        let detail = format!("existing ephemeral containers {name} may not be {what}");
+        let detail = format!("existing ephemeral containers {name} may not be {change}");
         errors.push(FieldError::forbidden(&path, &detail));
     }
     errors
@@ -93,29 +95,29 @@ pub(super) fn validate_resize(new: &Object, old: &Object, names: &Names) -> Fiel
     let path = FieldPath::new("spec");
     let mut errors = pods::validation::resources_of_containers(new, names);
     for list in FIXED_CONTAINER_LISTS {
-        let before = old.items(&format!("spec.{list}"));
+        let old_containers = old.items(&format!("spec.{list}"));
         for (i, container) in new.items(&format!("spec.{list}")).iter().enumerate() {
-            let Some(before) = before.get(i) else { continue };
+            let Some(old_container) = old_containers.get(i) else { continue };
             for kind in ["limits", "requests"] {
-                let (before, after) = (
-                    before.entries(&format!("resources.{kind}")),
+                let (old_amounts, new_amounts) = (
+                    old_container.entries(&format!("resources.{kind}")),
                     container.entries(&format!("resources.{kind}")),
                 );
-                let kept: BTreeSet<&str> = after.iter().map(|(name, _)| *name).collect();
-                if before.iter().any(|(name, _)| !kept.contains(name)) {
+                let remaining: BTreeSet<&str> = new_amounts.iter().map(|(name, _)| *name).collect();
+                if old_amounts.iter().any(|(name, _)| !remaining.contains(name)) {
                     let path = path.child(list).index(i).child("resources").child(kind);
                     errors.push(FieldError::forbidden(&path, &format!("resource {kind} cannot be removed")));
                 }
             }
-            if lowers_memory_limit(container, before) {
+            if lowers_memory_limit(container, old_container) {
                 let path = path.child(list).index(i).child("resources").child("limits").key("memory");
                 let detail = "memory limits cannot be decreased unless resizePolicy is RestartContainer";
                 errors.push(FieldError::forbidden(&path, detail));
             }
         }
     }
-    let quality = pod_status::qos_class(new);
-    if quality != pod_status::qos_class(old) {
+    let qos_class = pod_status::qos_class(new);
+    if qos_class != pod_status::qos_class(old) {
         let detail = "Pod QOS Class may not change as a result of resizing";
         errors.push(FieldError::invalid(&path, old.text("status.qosClass"), detail));
     }
@@ -252,11 +254,14 @@ mod tests {
                 pod(json!({"containers": [container("other", resources.clone())], "nodeName": "n"}));
             keep_resources(&mut new, &old);
             assert_eq!(new.text("spec.nodeName"), "");
-            let kept = new.items("spec.containers").first().unwrap();
-            assert_eq!((kept.text("image"), kept.get("resources")), ("a", Some(&resources)));
+            let container_after = new.items("spec.containers").first().unwrap();
+            assert_eq!(
+                (container_after.text("image"), container_after.get("resources")),
+                ("a", Some(&resources))
+            );
             assert_eq!(fields(&validate_resize(&new, &old, &names())), vec!["spec"; wrong], "{resources}");
         }
-        let lowered = |policy: &str| {
+        let errors_of_lower_limit = |policy: &str| {
             let pod = |memory: &str| {
                 let limits = json!({"limits": {"memory": memory}, "requests": {"memory": "1Mi"}});
                 let mut container = container("a", limits);
@@ -267,9 +272,9 @@ mod tests {
             keep_resources(&mut new, &old);
             validate_resize(&new, &old, &names()).iter().map(ToString::to_string).collect::<Vec<_>>()
         };
-        assert_eq!(lowered("RestartContainer"), [""; 0]);
+        assert_eq!(errors_of_lower_limit("RestartContainer"), [""; 0]);
         assert_eq!(
-            lowered("NotRequired"),
+            errors_of_lower_limit("NotRequired"),
             [
                 "spec.containers[0].resources.limits[memory]: Forbidden: memory limits cannot be decreased unless \
                  resizePolicy is RestartContainer"

@@ -62,22 +62,22 @@ impl<'a> Restarts<'a> {
 /// Summarizes the status of a pod.
 pub(super) fn summary(pod: &Object) -> Summary<'_> {
     let init_containers = pod.items("spec.initContainers");
-    let restarted: BTreeSet<&str> = init_containers
+    let sidecar_names: BTreeSet<&str> = init_containers
         .iter()
         .filter(|container| container.text("restartPolicy") == "Always")
         .map(|container| container.text("name"))
         .collect();
-    let is_sidecar = |name: &str| restarted.contains(name);
+    let is_sidecar = |name: &str| sidecar_names.contains(name);
     let sidecars = init_containers.iter().filter(|c| is_sidecar(c.text("name"))).count();
     let mut ready = 0;
-    let mut all = Restarts::default();
-    let mut of_sidecars = Restarts::default();
-    let mut starting = None;
+    let mut restarts = Restarts::default();
+    let mut sidecar_restarts = Restarts::default();
+    let mut init_state = None;
     for (i, status) in pod.items("status.initContainerStatuses").iter().enumerate() {
         let sidecar = is_sidecar(status.text("name"));
-        all.add(status);
+        restarts.add(status);
         if sidecar {
-            of_sidecars.add(status);
+            sidecar_restarts.add(status);
         }
         if status.find("state.terminated").is_some_and(|end| end.integer("exitCode") == 0) {
             continue;
@@ -86,22 +86,23 @@ pub(super) fn summary(pod: &Object) -> Summary<'_> {
             ready += usize::from(status.flag("ready"));
             continue;
         }
-        starting = Some(
+        init_state = Some(
             init_failure_reason(status).unwrap_or_else(|| format!("Init:{i}/{}", init_containers.len())),
         );
         break;
     }
 
-    let gated = pod.condition("PodScheduled").is_some_and(|c| c.text("reason") == "SchedulingGated");
-    let own = if gated { "SchedulingGated" } else { pod.text_or("status.reason", pod.text("status.phase")) };
-    let mut reason = starting.clone().unwrap_or_else(|| own.to_owned());
-    if starting.is_none() || pod.is_condition_true("Initialized") {
-        all = of_sidecars;
+    let is_gated = pod.condition("PodScheduled").is_some_and(|c| c.text("reason") == "SchedulingGated");
+    let pod_reason =
+        if is_gated { "SchedulingGated" } else { pod.text_or("status.reason", pod.text("status.phase")) };
+    let mut reason = init_state.clone().unwrap_or_else(|| pod_reason.to_owned());
+    if init_state.is_none() || pod.is_condition_true("Initialized") {
+        restarts = sidecar_restarts;
         let mut running = false;
         for status in pod.items("status.containerStatuses").iter().rev() {
-            all.add(status);
-            if let Some(why) = waiting_reason(status).or_else(|| termination_reason(status)) {
-                reason = why;
+            restarts.add(status);
+            if let Some(container_reason) = waiting_reason(status).or_else(|| termination_reason(status)) {
+                reason = container_reason;
             } else if status.flag("ready") && status.find("state.running").is_some() {
                 running = true;
                 ready += 1;
@@ -120,20 +121,20 @@ pub(super) fn summary(pod: &Object) -> Summary<'_> {
         }
     }
     let containers = pod.items("spec.containers").len() + sidecars;
-    Summary { ready, containers, reason, restarts: all.count, last_restart: all.last }
+    Summary { ready, containers, reason, restarts: restarts.count, last_restart: restarts.last }
 }
 
 /// Reason why an init container has not completed, if reported.
 fn init_failure_reason(status: &Value) -> Option<String> {
     if status.find("state.terminated").is_some() {
-        return termination_reason(status).map(|why| format!("Init:{why}"));
+        return termination_reason(status).map(|reason| format!("Init:{reason}"));
     }
-    let why = waiting_reason(status).filter(|why| why != "PodInitializing")?;
-    Some(format!("Init:{why}"))
+    let reason = waiting_reason(status).filter(|reason| reason != "PodInitializing")?;
+    Some(format!("Init:{reason}"))
 }
 
 fn waiting_reason(status: &Value) -> Option<String> {
-    Some(status.text("state.waiting.reason")).filter(|why| !why.is_empty()).map(str::to_owned)
+    Some(status.text("state.waiting.reason")).filter(|reason| !reason.is_empty()).map(str::to_owned)
 }
 
 /// Reason of a container's termination: its reason, signal or exit code.
@@ -163,33 +164,33 @@ pub(super) fn gated_condition(clock: &dyn Clock) -> Value {
 /// has cpu or memory requests or limits. `Burstable`: all other pods.
 pub(super) fn qos_class(pod: &Object) -> &'static str {
     let containers = || pod.items("spec.initContainers").iter().chain(pod.items("spec.containers"));
-    let amount = |container: &Value, sort: &str, resource: &str| {
+    let amount = |container: &Value, list: &str, resource: &str| {
         container
             .find("resources")
-            .and_then(|resources| resources.get(sort))
+            .and_then(|resources| resources.get(list))
             .and_then(|amounts| amounts.get(resource))
             .and_then(Value::as_str)
             .filter(|amount| *amount != "0")
             .map(str::to_owned)
     };
-    let both = ["cpu", "memory"];
-    let asks = |container: &Value| {
-        both.iter().any(|resource| {
+    let resources = ["cpu", "memory"];
+    let has_amounts = |container: &Value| {
+        resources.iter().any(|resource| {
             amount(container, "requests", resource).is_some()
                 || amount(container, "limits", resource).is_some()
         })
     };
     // A limit without a request implies an equal request.
-    let guaranteed = |container: &Value| {
-        both.iter().all(|resource| {
+    let is_guaranteed = |container: &Value| {
+        resources.iter().all(|resource| {
             let limit = amount(container, "limits", resource);
             limit.is_some()
                 && amount(container, "requests", resource).is_none_or(|request| Some(request) == limit)
         })
     };
-    if !containers().any(asks) {
+    if !containers().any(has_amounts) {
         "BestEffort"
-    } else if containers().all(guaranteed) {
+    } else if containers().all(is_guaranteed) {
         "Guaranteed"
     } else {
         "Burstable"

@@ -8,7 +8,7 @@ use crate::defaults::{fill, label_like_template, part};
 use crate::pods;
 use crate::pods::validation::{self, replicated_status};
 use crate::table::cell::{PathReader, labels};
-use crate::table::workload::{REPLICATED, replicated};
+use crate::table::workload::{REPLICA_COLUMNS, replica_cells};
 use crate::validation::{Field, number};
 use crate::{
     Context, DefaultPropagation, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table,
@@ -55,7 +55,7 @@ impl Strategy for ReplicationController {
     }
 
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
-        spec(object, ctx.names)
+        validate_spec(object, ctx.names)
     }
 
     fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
@@ -65,7 +65,7 @@ impl Strategy for ReplicationController {
     }
 
     fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
-        if ctx.subresource == "status" { replicated_status(new) } else { spec(new, ctx.names) }
+        if ctx.subresource == "status" { replicated_status(new) } else { validate_spec(new, ctx.names) }
     }
 
     fn field(&self, object: &Object, _field: &str) -> String {
@@ -73,7 +73,7 @@ impl Strategy for ReplicationController {
     }
 }
 
-fn spec(object: &Object, names: &Names) -> FieldErrors {
+fn validate_spec(object: &Object, names: &Names) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let mut errors = FieldErrors::new();
     number::check_tagged_minimum(&spec.child("minReadySeconds"), &mut errors);
@@ -102,6 +102,6 @@ fn spec(object: &Object, names: &Names) -> FieldErrors {
 }
 
 static TABLE: Table = Table {
-    columns: REPLICATED,
-    cells: |object, clock| replicated(object, clock, labels(object, "spec.selector")),
+    columns: REPLICA_COLUMNS,
+    cells: |object, clock| replica_cells(object, clock, labels(object, "spec.selector")),
 };

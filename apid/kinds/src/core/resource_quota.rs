@@ -37,7 +37,7 @@ impl Strategy for ResourceQuota {
         if ctx.subresource == "status" {
             rules::validate_status(new, ctx.names)
         } else {
-            rules::validate_scopes(new, old)
+            rules::validate_update(new, old)
         }
     }
 }
@@ -52,14 +52,14 @@ static TABLE: Table = Table {
     cells: |object: &Object, clock: &dyn Clock| {
         let hard = object.entries("status.hard");
         let used = object.find("status.used");
-        let shown = |limits: bool| {
-            let of_sort = hard.iter().filter(|(resource, _)| resource.starts_with("limits.") == limits);
-            let texts = of_sort.map(|(resource, hard)| {
+        let usage_text = |is_limit: bool| {
+            let resources = hard.iter().filter(|(resource, _)| resource.starts_with("limits.") == is_limit);
+            let texts = resources.map(|(resource, hard)| {
                 let used = used.and_then(|used| used.get(resource)).and_then(Value::as_str).unwrap_or("0");
                 format!("{resource}: {used}/{}", hard.as_str().unwrap_or("0"))
             });
             json!(texts.collect::<Vec<_>>().join(", "))
         };
-        vec![json!(object.name()), shown(false), shown(true), age(object, clock)]
+        vec![json!(object.name()), usage_text(false), usage_text(true), age(object, clock)]
     },
 };

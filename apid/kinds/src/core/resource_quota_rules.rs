@@ -36,14 +36,14 @@ pub(super) fn validate(object: &Object, names: &Names) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let mut errors = FieldErrors::new();
     let hard = spec.child("hard");
-    amounts(&hard, names, &mut errors);
-    scopes(&spec.child("scopes"), &hard, &mut errors);
-    scope_selector(&spec.child("scopeSelector"), &hard, &mut errors);
+    validate_amounts(&hard, names, &mut errors);
+    validate_scope_list(&spec.child("scopes"), &hard, &mut errors);
+    validate_scope_selector(&spec.child("scopeSelector"), &hard, &mut errors);
     errors
 }
 
-/// Validates that an update does not change the scopes.
-pub(super) fn validate_scopes(new: &Object, old: &Object) -> FieldErrors {
+/// Validates an update: the scopes do not change.
+pub(super) fn validate_update(new: &Object, old: &Object) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let (new, old) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));
     let scopes = new.child("scopes");
@@ -61,15 +61,15 @@ pub(super) fn validate_status(object: &Object, names: &Names) -> FieldErrors {
     let status = Field::new(object.get("status"), "status");
     let mut errors = FieldErrors::new();
     for name in ["hard", "used"] {
-        amounts(&status.child(name), names, &mut errors);
+        validate_amounts(&status.child(name), names, &mut errors);
     }
     errors
 }
 
-fn amounts(amounts: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
+fn validate_amounts(amounts: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
     for (name, amount) in amounts.entries() {
-        resource::quota_name(&amount, name, errors);
-        resource::amount(&amount, name, names, errors);
+        resource::check_quota_name(&amount, name, errors);
+        resource::check_amount(&amount, name, names, errors);
     }
 }
 
@@ -103,7 +103,7 @@ const REQUIREMENT: &[Member] = &[
     Member("Values", "values", Shape::List(&Shape::Text)),
 ];
 
-fn scopes(scopes: &Field<'_, '_>, hard: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_scope_list(scopes: &Field<'_, '_>, hard: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut present = BTreeSet::new();
     for scope in scopes.items() {
         if !SCOPES.contains(&scope.text()) {
@@ -122,7 +122,7 @@ fn scopes(scopes: &Field<'_, '_>, hard: &Field<'_, '_>, errors: &mut FieldErrors
 }
 
 /// Validates the scope selector. Paths have no index, as in the reference.
-fn scope_selector(selector: &Field<'_, '_>, hard: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_scope_selector(selector: &Field<'_, '_>, hard: &Field<'_, '_>, errors: &mut FieldErrors) {
     let expressions = selector.child("matchExpressions");
     let mut present = BTreeSet::new();
     for requirement in expressions.list() {
@@ -132,8 +132,12 @@ fn scope_selector(selector: &Field<'_, '_>, hard: &Field<'_, '_>, errors: &mut F
             errors.push(scope.invalid_value(scope.text(), "unsupported scope"));
         }
         for _ in 0..count_inapplicable(scope.text(), hard) {
-            let shown = internal::render_value(selector.value(), &SELECTOR);
-            errors.push(internal::invalid(&expressions, &shown, "unsupported scope applied to resource"));
+            let selector_text = internal::render_value(selector.value(), &SELECTOR);
+            errors.push(internal::invalid(
+                &expressions,
+                &selector_text,
+                "unsupported scope applied to resource",
+            ));
         }
         let has_values = matches!(scope.text(), "PriorityClass" | "VolumeAttributesClass");
         if SCOPES.contains(&scope.text()) && !has_values && operator.text() != "Exists" {

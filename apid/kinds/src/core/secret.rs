@@ -37,16 +37,17 @@ const OPAQUE: &str = "Opaque";
 struct TypedSecret {
     /// Name of the type without its domain.
     name: &'static str,
-    keys: Keys,
+    keys: KeyRule,
 }
 
-enum Keys {
+/// The rule for the keys of a secret type.
+enum KeyRule {
     /// All keys are required.
     All(&'static [&'static str]),
     /// At least one key is required; an error names them all.
     Any(&'static [&'static str]),
     /// The key is required and must not be empty.
-    Filled(&'static str),
+    NonEmpty(&'static str),
     /// The key is required and must hold a JSON object.
     Json(&'static str),
     /// An annotation in the label domain is required; the controller sets the keys.
@@ -54,12 +55,12 @@ enum Keys {
 }
 
 const TYPED_SECRETS: &[TypedSecret] = &[
-    TypedSecret { name: "service-account-token", keys: Keys::Annotation("service-account.name") },
-    TypedSecret { name: "dockercfg", keys: Keys::Json(".dockercfg") },
-    TypedSecret { name: "dockerconfigjson", keys: Keys::Json(".dockerconfigjson") },
-    TypedSecret { name: "basic-auth", keys: Keys::Any(&["username", "password"]) },
-    TypedSecret { name: "ssh-auth", keys: Keys::Filled("ssh-privatekey") },
-    TypedSecret { name: "tls", keys: Keys::All(&["tls.crt", "tls.key"]) },
+    TypedSecret { name: "service-account-token", keys: KeyRule::Annotation("service-account.name") },
+    TypedSecret { name: "dockercfg", keys: KeyRule::Json(".dockercfg") },
+    TypedSecret { name: "dockerconfigjson", keys: KeyRule::Json(".dockerconfigjson") },
+    TypedSecret { name: "basic-auth", keys: KeyRule::Any(&["username", "password"]) },
+    TypedSecret { name: "ssh-auth", keys: KeyRule::NonEmpty("ssh-privatekey") },
+    TypedSecret { name: "tls", keys: KeyRule::All(&["tls.crt", "tls.key"]) },
 ];
 
 struct Secret;
@@ -113,18 +114,18 @@ impl Strategy for Secret {
 
 fn validate_type(object: &Object, path: &FieldPath, names: &Names) -> FieldErrors {
     let kind = object.str_at(&["type"]).unwrap_or("");
-    let Some(demand) = TYPED_SECRETS.iter().find(|d| names.label_key(d.name) == kind) else {
+    let Some(secret_type) = TYPED_SECRETS.iter().find(|d| names.label_key(d.name) == kind) else {
         return FieldErrors::new();
     };
     let value = |key: &str| entries(object, "data").and_then(|data| data.get(key)).and_then(Value::as_str);
     let required = |key: &str| FieldError::required(&path.key(key), "");
-    match demand.keys {
-        Keys::All(keys) => keys.iter().filter(|k| value(k).is_none()).map(|k| required(k)).collect(),
-        Keys::Any(keys) if keys.iter().any(|k| value(k).is_some()) => FieldErrors::new(),
-        Keys::Any(keys) => keys.iter().map(|k| required(k)).collect(),
-        Keys::Filled(key) if value(key).unwrap_or("").is_empty() => required(key).into(),
-        Keys::Filled(_) => FieldErrors::new(),
-        Keys::Json(key) => match value(key) {
+    match secret_type.keys {
+        KeyRule::All(keys) => keys.iter().filter(|k| value(k).is_none()).map(|k| required(k)).collect(),
+        KeyRule::Any(keys) if keys.iter().any(|k| value(k).is_some()) => FieldErrors::new(),
+        KeyRule::Any(keys) => keys.iter().map(|k| required(k)).collect(),
+        KeyRule::NonEmpty(key) if value(key).unwrap_or("").is_empty() => required(key).into(),
+        KeyRule::NonEmpty(_) => FieldErrors::new(),
+        KeyRule::Json(key) => match value(key) {
             None => required(key).into(),
             Some(text) if is_json_object(text) => FieldErrors::new(),
             Some(_) => {
@@ -132,7 +133,7 @@ fn validate_type(object: &Object, path: &FieldPath, names: &Names) -> FieldError
                 FieldError::invalid(&path.key(key), "<secret contents redacted>", detail).into()
             }
         },
-        Keys::Annotation(name) => {
+        KeyRule::Annotation(name) => {
             let key = names.label_key(name);
             let missing = object.annotation(&key).unwrap_or("").is_empty();
             let path = FieldPath::new("metadata.annotations").key(&key);
@@ -149,7 +150,7 @@ fn is_json_object(base64: &str) -> bool {
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Type", "What the keys are for, and which must be there."),
+        Column::text("Type", "Type of the secret, which determines its keys."),
         Column::text("Data", "Number of keys."),
         AGE,
     ],

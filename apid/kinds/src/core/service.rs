@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{service_rules, service_update, service_warnings};
 use crate::defaults::{Fields, each, fill, fill_text, map_or_insert, part};
-use crate::table::cell::{NONE, PathReader, UNKNOWN, joined, labels, load_balancer, or_none};
+use crate::table::cell::{NONE, PathReader, UNKNOWN, join, labels, load_balancer, or_none};
 use crate::table::{AGE, NAME, age};
 use crate::validation::address_form;
 use crate::{Column, Context, Kind, MetadataChecks, NameRule, Revalidation, Strategy, Subresource, Table};
@@ -39,7 +39,7 @@ impl Strategy for Service {
         let Some(spec) = part(object, "spec") else { return };
         fill_text(spec, "type", "ClusterIP");
         fill_text(spec, "sessionAffinity", "None");
-        if spec.get("sessionAffinity").is_some_and(|by| by == "ClientIP") {
+        if spec.get("sessionAffinity").is_some_and(|affinity| affinity == "ClientIP") {
             let config = map_or_insert(spec, "sessionAffinityConfig")
                 .and_then(|config| map_or_insert(config, "clientIP"));
             if let Some(config) = config {
@@ -50,14 +50,16 @@ impl Strategy for Service {
         }
         for port in each(spec, "ports") {
             fill_text(port, "protocol", "TCP");
-            let unset = port.get("targetPort").is_none_or(|to| *to == json!(0) || *to == json!(""));
-            if let (true, Some(number)) = (unset, port.get("port").cloned()) {
+            let is_unset =
+                port.get("targetPort").is_none_or(|target| *target == json!(0) || *target == json!(""));
+            if let (true, Some(number)) = (is_unset, port.get("port").cloned()) {
                 port.insert("targetPort".to_owned(), number);
             }
         }
         let kind = spec.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let outside = spec.get("externalIPs").and_then(Value::as_array).is_some_and(|ips| !ips.is_empty());
-        if matches!(&*kind, "NodePort" | "LoadBalancer") || (kind == "ClusterIP" && outside) {
+        let has_external_ips =
+            spec.get("externalIPs").and_then(Value::as_array).is_some_and(|ips| !ips.is_empty());
+        if matches!(&*kind, "NodePort" | "LoadBalancer") || (kind == "ClusterIP" && has_external_ips) {
             fill_text(spec, "externalTrafficPolicy", "Cluster");
         }
         if matches!(&*kind, "NodePort" | "LoadBalancer" | "ClusterIP") {
@@ -89,7 +91,7 @@ impl Strategy for Service {
     fn warnings(&self, new: &Object, _old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
         match ctx.subresource {
             "status" => address_form::balancer_status(new),
-            _ => service_warnings::of_spec(new, ctx.names),
+            _ => service_warnings::spec_warnings(new, ctx.names),
         }
     }
 
@@ -139,7 +141,7 @@ static TABLE: Table = Table {
 fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
     let cluster_ip = object.items("spec.clusterIPs").first().and_then(Value::as_str);
     let cluster_ip = cluster_ip.unwrap_or_else(|| object.text_or("spec.clusterIP", NONE));
-    let ports: Vec<String> = object.items("spec.ports").iter().map(port).collect();
+    let ports: Vec<String> = object.items("spec.ports").iter().map(port_text).collect();
     vec![
         json!(object.name()),
         json!(object.text_or("spec.type", "ClusterIP")),
@@ -152,7 +154,7 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
 }
 
 /// A port as `80/TCP`, or with a node port as `80:30080/TCP`.
-fn port(port: &Value) -> String {
+fn port_text(port: &Value) -> String {
     let number = port.integer("port");
     let protocol = port.text_or("protocol", "TCP");
     match port.integer("nodePort") {
@@ -162,12 +164,12 @@ fn port(port: &Value) -> String {
 }
 
 fn external_ip(object: &Object) -> String {
-    let own = joined(object.items("spec.externalIPs"));
+    let external_ips = join(object.items("spec.externalIPs"));
     match object.text_or("spec.type", "ClusterIP") {
-        "ClusterIP" | "NodePort" => or_none(own),
+        "ClusterIP" | "NodePort" => or_none(external_ips),
         "LoadBalancer" => {
             let parts: Vec<String> =
-                [load_balancer(object), own].into_iter().filter(|p| !p.is_empty()).collect();
+                [load_balancer(object), external_ips].into_iter().filter(|p| !p.is_empty()).collect();
             if parts.is_empty() { "<pending>".to_owned() } else { parts.join(",") }
         }
         "ExternalName" => object.text("spec.externalName").to_owned(),

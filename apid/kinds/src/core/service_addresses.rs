@@ -26,7 +26,7 @@ pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         return;
     }
     let (list, families) = (spec.child("clusterIPs"), spec.child("ipFamilies"));
-    first_address(spec, &list, errors);
+    check_first_address(spec, &list, errors);
     text::check_supported(&spec.child("ipFamilyPolicy"), &POLICIES, errors);
     let mut seen = BTreeSet::new();
     for family in families.items() {
@@ -37,12 +37,12 @@ pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
             errors.push(family.duplicate());
         }
     }
-    let is_valid = cluster_addresses(&list, errors);
+    let is_valid = validate_cluster_addresses(&list, errors);
     if list.list().len() > FAMILIES_MAX {
         errors.push(list.invalid("may only hold up to 2 values"));
     }
     if is_valid {
-        matching_families(&list, &families, errors);
+        check_matching_families(&list, &families, errors);
     }
     let policy = spec.child("ipFamilyPolicy");
     let is_dual =
@@ -54,7 +54,7 @@ pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn first_address(spec: &Field<'_, '_>, list: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn check_first_address(spec: &Field<'_, '_>, list: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (address, first) = (spec.child("clusterIP"), list.list().first());
     if address.text().is_empty() {
         if first.is_some() {
@@ -66,7 +66,7 @@ fn first_address(spec: &Field<'_, '_>, list: &Field<'_, '_>, errors: &mut FieldE
 }
 
 /// Validates each address. Returns whether all are IP addresses.
-fn cluster_addresses(list: &Field<'_, '_>, errors: &mut FieldErrors) -> bool {
+fn validate_cluster_addresses(list: &Field<'_, '_>, errors: &mut FieldErrors) -> bool {
     let mut seen = BTreeSet::new();
     let mut is_valid = true;
     for (i, address) in list.items().enumerate() {
@@ -88,7 +88,7 @@ fn cluster_addresses(list: &Field<'_, '_>, errors: &mut FieldErrors) -> bool {
 }
 
 /// Reports addresses of another family than the family at the same index.
-fn matching_families(list: &Field<'_, '_>, families: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn check_matching_families(list: &Field<'_, '_>, families: &Field<'_, '_>, errors: &mut FieldErrors) {
     for (i, (address, family)) in list.items().zip(families.items()).enumerate() {
         let Some(parsed) = network::parse_ip(address.text()) else { continue };
         let expected = family.text();

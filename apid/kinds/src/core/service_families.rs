@@ -47,14 +47,15 @@ pub fn complete(new: &mut Object, old: Option<&Object>, configured: &[&str]) -> 
         return errors;
     }
     let policy = value.text("ipFamilyPolicy");
-    let is_open = value.text("clusterIP") == "None" && value.entries("selector").is_empty();
-    if !is_open {
+    let is_headless_without_selector =
+        value.text("clusterIP") == "None" && value.entries("selector").is_empty();
+    if !is_headless_without_selector {
         check_configured(spec, policy, configured, &mut errors);
         if !errors.is_empty() {
             return errors;
         }
     }
-    fill_families(spec, policy, configured, is_open);
+    fill_families(spec, policy, configured, is_headless_without_selector);
     errors
 }
 
@@ -71,11 +72,12 @@ fn is_same_preference(spec: &Fields, old: &Value) -> bool {
 }
 
 fn fill_policy(spec: &mut Fields, old: Option<&Value>) {
-    let known = old.and_then(|old| old.get("ipFamilyPolicy")).cloned();
+    let old_policy = old.and_then(|old| old.get("ipFamilyPolicy")).cloned();
     let is_headless = spec.get("clusterIP").is_some_and(|address| address == "None");
-    let selects = spec.get("selector").and_then(Value::as_object).is_some_and(|labels| !labels.is_empty());
-    let default = if is_headless && !selects { REQUIRE } else { SINGLE };
-    fill(spec, "ipFamilyPolicy", known.unwrap_or_else(|| default.into()));
+    let has_selector =
+        spec.get("selector").and_then(Value::as_object).is_some_and(|labels| !labels.is_empty());
+    let default = if is_headless && !has_selector { REQUIRE } else { SINGLE };
+    fill(spec, "ipFamilyPolicy", old_policy.unwrap_or_else(|| default.into()));
 }
 
 /// Reports the release of the second address or family under a policy for two families.
@@ -97,7 +99,7 @@ fn check_release(spec: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
     }
 }
 
-/// Adds the families of the given addresses.
+/// Adds the families of the addresses in `clusterIPs`.
 fn infer_families(spec: &mut Fields, configured: &[&str], errors: &mut FieldErrors) {
     let addresses = spec.get("clusterIPs").cloned().unwrap_or_default();
     let mut families: Vec<Value> =
@@ -134,14 +136,14 @@ fn check_configured(spec: &Fields, policy: &str, configured: &[&str], errors: &m
 }
 
 /// Adds the default family, and the second family where the policy allows it.
-fn fill_families(spec: &mut Fields, policy: &str, configured: &[&str], is_open: bool) {
+fn fill_families(spec: &mut Fields, policy: &str, configured: &[&str], is_headless_without_selector: bool) {
     let default = configured.first().copied().unwrap_or("IPv4");
     fill(spec, "ipFamilies", json!([default]));
     let Some(Value::Array(families)) = spec.get_mut("ipFamilies") else { return };
     if families.is_empty() {
         families.push(default.into());
     }
-    if policy != SINGLE && families.len() == 1 && (is_open || configured.len() == 2) {
+    if policy != SINGLE && families.len() == 1 && (is_headless_without_selector || configured.len() == 2) {
         let other = if families.first().is_some_and(|family| family == "IPv4") { "IPv6" } else { "IPv4" };
         families.push(other.into());
     }

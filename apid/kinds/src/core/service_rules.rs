@@ -32,24 +32,24 @@ pub(super) fn validate(object: &Object, ctx: &Context<'_>) -> FieldErrors {
     if ports.list().is_empty() && !is_headless && kind.text() != "ExternalName" {
         errors.push(ports.required(""));
     }
-    rules_of_type(spec, is_headless, &mut errors);
+    validate_by_type(spec, is_headless, &mut errors);
     let mut names = BTreeSet::new();
     for port in ports.items() {
-        service_port(&port, ports.list().len() > 1, &mut names, &mut errors);
+        validate_port(&port, ports.list().len() > 1, &mut names, &mut errors);
     }
     text::check_labels(&spec.child("selector"), &mut errors);
-    session_affinity(spec, &mut errors);
+    validate_session_affinity(spec, &mut errors);
     addresses::validate(spec, &mut errors);
     for address in spec.child("externalIPs").items() {
         let count = errors.len();
         network::check_ip(&address, &mut errors);
         if errors.len() == count {
-            network::endpoint_ip(&address, &mut errors);
+            network::check_endpoint_ip(&address, &mut errors);
         }
     }
     text::require_supported(&kind, &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], &mut errors);
-    unique_ports(spec, &mut errors);
-    source_ranges(object, spec, ctx, &mut errors);
+    check_unique_ports(spec, &mut errors);
+    validate_source_ranges(object, spec, ctx, &mut errors);
     let allocate = spec.child("allocateLoadBalancerNodePorts");
     let is_load_balancer = kind.text() == "LoadBalancer";
     if allocate.is_present() && !is_load_balancer {
@@ -63,11 +63,11 @@ pub(super) fn validate(object: &Object, ctx: &Context<'_>) -> FieldErrors {
             errors.push(class.forbidden(ONLY_LOAD_BALANCER));
         }
     }
-    traffic_policies(spec, &mut errors);
+    validate_traffic_policies(spec, &mut errors);
     errors
 }
 
-fn rules_of_type(spec: &Field<'_, '_>, is_headless: bool, errors: &mut FieldErrors) {
+fn validate_by_type(spec: &Field<'_, '_>, is_headless: bool, errors: &mut FieldErrors) {
     let kind = spec.child("type");
     match kind.text() {
         "LoadBalancer" => {
@@ -81,7 +81,7 @@ fn rules_of_type(spec: &Field<'_, '_>, is_headless: bool, errors: &mut FieldErro
             }
         }
         "NodePort" => {}
-        "ExternalName" => return external_name(spec, errors),
+        "ExternalName" => return validate_external_name(spec, errors),
         _ => return,
     }
     if is_headless {
@@ -93,7 +93,7 @@ fn rules_of_type(spec: &Field<'_, '_>, is_headless: bool, errors: &mut FieldErro
     }
 }
 
-fn external_name(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_external_name(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     for list in ["clusterIPs", "ipFamilies"].map(|name| spec.child(name)) {
         if !list.list().is_empty() {
             errors.push(list.forbidden(NOT_EXTERNAL_NAME));
@@ -115,7 +115,7 @@ fn external_name(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn service_port<'v>(
+fn validate_port<'v>(
     port: &Field<'v, '_>,
     is_name_required: bool,
     names: &mut BTreeSet<&'v str>,
@@ -133,10 +133,10 @@ fn service_port<'v>(
     network::check_port(&port.child("port"), errors);
     text::require_supported(&port.child("protocol"), &network::PROTOCOLS, errors);
     network::check_port_or_name(&port.child("targetPort"), errors);
-    network::application_protocol(&port.child("appProtocol"), errors);
+    network::check_application_protocol(&port.child("appProtocol"), errors);
 }
 
-fn session_affinity(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_session_affinity(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (affinity, config) = (spec.child("sessionAffinity"), spec.child("sessionAffinityConfig"));
     text::require_supported(&affinity, &["ClientIP", "None"], errors);
     match affinity.text() {
@@ -165,7 +165,7 @@ const PORT: Shape = Shape::Struct(&[
     Member("NodePort", "nodePort", Shape::Number),
 ]);
 
-fn unique_ports(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn check_unique_ports(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (mut ports, mut node_ports) = (BTreeSet::new(), BTreeSet::new());
     let list = spec.child("ports");
     for port in list.items() {
@@ -192,7 +192,12 @@ fn unique_ports(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Validates the ranges of clients of a load balancer: the field, or the annotation in its absence.
-fn source_ranges(object: &Object, spec: &Field<'_, '_>, ctx: &Context<'_>, errors: &mut FieldErrors) {
+fn validate_source_ranges(
+    object: &Object,
+    spec: &Field<'_, '_>,
+    ctx: &Context<'_>,
+    errors: &mut FieldErrors,
+) {
     let is_load_balancer = spec.child("type").text() == "LoadBalancer";
     // The reference reports errors of this field under its name in Go.
     let ranges = spec.child("LoadBalancerSourceRanges");
@@ -204,7 +209,7 @@ fn source_ranges(object: &Object, spec: &Field<'_, '_>, ctx: &Context<'_>, error
         for range in ranges.items() {
             let trimmed = json!(range.text().trim());
             let mut found = FieldErrors::new();
-            network::cidr(&Field::new(Some(&trimmed), range.path().as_str()), &mut found);
+            network::check_cidr(&Field::new(Some(&trimmed), range.path().as_str()), &mut found);
             errors.extend(found);
         }
         return;
@@ -223,7 +228,7 @@ fn source_ranges(object: &Object, spec: &Field<'_, '_>, ctx: &Context<'_>, error
     }
 }
 
-fn traffic_policies(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_traffic_policies(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (kind, external) = (spec.child("type"), spec.child("externalTrafficPolicy"));
     let is_external = match kind.text() {
         "LoadBalancer" | "NodePort" => true,
@@ -247,7 +252,7 @@ fn traffic_policies(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
     let internal = spec.child("internalTrafficPolicy");
     if internal.is_present() || matches!(kind.text(), "ClusterIP" | "NodePort" | "LoadBalancer") {
-        text::check_supported_if_present(&internal, &["Cluster", "Local"], errors);
+        text::require_present_and_supported(&internal, &["Cluster", "Local"], errors);
     }
     text::check_supported(&spec.child("trafficDistribution"), &["PreferClose"], errors);
 }
@@ -292,7 +297,7 @@ pub(super) fn validate_status(object: &Object) -> FieldErrors {
             }
             _ => {}
         }
-        network::host_name(&ingress.child("hostname"), &mut errors);
+        network::check_host_name(&ingress.child("hostname"), &mut errors);
     }
     errors
 }

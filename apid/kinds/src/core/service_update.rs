@@ -123,32 +123,32 @@ fn normalize_addresses(new: &mut Fields, old: &Value) {
 
 fn remove_fields_of_type(new: &mut Fields, old: &Value) {
     let spec = Value::Object(new.clone());
-    let lost = |rule: fn(&Value) -> bool| rule(old) && !rule(&spec);
-    if lost(has_address) {
+    let has_lost = |rule: fn(&Value) -> bool| rule(old) && !rule(&spec);
+    if has_lost(has_address) {
         if spec.items("clusterIPs") == old.items("clusterIPs") {
             new.remove("clusterIP");
             new.remove("clusterIPs");
         }
-        remove_same(new, old, "ipFamilies");
-        remove_same(new, old, "ipFamilyPolicy");
+        remove_unchanged(new, old, "ipFamilies");
+        remove_unchanged(new, old, "ipFamilyPolicy");
     }
     let node_ports = |spec: &Value| -> Vec<i64> {
         spec.items("ports").iter().map(|port| port.integer("nodePort")).collect()
     };
-    if lost(may_have_node_ports) && node_ports(&spec) == node_ports(old) {
+    if has_lost(may_have_node_ports) && node_ports(&spec) == node_ports(old) {
         for port in each(new, "ports") {
             port.remove("nodePort");
         }
     }
-    if lost(has_health_check) {
-        remove_same(new, old, "healthCheckNodePort");
+    if has_lost(has_health_check) {
+        remove_unchanged(new, old, "healthCheckNodePort");
     }
-    if lost(is_load_balancer) {
-        remove_same(new, old, "allocateLoadBalancerNodePorts");
-        remove_same(new, old, "loadBalancerClass");
+    if has_lost(is_load_balancer) {
+        remove_unchanged(new, old, "allocateLoadBalancerNodePorts");
+        remove_unchanged(new, old, "loadBalancerClass");
     }
-    if lost(has_external_policy) {
-        remove_same(new, old, "externalTrafficPolicy");
+    if has_lost(has_external_policy) {
+        remove_unchanged(new, old, "externalTrafficPolicy");
     }
 }
 
@@ -158,7 +158,7 @@ fn copy(new: &mut Fields, old: &Value, field: &str) {
     }
 }
 
-fn remove_same(new: &mut Fields, old: &Value, field: &str) {
+fn remove_unchanged(new: &mut Fields, old: &Value, field: &str) {
     if new.get(field) == old.get(field) {
         new.remove(field);
     }

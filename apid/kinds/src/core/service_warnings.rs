@@ -7,7 +7,7 @@ use super::service_addresses as addresses;
 use crate::validation::{Field, address_form};
 
 /// Warnings about a service.
-pub(super) fn of_spec(service: &Object, names: &Names) -> Vec<String> {
+pub(super) fn spec_warnings(service: &Object, names: &Names) -> Vec<String> {
     let mut warnings = Vec::new();
     let key = |name: &str| names.label_sub_key("service", name);
     let (deprecated, replacement) = (key("topology-aware-hints"), key("topology-mode"));
@@ -20,7 +20,7 @@ pub(super) fn of_spec(service: &Object, names: &Names) -> Vec<String> {
     }
     let external = spec.child("externalIPs");
     if spec.child("type").text() == "ClusterIP" && addresses::is_headless(&spec) {
-        ignored_if_headless(&spec, &mut warnings);
+        warn_of_headless_fields(&spec, &mut warnings);
     }
     for address in external.items() {
         address_form::ip(&address, &mut warnings);
@@ -39,7 +39,7 @@ pub(super) fn of_spec(service: &Object, names: &Names) -> Vec<String> {
     warnings
 }
 
-fn ignored_if_headless(spec: &Field<'_, '_>, warnings: &mut Vec<String>) {
+fn warn_of_headless_fields(spec: &Field<'_, '_>, warnings: &mut Vec<String>) {
     for (is_set, field) in [
         (!spec.child("loadBalancerIP").text().is_empty(), "loadBalancerIP"),
         (!spec.child("externalIPs").list().is_empty(), "externalIPs"),
@@ -66,7 +66,7 @@ mod tests {
             "externalIPs": ["01.2.3.4"], "sessionAffinity": "ClientIP", "externalName": "a.example"
         }}));
         assert_eq!(
-            of_spec(&service.unwrap(), &names),
+            spec_warnings(&service.unwrap(), &names),
             [
                 "spec.loadBalancerIP is ignored for headless services",
                 "spec.externalIPs is ignored for headless services",

@@ -37,7 +37,7 @@ pub enum ResponseDefect {
     Malformed,
     /// The number of objects differs from that of the request.
     Partial,
-    /// A converted object is invalid, or its metadata.
+    /// A converted object or its metadata is invalid.
     InvalidObject,
 }
 
@@ -73,9 +73,11 @@ impl ConversionWebhook {
         if conversion.text("strategy") != "Webhook" {
             return None;
         }
-        let listed = conversion.items("webhook.conversionReviewVersions").iter().filter_map(Value::as_str);
-        let review_version =
-            listed.filter_map(|version| REVIEW_VERSIONS.into_iter().find(|known| *known == version)).next();
+        let review_versions =
+            conversion.items("webhook.conversionReviewVersions").iter().filter_map(Value::as_str);
+        let review_version = review_versions
+            .filter_map(|version| REVIEW_VERSIONS.into_iter().find(|known| *known == version))
+            .next();
         let group = definition.text("spec.group");
         let versions = definition.items("spec.versions").iter();
         Some(ConversionWebhook {
@@ -129,14 +131,14 @@ impl ConversionWebhook {
         response: Value,
         names: &Names,
     ) -> Result<Vec<Object>, ResponseError> {
-        let about = type_of(objects);
+        let type_label = type_of(objects);
         let converted = self
             .read(uid, response, names)
             .map_err(|reason| ResponseError::new(ResponseDefect::Malformed, failure(objects, &reason)))?;
         if converted.len() != objects.len() {
             let (found, expected) = (converted.len(), objects.len());
             let message =
-                format!("conversion webhook for {about} returned {found} objects, expected {expected}");
+                format!("conversion webhook for {type_label} returned {found} objects, expected {expected}");
             return Err(ResponseError::new(ResponseDefect::Partial, message));
         }
         let is_single = objects.len() == 1;
@@ -149,13 +151,15 @@ impl ConversionWebhook {
                     ("metadata", false) => "metadata in object",
                     (part, _) => part,
                 };
-                format!("conversion webhook for {about} returned invalid {part}{position}: {reason}")
+                format!("conversion webhook for {type_label} returned invalid {part}{position}: {reason}")
             };
             let mut object = Object::from_value(converted)
                 .map_err(|_| invalid("object", "the object is not a JSON object".to_owned()))?;
             check_type(original, &object, api_version).map_err(|reason| match is_single {
                 true => {
-                    format!("conversion webhook for {about} returned invalid object at index 0: {reason}")
+                    format!(
+                        "conversion webhook for {type_label} returned invalid object at index 0: {reason}"
+                    )
                 }
                 false => invalid("object", reason),
             })?;
@@ -251,7 +255,7 @@ fn restore_metadata(original: &Object, converted: &mut Object) -> Result<(), Str
     };
     let mut metadata = original.meta().cloned().unwrap_or_default();
     for field in ["labels", "annotations"] {
-        let before = metadata.remove(field);
+        let old_value = metadata.remove(field);
         match returned.get(field) {
             None | Some(Value::Null) => {}
             Some(Value::Object(texts)) => {
@@ -261,7 +265,7 @@ fn restore_metadata(original: &Object, converted: &mut Object) -> Result<(), Str
                         "metadata.{field}[{key}] must be a string, but is {found} in converted object"
                     ));
                 }
-                if before.as_ref().and_then(Value::as_object) != Some(texts) {
+                if old_value.as_ref().and_then(Value::as_object) != Some(texts) {
                     let errors = validate_texts(field, texts);
                     if !errors.is_empty() {
                         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -336,8 +340,8 @@ mod tests {
     fn check(change: impl Fn(&mut Value), expected: Result<Value, (ResponseDefect, &str)>) {
         let names = Names::new(Preset::Kubernetes, "").unwrap();
         let webhook = webhook(&["v3", "v1"]);
-        let sent = [object("v1", "x")];
-        let request = webhook.review(&sent, "g.io/v2", "u", &names).unwrap();
+        let originals = [object("v1", "x")];
+        let request = webhook.review(&originals, "g.io/v2", "u", &names).unwrap();
         assert_eq!(request["apiVersion"], "apiextensions.k8s.io/v1");
         assert_eq!(request["request"]["desiredAPIVersion"], "g.io/v2");
         let mut converted = request["request"]["objects"][0].clone();
@@ -345,7 +349,7 @@ mod tests {
         let mut response = json!({"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1",
             "response": {"uid": "u", "result": {"status": "Success"}, "convertedObjects": [converted]}});
         change(&mut response);
-        let found = webhook.converted(&sent, "g.io/v2", "u", response, &names);
+        let found = webhook.converted(&originals, "g.io/v2", "u", response, &names);
         match expected {
             Ok(expected) => assert_eq!(found.unwrap()[0].clone().into_value(), expected),
             Err((defect, reason)) => {

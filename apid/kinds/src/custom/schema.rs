@@ -101,7 +101,7 @@ impl CustomSchema {
     }
 
     /// Merge type of the objects.
-    pub fn merge(&self) -> Merge {
+    pub fn merge_type(&self) -> Merge {
         self.compiled().map_or(Merge::Untyped { atomic: false }, Schema::merge)
     }
 }

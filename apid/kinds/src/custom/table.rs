@@ -3,7 +3,7 @@
 //! # Reference
 //!
 //! A cell has the type of its column: a value of another JSON type gives null. A date is shown as the time since
-//! then.
+//! that date.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;
@@ -29,7 +29,7 @@ pub struct CustomColumn {
     pub priority: i64,
 }
 
-/// Columns and cells of a custom kind. Without columns in the definition it has the columns Name and Age.
+/// Columns and cells of a custom kind. A definition without columns has the columns Name and Age.
 pub struct CustomTable {
     columns: Vec<(CustomColumn, JsonPath)>,
 }
@@ -47,14 +47,14 @@ impl CustomTable {
                 "" => format!("Custom resource definition column (in JSONPath format): {path}"),
                 description => description.to_owned(),
             };
-            let read = CustomColumn {
+            let definition = CustomColumn {
                 name: column.text("name").to_owned(),
                 kind: column.text("type").to_owned(),
                 format: column.text("format").to_owned(),
                 description,
                 priority: column.find("priority").and_then(Value::as_i64).unwrap_or(0),
             };
-            Ok((read, JsonPath::parse(path).map_err(|error| error.to_string())?))
+            Ok((definition, JsonPath::parse(path).map_err(|error| error.to_string())?))
         };
         Ok(CustomTable { columns: columns.iter().map(column).collect::<Result<_, String>>()? })
     }
@@ -74,8 +74,8 @@ impl CustomTable {
             description: "Time at which the object was created.".to_owned(),
             ..CustomColumn::default()
         });
-        let own = self.columns.iter().map(|(column, _)| column.clone());
-        std::iter::once(name).chain(own).chain(age).collect()
+        let definition_columns = self.columns.iter().map(|(column, _)| column.clone());
+        std::iter::once(name).chain(definition_columns).chain(age).collect()
     }
 
     /// Cells of an object, one per column.
@@ -84,11 +84,11 @@ impl CustomTable {
         if self.columns.is_empty() {
             cells.push(age(object, clock));
         }
-        let own = self.columns.iter().map(|(column, path)| match path.first(object) {
+        let column_cells = self.columns.iter().map(|(column, path)| match path.first(object) {
             Some(value) => cell(&column.kind, value, clock),
             None => Value::Null,
         });
-        cells.extend(own);
+        cells.extend(column_cells);
         cells
     }
 }

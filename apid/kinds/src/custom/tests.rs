@@ -16,8 +16,8 @@ fn object(value: Value) -> Object {
     Object::from_value(value).unwrap()
 }
 
-/// A definition whose versions declare `spec.size` with the default 1 and the maximum 9, unless they have a
-/// schema of their own.
+/// A definition whose versions declare `spec.size` with the default 1 and the maximum 9, unless they have
+/// their own schema.
 fn definition(versions: &Value) -> Object {
     let mut versions = versions.clone();
     for version in versions.as_array_mut().unwrap() {
@@ -53,8 +53,9 @@ fn definition_gives_resource_for_each_served_and_the_storage_version() {
         {"name": "v2", "served": true, "selectableFields": [{"jsonPath": ".spec.size"}]},
     ]);
     let resources = resources(&definition(&versions), &kubernetes()).unwrap();
-    let shown: Vec<_> = resources.iter().map(|r| (r.kind.version(), r.is_other_version())).collect();
-    assert_eq!(shown, [("v2", true), ("v1", false), ("v1beta1", true)]);
+    let versions_in_order: Vec<_> =
+        resources.iter().map(|r| (r.kind.version(), r.is_other_version())).collect();
+    assert_eq!(versions_in_order, [("v2", true), ("v1", false), ("v1beta1", true)]);
     let [newest, stored, beta] = &resources[..] else { panic!("{resources:?}") };
     assert!(resources.iter().all(|r| r.key("team", "a") == "custom/example.com/widgets/team/a"));
     assert!(std::ptr::eq(newest.stored(), &**stored));
@@ -86,16 +87,17 @@ fn object_keeps_its_served_version_in_conform() {
     let versions = json!([{"name": "v1", "served": true, "storage": true}, {"name": "v2", "served": true}]);
     let resources = resources(&definition(&versions), &kubernetes()).unwrap();
     let names = Names::new(Preset::Kubernetes, "").unwrap();
-    let mut sent = object(json!({"apiVersion": "example.com/v2", "kind": "Widget", "metadata": {"name": "a",
+    let mut widget =
+        object(json!({"apiVersion": "example.com/v2", "kind": "Widget", "metadata": {"name": "a",
         "labels": null, "nothing": 1}, "spec": {"size": 3, "free": [1, null]}, "extra": 1}));
-    let report = resources[0].conform(&mut sent).unwrap();
+    let report = resources[0].conform(&mut widget).unwrap();
     assert_eq!(report.unknown, ["metadata.nothing", "extra"]);
     let conformed = json!({"apiVersion": "example.com/v2", "kind": "Widget",
         "metadata": {"name": "a"}, "spec": {"size": 3, "free": [1, null]}});
-    resources[0].to_stored(&mut sent, &names).unwrap();
-    assert_eq!(sent.clone().into_value(), conformed);
-    resources[0].convert_from_storage(&mut sent, &names).unwrap();
-    assert_eq!(sent.api_version(), "example.com/v2");
+    resources[0].to_stored(&mut widget, &names).unwrap();
+    assert_eq!(widget.clone().into_value(), conformed);
+    resources[0].convert_from_storage(&mut widget, &names).unwrap();
+    assert_eq!(widget.api_version(), "example.com/v2");
     let mut wrong = object(json!({"metadata": {"labels": {"a": 1}}}));
     assert!(resources[0].conform(&mut wrong).is_err());
 }
@@ -178,9 +180,9 @@ fn scale_follows_paths_of_definition() {
     let kind = resources(&definition(&versions), &kubernetes()).unwrap()[0].kind.clone();
     let mut widget = object(json!({"metadata": {"name": "a"}, "spec": {"pool": {"size": 2}},
         "status": {"size": 1, "selector": "app=x"}}));
-    let shown = scale::of(&kind, &widget);
-    assert_eq!(shown.get("spec"), Some(&json!({"replicas": 2})));
-    assert_eq!(shown.get("status"), Some(&json!({"replicas": 1, "selector": "app=x"})));
+    let scale_object = scale::of(&kind, &widget);
+    assert_eq!(scale_object.get("spec"), Some(&json!({"replicas": 2})));
+    assert_eq!(scale_object.get("status"), Some(&json!({"replicas": 1, "selector": "app=x"})));
     scale::apply(&kind, &mut widget, &object(json!({"spec": {"replicas": 7}})));
     assert_eq!(PathReader::find(&widget, "spec.pool.size"), Some(&json!(7)));
     let empty = object(json!({"metadata": {"name": "a"}}));

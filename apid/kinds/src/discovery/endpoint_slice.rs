@@ -72,7 +72,7 @@ impl Strategy for EndpointSlice {
     }
 }
 
-/// Removes the topology of endpoints, which other fields replaced.
+/// Removes `deprecatedTopology`, which other fields of endpoints replaced.
 fn drop_topology(object: &mut Object) {
     for endpoint in each(&mut object.0, "endpoints") {
         endpoint.remove("deprecatedTopology");
@@ -92,13 +92,13 @@ static TABLE: Table = Table {
         let ports: Vec<String> = object.items("ports").iter().map(port).collect();
         let addresses = object.items("endpoints").iter().flat_map(|endpoint| endpoint.items("addresses"));
         let addresses: Vec<String> = addresses.filter_map(Value::as_str).map(str::to_owned).collect();
-        let shown =
+        let first_texts =
             |texts: &[String]| if texts.is_empty() { UNSET.to_owned() } else { first_three(texts, ",") };
         vec![
             json!(object.name()),
             json!(object.text("addressType")),
-            json!(shown(&ports)),
-            json!(shown(&addresses)),
+            json!(first_texts(&ports)),
+            json!(first_texts(&addresses)),
             age(object, clock),
         ]
     },

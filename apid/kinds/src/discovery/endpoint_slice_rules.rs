@@ -30,7 +30,7 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
     let endpoints = Field::new(object.get("endpoints"), "endpoints");
     if !exceeds(&endpoints, ENDPOINTS_MAX, &mut errors) {
         for item in endpoints.items() {
-            endpoint(&item, address_type.text(), &mut errors);
+            validate_endpoint(&item, address_type.text(), &mut errors);
         }
     }
     let ports = Field::new(object.get("ports"), "ports");
@@ -40,7 +40,7 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
     errors
 }
 
-/// Warnings about the type and the form of addresses. The form of those of the controllers is standard.
+/// Warnings about the type and the form of addresses. The controllers write addresses in canonical form.
 pub(super) fn warnings(slice: &Object, names: &Names) -> Vec<String> {
     let mut warnings = Vec::new();
     if slice.text("addressType") == "FQDN" {
@@ -69,14 +69,14 @@ fn exceeds(list: &Field<'_, '_>, max: usize, errors: &mut FieldErrors) -> bool {
     count > max
 }
 
-fn endpoint(endpoint: &Field<'_, '_>, address_type: &str, errors: &mut FieldErrors) {
+fn validate_endpoint(endpoint: &Field<'_, '_>, address_type: &str, errors: &mut FieldErrors) {
     let addresses = endpoint.child("addresses");
     if addresses.list().is_empty() {
         errors.push(addresses.required("must contain at least 1 address"));
     }
     exceeds(&addresses, ADDRESSES_MAX, errors);
     for item in addresses.items() {
-        address(&addresses, &item, address_type, errors);
+        validate_address(&addresses, &item, address_type, errors);
     }
     let node = endpoint.child("nodeName");
     if node.is_present() {
@@ -101,7 +101,12 @@ fn endpoint(endpoint: &Field<'_, '_>, address_type: &str, errors: &mut FieldErro
     }
 }
 
-fn address(addresses: &Field<'_, '_>, address: &Field<'_, '_>, address_type: &str, errors: &mut FieldErrors) {
+fn validate_address(
+    addresses: &Field<'_, '_>,
+    address: &Field<'_, '_>,
+    address_type: &str,
+    errors: &mut FieldErrors,
+) {
     if address_type == "FQDN" {
         text::require_format(address, format::subdomain, errors);
         return;
@@ -113,7 +118,7 @@ fn address(addresses: &Field<'_, '_>, address: &Field<'_, '_>, address_type: &st
     // The reference accepts other forms of IPv4 addresses for compatibility.
     match address_type {
         "IPv4" => network::check_ip(address, errors),
-        _ => network::canonical_ip(address, errors),
+        _ => network::check_canonical_ip(address, errors),
     }
     if errors.len() > count {
         return;
@@ -123,7 +128,7 @@ fn address(addresses: &Field<'_, '_>, address: &Field<'_, '_>, address_type: &st
         // The reference reports this error without the index.
         errors.push(addresses.invalid_value(address.text(), &format!("must be an {address_type} address")));
     }
-    network::endpoint_ip(address, errors);
+    network::check_endpoint_ip(address, errors);
 }
 
 fn validate_ports(ports: &Field<'_, '_>, errors: &mut FieldErrors) {
@@ -136,11 +141,11 @@ fn validate_ports(ports: &Field<'_, '_>, errors: &mut FieldErrors) {
         if !names.insert(name.text()) {
             errors.push(name.duplicate_value(name.text()));
         }
-        text::check_supported_if_present(&port.child("protocol"), &network::PROTOCOLS, errors);
+        text::require_present_and_supported(&port.child("protocol"), &network::PROTOCOLS, errors);
         let number = port.child("port");
         if number.is_present() {
             network::check_port(&number, errors);
         }
-        network::application_protocol(&port.child("appProtocol"), errors);
+        network::check_application_protocol(&port.child("appProtocol"), errors);
     }
 }

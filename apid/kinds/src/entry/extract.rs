@@ -14,12 +14,12 @@ impl FieldSelection {
     /// Adds a path. If one path is a prefix of another, the longer path takes effect.
     pub(super) fn add(&mut self, path: &[&str]) {
         let Some((first, rest)) = path.split_first() else { return };
-        let known = self.fields.iter().position(|(field, _)| field == first);
-        let at = known.unwrap_or_else(|| {
+        let position = self.fields.iter().position(|(field, _)| field == first);
+        let index = position.unwrap_or_else(|| {
             self.fields.push(((*first).to_owned(), FieldSelection::default()));
             self.fields.len() - 1
         });
-        if let Some((_, selection)) = self.fields.get_mut(at) {
+        if let Some((_, selection)) = self.fields.get_mut(index) {
             selection.add(rest);
         }
     }

@@ -56,7 +56,7 @@ const SELECTABLE: [(&str, &str); 10] = [
     ("type", "type"),
 ];
 
-/// Immutable fields of updates through this group.
+/// Fields that an update through this group must not change.
 /// Only `series` and the deprecated counters are mutable.
 /// The reference compares the reason twice.
 const IMMUTABLE: [(&str, Shape); 14] = [
@@ -96,23 +96,23 @@ impl Strategy for Event {
         if event.text("eventTime").is_empty() {
             errors.push(FieldError::required(&FieldPath::new("eventTime"), ""));
         }
-        let mut wrong = |field: &str, detail: &str| {
+        let mut push_invalid = |field: &str, detail: &str| {
             errors.push(FieldError::invalid(&FieldPath::new(field), "", detail));
         };
         if !matches!(event.text("type"), "Normal" | "Warning") {
-            wrong("type", &format!("has invalid value: {}", event.text("type")));
+            push_invalid("type", &format!("has invalid value: {}", event.text("type")));
         }
-        let unset = "needs to be unset";
+        let needs_unset = "needs to be unset";
         for field in ["firstTimestamp", "lastTimestamp"] {
             if !event.text(field).is_empty() {
-                wrong(field, unset);
+                push_invalid(field, needs_unset);
             }
         }
         if event.integer("count") != 0 {
-            wrong("count", unset);
+            push_invalid("count", needs_unset);
         }
         if !(event.text("source.component").is_empty() && event.text("source.host").is_empty()) {
-            wrong("source", unset);
+            push_invalid("source", needs_unset);
         }
         errors
     }
@@ -162,18 +162,18 @@ fn validate_series(event: &Object) -> FieldErrors {
 
 impl Conversion for Event {
     fn to_stored(&self, object: &mut Object, _names: &Names) {
-        for (here, stored) in FIELDS {
-            rename(object, here, stored);
+        for (served, stored) in FIELDS {
+            rename(object, served, stored);
         }
     }
 
     fn convert_from_storage(&self, object: &mut Object, _names: &Names) {
-        for (here, stored) in FIELDS {
-            rename(object, stored, here);
+        for (served, stored) in FIELDS {
+            rename(object, stored, served);
         }
     }
 
     fn stored_field(&self, field: &str) -> Option<&'static str> {
-        SELECTABLE.iter().find(|(here, _)| *here == field).map(|(_, stored)| *stored)
+        SELECTABLE.iter().find(|(served, _)| *served == field).map(|(_, stored)| *stored)
     }
 }

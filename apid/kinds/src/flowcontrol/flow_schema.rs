@@ -49,7 +49,7 @@ impl Strategy for FlowSchema {
 
     fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
         match ctx.subresource {
-            "status" => conditions::status_with_unique_types(new),
+            "status" => conditions::validate_condition_types(new),
             _ => FieldErrors::new(),
         }
     }

@@ -31,9 +31,9 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
     let method = spec.child("distinguisherMethod");
     let kind = method.child("type");
     if method.is_present() && !matches!(kind.text(), "ByNamespace" | "ByUser") {
-        // The reference shows the method.
-        let shown = internal::render(&[("Type", internal::text(kind.text()))]);
-        errors.push(internal::not_supported(&kind, &shown, "\"ByNamespace\", \"ByUser\""));
+        // The error in the reference shows the whole method.
+        let method_text = internal::render(&[("Type", internal::text(kind.text()))]);
+        errors.push(internal::not_supported(&kind, &method_text, "\"ByNamespace\", \"ByUser\""));
     }
     let level = spec.child("priorityLevelConfiguration");
     let level_name = level.child("name");
@@ -42,7 +42,7 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
     } else {
         text::check_format(&level_name, format::subdomain, &mut errors);
     }
-    spec.child("rules").items().for_each(|item| rule(&item, &mut errors));
+    spec.child("rules").items().for_each(|item| validate_rule(&item, &mut errors));
     if let Some(fixed) = fixed_spec(object.name())
         && spec.value() != Some(&fixed)
     {
@@ -79,21 +79,21 @@ fn fixed_spec(name: &str) -> Option<Value> {
     }
 }
 
-fn rule(rule: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_rule(rule: &Field<'_, '_>, errors: &mut FieldErrors) {
     let subjects = rule.child("subjects");
     if subjects.list().is_empty() {
         errors.push(subjects.required("subjects must contain at least one value"));
     }
-    subjects.items().for_each(|item| subject(&item, errors));
+    subjects.items().for_each(|item| validate_subject(&item, errors));
     let (resources, paths) = (rule.child("resourceRules"), rule.child("nonResourceRules"));
     if resources.list().is_empty() && paths.list().is_empty() {
         errors.push(rule.required("at least one of resourceRules and nonResourceRules has to be non-empty"));
     }
-    resources.items().for_each(|item| resource_rule(&item, errors));
-    paths.items().for_each(|item| path_rule(&item, errors));
+    resources.items().for_each(|item| validate_resource_rule(&item, errors));
+    paths.items().for_each(|item| validate_path_rule(&item, errors));
 }
 
-fn subject(subject: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_subject(subject: &Field<'_, '_>, errors: &mut FieldErrors) {
     const KINDS: [(&str, &str); 3] =
         [("Group", "group"), ("ServiceAccount", "serviceAccount"), ("User", "user")];
     let kind = subject.child("kind");
@@ -112,14 +112,14 @@ fn subject(subject: &Field<'_, '_>, errors: &mut FieldErrors) {
                     member.forbidden(&format!("{field} is forbidden when subject kind is not '{name}'")),
                 );
             }
-            (true, true) if name == "ServiceAccount" => service_account(&member, errors),
+            (true, true) if name == "ServiceAccount" => validate_service_account(&member, errors),
             (true, true) => text::require(&member.child("name"), errors),
             (false, false) => {}
         }
     }
 }
 
-fn service_account(account: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_service_account(account: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (name, namespace) = (account.child("name"), account.child("namespace"));
     if name.text() != "*" {
         text::require_format(&name, format::subdomain, errors);
@@ -132,7 +132,7 @@ fn service_account(account: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Reports an empty list, or a list with `*` and further items. Returns whether the list has `*`.
-fn all_or_listed(list: &Field<'_, '_>, missing: &str, items: &str, errors: &mut FieldErrors) -> bool {
+fn check_wildcard(list: &Field<'_, '_>, missing: &str, items: &str, errors: &mut FieldErrors) -> bool {
     let has_all = list.list().iter().any(|item| item.as_str() == Some("*"));
     if list.list().is_empty() {
         errors.push(list.required(missing));
@@ -142,35 +142,35 @@ fn all_or_listed(list: &Field<'_, '_>, missing: &str, items: &str, errors: &mut 
     has_all
 }
 
-fn verbs(verbs: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let has_all = all_or_listed(verbs, "verbs must contain at least one value", "verbs", errors);
+fn validate_verbs(verbs: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let has_all = check_wildcard(verbs, "verbs must contain at least one value", "verbs", errors);
     let is_known = |verb: &Value| verb.as_str().is_some_and(|verb| VERBS.contains(&verb));
     if !has_all && !verbs.list().iter().all(is_known) {
         errors.push(verbs.not_supported(&VERBS));
     }
 }
 
-fn resource_rule(rule: &Field<'_, '_>, errors: &mut FieldErrors) {
-    verbs(&rule.child("verbs"), errors);
+fn validate_resource_rule(rule: &Field<'_, '_>, errors: &mut FieldErrors) {
+    validate_verbs(&rule.child("verbs"), errors);
     let missing = "resource rules must supply at least one api group";
-    all_or_listed(&rule.child("apiGroups"), missing, "api groups", errors);
+    check_wildcard(&rule.child("apiGroups"), missing, "api groups", errors);
     let missing = "resource rules must supply at least one resource";
-    all_or_listed(&rule.child("resources"), missing, "resources", errors);
+    check_wildcard(&rule.child("resources"), missing, "resources", errors);
     let namespaces = rule.child("namespaces");
     if namespaces.list().is_empty() && rule.child("clusterScope").flag() {
         return;
     }
     let missing = "resource rules that are not cluster scoped must supply at least one namespace";
-    if !all_or_listed(&namespaces, missing, "namespaces", errors) {
+    if !check_wildcard(&namespaces, missing, "namespaces", errors) {
         namespaces.items().for_each(|namespace| text::check_format(&namespace, format::label, errors));
     }
 }
 
-fn path_rule(rule: &Field<'_, '_>, errors: &mut FieldErrors) {
-    verbs(&rule.child("verbs"), errors);
+fn validate_path_rule(rule: &Field<'_, '_>, errors: &mut FieldErrors) {
+    validate_verbs(&rule.child("verbs"), errors);
     let paths = rule.child("nonResourceURLs");
     let missing = "nonResourceURLs must contain at least one value";
-    if all_or_listed(&paths, missing, "non-resource URLs", errors) {
+    if check_wildcard(&paths, missing, "non-resource URLs", errors) {
         return;
     }
     for path in paths.items() {

@@ -59,7 +59,7 @@ impl Strategy for PriorityLevelConfiguration {
 
     fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
         match ctx.subresource {
-            "status" => conditions::status_with_unique_types(new),
+            "status" => conditions::validate_condition_types(new),
             _ => FieldErrors::new(),
         }
     }
@@ -86,8 +86,8 @@ fn validate(object: &Object) -> FieldErrors {
             if limited.is_present() {
                 errors.push(limited.forbidden("must be nil if the type is not Limited"));
             }
-            shares(&exempt, &mut errors);
-            lendable_percent(&exempt, &mut errors);
+            validate_shares(&exempt, &mut errors);
+            validate_lendable_percent(&exempt, &mut errors);
         }
         "Limited" => {
             if exempt.is_present() {
@@ -103,7 +103,7 @@ fn validate(object: &Object) -> FieldErrors {
             errors.push(kind.with_value(Some(&text.into())).not_supported(&["Exempt", "Limited"]));
         }
     }
-    fixed_spec(object.name(), &spec, &mut errors);
+    check_fixed_spec(object.name(), &spec, &mut errors);
     errors
 }
 
@@ -138,7 +138,7 @@ const EXEMPT: &[Member] = &[
 ];
 
 /// Validates that the levels that the server requires have their fixed specs.
-fn fixed_spec(name: &str, spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn check_fixed_spec(name: &str, spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     match name {
         "exempt" if spec.child("type").text() != "Exempt" || spec.child("limited").is_present() => {
             let detail = "spec of 'exempt' except the 'spec.exempt' field must equal the fixed value";
@@ -156,28 +156,28 @@ fn fixed_spec(name: &str, spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn shares(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_shares(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     let shares = field.child("nominalConcurrencyShares");
     if shares.integer().is_some_and(|shares| shares < 0) {
         errors.push(shares.invalid("must be a non-negative integer"));
     }
 }
 
-fn lendable_percent(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_lendable_percent(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     number::check_range(&field.child("lendablePercent"), 0, 100, errors);
 }
 
 fn validate_limited(limited: &Field<'_, '_>, errors: &mut FieldErrors) {
-    shares(limited, errors);
-    limit_response(&limited.child("limitResponse"), errors);
-    lendable_percent(limited, errors);
+    validate_shares(limited, errors);
+    validate_limit_response(&limited.child("limitResponse"), errors);
+    validate_lendable_percent(limited, errors);
     let borrowing = limited.child("borrowingLimitPercent");
     if borrowing.integer().is_some_and(|percent| percent < 0) {
         errors.push(borrowing.invalid("if specified, must be a non-negative integer"));
     }
 }
 
-fn limit_response(response: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_limit_response(response: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (kind, queuing) = (response.child("type"), response.child("queuing"));
     match kind.text() {
         "Reject" => {
@@ -194,7 +194,7 @@ fn limit_response(response: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 fn validate_queuing(queuing: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let mut positive = |name: &'static str| {
+    let mut require_positive = |name: &'static str| {
         let field = queuing.child(name);
         let number = field.integer().unwrap_or(0);
         if number <= 0 {
@@ -202,8 +202,8 @@ fn validate_queuing(queuing: &Field<'_, '_>, errors: &mut FieldErrors) {
         }
         number
     };
-    positive("queueLengthLimit");
-    let (queues, hand) = (positive("queues"), positive("handSize"));
+    require_positive("queueLengthLimit");
+    let (queues, hand) = (require_positive("queues"), require_positive("handSize"));
     let hand_size = queuing.child("handSize");
     if queues > QUEUES_MAX {
         errors.push(queuing.child("queues").invalid(&format!("must not be greater than {QUEUES_MAX}")));

@@ -38,11 +38,11 @@ struct StorageVersion;
 
 impl Strategy for StorageVersion {
     fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
-        if ctx.subresource == "status" { status(new) } else { FieldErrors::new() }
+        if ctx.subresource == "status" { validate_status(new) } else { FieldErrors::new() }
     }
 }
 
-fn status(object: &Object) -> FieldErrors {
+fn validate_status(object: &Object) -> FieldErrors {
     let status = Field::new(object.get("status"), "status");
     let mut errors = FieldErrors::new();
     let mut servers = BTreeSet::new();
@@ -51,33 +51,33 @@ fn status(object: &Object) -> FieldErrors {
         if !servers.insert(id.text()) {
             errors.push(id.duplicate_value(id.text()));
         }
-        server_versions(&server, &mut errors);
+        validate_server_versions(&server, &mut errors);
     }
-    common_version(&status, &mut errors);
-    conditions(&status, &mut errors);
+    validate_common_version(&status, &mut errors);
+    validate_conditions(&status, &mut errors);
     errors
 }
 
 /// Validates the versions of a server.
-fn server_versions(server: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_server_versions(server: &Field<'_, '_>, errors: &mut FieldErrors) {
     text::check_format(&server.child("apiServerID"), format::subdomain, errors);
     let encoding = server.child("encodingVersion");
-    api_version(&encoding, errors);
+    validate_api_version(&encoding, errors);
     let decodable = server.child("decodableVersions");
-    decodable.items().for_each(|version| api_version(&version, errors));
-    let known: BTreeSet<&str> = decodable.items().map(|version| version.text()).collect();
-    if !known.contains(encoding.text()) {
+    decodable.items().for_each(|version| validate_api_version(&version, errors));
+    let decodable_versions: BTreeSet<&str> = decodable.items().map(|version| version.text()).collect();
+    if !decodable_versions.contains(encoding.text()) {
         let detail = format!("decodableVersions must include encodingVersion {}", encoding.text());
         errors.push(decodable.invalid(&detail));
     }
-    let listed: Vec<&str> = decodable.list().iter().filter_map(Value::as_str).collect();
-    let listed = listed.join(" ");
-    let listed = shorten_name(&listed);
+    let decodable_list: Vec<&str> = decodable.list().iter().filter_map(Value::as_str).collect();
+    let decodable_list = decodable_list.join(" ");
+    let decodable_list = shorten_name(&decodable_list);
     for served in server.child("servedVersions").items() {
-        api_version(&served, errors);
-        if !known.contains(served.text()) {
+        validate_api_version(&served, errors);
+        if !decodable_versions.contains(served.text()) {
             let detail = format!(
-                "individual served version : {} must be included in decodableVersions : [{listed}]",
+                "individual served version : {} must be included in decodableVersions : [{decodable_list}]",
                 shorten(served.text())
             );
             errors.push(served.invalid_value(served.text(), &detail));
@@ -86,7 +86,7 @@ fn server_versions(server: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Validates an `apiVersion`: a version, or a group and a version.
-fn api_version(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_api_version(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (group, version) = match field.text().split_once('/') {
         None => (None, field.text()),
         Some((_, rest)) if rest.contains('/') => {
@@ -112,7 +112,7 @@ fn api_version(field: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Validates the common version: that of all servers, if they agree.
-fn common_version(status: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_common_version(status: &Field<'_, '_>, errors: &mut FieldErrors) {
     let servers = status.child("storageVersions");
     let versions: BTreeSet<String> =
         servers.items().map(|server| server.child("encodingVersion").text().to_owned()).collect();
@@ -134,11 +134,11 @@ fn common_version(status: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Validates the conditions. The reference omits `conditions` from their paths.
-fn conditions(status: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_conditions(status: &Field<'_, '_>, errors: &mut FieldErrors) {
     let list = status.child("conditions");
-    let shown = Field::new(list.value(), "status");
+    let reported_list = Field::new(list.value(), "status");
     let mut types = BTreeMap::new();
-    for (index, condition) in shown.items().enumerate() {
+    for (index, condition) in reported_list.items().enumerate() {
         let kind = condition.child("type");
         if let Some(first) = types.insert(kind.text(), index) {
             let detail =

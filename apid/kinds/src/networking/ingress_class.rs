@@ -47,7 +47,7 @@ impl Strategy for IngressClass {
         text::check_domain_prefixed_path(&controller, &mut errors);
         let parameters = spec.child("parameters");
         if parameters.is_present() {
-            ingress_rules::class_parameters(&parameters, &mut errors);
+            ingress_rules::validate_class_parameters(&parameters, &mut errors);
         }
         errors
     }

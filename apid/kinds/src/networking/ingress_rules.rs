@@ -47,14 +47,14 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
         errors.push(spec.with_value(rules.value()).invalid(detail));
     }
     if default.is_present() {
-        backend(&default, &mut errors);
+        validate_backend(&default, &mut errors);
     }
     for rule in rules.items() {
-        ingress_rule(&rule, &mut errors);
+        validate_rule(&rule, &mut errors);
     }
     for tls in spec.child("tls").items() {
         for host in tls.child("hosts").items() {
-            host_name(&host, &mut errors);
+            validate_host_name(&host, &mut errors);
         }
         let secret = tls.child("secretName");
         if !secret.text().is_empty() {
@@ -68,7 +68,7 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
     errors
 }
 
-fn host_name(host: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_host_name(host: &Field<'_, '_>, errors: &mut FieldErrors) {
     let has_wildcard = host.text().contains('*');
     text::check_format(
         host,
@@ -77,13 +77,13 @@ fn host_name(host: &Field<'_, '_>, errors: &mut FieldErrors) {
     );
 }
 
-fn ingress_rule(rule: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_rule(rule: &Field<'_, '_>, errors: &mut FieldErrors) {
     let host = rule.child("host");
     if !host.text().is_empty() {
         if parse_ip(host.text()).is_some() {
             errors.push(host.invalid("must be a DNS name, not an IP address"));
         }
-        host_name(&host, errors);
+        validate_host_name(&host, errors);
     }
     let http = rule.child("http");
     if !http.is_present() {
@@ -94,11 +94,11 @@ fn ingress_rule(rule: &Field<'_, '_>, errors: &mut FieldErrors) {
         errors.push(paths.required(""));
     }
     for path in paths.items() {
-        http_path(&path, errors);
+        validate_path(&path, errors);
     }
 }
 
-fn http_path(path: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_path(path: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (kind, route) = (path.child("pathType"), path.child("path"));
     if !kind.is_present() {
         errors.push(kind.required("pathType must be specified"));
@@ -124,24 +124,24 @@ fn http_path(path: &Field<'_, '_>, errors: &mut FieldErrors) {
         }
         _ => errors.push(kind.not_supported(&["Exact", "ImplementationSpecific", "Prefix"])),
     }
-    backend(&path.child("backend"), errors);
+    validate_backend(&path.child("backend"), errors);
 }
 
-fn backend(backend: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_backend(backend: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (resource, service) = (backend.child("resource"), backend.child("service"));
     match (resource.is_present(), service.is_present()) {
         (true, true) => {
             errors.push(backend.invalid_value("", "cannot set both resource and service backends"));
         }
-        (true, false) => object_reference(&resource, errors),
-        (false, true) => service_backend(backend, &service, errors),
+        (true, false) => validate_object_reference(&resource, errors),
+        (false, true) => validate_service_backend(backend, &service, errors),
         (false, false) => {
             errors.push(backend.invalid_value("", "resource or service backend is required"));
         }
     }
 }
 
-fn service_backend(backend: &Field<'_, '_>, service: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_service_backend(backend: &Field<'_, '_>, service: &Field<'_, '_>, errors: &mut FieldErrors) {
     text::require_format(&service.child("name"), format::label_1035, errors);
     let ports = service.child("port");
     let (name, number) = (ports.child("name"), ports.child("number"));
@@ -155,7 +155,7 @@ fn service_backend(backend: &Field<'_, '_>, service: &Field<'_, '_>, errors: &mu
 }
 
 /// Validates a reference to an object of a group and kind.
-pub(super) fn object_reference(reference: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn validate_object_reference(reference: &Field<'_, '_>, errors: &mut FieldErrors) {
     let group = reference.child("apiGroup");
     if group.is_present() {
         text::check_format(&group, format::subdomain, errors);
@@ -175,14 +175,14 @@ pub(super) fn validate_status(object: &Object) -> FieldErrors {
         if !address.text().is_empty() {
             network::check_ip(&address, &mut errors);
         }
-        network::host_name(&host, &mut errors);
+        network::check_host_name(&host, &mut errors);
     }
     errors
 }
 
 /// Validates the parameters of an ingress class.
-pub(super) fn class_parameters(parameters: &Field<'_, '_>, errors: &mut FieldErrors) {
-    object_reference(parameters, errors);
+pub(super) fn validate_class_parameters(parameters: &Field<'_, '_>, errors: &mut FieldErrors) {
+    validate_object_reference(parameters, errors);
     let (scope, namespace) = (parameters.child("scope"), parameters.child("namespace"));
     if !scope.is_present() {
         errors.push(scope.required(""));

@@ -39,7 +39,7 @@ impl Strategy for IpAddress {
         let mut errors = FieldErrors::new();
         let name = Value::from(object.name());
         if !object.name().is_empty() {
-            network::canonical_ip(&Field::new(Some(&name), "metadata.name"), &mut errors);
+            network::check_canonical_ip(&Field::new(Some(&name), "metadata.name"), &mut errors);
         }
         let spec = Field::new(object.get("spec"), "spec");
         let parent = spec.child("parentRef");

@@ -62,14 +62,14 @@ impl Strategy for NetworkPolicy {
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let spec = Field::new(object.get("spec"), "spec");
-        label_selector(&spec.child("podSelector"), &mut errors);
+        validate_label_selector(&spec.child("podSelector"), &mut errors);
         for (rules, peers) in PEERS {
             for rule in spec.child(rules).items() {
                 for item in rule.child("ports").items() {
-                    port(&item, &mut errors);
+                    validate_port(&item, &mut errors);
                 }
                 for item in rule.child(peers).items() {
-                    peer(&item, &mut errors);
+                    validate_peer(&item, &mut errors);
                 }
             }
         }
@@ -100,13 +100,13 @@ fn block_warnings(block: &Field<'_, '_>, warnings: &mut Vec<String>) {
 /// Types of policies, in the order of the message.
 const TYPES: [&str; 2] = ["Ingress", "Egress"];
 
-fn label_selector(selector: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_label_selector(selector: &Field<'_, '_>, errors: &mut FieldErrors) {
     if let Some(value) = selector.value() {
         errors.extend(labels::validate_selector(value, &selector.path()));
     }
 }
 
-fn port(port: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_port(port: &Field<'_, '_>, errors: &mut FieldErrors) {
     text::check_supported(&port.child("protocol"), &["TCP", "UDP", "SCTP"], errors);
     let (number, end) = (port.child("port"), port.child("endPort"));
     if number.is_present() {
@@ -128,13 +128,13 @@ fn port(port: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn peer(peer: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_peer(peer: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (pods, namespaces) = (peer.child("podSelector"), peer.child("namespaceSelector"));
     let block = peer.child("ipBlock");
-    label_selector(&pods, errors);
-    label_selector(&namespaces, errors);
+    validate_label_selector(&pods, errors);
+    validate_label_selector(&namespaces, errors);
     if block.is_present() {
-        ip_block(&block, errors);
+        validate_ip_block(&block, errors);
     }
     let has_selector = pods.is_present() || namespaces.is_present();
     match (has_selector, block.is_present()) {
@@ -144,16 +144,16 @@ fn peer(peer: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn ip_block(block: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_ip_block(block: &Field<'_, '_>, errors: &mut FieldErrors) {
     let range = block.child("cidr");
     if range.text().is_empty() {
         errors.push(range.required(""));
         return;
     }
-    network::cidr(&range, errors);
+    network::check_cidr(&range, errors);
     let Some((address, length)) = network::parse_cidr(range.text()) else { return };
     for except in block.child("except").items() {
-        network::cidr(&except, errors);
+        network::check_cidr(&except, errors);
         let Some((inner, inner_length)) = network::parse_cidr(except.text()) else { continue };
         // The reference compares IPv4-mapped addresses as IPv4 addresses.
         let (inner, address) = (inner.to_canonical(), address.to_canonical());

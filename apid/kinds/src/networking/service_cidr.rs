@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::same_fields::same_fields;
 use crate::strategy::DefaultStrategy;
-use crate::table::cell::{PathReader, joined};
+use crate::table::cell::{PathReader, join};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, internal, network};
 use crate::{
@@ -39,7 +39,7 @@ struct ServiceCidr;
 impl Strategy for ServiceCidr {
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        ranges(&Field::new(object.find("spec.cidrs"), "spec.cidrs"), &mut errors);
+        validate_ranges(&Field::new(object.find("spec.cidrs"), "spec.cidrs"), &mut errors);
         errors
     }
 
@@ -52,10 +52,10 @@ impl Strategy for ServiceCidr {
         let old = old.items("spec.cidrs");
         match (old.len(), cidrs.list().len()) {
             (1, 2) => {
-                ranges(&cidrs, &mut errors);
-                unchanged(&cidrs, old, &mut errors);
+                validate_ranges(&cidrs, &mut errors);
+                check_unchanged(&cidrs, old, &mut errors);
             }
-            (before, after) if before == after => unchanged(&cidrs, old, &mut errors),
+            (before, after) if before == after => check_unchanged(&cidrs, old, &mut errors),
             _ => errors.push(cidrs.invalid("field is immutable")),
         }
         errors
@@ -65,20 +65,20 @@ impl Strategy for ServiceCidr {
 /// Maximum number of ranges: one for each IP family.
 const RANGES_MAX: usize = 2;
 
-fn ranges(cidrs: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_ranges(cidrs: &Field<'_, '_>, errors: &mut FieldErrors) {
     let count = cidrs.list().len();
     if count == 0 {
         errors.push(cidrs.required("at least one CIDR required"));
         return;
     }
     if count > RANGES_MAX {
-        // The reference shows the whole spec.
-        let shown = internal::render(&[("CIDRs", internal::value(cidrs.value()))]);
-        errors.push(internal::invalid(cidrs, &shown, "may only hold up to 2 values"));
+        // The error in the reference shows the whole spec.
+        let spec_text = internal::render(&[("CIDRs", internal::value(cidrs.value()))]);
+        errors.push(internal::invalid(cidrs, &spec_text, "may only hold up to 2 values"));
         return;
     }
     for cidr in cidrs.items() {
-        network::canonical_cidr(&cidr, errors);
+        network::check_canonical_cidr(&cidr, errors);
     }
     let is_ipv4 =
         |cidr: Field<'_, '_>| network::parse_cidr(cidr.text()).map(|(address, _)| network::is_ipv4(address));
@@ -93,7 +93,7 @@ fn ranges(cidrs: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Reports ranges that differ from the old ranges. The reference shows the first range in each error.
-fn unchanged(cidrs: &Field<'_, '_>, old: &[Value], errors: &mut FieldErrors) {
+fn check_unchanged(cidrs: &Field<'_, '_>, old: &[Value], errors: &mut FieldErrors) {
     for (new, old) in cidrs.items().zip(old) {
         if new.value() != Some(old) {
             errors.push(new.invalid("field is immutable"));
@@ -104,6 +104,6 @@ fn unchanged(cidrs: &Field<'_, '_>, old: &[Value], errors: &mut FieldErrors) {
 static TABLE: Table = Table {
     columns: &[NAME, Column::text("CIDRs", "Address ranges."), AGE],
     cells: |object: &Object, clock: &dyn Clock| {
-        vec![json!(object.name()), json!(joined(object.items("spec.cidrs"))), age(object, clock)]
+        vec![json!(object.name()), json!(join(object.items("spec.cidrs"))), age(object, clock)]
     },
 };

@@ -34,8 +34,8 @@ impl Strategy for RuntimeClass {
         let mut errors = FieldErrors::new();
         text::check_format(&Field::new(object.get("handler"), "handler"), format::label, &mut errors);
         let overhead = Field::new(object.get("overhead"), "overhead");
-        let fixed = overhead.with_value(overhead.child("podFixed").value());
-        pods::validation::overhead(&fixed, ctx.names, &mut errors);
+        let pod_fixed = overhead.with_value(overhead.child("podFixed").value());
+        pods::validation::overhead(&pod_fixed, ctx.names, &mut errors);
         let scheduling = Field::new(object.get("scheduling"), "scheduling");
         text::check_labels(&scheduling.child("nodeSelector"), &mut errors);
         let list = scheduling.child("tolerations");

@@ -30,7 +30,7 @@ pub(crate) fn complete_profiles(pod: &mut Object, names: &Names) {
     }
     let shared = pod.find("spec.securityContext.appArmorProfile").cloned();
     let mut annotations = pod.meta().and_then(|metadata| metadata.get("annotations")).cloned();
-    // Several containers with one name are invalid: only the first is completed, so that no value is copied to all.
+    // Several containers with one name are invalid: only the first is completed.
     // Validation also rejects a pod whose annotations exceed their maximum.
     let (mut names_seen, mut size) = (HashSet::new(), 0);
     let Some(spec) = part(pod, "spec") else { return };

@@ -49,7 +49,7 @@ fn container_fields(container: &mut Fields, list: &str) {
     if let Some(Value::Object(lifecycle)) = container.get_mut("lifecycle") {
         lifecycle.remove("stopSignal");
     }
-    // ContainerRestartRules: only init containers have a policy of their own. The reference treats an empty text as absent.
+    // ContainerRestartRules: only init containers have their own policy. The reference treats an empty text as absent.
     let is_unset = container.get("restartPolicy").and_then(Value::as_str) == Some("");
     if list == "containers" || is_unset {
         container.remove("restartPolicy");

@@ -34,29 +34,33 @@ struct PodDisruptionBudget;
 impl Strategy for PodDisruptionBudget {
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        spec(&Field::new(object.get("spec"), "spec"), &mut errors);
+        validate_spec(&Field::new(object.get("spec"), "spec"), &mut errors);
         errors
     }
 
     fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         if ctx.subresource == "status" {
-            status(&Field::new(new.get("status"), "status"), &mut errors);
+            validate_status(&Field::new(new.get("status"), "status"), &mut errors);
         }
         errors
     }
 }
 
-fn spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (min, max) = (spec.child("minAvailable"), spec.child("maxUnavailable"));
     if min.is_present() && max.is_present() {
-        let shown = internal::render(&[
+        let spec_text = internal::render(&[
             ("MinAvailable", internal::value(min.value())),
             ("Selector", internal::value(spec.child("selector").value())),
             ("MaxUnavailable", internal::value(max.value())),
             ("UnhealthyPodEvictionPolicy", internal::value(spec.child("unhealthyPodEvictionPolicy").value())),
         ]);
-        errors.push(internal::invalid(spec, &shown, "minAvailable and maxUnavailable cannot be both set"));
+        errors.push(internal::invalid(
+            spec,
+            &spec_text,
+            "minAvailable and maxUnavailable cannot be both set",
+        ));
     }
     for field in [&min, &max] {
         if field.is_present() {
@@ -72,7 +76,7 @@ fn spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     text::check_supported(&policy, &["AlwaysAllow", "IfHealthyBudget"], errors);
 }
 
-fn status(status: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_status(status: &Field<'_, '_>, errors: &mut FieldErrors) {
     conditions::validate(&status.child("conditions"), errors);
     for name in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
         number::check_not_negative(&status.child(name), errors);
@@ -82,8 +86,8 @@ fn status(status: &Field<'_, '_>, errors: &mut FieldErrors) {
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Min Available", "Pods that must stay."),
-        Column::text("Max Unavailable", "Pods that may be missing."),
+        Column::text("Min Available", "Minimum number or percentage of available pods."),
+        Column::text("Max Unavailable", "Maximum number or percentage of unavailable pods."),
         Column::integer("Allowed Disruptions", "Number of pods that evictions can remove now."),
         AGE,
     ],

@@ -44,15 +44,15 @@ pub(super) fn validate(object: &Object, roles: &[&str], namespaced: bool, ctx: &
     errors
 }
 
-/// Validates that the role reference is unchanged, so that existing subjects do not gain another role.
+/// Validates that the role reference is unchanged, so existing subjects do not gain another role.
 pub(super) fn validate_update(new: &Object, old: &Object) -> FieldErrors {
     if role_ref(new) == role_ref(old) {
         return FieldErrors::new();
     }
     let part = |field: &str| Value::from(role_ref(new).map_or("", |role| text(role, field)));
-    let shown =
+    let role_text =
         format!("{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}", part("apiGroup"), part("kind"), part("name"));
-    FieldError::invalid_text(&FieldPath::new("roleRef"), &shown, "cannot change roleRef").into()
+    FieldError::invalid_text(&FieldPath::new("roleRef"), &role_text, "cannot change roleRef").into()
 }
 
 fn validate_role(role: &Map<String, Value>, roles: &[&str], group: &str) -> FieldErrors {
@@ -120,11 +120,11 @@ fn text<'a>(map: &'a Map<String, Value>, field: &str) -> &'a str {
 pub(super) static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Role", "The role that is granted."),
+        Column::text("Role", "Granted role."),
         AGE,
-        Column::wide("Users", "The users who have it."),
-        Column::wide("Groups", "The groups who have it."),
-        Column::wide("ServiceAccounts", "The service accounts that have it."),
+        Column::wide("Users", "Users with the role."),
+        Column::wide("Groups", "Groups with the role."),
+        Column::wide("ServiceAccounts", "Service accounts with the role."),
     ],
     cells: |object: &Object, clock: &dyn Clock| {
         let role =

@@ -39,23 +39,23 @@ fn default_request(request: &mut Fields) {
 pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let devices = spec.child("devices");
     let requests = devices.child("requests");
-    rules::limit(&requests, rules::ITEMS_MAX, errors);
+    rules::check_limit(&requests, rules::ITEMS_MAX, errors);
     let names = request_names(&requests);
-    rules::unique(&requests, "name", errors);
+    rules::check_unique(&requests, "name", errors);
     for item in requests.items() {
-        request(&item, errors);
+        validate_request(&item, errors);
     }
     let constraints = devices.child("constraints");
-    rules::limit(&constraints, rules::ITEMS_MAX, errors);
+    rules::check_limit(&constraints, rules::ITEMS_MAX, errors);
     for constraint in constraints.items() {
-        references(&constraint.child("requests"), &names, errors);
-        rules::fully_qualified_name(&constraint.child("matchAttribute"), errors);
+        validate_references(&constraint.child("requests"), &names, errors);
+        rules::validate_fully_qualified_name(&constraint.child("matchAttribute"), errors);
     }
     let config = devices.child("config");
-    rules::limit(&config, rules::ITEMS_MAX, errors);
+    rules::check_limit(&config, rules::ITEMS_MAX, errors);
     for item in config.items() {
-        references(&item.child("requests"), &names, errors);
-        rules::opaque(&item, errors);
+        validate_references(&item.child("requests"), &names, errors);
+        rules::validate_configuration(&item, errors);
     }
 }
 
@@ -72,7 +72,7 @@ fn request_names(requests: &Field<'_, '_>) -> BTreeSet<String> {
     names
 }
 
-fn request(request: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_request(request: &Field<'_, '_>, errors: &mut FieldErrors) {
     text::require_format(&request.child("name"), format::label, errors);
     let (exact, alternatives) = (request.child("exactly"), request.child("firstAvailable"));
     match (exact.is_present(), !alternatives.list().is_empty()) {
@@ -83,21 +83,21 @@ fn request(request: &Field<'_, '_>, errors: &mut FieldErrors) {
         (false, false) => {
             errors.push(request.required("exactly one of `exactly` or `firstAvailable` is required"));
         }
-        (true, false) => exact_request(&exact, errors),
+        (true, false) => validate_exact_request(&exact, errors),
         (false, true) => {
-            rules::limit(&alternatives, ALTERNATIVES_MAX, errors);
-            rules::unique(&alternatives, "name", errors);
+            rules::check_limit(&alternatives, ALTERNATIVES_MAX, errors);
+            rules::check_unique(&alternatives, "name", errors);
             for alternative in alternatives.items() {
                 text::require_format(&alternative.child("name"), format::label, errors);
-                exact_request(&alternative, errors);
+                validate_exact_request(&alternative, errors);
             }
         }
     }
 }
 
-fn exact_request(request: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_exact_request(request: &Field<'_, '_>, errors: &mut FieldErrors) {
     text::require_format(&request.child("deviceClassName"), format::subdomain, errors);
-    rules::selectors(&request.child("selectors"), errors);
+    rules::validate_selectors(&request.child("selectors"), errors);
     let (mode, count) = (request.child("allocationMode"), request.child("count"));
     match mode.text() {
         "All" if count.integer().is_some_and(|count| count != 0) => {
@@ -111,10 +111,10 @@ fn exact_request(request: &Field<'_, '_>, errors: &mut FieldErrors) {
         }
         _ => text::check_supported(&mode, &["All", EXACT_COUNT], errors),
     }
-    rules::tolerations(&request.child("tolerations"), errors);
+    rules::validate_tolerations(&request.child("tolerations"), errors);
 }
 
-fn references(references: &Field<'_, '_>, names: &BTreeSet<String>, errors: &mut FieldErrors) {
+fn validate_references(references: &Field<'_, '_>, names: &BTreeSet<String>, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for reference in references.items() {
         let name = reference.text();

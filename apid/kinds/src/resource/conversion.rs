@@ -15,30 +15,30 @@ use crate::defaults::Fields;
 const EXACT: [&str; 6] =
     ["deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations"];
 
-/// Conversion of an earlier version.
-pub(super) enum Earlier {
+/// Conversion of an earlier version, for one of the kinds.
+pub(super) enum EarlierVersion {
     /// A claim, with the path of its specification.
     Claim(&'static [&'static str]),
     /// A slice.
     Slice,
 }
 
-impl Conversion for Earlier {
+impl Conversion for EarlierVersion {
     fn to_stored(&self, object: &mut Object, _names: &Names) {
         match self {
-            Earlier::Claim(path) => each(object, path, &["devices", "requests"], |request| {
-                let own: Fields = EXACT
+            EarlierVersion::Claim(path) => each(object, path, &["devices", "requests"], |request| {
+                let exact: Fields = EXACT
                     .iter()
                     .filter_map(|name| Some(((*name).to_owned(), request.remove(*name)?)))
                     .filter(|(_, value)| !is_zero(value))
                     .collect();
-                if !own.is_empty() {
-                    request.insert("exactly".to_owned(), Value::Object(own));
+                if !exact.is_empty() {
+                    request.insert("exactly".to_owned(), Value::Object(exact));
                 }
             }),
-            Earlier::Slice => {
-                optional(object, "nodeName");
-                optional(object, "allNodes");
+            EarlierVersion::Slice => {
+                remove_zero(object, "nodeName");
+                remove_zero(object, "allNodes");
                 each(object, &["spec"], &["devices"], |device| {
                     if let Some(Value::Object(basic)) = device.remove("basic") {
                         device.extend(basic);
@@ -50,12 +50,12 @@ impl Conversion for Earlier {
 
     fn convert_from_storage(&self, object: &mut Object, _names: &Names) {
         match self {
-            Earlier::Claim(path) => each(object, path, &["devices", "requests"], |request| {
+            EarlierVersion::Claim(path) => each(object, path, &["devices", "requests"], |request| {
                 if let Some(Value::Object(exact)) = request.remove("exactly") {
                     request.extend(exact);
                 }
             }),
-            Earlier::Slice => each(object, &["spec"], &["devices"], |device| {
+            EarlierVersion::Slice => each(object, &["spec"], &["devices"], |device| {
                 let name = device.remove("name");
                 let basic = std::mem::take(device);
                 device.extend(name.map(|name| ("name".to_owned(), name)));
@@ -66,8 +66,10 @@ impl Conversion for Earlier {
 
     fn stored_field(&self, field: &str) -> Option<&'static str> {
         match self {
-            Earlier::Claim(_) => None,
-            Earlier::Slice => super::resource_slice::FIELDS.iter().find(|known| **known == field).copied(),
+            EarlierVersion::Claim(_) => None,
+            EarlierVersion::Slice => {
+                super::resource_slice::FIELDS.iter().find(|name| **name == field).copied()
+            }
         }
     }
 }
@@ -83,7 +85,7 @@ fn is_zero(value: &Value) -> bool {
 }
 
 /// Removes a zero from the specification: the field is optional in the storage version.
-fn optional(object: &mut Object, name: &str) {
+fn remove_zero(object: &mut Object, name: &str) {
     if let Some(Value::Object(spec)) = object.get_mut("spec")
         && spec.get(name).is_some_and(|value| is_zero(value) || *value == Value::Bool(false))
     {

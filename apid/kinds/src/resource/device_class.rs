@@ -38,10 +38,10 @@ impl Strategy for DeviceClass {
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let spec = Field::new(object.get("spec"), "spec");
         let mut errors = FieldErrors::new();
-        rules::selectors(&spec.child("selectors"), &mut errors);
+        rules::validate_selectors(&spec.child("selectors"), &mut errors);
         let config = spec.child("config");
-        rules::limit(&config, rules::ITEMS_MAX, &mut errors);
-        config.items().for_each(|item| rules::opaque(&item, &mut errors));
+        rules::check_limit(&config, rules::ITEMS_MAX, &mut errors);
+        config.items().for_each(|item| rules::validate_configuration(&item, &mut errors));
         errors
     }
 }

@@ -42,15 +42,15 @@ impl Strategy for DeviceTaintRule {
         let (driver, pool, device) =
             (selector.child("driver"), selector.child("pool"), selector.child("device"));
         if driver.is_present() {
-            rules::driver(&driver, &mut errors);
+            rules::validate_driver(&driver, &mut errors);
         }
         if pool.is_present() {
-            rules::pool(&pool, &mut errors);
+            rules::validate_pool(&pool, &mut errors);
         }
         if device.is_present() {
             text::check_format(&device, format::label, &mut errors);
         }
-        rules::taint(&spec.child("taint"), &mut errors);
+        rules::validate_taint(&spec.child("taint"), &mut errors);
         errors
     }
 }

@@ -6,7 +6,7 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use super::claim_rules;
-use super::conversion::Earlier;
+use super::conversion::EarlierVersion;
 use crate::defaults::part;
 use crate::strategy::DefaultStrategy;
 use crate::table::cell::PathReader;
@@ -43,7 +43,7 @@ pub(super) const V1ALPHA3: Kind =
 
 const EARLIER: Kind = Kind {
     storage: Storage::Shared("resource"),
-    conversion: Some(&Earlier::Claim(&["spec"])),
+    conversion: Some(&EarlierVersion::Claim(&["spec"])),
     strategy: &DefaultStrategy,
     ..KIND
 };
@@ -69,7 +69,7 @@ impl Strategy for ResourceClaim {
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         if ctx.subresource == "status" {
-            status(new, &mut errors);
+            validate_status(new, &mut errors);
         } else if new.get("spec") != old.get("spec") {
             errors.push(Field::new(new.get("spec"), "spec").invalid("field is immutable"));
         }
@@ -77,10 +77,10 @@ impl Strategy for ResourceClaim {
     }
 }
 
-fn status(object: &Object, errors: &mut FieldErrors) {
+fn validate_status(object: &Object, errors: &mut FieldErrors) {
     let status = Field::new(object.get("status"), "status");
     let consumers = status.child("reservedFor");
-    super::rules::limit(&consumers, CONSUMERS_MAX, errors);
+    super::rules::check_limit(&consumers, CONSUMERS_MAX, errors);
     for consumer in consumers.items() {
         for name in ["resource", "name", "uid"] {
             text::require(&consumer.child(name), errors);
@@ -91,8 +91,8 @@ fn status(object: &Object, errors: &mut FieldErrors) {
         errors.push(consumers.forbidden("may not be specified when `allocated` is not set"));
     }
     for result in allocation.child("devices").child("results").items() {
-        super::rules::driver(&result.child("driver"), errors);
-        super::rules::pool(&result.child("pool"), errors);
+        super::rules::validate_driver(&result.child("driver"), errors);
+        super::rules::validate_pool(&result.child("pool"), errors);
         text::require_format(&result.child("device"), crate::format::label, errors);
     }
     for device in status.child("devices").items() {

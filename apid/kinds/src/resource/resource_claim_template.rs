@@ -4,7 +4,7 @@ use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 
 use super::claim_rules;
-use super::conversion::Earlier;
+use super::conversion::EarlierVersion;
 use super::device_class::TABLE;
 use crate::defaults::part;
 use crate::strategy::DefaultStrategy;
@@ -36,7 +36,7 @@ pub(super) const V1ALPHA3: Kind =
 
 const EARLIER: Kind = Kind {
     storage: Storage::Shared("resource"),
-    conversion: Some(&Earlier::Claim(&["spec", "spec"])),
+    conversion: Some(&EarlierVersion::Claim(&["spec", "spec"])),
     strategy: &DefaultStrategy,
     ..KIND
 };

@@ -6,7 +6,7 @@ use apimachinery::object::Object;
 use apimachinery::time;
 use serde_json::{Value, json};
 
-use super::conversion::Earlier;
+use super::conversion::EarlierVersion;
 use super::slice_rules;
 use crate::defaults::{each, fill, part};
 use crate::strategy::DefaultStrategy;
@@ -43,7 +43,7 @@ pub(super) const V1ALPHA3: Kind =
 
 const EARLIER: Kind = Kind {
     storage: Storage::Shared("resource"),
-    conversion: Some(&Earlier::Slice),
+    conversion: Some(&EarlierVersion::Slice),
     strategy: &DefaultStrategy,
     ..KIND
 };

@@ -36,7 +36,7 @@ static DEVICE: LazyLock<Type> = LazyLock::new(|| {
 });
 
 /// Validates the name of a driver.
-pub(super) fn driver(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn validate_driver(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if field.text().is_empty() {
         errors.push(field.required(""));
         return;
@@ -48,7 +48,7 @@ pub(super) fn driver(field: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Validates the name of a pool: subdomains with slashes between them.
-pub(super) fn pool(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn validate_pool(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if field.text().is_empty() {
         errors.push(field.required(""));
         return;
@@ -64,7 +64,7 @@ pub(super) fn pool(field: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Reports a list with too many items.
-pub(super) fn limit(list: &Field<'_, '_>, max: usize, errors: &mut FieldErrors) {
+pub(super) fn check_limit(list: &Field<'_, '_>, max: usize, errors: &mut FieldErrors) {
     let count = list.list().len();
     if count > max {
         errors.push(FieldError::too_many(&list.path(), count, max));
@@ -72,8 +72,8 @@ pub(super) fn limit(list: &Field<'_, '_>, max: usize, errors: &mut FieldErrors) 
 }
 
 /// Validates the selectors of devices.
-pub(super) fn selectors(selectors: &Field<'_, '_>, errors: &mut FieldErrors) {
-    limit(selectors, ITEMS_MAX, errors);
+pub(super) fn validate_selectors(selectors: &Field<'_, '_>, errors: &mut FieldErrors) {
+    check_limit(selectors, ITEMS_MAX, errors);
     for selector in selectors.items() {
         let cel = selector.child("cel");
         if !cel.is_present() {
@@ -94,13 +94,13 @@ pub(super) fn selectors(selectors: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Validates the configuration of a driver.
-pub(super) fn opaque(owner: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn validate_configuration(owner: &Field<'_, '_>, errors: &mut FieldErrors) {
     let opaque = owner.child("opaque");
     if !opaque.is_present() {
         errors.push(opaque.required(""));
         return;
     }
-    driver(&opaque.child("driver"), errors);
+    validate_driver(&opaque.child("driver"), errors);
     let parameters = opaque.child("parameters");
     match parameters.value() {
         None => errors.push(parameters.required("")),
@@ -112,7 +112,7 @@ pub(super) fn opaque(owner: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Validates a fully qualified name: a domain, a slash and a C identifier.
-pub(super) fn fully_qualified_name(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn validate_fully_qualified_name(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if field.text().is_empty() {
         errors.push(field.required(""));
         return;
@@ -124,11 +124,11 @@ pub(super) fn fully_qualified_name(field: &Field<'_, '_>, errors: &mut FieldErro
     for message in format::subdomain(domain) {
         errors.push(field.invalid_value(domain, &message));
     }
-    identifier(field, name, errors);
+    validate_identifier(field, name, errors);
 }
 
 /// Validates a C identifier.
-pub(super) fn identifier(field: &Field<'_, '_>, name: &str, errors: &mut FieldErrors) {
+pub(super) fn validate_identifier(field: &Field<'_, '_>, name: &str, errors: &mut FieldErrors) {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if name.len() > IDENTIFIER_MAX {
         errors.push(FieldError::too_long(&field.path(), IDENTIFIER_MAX));
@@ -139,14 +139,14 @@ pub(super) fn identifier(field: &Field<'_, '_>, name: &str, errors: &mut FieldEr
 }
 
 /// Validates the taint of a device.
-pub(super) fn taint(taint: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn validate_taint(taint: &Field<'_, '_>, errors: &mut FieldErrors) {
     text::check_format(&taint.child("key"), format::qualified_name, errors);
     text::check_format(&taint.child("value"), format::label_value, errors);
     text::require_supported(&taint.child("effect"), &["NoExecute", "NoSchedule"], errors);
 }
 
 /// Validates the tolerations of a request.
-pub(super) fn tolerations(tolerations: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn validate_tolerations(tolerations: &Field<'_, '_>, errors: &mut FieldErrors) {
     for toleration in tolerations.items() {
         let (key, value) = (toleration.child("key"), toleration.child("value"));
         let operator = toleration.child("operator");
@@ -179,7 +179,7 @@ pub(super) fn default_tolerations(owner: &mut Fields) {
 }
 
 /// Reports repeated values of a key.
-pub(super) fn unique(list: &Field<'_, '_>, key: &str, errors: &mut FieldErrors) {
+pub(super) fn check_unique(list: &Field<'_, '_>, key: &str, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for item in list.items() {
         let name = item.child(key).text();

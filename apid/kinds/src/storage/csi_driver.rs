@@ -8,7 +8,7 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::defaults::{fill, map_or_insert};
-use crate::table::cell::{PathReader, UNSET, joined, or_none};
+use crate::table::cell::{PathReader, UNSET, join, or_none};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, text};
 use crate::{Column, Context, Kind, MetadataChecks, Strategy, Table};
@@ -45,10 +45,10 @@ impl Strategy for CsiDriver {
     }
 
     fn prepare_update(&self, new: &mut Object, old: &Object, _ctx: &Context<'_>) {
-        // A new driver has no generation; changes of some fields count.
-        let counted = ["fsGroupPolicy", "requiresRepublish", "seLinuxMount", "tokenRequests"];
+        // A new driver has no generation. Changes of these fields increment it.
+        let counted_fields = ["fsGroupPolicy", "requiresRepublish", "seLinuxMount", "tokenRequests"];
         let spec = |object: &Object, name: &str| object.get("spec").and_then(|spec| spec.get(name)).cloned();
-        if counted.iter().any(|name| spec(new, name) != spec(old, name)) {
+        if counted_fields.iter().any(|name| spec(new, name) != spec(old, name)) {
             new.set_meta("generation", old.generation() + 1);
         }
     }
@@ -63,8 +63,8 @@ impl Strategy for CsiDriver {
             }
         }
         let policies = ["File", "None", "ReadWriteOnceWithFSType"];
-        text::check_supported_if_present(&spec.child("fsGroupPolicy"), &policies, &mut errors);
-        token_requests(&spec.child("tokenRequests"), &mut errors);
+        text::require_present_and_supported(&spec.child("fsGroupPolicy"), &policies, &mut errors);
+        validate_token_requests(&spec.child("tokenRequests"), &mut errors);
         let modes = spec.child("volumeLifecycleModes");
         for mode in modes.items() {
             // The reference reports these errors without the index and does not sort the values.
@@ -97,7 +97,7 @@ const LIFECYCLE_MODES: [&str; 2] = ["Persistent", "Ephemeral"];
 /// Minimum lifetime of a token in seconds.
 const TOKEN_SECONDS_MIN: i64 = 10 * 60;
 
-fn token_requests(requests: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_token_requests(requests: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut audiences = BTreeSet::new();
     for request in requests.items() {
         let (audience, seconds) = (request.child("audience"), request.child("expirationSeconds"));
@@ -144,7 +144,7 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
         json!(object.flag("spec.storageCapacity")),
         json!(audiences),
         json!(object.flag("spec.requiresRepublish")),
-        json!(or_none(joined(object.items("spec.volumeLifecycleModes")))),
+        json!(or_none(join(object.items("spec.volumeLifecycleModes")))),
         age(object, clock),
     ]
 }

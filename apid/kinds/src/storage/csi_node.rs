@@ -39,13 +39,13 @@ impl Strategy for CsiNode {
         for driver in Field::new(object.find("spec.drivers"), "spec.drivers").items() {
             let name = driver.child("name");
             csi_driver_name(&name, &mut errors);
-            node_id(&driver.child("nodeID"), &mut errors);
+            validate_node_id(&driver.child("nodeID"), &mut errors);
             let allocatable = driver.child("allocatable");
             number::check_not_negative(&allocatable.child("count"), &mut errors);
             if !names.insert(name.text()) {
                 errors.push(name.duplicate_value(name.text()));
             }
-            topology_keys(&driver, &mut errors);
+            validate_topology_keys(&driver, &mut errors);
         }
         errors
     }
@@ -72,7 +72,7 @@ impl Strategy for CsiNode {
 /// Maximum characters of the ID of a node.
 const NODE_ID_MAX: usize = 192;
 
-fn node_id(id: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_node_id(id: &Field<'_, '_>, errors: &mut FieldErrors) {
     if id.text().is_empty() {
         errors.push(id.required(""));
     }
@@ -82,7 +82,7 @@ fn node_id(id: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Validates the topology keys of a driver. The reference reports their errors at the driver.
-fn topology_keys(driver: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_topology_keys(driver: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for key in driver.child("topologyKeys").items() {
         let key = key.text();

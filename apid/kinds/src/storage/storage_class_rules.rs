@@ -15,7 +15,7 @@ const PARAMETERS_MAX: usize = 512;
 /// Maximum bytes of the keys and values of the parameters.
 const PARAMETERS_SIZE_MAX: usize = 256 * 1024;
 
-/// Expressions of a term by key.
+/// Values of a TopologySelectorTerm, by label key.
 type Term<'v> = BTreeMap<&'v str, BTreeSet<&'v str>>;
 
 /// Warnings about deprecated labels of nodes.
@@ -35,20 +35,20 @@ pub(super) fn warnings(class: &Object, names: &Names) -> Vec<String> {
 /// Validates a storage class.
 pub(super) fn validate(object: &Object) -> FieldErrors {
     let mut errors = FieldErrors::new();
-    driver_name(&Field::new(object.get("provisioner"), "provisioner"), &mut errors);
-    parameters(&Field::new(object.get("parameters"), "parameters"), &mut errors);
+    validate_driver_name(&Field::new(object.get("provisioner"), "provisioner"), &mut errors);
+    validate_parameters(&Field::new(object.get("parameters"), "parameters"), &mut errors);
     let policy = Field::new(object.get("reclaimPolicy"), "reclaimPolicy");
     if !policy.text().is_empty() {
         text::check_supported(&policy, &["Delete", "Retain"], &mut errors);
     }
     let mode = Field::new(object.get("volumeBindingMode"), "volumeBindingMode");
-    text::check_supported_if_present(&mode, &["Immediate", "WaitForFirstConsumer"], &mut errors);
-    topologies(&Field::new(object.get("allowedTopologies"), "allowedTopologies"), &mut errors);
+    text::require_present_and_supported(&mode, &["Immediate", "WaitForFirstConsumer"], &mut errors);
+    validate_topologies(&Field::new(object.get("allowedTopologies"), "allowedTopologies"), &mut errors);
     errors
 }
 
 /// Validates the name of a provisioner or driver.
-pub(super) fn driver_name(driver: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn validate_driver_name(driver: &Field<'_, '_>, errors: &mut FieldErrors) {
     if driver.text().is_empty() {
         errors.push(driver.required(""));
     } else {
@@ -60,7 +60,7 @@ pub(super) fn driver_name(driver: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Validates the number and the size of parameters.
-pub(super) fn parameters(parameters: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn validate_parameters(parameters: &Field<'_, '_>, errors: &mut FieldErrors) {
     let count = parameters.entries().count();
     if count > PARAMETERS_MAX {
         errors.push(FieldError::too_long(&parameters.path(), PARAMETERS_MAX));
@@ -78,14 +78,14 @@ pub(super) fn parameters(parameters: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn topologies(topologies: &Field<'_, '_>, errors: &mut FieldErrors) {
-    // The reference compares each term with as many empty terms as the list has items.
+fn validate_topologies(topologies: &Field<'_, '_>, errors: &mut FieldErrors) {
+    // The reference begins with as many empty terms as the list has items, so each empty term is a duplicate.
     let mut counts: BTreeMap<Term<'_>, usize> = BTreeMap::from([(Term::new(), topologies.list().len())]);
     for topology in topologies.items() {
         let expressions = topology.child("matchLabelExpressions");
-        let term = topology_term(&expressions, errors);
+        let term = validate_topology_term(&expressions, errors);
         let count = counts.entry(term).or_default();
-        // A full list of errors counts only one of equal errors.
+        // After the list of errors is full, one error stands for all equal errors.
         let reported = if errors.is_full() { (*count).min(1) } else { (*count).min(ERRORS_MAX) };
         for _ in 0..reported {
             errors.push(expressions.duplicate_value(""));
@@ -94,7 +94,7 @@ fn topologies(topologies: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn topology_term<'v>(expressions: &Field<'v, '_>, errors: &mut FieldErrors) -> Term<'v> {
+fn validate_topology_term<'v>(expressions: &Field<'v, '_>, errors: &mut FieldErrors) -> Term<'v> {
     let mut term = Term::new();
     for expression in expressions.items() {
         let (key, values) = (expression.child("key"), expression.child("values"));

@@ -53,10 +53,10 @@ impl Strategy for VolumeAttachment {
         let mut errors = FieldErrors::new();
         let spec = Field::new(object.get("spec"), "spec");
         volume_sources::csi_driver_name(&spec.child("attacher"), &mut errors);
-        source(&spec.child("source"), &mut errors);
+        validate_source(&spec.child("source"), &mut errors);
         text::check_format(&spec.child("nodeName"), format::subdomain, &mut errors);
         let status = Field::new(object.get("status"), "status");
-        metadata(&status.child("attachmentMetadata"), &mut errors);
+        validate_metadata(&status.child("attachmentMetadata"), &mut errors);
         for error in ["attachError", "detachError"].map(|name| status.child(name)) {
             let message = error.child("message");
             if message.text().len() > MESSAGE_MAX {
@@ -93,13 +93,15 @@ const SOURCE: &[Member] = &[
     Member("InlineVolumeSpec", "inlineVolumeSpec", Shape::Any),
 ];
 
-fn source(source: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_source(source: &Field<'_, '_>, errors: &mut FieldErrors) {
     const DETAIL: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
     let (inline, name) = (source.child("inlineVolumeSpec"), source.child("persistentVolumeName"));
     match (inline.is_present(), name.is_present()) {
         (false, false) => errors.push(source.required(DETAIL)),
         (true, true) => errors.push(source.forbidden(DETAIL)),
-        (true, false) => persistent_volume_rules::spec("", &inline, SpecOwner::VolumeAttachment, errors),
+        (true, false) => {
+            persistent_volume_rules::validate_spec("", &inline, SpecOwner::VolumeAttachment, errors)
+        }
         (false, true) if name.text().is_empty() => {
             errors.push(name.required("must specify non empty persistentVolumeName"));
         }
@@ -110,7 +112,7 @@ fn source(source: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn metadata(metadata: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_metadata(metadata: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut size = 0;
     for (key, value) in metadata.entries() {
         if key.is_empty() {

@@ -5,7 +5,7 @@ use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::json;
 
-use super::storage_class_rules::{driver_name, parameters};
+use super::storage_class_rules::{validate_driver_name, validate_parameters};
 use crate::same_fields::{Deprecation, same_fields};
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
@@ -44,12 +44,12 @@ struct VolumeAttributesClass;
 impl Strategy for VolumeAttributesClass {
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        driver_name(&Field::new(object.get("driverName"), "driverName"), &mut errors);
+        validate_driver_name(&Field::new(object.get("driverName"), "driverName"), &mut errors);
         let field = Field::new(object.get("parameters"), "parameters");
         if field.entries().next().is_none() {
             errors.push(field.required("must contain at least one key/value pair"));
         }
-        parameters(&field, &mut errors);
+        validate_parameters(&field, &mut errors);
         errors
     }
 

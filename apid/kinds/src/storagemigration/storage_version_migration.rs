@@ -1,4 +1,4 @@
-//! StorageVersionMigration: an order to rewrite all objects of a resource in its storage version.
+//! StorageVersionMigration: a request to rewrite all objects of a resource in its storage version.
 
 use std::collections::BTreeSet;
 
@@ -60,7 +60,7 @@ impl Strategy for StorageVersionMigration {
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         if ctx.subresource == "status" {
-            return status(new, old);
+            return validate_status(new, old);
         }
         if new.find("spec.resource") != old.find("spec.resource") {
             let field = Field::new(new.find("spec.resource"), "spec.resource");
@@ -75,8 +75,8 @@ impl Strategy for StorageVersionMigration {
 }
 
 /// Validates a new status: a migration ends once, and its revision never changes.
-fn status(new: &Object, old: &Object) -> FieldErrors {
-    let mut errors = conditions::status_with_unique_types(new);
+fn validate_status(new: &Object, old: &Object) -> FieldErrors {
+    let mut errors = conditions::validate_condition_types(new);
     let status = Field::new(new.get("status"), "status");
     let list = status.child("conditions");
     let is_true = |conditions: &[Value], kind: &str| {

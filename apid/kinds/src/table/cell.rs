@@ -59,8 +59,8 @@ pub(crate) trait PathReader {
     }
 
     /// The condition of a type in `status.conditions`.
-    fn condition(&self, of: &str) -> Option<&Value> {
-        self.items("status.conditions").iter().find(|condition| condition.text("type") == of)
+    fn condition(&self, kind: &str) -> Option<&Value> {
+        self.items("status.conditions").iter().find(|condition| condition.text("type") == kind)
     }
 
     /// Whether a condition has the status `True`.
@@ -90,21 +90,21 @@ pub(crate) fn or_none(text: String) -> String {
 }
 
 /// Strings joined by commas.
-pub(crate) fn joined(items: &[Value]) -> String {
+pub(crate) fn join(items: &[Value]) -> String {
     items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
 }
 
 /// The first three texts, and the number of further texts.
 pub(crate) fn first_three(texts: &[String], separator: &str) -> String {
-    truncated(texts, 3, separator)
+    first_texts(texts, 3, separator)
 }
 
 /// The first `max` texts, and the number of further texts.
-pub(crate) fn truncated(texts: &[String], max: usize, separator: &str) -> String {
-    let shown = texts.iter().take(max).map(String::as_str).collect::<Vec<_>>().join(separator);
+pub(crate) fn first_texts(texts: &[String], max: usize, separator: &str) -> String {
+    let text = texts.iter().take(max).map(String::as_str).collect::<Vec<_>>().join(separator);
     match texts.len().checked_sub(max) {
-        None | Some(0) => shown,
-        Some(more) => format!("{shown} + {more} more..."),
+        None | Some(0) => text,
+        Some(more) => format!("{text} + {more} more..."),
     }
 }
 
@@ -143,14 +143,15 @@ pub(crate) fn selector(tree: &impl PathReader, path: &str) -> String {
 
 /// Access modes of volumes as distinct short names.
 pub(crate) fn access_modes(modes: &[Value]) -> String {
-    let known = [
+    let short_names = [
         ("ReadWriteOnce", "RWO"),
         ("ReadOnlyMany", "ROX"),
         ("ReadWriteMany", "RWX"),
         ("ReadWriteOncePod", "RWOP"),
     ];
-    let named = known.iter().filter(|(mode, _)| modes.iter().any(|m| m == mode)).map(|(_, short)| *short);
-    named.collect::<Vec<_>>().join(",")
+    let present =
+        short_names.iter().filter(|(mode, _)| modes.iter().any(|m| m == mode)).map(|(_, short)| *short);
+    present.collect::<Vec<_>>().join(",")
 }
 
 /// Distinct, sorted addresses of a load balancer.

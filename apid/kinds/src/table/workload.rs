@@ -13,34 +13,34 @@ pub(crate) const CONTAINERS: Column = Column::wide("Containers", "Names of the c
 /// Container images, for `-o wide`.
 pub(crate) const IMAGES: Column = Column::wide("Images", "Images of the containers of its pods.");
 /// Selector, for `-o wide`.
-pub(crate) const SELECTOR: Column = Column::wide("Selector", "Which pods are its own.");
+pub(crate) const SELECTOR: Column = Column::wide("Selector", "Selector of the pods.");
 
 /// Columns of kinds with replicas.
-pub(crate) const REPLICATED: &[Column] = &[
+pub(crate) const REPLICA_COLUMNS: &[Column] = &[
     NAME,
-    Column::integer("Desired", "Pods wanted."),
-    Column::integer("Current", "Pods there are."),
-    Column::integer("Ready", "Pods that are ready."),
+    Column::integer("Desired", "Desired number of pods."),
+    Column::integer("Current", "Current number of pods."),
+    Column::integer("Ready", "Number of ready pods."),
     AGE,
     CONTAINERS,
     IMAGES,
     SELECTOR,
 ];
 
-/// Cells of [`REPLICATED`].
-pub(crate) fn replicated(object: &Object, clock: &dyn Clock, selector: String) -> Vec<Value> {
+/// Cells of [`REPLICA_COLUMNS`].
+pub(crate) fn replica_cells(object: &Object, clock: &dyn Clock, selector: String) -> Vec<Value> {
     let mut cells = vec![
         json!(object.name()),
         json!(replicas(object)),
         json!(object.integer("status.replicas")),
         json!(object.integer("status.readyReplicas")),
     ];
-    cells.extend(of_template(object, clock, "spec.template", selector));
+    cells.extend(template_cells(object, clock, "spec.template", selector));
     cells
 }
 
 /// Last cells of workload tables: age, containers, images, selector.
-pub(crate) fn of_template(
+pub(crate) fn template_cells(
     object: &Object,
     clock: &dyn Clock,
     template: &str,

@@ -17,7 +17,7 @@ fn object(value: Value) -> Object {
     Object::from_value(value).unwrap()
 }
 
-fn json_of(entry: &Entry, revision: u64, head: bool) -> String {
+fn entry_json(entry: &Entry, revision: u64, head: bool) -> String {
     let mut out = Vec::new();
     entry.write_json(&mut out, Revision(revision), head);
     String::from_utf8(out).unwrap()
@@ -33,11 +33,11 @@ fn stored_bytes_begin_with_head_and_omit_resource_version() {
     assert_eq!(stored, text);
     let entry = decoder("configmaps").decode("core/configmaps/n/x", &stored).unwrap();
     assert_eq!(
-        json_of(&entry, 12, true),
+        entry_json(&entry, 12, true),
         r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x","namespace":"n","resourceVersion":"12"},"data":{"a":"1"},"binaryData":{}}"#
     );
     assert_eq!(
-        json_of(&entry, 12, false),
+        entry_json(&entry, 12, false),
         r#"{"metadata":{"name":"x","namespace":"n","resourceVersion":"12"},"data":{"a":"1"},"binaryData":{}}"#
     );
 }
@@ -61,7 +61,7 @@ fn resource_version_follows_the_fields_that_precede_it_in_the_type() {
     ] {
         let stored = format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{stored}}}"#);
         let entry = decoder("configmaps").decode("", &stored.into()).unwrap();
-        assert_eq!(json_of(&entry, 7, false), format!(r#"{{"metadata":{expected}}}"#));
+        assert_eq!(entry_json(&entry, 7, false), format!(r#"{{"metadata":{expected}}}"#));
     }
 }
 
@@ -112,7 +112,7 @@ fn escaped_quotes_in_head_do_not_hide_metadata() {
     let entry = decoder("configmaps").decode("", &encode(&tricky)).unwrap();
     let mut versioned = tricky;
     versioned.set_meta("resourceVersion", "5");
-    assert_eq!(serde_json::from_str::<Value>(&json_of(&entry, 5, true)).unwrap(), versioned.into_value());
+    assert_eq!(serde_json::from_str::<Value>(&entry_json(&entry, 5, true)).unwrap(), versioned.into_value());
 }
 
 #[test]
@@ -161,12 +161,12 @@ fn encode_decode_round_trip_returns_same_object() {
         let revision = Revision(round);
         object.set_meta("resourceVersion", round.to_string());
         assert_eq!(entry.object(revision).unwrap(), object);
-        let whole: Value = serde_json::from_str(&json_of(&entry, round, true)).unwrap();
+        let whole: Value = serde_json::from_str(&entry_json(&entry, round, true)).unwrap();
         assert_eq!(whole, object.clone().into_value());
         let mut bare = object.clone();
         bare.remove("kind");
         bare.remove("apiVersion");
-        let headless: Value = serde_json::from_str(&json_of(&entry, round, false)).unwrap();
+        let headless: Value = serde_json::from_str(&entry_json(&entry, round, false)).unwrap();
         assert_eq!(headless, bare.into_value());
         assert_eq!(encode(&object), stored);
         assert_eq!(entry.name(), object.name());

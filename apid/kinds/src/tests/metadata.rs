@@ -16,8 +16,8 @@ fn object(metadata: Value) -> Object {
     Object::from_value(json!({ "metadata": metadata })).unwrap()
 }
 
-/// Valid metadata with the given changes.
-fn with(mut metadata: Value) -> Object {
+/// An object with valid metadata, except for the given fields.
+fn object_with(mut metadata: Value) -> Object {
     for (field, value) in [("name", "x"), ("namespace", "team")] {
         let map = metadata.as_object_mut().unwrap();
         map.entry(field).or_insert_with(|| value.into());
@@ -86,25 +86,25 @@ fn invalid_metadata_returns_field_errors() {
             ],
         ),
     ] {
-        assert_eq!(texts(&validate(&with(metadata.clone()), RULES)), errors, "{metadata}");
+        assert_eq!(texts(&validate(&object_with(metadata.clone()), RULES)), errors, "{metadata}");
     }
-    let both = validate(&with(json!({"generateName": "Oops_", "name": "Oops_abcde"})), RULES);
+    let name_errors = validate(&object_with(json!({"generateName": "Oops_", "name": "Oops_abcde"})), RULES);
     assert_eq!(
-        both.iter().map(|e| e.path.as_str()).collect::<Vec<_>>(),
+        name_errors.iter().map(|e| e.path.as_str()).collect::<Vec<_>>(),
         ["metadata.generateName", "metadata.name"]
     );
     let cluster = Rules { namespaced: false, ..RULES };
     assert_eq!(
-        texts(&validate(&with(json!({})), cluster)),
+        texts(&validate(&object_with(json!({})), cluster)),
         ["metadata.namespace: Forbidden: not allowed on this type"]
     );
     let general = Rules { standard_finalizers: None, ..RULES };
-    assert_eq!(texts(&validate(&with(json!({"finalizers": ["unqualified"]})), general)), [""; 0]);
+    assert_eq!(texts(&validate(&object_with(json!({"finalizers": ["unqualified"]})), general)), [""; 0]);
 }
 
 #[test]
 fn update_of_immutable_metadata_is_rejected() {
-    const GONE: &str = "2024-01-02T03:04:05Z";
+    const TIME: &str = "2024-01-02T03:04:05Z";
     for (old, new, errors) in [
         (json!({}), json!({"labels": {"a": "b"}, "finalizers": ["a.b/c"]}), vec![]),
         (
@@ -114,11 +114,11 @@ fn update_of_immutable_metadata_is_rejected() {
         ),
         (
             json!({}),
-            json!({"deletionTimestamp": GONE}),
+            json!({"deletionTimestamp": TIME}),
             vec!["metadata.deletionTimestamp: Invalid value: \"2024-01-02T03:04:05Z\": field is immutable"],
         ),
         (
-            json!({"creationTimestamp": GONE}),
+            json!({"creationTimestamp": TIME}),
             json!({}),
             vec!["metadata.creationTimestamp: Invalid value: \"null\": field is immutable"],
         ),
@@ -128,19 +128,23 @@ fn update_of_immutable_metadata_is_rejected() {
             vec!["metadata.generation: Invalid value: 1: must not be decremented"],
         ),
         (
-            json!({"deletionTimestamp": GONE, "finalizers": ["a.b/a", "a.b/b"]}),
-            json!({"deletionTimestamp": GONE, "finalizers": ["a.b/z", "a.b/b", "a.b/c"]}),
+            json!({"deletionTimestamp": TIME, "finalizers": ["a.b/a", "a.b/b"]}),
+            json!({"deletionTimestamp": TIME, "finalizers": ["a.b/z", "a.b/b", "a.b/c"]}),
             vec![
                 "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{\"a.b/c\", \"a.b/z\"}",
             ],
         ),
         (
-            json!({"deletionTimestamp": GONE, "finalizers": ["a.b/a", "a.b/b"]}),
-            json!({"deletionTimestamp": GONE, "finalizers": ["a.b/b", "a.b/a"]}),
+            json!({"deletionTimestamp": TIME, "finalizers": ["a.b/a", "a.b/b"]}),
+            json!({"deletionTimestamp": TIME, "finalizers": ["a.b/b", "a.b/a"]}),
             vec![],
         ),
     ] {
-        assert_eq!(texts(&validate_update(&with(new.clone()), &with(old.clone()))), errors, "{old} to {new}");
+        assert_eq!(
+            texts(&validate_update(&object_with(new.clone()), &object_with(old.clone()))),
+            errors,
+            "{old} to {new}"
+        );
     }
 }
 
@@ -177,7 +181,7 @@ fn server_sets_metadata_fields() {
     old.set_meta("deletionTimestamp", "2024-01-02T03:04:06Z");
     old.set_meta("deletionGracePeriodSeconds", 0);
     prepare_update(&mut update, &old);
-    assert_eq!(update, old, "what deletion set stays");
+    assert_eq!(update, old, "an update keeps the fields that the deletion set");
 }
 
 #[test]
@@ -197,6 +201,6 @@ fn duplicate_owner_reference_is_removed() {
     let owners = json!([owner("a", false), owner("b", false), owner("a", false), owner("a", true)]);
     let mut object = object(json!({"name": "x", "ownerReferences": owners}));
     assert_eq!(remove_duplicate_owners(&mut object), ["a"]);
-    let kept = object.meta().unwrap().get("ownerReferences").unwrap();
-    assert_eq!(*kept, json!([owner("a", false), owner("b", false), owner("a", true)]));
+    let remaining = object.meta().unwrap().get("ownerReferences").unwrap();
+    assert_eq!(*remaining, json!([owner("a", false), owner("b", false), owner("a", true)]));
 }

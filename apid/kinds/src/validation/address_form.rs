@@ -2,7 +2,8 @@
 //!
 //! # Contract
 //!
-//! A function takes a field and adds the warnings about its text. A text that is no address has none: a rule reports it.
+//! A function takes a field and adds the warnings about its text. It adds none for a text that is no address: a
+//! validation rule reports such a text.
 
 use core::net::IpAddr;
 

@@ -18,21 +18,21 @@ const REASON: &str = "a condition reason must start with alphabetic character, o
 
 /// Validates a list of conditions with the standard fields.
 pub(crate) fn validate(conditions: &Field<'_, '_>, errors: &mut FieldErrors) {
-    with_unique_types(conditions, one, errors);
+    check_unique_types(conditions, validate_condition, errors);
 }
 
 /// Reports conditions of a status without a type, or with the type of an earlier condition.
-pub(crate) fn status_with_unique_types(object: &Object) -> FieldErrors {
+pub(crate) fn validate_condition_types(object: &Object) -> FieldErrors {
     let (status, mut errors) = (Field::new(object.get("status"), "status"), FieldErrors::new());
     let has_type = |condition: &Field<'_, '_>, errors: &mut FieldErrors| {
         text::require(&condition.child("type"), errors);
     };
-    with_unique_types(&status.child("conditions"), has_type, &mut errors);
+    check_unique_types(&status.child("conditions"), has_type, &mut errors);
     errors
 }
 
 /// Reports repeated types, and validates each condition.
-fn with_unique_types(
+fn check_unique_types(
     conditions: &Field<'_, '_>,
     rule: impl Fn(&Field<'_, '_>, &mut FieldErrors),
     errors: &mut FieldErrors,
@@ -47,7 +47,7 @@ fn with_unique_types(
     }
 }
 
-fn one(condition: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_condition(condition: &Field<'_, '_>, errors: &mut FieldErrors) {
     text::check_format(&condition.child("type"), format::qualified_name, errors);
     let status = condition.child("status");
     if !matches!(status.text(), "True" | "False" | "Unknown") {

@@ -15,7 +15,7 @@ use super::internal::{Shape, render_value};
 
 /// Maximum lines of a difference.
 const LINES_MAX: usize = 100;
-/// Maximum lines of a text in which all equal lines are found; of a longer text, only those at its beginning and end are.
+/// Maximum lines for the search of all equal lines. In longer texts, only those at the beginning and end are found.
 const COMPARED_MAX: usize = 400;
 /// Equal lines before and after changed lines.
 const CONTEXT: usize = 3;
@@ -100,20 +100,25 @@ fn equal_blocks(old: &[&str], new: &[&str]) -> Vec<Block> {
 
 /// Finds equal lines in two ranges: the longest block, then those before and after it.
 fn common_blocks(old: &[&str], new: &[&str], ranges: (Range<usize>, Range<usize>), blocks: &mut Vec<Block>) {
-    let (of_old, of_new) = ranges;
-    let Some(longest) = longest_block(old, new, &of_old, &of_new) else { return };
-    common_blocks(old, new, (of_old.start..longest.old, of_new.start..longest.new), blocks);
+    let (old_range, new_range) = ranges;
+    let Some(longest) = longest_block(old, new, &old_range, &new_range) else { return };
+    common_blocks(old, new, (old_range.start..longest.old, new_range.start..longest.new), blocks);
     blocks.push(longest);
     let (old_end, new_end) = (longest.old + longest.len, longest.new + longest.len);
-    common_blocks(old, new, (old_end..of_old.end, new_end..of_new.end), blocks);
+    common_blocks(old, new, (old_end..old_range.end, new_end..new_range.end), blocks);
 }
 
 /// The first of the longest blocks.
-fn longest_block(old: &[&str], new: &[&str], of_old: &Range<usize>, of_new: &Range<usize>) -> Option<Block> {
+fn longest_block(
+    old: &[&str],
+    new: &[&str],
+    old_range: &Range<usize>,
+    new_range: &Range<usize>,
+) -> Option<Block> {
     let mut longest: Option<Block> = None;
-    for i in of_old.clone() {
-        for j in of_new.clone() {
-            let equal = old.iter().take(of_old.end).skip(i).zip(new.iter().take(of_new.end).skip(j));
+    for i in old_range.clone() {
+        for j in new_range.clone() {
+            let equal = old.iter().take(old_range.end).skip(i).zip(new.iter().take(new_range.end).skip(j));
             let len = equal.take_while(|(a, b)| a == b).count();
             if len > longest.map_or(0, |longest| longest.len) {
                 longest = Some(Block { old: i, new: j, len });
@@ -153,14 +158,14 @@ fn marked_lines<'t>(old: &[&'t str], new: &[&'t str], blocks: &[Block]) -> Vec<L
     all
 }
 
-/// Changed lines with their context: each run of lines of which none is further than the context from a change.
+/// Changed lines with their context: runs of lines that are at most [`CONTEXT`] lines away from a change.
 fn hunks<'l, 't>(all: &'l [Line<'t>]) -> Vec<&'l [Line<'t>]> {
     let mut hunks: Vec<Range<usize>> = Vec::new();
-    for (at, _) in all.iter().enumerate().filter(|(_, line)| line.mark != ' ') {
-        let near = at.saturating_sub(CONTEXT)..(at + CONTEXT + 1).min(all.len());
-        match hunks.last_mut().filter(|hunk| hunk.end >= near.start) {
-            Some(hunk) => hunk.end = near.end,
-            None => hunks.push(near),
+    for (index, _) in all.iter().enumerate().filter(|(_, line)| line.mark != ' ') {
+        let context = index.saturating_sub(CONTEXT)..(index + CONTEXT + 1).min(all.len());
+        match hunks.last_mut().filter(|hunk| hunk.end >= context.start) {
+            Some(hunk) => hunk.end = context.end,
+            None => hunks.push(context),
         }
     }
     hunks.into_iter().filter_map(|hunk| all.get(hunk)).collect()
@@ -176,12 +181,12 @@ fn write_hunk(hunk: &[Line<'_>], out: &mut String) {
     }
 }
 
-/// A range of lines: the number of the first line, counted from 1, and the length unless that is 1.
-fn format_range(before: usize, len: usize) -> String {
+/// A range of lines in a hunk header: the number of the first line, counted from 1, and the length unless that is 1.
+fn format_range(lines_before: usize, len: usize) -> String {
     match len {
-        0 => format!("{before},0"),
-        1 => (before + 1).to_string(),
-        _ => format!("{},{len}", before + 1),
+        0 => format!("{lines_before},0"),
+        1 => (lines_before + 1).to_string(),
+        _ => format!("{},{len}", lines_before + 1),
     }
 }
 

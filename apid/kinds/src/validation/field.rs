@@ -55,7 +55,7 @@ impl<'v, 'p> Field<'v, 'p> {
         self.member(self.value.and_then(|value| value.get(name)), Step::Name(name))
     }
 
-    /// An entry of this map with another value than that of the object.
+    /// An entry of this map, with the given value instead of the one in the object.
     pub(crate) fn entry(&'p self, key: &'p str, value: Option<&'v Value>) -> Self {
         self.member(value, Step::Key(key))
     }
@@ -114,7 +114,7 @@ impl<'v, 'p> Field<'v, 'p> {
         self.path.render()
     }
 
-    fn shown(&self) -> Value {
+    fn value_or_null(&self) -> Value {
         self.value.cloned().unwrap_or_default()
     }
 
@@ -125,12 +125,12 @@ impl<'v, 'p> Field<'v, 'p> {
 
     /// `Invalid value`, which shows the value. An absent value is shown as null.
     pub(crate) fn invalid(&self, detail: &str) -> FieldError {
-        FieldError::invalid(&self.path(), self.shown(), detail)
+        FieldError::invalid(&self.path(), self.value_or_null(), detail)
     }
 
     /// `Invalid value`, which shows another value than that of the field.
-    pub(crate) fn invalid_value(&self, shown: impl Into<Value>, detail: &str) -> FieldError {
-        FieldError::invalid(&self.path(), shown.into(), detail)
+    pub(crate) fn invalid_value(&self, value: impl Into<Value>, detail: &str) -> FieldError {
+        FieldError::invalid(&self.path(), value.into(), detail)
     }
 
     /// `Forbidden`.
@@ -140,22 +140,22 @@ impl<'v, 'p> Field<'v, 'p> {
 
     /// `Unsupported value`. The caller sorts the supported values.
     pub(crate) fn not_supported(&self, supported: &[&str]) -> FieldError {
-        FieldError::not_supported(&self.path(), self.shown(), supported)
+        FieldError::not_supported(&self.path(), self.value_or_null(), supported)
     }
 
     /// `Duplicate value`.
     pub(crate) fn duplicate(&self) -> FieldError {
-        FieldError::duplicate(&self.path(), self.shown())
+        FieldError::duplicate(&self.path(), self.value_or_null())
     }
 
     /// `Duplicate value`, which shows another value than that of the field.
-    pub(crate) fn duplicate_value(&self, shown: impl Into<Value>) -> FieldError {
-        FieldError::duplicate(&self.path(), shown.into())
+    pub(crate) fn duplicate_value(&self, value: impl Into<Value>) -> FieldError {
+        FieldError::duplicate(&self.path(), value.into())
     }
 
     /// `Not found`.
     pub(crate) fn not_found(&self) -> FieldError {
-        FieldError::not_found(&self.path(), self.shown())
+        FieldError::not_found(&self.path(), self.value_or_null())
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) enum Shape {
     Number,
     /// A boolean; false if absent.
     Flag,
-    /// A value that is shown as sent; `null` if absent.
+    /// A value in the form of the request; `null` if absent.
     Any,
     /// A structure.
     Struct(&'static [Member]),
@@ -100,23 +100,23 @@ pub(crate) fn text(text: &str) -> String {
 }
 
 /// `Invalid value` with a rendered value.
-pub(crate) fn invalid(field: &Field<'_, '_>, shown: &str, detail: &str) -> FieldError {
-    FieldError::invalid_text(&field.path(), shown, detail)
+pub(crate) fn invalid(field: &Field<'_, '_>, value_text: &str, detail: &str) -> FieldError {
+    FieldError::invalid_text(&field.path(), value_text, detail)
 }
 
 /// `Duplicate value` with a rendered value.
-pub(crate) fn duplicate(field: &Field<'_, '_>, shown: &str, detail: &str) -> FieldError {
-    let tail = format!("{}: {detail}", shorten(shown));
+pub(crate) fn duplicate(field: &Field<'_, '_>, value_text: &str, detail: &str) -> FieldError {
+    let tail = format!("{}: {detail}", shorten(value_text));
     FieldError::without_value(FieldErrorKind::Duplicate, &field.path(), &tail)
 }
 
 /// `Duplicate value` with a rendered value, without a detail.
-pub(crate) fn duplicate_value(field: &Field<'_, '_>, shown: &str) -> FieldError {
-    FieldError::without_value(FieldErrorKind::Duplicate, &field.path(), &shorten(shown))
+pub(crate) fn duplicate_value(field: &Field<'_, '_>, value_text: &str) -> FieldError {
+    FieldError::without_value(FieldErrorKind::Duplicate, &field.path(), &shorten(value_text))
 }
 
 /// `Unsupported value` with a rendered value and the quoted supported values.
-pub(crate) fn not_supported(field: &Field<'_, '_>, shown: &str, supported: &str) -> FieldError {
-    let tail = format!("{}: supported values: {supported}", shorten(shown));
+pub(crate) fn not_supported(field: &Field<'_, '_>, value_text: &str, supported: &str) -> FieldError {
+    let tail = format!("{}: supported values: {supported}", shorten(value_text));
     FieldError::without_value(FieldErrorKind::NotSupported, &field.path(), &tail)
 }

@@ -14,7 +14,7 @@ const PORT: &str = "must be between 1 and 65535, inclusive";
 pub(crate) const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 
 /// Validates the application protocol of a port, if present.
-pub(crate) fn application_protocol(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(crate) fn check_application_protocol(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if field.is_present() {
         text::check_format(field, format::qualified_name, errors);
     }
@@ -67,7 +67,7 @@ pub(crate) fn check_ip(field: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Validates a host name, unless it is empty. An IP address is no host name.
-pub(crate) fn host_name(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(crate) fn check_host_name(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if field.text().is_empty() {
         return;
     }
@@ -89,7 +89,7 @@ pub fn parse_cidr(text: &str) -> Option<(IpAddr, u32)> {
 }
 
 /// Reports a text that is no IP network.
-pub(crate) fn cidr(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(crate) fn check_cidr(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if parse_cidr(field.text()).is_none() {
         let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
         errors.push(field.invalid_value(field.text(), detail));
@@ -97,7 +97,7 @@ pub(crate) fn cidr(field: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Reports a text that is no IP address in its canonical form.
-pub(crate) fn canonical_ip(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(crate) fn check_canonical_ip(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     let text = field.text();
     let Some(address) = parse_ip(text) else {
         check_ip(field, errors);
@@ -116,16 +116,16 @@ pub(crate) fn canonical_ip(field: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Reports a text that is no IP network in its canonical form.
-pub(crate) fn canonical_cidr(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(crate) fn check_canonical_cidr(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     let text = field.text();
     let Some((address, length)) = parse_cidr(text) else {
-        cidr(field, errors);
+        check_cidr(field, errors);
         return;
     };
-    let (strict, digits) = text.split_once('/').unwrap_or((text, ""));
+    let (host, digits) = text.split_once('/').unwrap_or((text, ""));
     let network = mask(address, length);
     let canonical = format!("{network}/{length}");
-    let detail = if strict.parse::<IpAddr>().is_err() || digits != length.to_string() {
+    let detail = if host.parse::<IpAddr>().is_err() || digits != length.to_string() {
         "must not have leading 0s in IP or prefix length".to_owned()
     } else if is_mapped(address) {
         "must not have an IPv4-mapped IPv6 address".to_owned()
@@ -144,8 +144,8 @@ pub(crate) fn is_ipv4(address: IpAddr) -> bool {
     address.is_ipv4() || is_mapped(address)
 }
 
-/// Validates the IP address of an endpoint, which is on the network of the cluster.
-pub(crate) fn endpoint_ip(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+/// Validates the IP address of an endpoint: other nodes must be able to reach the address.
+pub(crate) fn check_endpoint_ip(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     let Some(address) = parse_ip(field.text()).map(|address| address.to_canonical()) else {
         errors.push(field.invalid_value(field.text(), "must be a valid IP address"));
         return;
@@ -207,7 +207,7 @@ mod tests {
         for (text, errors) in
             [("1.2.3.4", 0), ("2001:db8::7", 0), ("01.2.3.4", 1), ("::ffff:1.2.3.4", 1), ("2001:DB8::7", 1)]
         {
-            assert_eq!(count(canonical_ip, text), errors, "{text}");
+            assert_eq!(count(check_canonical_ip, text), errors, "{text}");
         }
         for (text, errors) in [
             ("10.0.0.0/8", 0),
@@ -219,7 +219,7 @@ mod tests {
             ("10.0.0.0/33", 1),
             ("10.0.0.0", 1),
         ] {
-            assert_eq!(count(canonical_cidr, text), errors, "{text}");
+            assert_eq!(count(check_canonical_cidr, text), errors, "{text}");
         }
     }
 }

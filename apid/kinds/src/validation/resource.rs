@@ -14,7 +14,7 @@ pub(crate) const HUGE_PAGES: &str = "hugepages-";
 /// Native resources of a container.
 const CONTAINER_RESOURCES: [&str; 3] = ["cpu", "ephemeral-storage", "memory"];
 
-/// Resources with a name of their own, of containers and quotas.
+/// Standard resources of containers and quotas, whose names have no domain.
 const STANDARD_RESOURCES: [&str; 20] = [
     "cpu",
     "memory",
@@ -64,7 +64,7 @@ pub(crate) fn allows_overcommit(name: &str, names: &Names) -> bool {
     is_native(name, names) && !is_huge_page(name)
 }
 
-/// Whether a resource has a name of its own, or is a size of huge pages or a request for them.
+/// Whether a resource is a standard resource, a size of huge pages, or a request for huge pages.
 fn is_standard(name: &str) -> bool {
     STANDARD_RESOURCES.contains(&name)
         || is_huge_page(name)
@@ -77,7 +77,7 @@ pub(crate) fn is_standard_quota(name: &str) -> bool {
 }
 
 /// Validates the name of a resource.
-pub(crate) fn name(field: &Field<'_, '_>, name: &str, errors: &mut FieldErrors) {
+pub(crate) fn check_name(field: &Field<'_, '_>, name: &str, errors: &mut FieldErrors) {
     let invalid = format::qualified_name(name);
     for message in &invalid {
         errors.push(field.invalid_value(name, message));
@@ -88,15 +88,15 @@ pub(crate) fn name(field: &Field<'_, '_>, name: &str, errors: &mut FieldErrors) 
 }
 
 /// Validates the name of a resource that a quota limits.
-pub(crate) fn quota_name(field: &Field<'_, '_>, resource: &str, errors: &mut FieldErrors) {
-    name(field, resource, errors);
+pub(crate) fn check_quota_name(field: &Field<'_, '_>, resource: &str, errors: &mut FieldErrors) {
+    check_name(field, resource, errors);
     if !resource.contains('/') && !is_standard_quota(resource) {
         errors.push(field.invalid_value(resource, "must be a standard resource for quota"));
     }
 }
 
 /// Validates an amount: it is not negative, and amounts of countable resources are whole numbers.
-pub(crate) fn amount(field: &Field<'_, '_>, resource: &str, names: &Names, errors: &mut FieldErrors) {
+pub(crate) fn check_amount(field: &Field<'_, '_>, resource: &str, names: &Names, errors: &mut FieldErrors) {
     let nanos = quantity::nanos(field.text()).map_or(0, |(nanos, _)| nanos);
     if nanos < 0 {
         errors.push(field.invalid("must be greater than or equal to 0"));

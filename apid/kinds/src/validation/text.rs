@@ -31,8 +31,8 @@ pub(crate) fn check_supported(field: &Field<'_, '_>, supported: &[&str], errors:
     }
 }
 
-/// Reports a text that is not one of the supported values. A missing text is required; an empty one is not supported.
-pub(crate) fn check_supported_if_present(
+/// Reports an absent text as required, and any other text, even an empty one, that is not a supported value.
+pub(crate) fn require_present_and_supported(
     field: &Field<'_, '_>,
     supported: &[&str],
     errors: &mut FieldErrors,

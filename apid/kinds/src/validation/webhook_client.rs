@@ -9,9 +9,9 @@ use crate::format;
 const FORM: &str = "; desired format: https://host[/path]";
 
 /// Validates the URL of a webhook: `https` with a host, without user information, query and fragment.
-pub(crate) fn url(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(crate) fn check_url(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     let text = field.text();
-    if let Some(reason) = unparsable(text) {
+    if let Some(reason) = parse_error(text) {
         errors.push(field.required(&format!("url must be a valid URL: parse {text:?}: {reason}{FORM}")));
         return;
     }
@@ -48,7 +48,7 @@ fn is_scheme(text: &str) -> bool {
 }
 
 /// The reason why Go does not parse a URL.
-fn unparsable(text: &str) -> Option<String> {
+fn parse_error(text: &str) -> Option<String> {
     if text.bytes().any(|b| b < b' ' || b == 0x7f) {
         return Some("net/url: invalid control character in URL".to_owned());
     }
@@ -90,9 +90,9 @@ fn invalid_escape(text: &str) -> Option<String> {
     })
 }
 
-/// Validates the service of a webhook, whose port has its default.
-pub(crate) fn service(service: &Field<'_, '_>, errors: &mut FieldErrors) {
-    // The reference confuses both names: it reports a missing name at the namespace, and the reverse.
+/// Validates the service of a webhook. Defaulting has set an absent port.
+pub(crate) fn check_service(service: &Field<'_, '_>, errors: &mut FieldErrors) {
+    // The reference swaps the fields: it reports a missing name at `namespace`, and a missing namespace at `name`.
     for (reported, name) in [("name", "namespace"), ("namespace", "name")] {
         if service.child(name).text().is_empty() {
             errors.push(service.child(reported).required(""));
@@ -102,10 +102,10 @@ pub(crate) fn service(service: &Field<'_, '_>, errors: &mut FieldErrors) {
     if !(1..=65_535).contains(&port.integer().unwrap_or(0)) {
         errors.push(port.invalid("port is not valid: must be between 1 and 65535, inclusive"));
     }
-    path(&service.child("path"), errors);
+    check_path(&service.child("path"), errors);
 }
 
-fn path(path: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn check_path(path: &Field<'_, '_>, errors: &mut FieldErrors) {
     let text = path.text();
     if matches!(text, "" | "/") {
         return;
@@ -120,7 +120,7 @@ fn path(path: &Field<'_, '_>, errors: &mut FieldErrors) {
     // The reference ignores the first character even if it is not a slash.
     let mut characters = text.chars();
     let first = characters.next();
-    // It ignores one byte, after which a longer character is no text.
+    // The reference skips one byte, which leaves an invalid rest of a longer character.
     let rest = characters.as_str();
     let segments = match first.is_some_and(|first| first.len_utf8() > 1) {
         true => format!("{}{rest}", char::REPLACEMENT_CHARACTER),
@@ -160,7 +160,7 @@ mod tests {
         ] {
             let value = json!(text);
             let mut errors = FieldErrors::new();
-            url(&Field::new(Some(&value), "url"), &mut errors);
+            check_url(&Field::new(Some(&value), "url"), &mut errors);
             assert_eq!(errors.len(), count, "{text}: {errors:?}");
         }
     }

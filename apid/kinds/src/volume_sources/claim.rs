@@ -23,17 +23,17 @@ pub(crate) fn claim_spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         errors.extend(labels::validate_selector(value, &selector.path()));
     }
     access_modes(&modes, errors);
-    storage_request(spec, errors);
+    validate_storage_request(spec, errors);
     let class = spec.child("storageClassName");
     if !class.text().is_empty() {
         text::check_format(&class, format::subdomain, errors);
     }
     text::check_supported(&spec.child("volumeMode"), &VOLUME_MODES, errors);
-    data_sources(spec, errors);
+    validate_data_sources(spec, errors);
 }
 
 /// Validates the requested storage.
-fn storage_request(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_storage_request(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let resources = spec.child("resources");
     let requests = resources.child("requests");
     let requested = requests.child("storage");
@@ -50,10 +50,10 @@ fn storage_request(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Validates the objects whose data a volume contains at first.
-fn data_sources(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_data_sources(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (source, reference) = (spec.child("dataSource"), spec.child("dataSourceRef"));
-    data_source(&source, errors);
-    data_source(&reference, errors);
+    validate_data_source(&source, errors);
+    validate_data_source(&reference, errors);
     if !source.is_present() || !reference.is_present() {
         return;
     }
@@ -72,7 +72,7 @@ fn data_sources(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     errors.push(spec.invalid_value(serde_json::Map::new(), detail));
 }
 
-fn data_source(source: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn validate_data_source(source: &Field<'_, '_>, errors: &mut FieldErrors) {
     if !source.is_present() {
         return;
     }

@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use super::fields::{Shape, Step, Types};
 use super::values;
 
-/// Objects of cases that an experiment uses at most.
+/// Maximum number of case objects in the experiments with one field.
 const BASES: usize = 8;
 
-/// Items of a list in which an experiment changes a field.
+/// Maximum number of items of a list in which the experiments change a field.
 const ITEMS: usize = 3;
 
 /// Errors without their messages, which contain values.
@@ -58,9 +58,9 @@ impl<'a> Experiment<'a> {
         Experiment { resource, names, clock, rng: SeededRng::new(1), types, bases }
     }
 
-    /// A minimal object, one in which the struct of the field has all fields, and the objects of cases that have
-    /// most of the path.
-    fn bases_of(&self, path: &[Step], owner: &str) -> Vec<Value> {
+    /// Objects for the experiments with a field: a minimal object, one with all fields of the struct that contains the
+    /// field, and the case objects that have the most steps of the path.
+    fn bases_for(&self, path: &[Step], owner: &str) -> Vec<Value> {
         let parent = path.split_last().map_or(path, |(_, parent)| parent);
         let minimal = json!({"metadata": {"name": "x"}});
         let mut bases = vec![minimal.clone()];
@@ -71,7 +71,7 @@ impl<'a> Experiment<'a> {
         }
         let depth = |base: &&Value| {
             let is_present =
-                |length: &usize| (0..ITEMS).any(|item| at(base, &path[..*length], item).is_some());
+                |length: &usize| (0..ITEMS).any(|item| value_at(base, &path[..*length], item).is_some());
             (0..path.len()).take_while(is_present).count()
         };
         let mut cases: Vec<&Value> = self.bases.iter().collect();
@@ -82,28 +82,31 @@ impl<'a> Experiment<'a> {
 
     /// Whether some value of the field changes the errors of some object.
     pub(super) fn has_rule(&self, path: &[Step], owner: &str, shape: &Shape) -> bool {
-        let values = values::of(shape, self.types);
+        let values = values::values_of_shape(shape, self.types);
         let subresources = self.resource.kind.subresources().iter();
-        let parts = subresources.filter(|s| self.resource.kind.is_part(s)).map(|s| s.name);
-        let writes: Vec<&str> = [""].into_iter().chain(parts).collect();
-        let bases = self.bases_of(path, owner);
-        let mut choices = bases.iter().flat_map(|base| (0..items(base, path)).map(move |item| (base, item)));
-        choices.any(|(base, item)| {
-            let mut without = base.clone();
-            insert(&mut without, path, item, None);
+        let part_names = subresources.filter(|s| self.resource.kind.is_part(s)).map(|s| s.name);
+        let writes: Vec<&str> = [""].into_iter().chain(part_names).collect();
+        let bases = self.bases_for(path, owner);
+        let mut candidates =
+            bases.iter().flat_map(|base| (0..item_count(base, path)).map(move |item| (base, item)));
+        candidates.any(|(base, item)| {
+            let mut object_without = base.clone();
+            insert(&mut object_without, path, item, None);
             // A value of a wrong type is an error of the type.
-            let Some(without) = self.decode(&without) else { return false };
-            let created = self.created(&without);
-            let updated: Vec<Errors> =
-                writes.iter().map(|write| self.updated(&without, &without, write)).collect();
-            at(base, path, item).into_iter().chain(&values).any(|value| {
-                let mut with = base.clone();
-                insert(&mut with, path, item, Some(value.clone()));
-                let Some(with) = self.decode(&with) else { return false };
-                self.created(&with) != created
-                    || writes.iter().zip(&updated).any(|(write, updated)| {
-                        self.updated(&with, &without, write) != *updated
-                            || self.updated(&without, &with, write) != *updated
+            let Some(object_without) = self.decode(&object_without) else { return false };
+            let expected_on_creation = self.creation_errors(&object_without);
+            let expected_on_updates: Vec<Errors> = writes
+                .iter()
+                .map(|write| self.update_errors(&object_without, &object_without, write))
+                .collect();
+            value_at(base, path, item).into_iter().chain(&values).any(|value| {
+                let mut object_with = base.clone();
+                insert(&mut object_with, path, item, Some(value.clone()));
+                let Some(object_with) = self.decode(&object_with) else { return false };
+                self.creation_errors(&object_with) != expected_on_creation
+                    || writes.iter().zip(&expected_on_updates).any(|(write, expected)| {
+                        self.update_errors(&object_with, &object_without, write) != *expected
+                            || self.update_errors(&object_without, &object_with, write) != *expected
                     })
             })
         })
@@ -124,7 +127,7 @@ impl<'a> Experiment<'a> {
         Some(object)
     }
 
-    fn created(&self, object: &Object) -> Errors {
+    fn creation_errors(&self, object: &Object) -> Errors {
         let ctx = self.context("");
         let mut object = object.clone();
         self.resource.prepare_create(&mut object, "team", &ctx);
@@ -132,7 +135,7 @@ impl<'a> Experiment<'a> {
         errors(&self.resource.validate_create(&object, &ctx))
     }
 
-    fn updated(&self, new: &Object, old: &Object, subresource: &str) -> Errors {
+    fn update_errors(&self, new: &Object, old: &Object, subresource: &str) -> Errors {
         let ctx = self.context(subresource);
         let mut new = new.clone();
         self.resource.prepare_update(&mut new, old, &ctx);
@@ -145,15 +148,15 @@ fn errors(errors: &FieldErrors) -> Errors {
     errors.iter().map(|error| (error.path.to_string(), error.kind)).collect()
 }
 
-/// Number of items with which an experiment is useful: of the longest list on the path, at most [`ITEMS`].
-fn items(base: &Value, path: &[Step]) -> usize {
+/// Number of items with which the experiments run: the length of the longest list on the path, at most [`ITEMS`].
+fn item_count(base: &Value, path: &[Step]) -> usize {
     let lists = (0..path.len()).filter(|length| path[*length] == Step::Item);
-    let lengths = lists.filter_map(|length| at(base, &path[..length], 0)?.as_array()).map(Vec::len);
+    let lengths = lists.filter_map(|length| value_at(base, &path[..length], 0)?.as_array()).map(Vec::len);
     lengths.max().unwrap_or(1).clamp(1, ITEMS)
 }
 
 /// The value at a path, in the given item of each list or in the last one.
-fn at<'v>(value: &'v Value, path: &[Step], item: usize) -> Option<&'v Value> {
+fn value_at<'v>(value: &'v Value, path: &[Step], item: usize) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, step| match step {
         Step::Field(field) => value.get(field),
         Step::Item => value.as_array()?.get(item).or_else(|| value.as_array()?.last()),

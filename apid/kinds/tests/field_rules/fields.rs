@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::values;
 
-/// Types that one kind covers for all kinds: type and the kind with its fields.
+/// Types whose fields the table lists under one kind only, although several kinds contain them: type and that kind.
 pub(super) const COVERED: &[(&str, &str)] = &[
     ("meta/v1.ObjectMeta", "core.ConfigMap"),
     ("core/v1.PodTemplateSpec", "core.PodTemplate"),
@@ -18,7 +18,7 @@ pub(super) const COVERED: &[(&str, &str)] = &[
     ("batch/v1.JobTemplateSpec", "batch.Job"),
 ];
 
-/// Paths to a field that the experiment uses at most.
+/// Maximum number of paths to a field that the experiment uses.
 const PATHS_MAX: usize = 4;
 
 /// Step of a path.
@@ -37,10 +37,10 @@ pub(super) enum Step {
 pub(super) struct Shape {
     pub(super) is_list: bool,
     pub(super) is_map: bool,
-    /// Type of the value, or of the items.
-    pub(super) base: String,
+    /// Type of the value, or of the items of a list or map.
+    pub(super) item_type: String,
     /// Documented values of a named string type.
-    pub(super) words: Vec<String>,
+    pub(super) enum_values: Vec<String>,
 }
 
 /// A field of a type that a kind contains.
@@ -64,29 +64,29 @@ fn rows(name: &str) -> impl Iterator<Item = String> {
 
 impl Types {
     pub(super) fn read() -> Self {
-        let words: BTreeMap<String, Vec<String>> = rows("enums.csv")
+        let enum_values: BTreeMap<String, Vec<String>> = rows("enums.csv")
             .map(|row| {
-                let [name, _, words] = row.split(',').collect::<Vec<_>>()[..] else { panic!("{row}") };
-                (name.to_owned(), words.split(' ').map(str::to_owned).collect())
+                let [name, _, enum_values] = row.split(',').collect::<Vec<_>>()[..] else { panic!("{row}") };
+                (name.to_owned(), enum_values.split(' ').map(str::to_owned).collect())
             })
             .collect();
         let mut types = BTreeMap::<String, Vec<(String, Shape)>>::new();
         for row in rows("wire.csv") {
-            let [kind, field, shape, base, ..] = row.split(',').collect::<Vec<_>>()[..] else {
+            let [type_name, field, shape, type_text, ..] = row.split(',').collect::<Vec<_>>()[..] else {
                 panic!("{row}")
             };
-            let item_of_list = base.strip_prefix("list of ");
-            let value_of_map = base.strip_prefix("map of ");
-            let item = item_of_list.or(value_of_map).unwrap_or(base);
+            let item_of_list = type_text.strip_prefix("list of ");
+            let value_of_map = type_text.strip_prefix("map of ");
+            let item_type = item_of_list.or(value_of_map).unwrap_or(type_text);
             // A named string type: `string(core/v1.PodPhase)`.
-            let (item, named) = item.split_once('(').unwrap_or((item, ""));
+            let (item_type, string_type) = item_type.split_once('(').unwrap_or((item_type, ""));
             let shape = Shape {
                 is_list: shape == "list" || item_of_list.is_some(),
                 is_map: shape == "map" || value_of_map.is_some(),
-                base: item.to_owned(),
-                words: words.get(named.trim_end_matches(')')).cloned().unwrap_or_default(),
+                item_type: item_type.to_owned(),
+                enum_values: enum_values.get(string_type.trim_end_matches(')')).cloned().unwrap_or_default(),
             };
-            types.entry(kind.to_owned()).or_default().push((field.to_owned(), shape));
+            types.entry(type_name.to_owned()).or_default().push((field.to_owned(), shape));
         }
         Types(types)
     }
@@ -96,7 +96,7 @@ impl Types {
         let mut fields = Vec::new();
         for (field, shape) in self.0.get(name).into_iter().flatten() {
             if field == "(inline)" {
-                fields.extend(self.fields(&shape.base));
+                fields.extend(self.fields(&shape.item_type));
             } else {
                 fields.push((name.to_owned(), field.clone(), shape.clone()));
             }
@@ -106,10 +106,10 @@ impl Types {
 
     /// A value with all fields, down to a number of levels.
     pub(super) fn filled(&self, shape: &Shape, levels: usize) -> Value {
-        let item = match values::of_base(shape).into_iter().next() {
+        let item = match values::scalar_values(shape).into_iter().next() {
             Some(scalar) => scalar,
             None => {
-                let fields = self.fields(&shape.base).into_iter().filter(|_| levels > 0);
+                let fields = self.fields(&shape.item_type).into_iter().filter(|_| levels > 0);
                 fields.map(|(_, field, shape)| (field, self.filled(&shape, levels - 1))).collect()
             }
         };
@@ -122,7 +122,8 @@ impl Types {
 
     /// A struct with all its fields.
     pub(super) fn filled_struct(&self, name: &str) -> Value {
-        let shape = Shape { is_list: false, is_map: false, base: name.to_owned(), words: Vec::new() };
+        let shape =
+            Shape { is_list: false, is_map: false, item_type: name.to_owned(), enum_values: Vec::new() };
         self.filled(&shape, 1)
     }
 
@@ -138,7 +139,7 @@ impl Types {
         kind: &str,
         name: &str,
         path: &[Step],
-        within: &mut Vec<String>,
+        ancestors: &mut Vec<String>,
         found: &mut Vec<FieldOfKind>,
     ) {
         for (owner, field, shape) in self.fields(name) {
@@ -147,21 +148,23 @@ impl Types {
             }
             let name = format!("{owner}.{field}");
             let path: Vec<Step> = path.iter().cloned().chain([Step::Field(field)]).collect();
-            match found.iter_mut().find(|known| known.name == name) {
-                Some(known) if known.paths.len() < PATHS_MAX => known.paths.push(path.clone()),
+            match found.iter_mut().find(|existing| existing.name == name) {
+                Some(existing) if existing.paths.len() < PATHS_MAX => existing.paths.push(path.clone()),
                 Some(_) => continue,
                 None => found.push(FieldOfKind { name, paths: vec![path.clone()], shape: shape.clone() }),
             }
-            let is_covered = COVERED.iter().any(|(covered, by)| *covered == shape.base && *by != kind);
-            if is_covered || within.contains(&shape.base) {
+            let is_covered = COVERED
+                .iter()
+                .any(|(covered, covering_kind)| *covered == shape.item_type && *covering_kind != kind);
+            if is_covered || ancestors.contains(&shape.item_type) {
                 continue;
             }
             let mut path = path;
             path.extend(shape.is_map.then_some(Step::Entry));
             path.extend(shape.is_list.then_some(Step::Item));
-            within.push(shape.base.clone());
-            self.collect(kind, &shape.base, &path, within, found);
-            within.pop();
+            ancestors.push(shape.item_type.clone());
+            self.collect(kind, &shape.item_type, &path, ancestors, found);
+            ancestors.pop();
         }
     }
 
@@ -178,7 +181,7 @@ impl Types {
             if shape.is_map || shape.is_list {
                 parts.next()?;
             }
-            name = shape.base;
+            name = shape.item_type;
         }
     }
 }

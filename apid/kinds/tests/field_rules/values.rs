@@ -7,9 +7,9 @@ use super::fields::{Shape, Types};
 /// Levels of structs below a field in the values of the field.
 const LEVELS: usize = 3;
 
-/// Values of a field: of its type, mostly invalid.
-pub(super) fn of(shape: &Shape, types: &Types) -> Vec<Value> {
-    let mut items = of_base(shape);
+/// Values of the type of a field, most of them invalid for the field.
+pub(super) fn values_of_shape(shape: &Shape, types: &Types) -> Vec<Value> {
+    let mut items = scalar_values(shape);
     if items.is_empty() {
         // A struct, or alternatives of JSON values.
         let item = Shape { is_list: false, is_map: false, ..shape.clone() };
@@ -31,11 +31,11 @@ pub(super) fn of(shape: &Shape, types: &Types) -> Vec<Value> {
 }
 
 /// Values of a scalar, the most acceptable first; none for a struct.
-pub(super) fn of_base(shape: &Shape) -> Vec<Value> {
+pub(super) fn scalar_values(shape: &Shape) -> Vec<Value> {
     // The table names times of the package `meta` in two ways.
-    match shape.base.strip_prefix("meta/v1.").unwrap_or(&shape.base) {
+    match shape.item_type.strip_prefix("meta/v1.").unwrap_or(&shape.item_type) {
         "string" => {
-            let mut texts: Vec<Value> = shape.words.iter().map(|word| json!(word)).collect();
+            let mut texts: Vec<Value> = shape.enum_values.iter().map(|value| json!(value)).collect();
             texts.extend(
                 ["a", "", "~ not a name/", "-1", "/a/../b", "10.0.0.1", "a\nb"]
                     .iter()

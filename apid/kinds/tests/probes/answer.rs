@@ -1,4 +1,4 @@
-//! Answers in the form of facts, and their comparison.
+//! Answers of the rules in the form of recorded facts, and their comparison with the facts.
 
 use std::collections::BTreeSet;
 
@@ -21,9 +21,13 @@ pub(super) struct Answer {
     pub(super) code: u64,
     reason: &'static str,
     message: String,
+    /// Reason, field and message of each cause.
     pub(super) causes: Vec<[String; 3]>,
+    /// Value at the pointer of the fact, if it differs from the request; `"$absent"` if the rules removed it.
     pub(super) value: Option<Value>,
+    /// The created object.
     pub(super) object: Option<Value>,
+    /// Pointers to what an update changed.
     pub(super) changed: Option<Vec<String>>,
 }
 
@@ -65,8 +69,8 @@ pub(super) fn clean(value: &Value) -> Value {
     fn without_nulls(value: &Value) -> Value {
         match value {
             Value::Object(map) => {
-                let kept = map.iter().filter(|(_, value)| !value.is_null());
-                kept.map(|(key, value)| (key.clone(), without_nulls(value))).collect::<Map<_, _>>().into()
+                let entries = map.iter().filter(|(_, value)| !value.is_null());
+                entries.map(|(key, value)| (key.clone(), without_nulls(value))).collect::<Map<_, _>>().into()
             }
             Value::Array(list) => list.iter().map(without_nulls).collect(),
             value => value.clone(),
@@ -84,25 +88,25 @@ pub(super) fn clean(value: &Value) -> Value {
 
 /// Pointers at which two values differ: the highest ones that contain the whole difference.
 pub(super) fn changed(a: &Value, b: &Value) -> Vec<String> {
-    fn collect(a: &Value, b: &Value, at: &str, pointers: &mut Vec<String>) {
+    fn collect(a: &Value, b: &Value, pointer: &str, pointers: &mut Vec<String>) {
         match (a, b) {
             (Value::Object(x), Value::Object(y)) => {
                 let keys: BTreeSet<&String> = x.keys().chain(y.keys()).collect();
                 for key in keys {
-                    let at = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
+                    let pointer = format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1"));
                     match (x.get(key), y.get(key)) {
-                        (Some(a), Some(b)) => collect(a, b, &at, pointers),
-                        _ => pointers.push(at),
+                        (Some(a), Some(b)) => collect(a, b, &pointer, pointers),
+                        _ => pointers.push(pointer),
                     }
                 }
             }
             (Value::Array(x), Value::Array(y)) if x.len() == y.len() => {
                 for (i, (a, b)) in x.iter().zip(y).enumerate() {
-                    collect(a, b, &format!("{at}/{i}"), pointers);
+                    collect(a, b, &format!("{pointer}/{i}"), pointers);
                 }
             }
             _ if a == b => {}
-            _ => pointers.push(at.to_owned()),
+            _ => pointers.push(pointer.to_owned()),
         }
     }
     let mut pointers = Vec::new();
@@ -128,7 +132,7 @@ fn agrees(recorded: Option<&Value>, value: Option<&Value>) -> bool {
 /// Compares an answer with a fact.
 pub(super) fn compare(fact: &Value, answer: &Answer) -> Comparison {
     let mut differences = Vec::new();
-    let causes: Vec<[&str; 3]> = fact["c"].as_array().into_iter().flatten().map(cause).collect();
+    let causes: Vec<[&str; 3]> = fact["c"].as_array().into_iter().flatten().map(cause_texts).collect();
     if fact["code"].as_u64() != Some(answer.code) {
         differences.push(format!(
             "expected {} {:?} {}, actual {} {:?} {}",
@@ -165,14 +169,14 @@ pub(super) fn compare(fact: &Value, answer: &Answer) -> Comparison {
         && !agrees(Some(recorded), Some(object))
     {
         let pointers = changed(recorded, object);
-        let shown = pointers.iter().take(6).map(|pointer| {
+        let examples = pointers.iter().take(6).map(|pointer| {
             format!(
                 "{pointer}: expected {:?}, actual {:?}",
                 recorded.pointer(pointer).map(ToString::to_string),
                 object.pointer(pointer).map(ToString::to_string)
             )
         });
-        differences.push(shown.collect::<Vec<_>>().join("; "));
+        differences.push(examples.collect::<Vec<_>>().join("; "));
     }
     if let (Some(recorded), Some(pointers)) = (fact["d"].as_array(), &answer.changed) {
         let mut recorded: Vec<&str> = recorded.iter().filter_map(Value::as_str).collect();
@@ -198,6 +202,7 @@ fn same_texts(recorded: &[[&str; 3]], actual: &[[String; 3]]) -> bool {
         && recorded.iter().zip(&actual).all(|(x, y)| x[2] == "$any" || x[2] == y[2])
 }
 
-fn cause(cause: &Value) -> [&str; 3] {
+/// Reason, field and message of a recorded cause.
+fn cause_texts(cause: &Value) -> [&str; 3] {
     [0, 1, 2].map(|i| cause[i].as_str().unwrap_or(""))
 }

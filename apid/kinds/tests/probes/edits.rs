@@ -1,8 +1,9 @@
-//! Edits of facts: expansion of repeated values, and changes at JSON pointers.
+//! Edits of facts: expands abbreviated repetitions, and changes objects at JSON pointers.
 
 use serde_json::{Map, Value};
 
-/// Expands `{"$str": [text, n]}`, `{"$many": [element, n]}` and keys `$str:a:64:`, which keep the last colon.
+/// Expands the abbreviations of repetitions: `{"$str": [text, n]}`, `{"$many": [element, n]}`, and keys like
+/// `$str:a:64:rest`, that is 64 times `a`, a colon and `rest`.
 pub(super) fn expand(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -10,7 +11,7 @@ pub(super) fn expand(value: &Value) -> Value {
                 return repeat[0].as_str().unwrap().repeat(count(&repeat[1])).into();
             }
             if let (1, Some(repeat)) = (map.len(), map.get("$many")) {
-                return (0..count(&repeat[1])).map(|i| numbered(&repeat[0], i)).collect();
+                return (0..count(&repeat[1])).map(|i| insert_index(&repeat[0], i)).collect();
             }
             map.iter().map(|(key, value)| (expand_key(key), expand(value))).collect::<Map<_, _>>().into()
         }
@@ -35,17 +36,17 @@ fn expand_key(key: &str) -> String {
     format!("{text}:{rest}")
 }
 
-/// Replaces `%d` by the index and `%d#` by the number from 1.
-fn numbered(value: &Value, i: usize) -> Value {
+/// Replaces `%d` by the index, and the text `%d#` by the number that counts from 1.
+fn insert_index(value: &Value, i: usize) -> Value {
     match value {
         Value::String(text) if text == "%d#" => (i + 1).into(),
         Value::String(text) => text.replace("%d", &i.to_string()).into(),
         Value::Object(map) => {
             let entry =
-                |(key, value): (&String, &Value)| (key.replace("%d", &i.to_string()), numbered(value, i));
+                |(key, value): (&String, &Value)| (key.replace("%d", &i.to_string()), insert_index(value, i));
             map.iter().map(entry).collect::<Map<_, _>>().into()
         }
-        Value::Array(list) => list.iter().map(|value| numbered(value, i)).collect(),
+        Value::Array(list) => list.iter().map(|value| insert_index(value, i)).collect(),
         value => value.clone(),
     }
 }
@@ -64,7 +65,8 @@ pub(super) fn value_at<'v>(value: &'v Value, pointer: &str) -> Option<&'v Value>
     })
 }
 
-/// The edits of a fact: `e`, or `x` at `p`, or the removal of `p`.
+/// The edits of a fact: its list `e`; otherwise it sets the value `x` at the pointer `p`, or removes `p` if `m` is
+/// `remove`.
 pub(super) fn edits_of(fact: &Value) -> Vec<Value> {
     match (fact.get("e"), fact.get("x"), fact["m"].as_str()) {
         (Some(edits), _, _) => edits.as_array().unwrap().clone(),
@@ -83,9 +85,9 @@ pub(super) fn apply(object: &mut Value, edit: &Value) -> Option<()> {
         *object = expand(value?);
         return Some(());
     };
-    let mut at = object;
+    let mut container = object;
     for (i, segment) in parents.iter().enumerate() {
-        at = match at {
+        container = match container {
             Value::Array(list) => {
                 let index: usize = segment.parse().ok()?;
                 while list.len() <= index {
@@ -106,7 +108,7 @@ pub(super) fn apply(object: &mut Value, edit: &Value) -> Option<()> {
             _ => return None,
         };
     }
-    match (at, value) {
+    match (container, value) {
         (Value::Array(list), Some(value)) => match last.parse::<usize>() {
             Ok(index) if index < list.len() => list[index] = expand(value),
             _ => list.push(expand(value)),

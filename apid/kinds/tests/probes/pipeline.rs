@@ -21,11 +21,12 @@ pub(super) struct Probe<'a> {
     rng: SeededRng,
     bases: BTreeMap<String, Value>,
     samples: Value,
+    /// For each base the object from which updates start, or the reason why its creation failed.
     live: BTreeMap<String, Result<Object, String>>,
 }
 
 /// The result of a write.
-enum Written {
+enum WriteResult {
     Stored(Object),
     /// 400 with a message.
     Malformed(String),
@@ -59,30 +60,30 @@ impl<'a> Probe<'a> {
             live: BTreeMap::new(),
         };
         for (base, edits) in document["live"].as_object().into_iter().flatten() {
-            let live = probe.live(base, edits, &document["prepare"][base]);
+            let live = probe.create_live(base, edits, &document["prepare"][base]);
             probe.live.insert(base.clone(), live);
         }
         Some(probe)
     }
 
-    /// The live object of a base, from which updates start.
-    fn live(&self, base: &str, edits: &Value, prepare: &Value) -> Result<Object, String> {
+    /// Creates and prepares the object of a base from which updates start.
+    fn create_live(&self, base: &str, edits: &Value, prepare: &Value) -> Result<Object, String> {
         let mut object = self.bases.get(base).ok_or("no base")?.clone();
         for edit in edits.as_array().into_iter().flatten() {
-            apply(&mut object, edit).ok_or("edit")?;
+            apply(&mut object, edit).ok_or("an edit does not apply")?;
         }
         let mut live = match self.create(object) {
-            Written::Stored(object) => object,
-            Written::Malformed(message) => return Err(message),
-            Written::Invalid(errors) => return Err(errors.iter().map(ToString::to_string).collect()),
+            WriteResult::Stored(object) => object,
+            WriteResult::Malformed(message) => return Err(message),
+            WriteResult::Invalid(errors) => return Err(errors.iter().map(ToString::to_string).collect()),
         };
         for step in prepare.as_array().into_iter().flatten() {
             let subresource = step[0].as_str().unwrap_or("").trim_start_matches('/');
             let mut value = live.clone().into_value();
             for edit in step[1].as_array().into_iter().flatten() {
-                apply(&mut value, edit).ok_or("edit")?;
+                apply(&mut value, edit).ok_or("an edit does not apply")?;
             }
-            if let Written::Stored(object) = self.update(value, &live, subresource) {
+            if let WriteResult::Stored(object) = self.update(value, &live, subresource) {
                 live = object;
             }
         }
@@ -111,56 +112,61 @@ impl<'a> Probe<'a> {
         Ok(object)
     }
 
-    fn create(&self, value: Value) -> Written {
+    fn create(&self, value: Value) -> WriteResult {
         let ctx = self.context("");
         let mut object = match self.decode(value) {
             Ok(object) => object,
-            Err(message) => return Written::Malformed(message),
+            Err(message) => return WriteResult::Malformed(message),
         };
         let stored = self.resource.stored();
         if let Err(error) = self.resource.to_stored(&mut object, self.names) {
-            return Written::Malformed(error.to_string());
+            return WriteResult::Malformed(error.to_string());
         }
         stored.default(&mut object, &ctx);
         stored.prepare_create(&mut object, "probe", &ctx);
         stored.canonicalize(&mut object, &ctx);
         if let Some(errors) = self.complete_families(&mut object, None, "") {
-            return Written::Invalid(errors);
+            return WriteResult::Invalid(errors);
         }
-        self.written(object, |object| self.resource.validate_create(object, &ctx))
+        self.validate_and_convert(object, |object| self.resource.validate_create(object, &ctx))
     }
 
-    fn update(&self, value: Value, old: &Object, subresource: &str) -> Written {
+    fn update(&self, value: Value, old: &Object, subresource: &str) -> WriteResult {
         let ctx = self.context(subresource);
         let mut object = match self.decode(value) {
             Ok(object) => object,
-            Err(message) => return Written::Malformed(message),
+            Err(message) => return WriteResult::Malformed(message),
         };
         let (stored, mut old) = (self.resource.stored(), old.clone());
         let converted = [&mut object, &mut old].map(|object| self.resource.to_stored(object, self.names));
         if let Some(error) = converted.into_iter().find_map(Result::err) {
-            return Written::Malformed(error.to_string());
+            return WriteResult::Malformed(error.to_string());
         }
         stored.default(&mut object, &ctx);
         stored.prepare_update(&mut object, &old, &ctx);
         stored.canonicalize(&mut object, &ctx);
         if let Some(errors) = self.complete_families(&mut object, Some(&old), subresource) {
-            return Written::Invalid(errors);
+            return WriteResult::Invalid(errors);
         }
-        self.written(object, |object| self.resource.validate_update(object, &old, &ctx))
+        self.validate_and_convert(object, |object| self.resource.validate_update(object, &old, &ctx))
     }
 
     /// Validates an object of the storage version, and converts it to the version of the request.
-    fn written(&self, mut object: Object, validate: impl FnOnce(&Object) -> FieldErrors) -> Written {
+    fn validate_and_convert(
+        &self,
+        mut object: Object,
+        validate: impl FnOnce(&Object) -> FieldErrors,
+    ) -> WriteResult {
         let errors = validate(&object);
         if !errors.is_empty() {
-            return Written::Invalid(errors);
+            return WriteResult::Invalid(errors);
         }
         self.resource.convert_from_storage(&mut object, self.names).unwrap();
-        Written::Stored(object)
+        WriteResult::Stored(object)
     }
 
-    /// Completes the families of a service for the range of the facts. Returns the errors, if any.
+    /// Completes the IP families of a service in a cluster with IPv4 only, as in the recording.
+    /// Returns the errors, if any.
     fn complete_families(
         &self,
         object: &mut Object,
@@ -177,12 +183,12 @@ impl<'a> Probe<'a> {
     /// Checks the properties of a creation: defaulting twice equals defaulting once, and a stored object passes its own
     /// update unchanged. None for other facts and for refused objects.
     pub(super) fn check_creation(&self, fact: &Value) -> Option<Result<(), String>> {
-        let mut sent = self.bases.get(fact["b"].as_str()?).filter(|_| fact["v"] == "create")?.clone();
+        let mut body = self.bases.get(fact["b"].as_str()?).filter(|_| fact["v"] == "create")?.clone();
         for edit in edits_of(fact) {
-            apply(&mut sent, &edit)?;
+            apply(&mut body, &edit)?;
         }
         let ctx = self.context("");
-        let mut once = self.decode(sent.clone()).ok()?;
+        let mut once = self.decode(body.clone()).ok()?;
         self.resource.to_stored(&mut once, self.names).ok()?;
         self.resource.stored().default(&mut once, &ctx);
         let mut twice = once.clone();
@@ -191,18 +197,18 @@ impl<'a> Probe<'a> {
             let difference = changed(&once.into_value(), &twice.into_value());
             return Some(Err(format!("the second defaulting changes {difference:?}")));
         }
-        let Written::Stored(stored) = self.create(sent) else { return None };
+        let WriteResult::Stored(stored) = self.create(body) else { return None };
         Some(match self.update(stored.clone().into_value(), &stored, "") {
-            Written::Stored(new) if new == stored => Ok(()),
-            Written::Stored(new) => {
+            WriteResult::Stored(new) if new == stored => Ok(()),
+            WriteResult::Stored(new) => {
                 Err(format!("the update changes {:?}", changed(&stored.into_value(), &new.into_value())))
             }
-            Written::Malformed(message) => Err(message),
-            Written::Invalid(errors) => Err(errors.iter().map(|error| format!("{error}; ")).collect()),
+            WriteResult::Malformed(message) => Err(message),
+            WriteResult::Invalid(errors) => Err(errors.iter().map(|error| format!("{error}; ")).collect()),
         })
     }
 
-    /// The answer to the request of a fact. None for subresources with a body of their own.
+    /// The answer to the request of a fact. None for subresources with their own body type.
     pub(super) fn answer(&self, fact: &Value) -> Option<Answer> {
         let verb = fact["v"].as_str().unwrap();
         let base = fact["b"].as_str().unwrap();
@@ -217,7 +223,7 @@ impl<'a> Probe<'a> {
             (_, Some(Ok(object))) => Some(object),
             (_, live) => return Some(Answer::failed(format!("no live object: {live:?}"))),
         };
-        let mut sent = match old {
+        let mut body = match old {
             Some(object) => object.clone().into_value(),
             None => self.bases.get(base)?.clone(),
         };
@@ -228,18 +234,18 @@ impl<'a> Probe<'a> {
         }
         edits.extend(edits_of(fact));
         for edit in &edits {
-            if apply(&mut sent, edit).is_none() {
-                return Some(Answer::failed("edit".to_owned()));
+            if apply(&mut body, edit).is_none() {
+                return Some(Answer::failed("an edit does not apply".to_owned()));
             }
         }
-        let written = match old {
-            None => self.create(sent.clone()),
-            Some(old) => self.update(sent.clone(), old, subresource),
+        let result = match old {
+            None => self.create(body.clone()),
+            Some(old) => self.update(body.clone(), old, subresource),
         };
-        let object = match written {
-            Written::Malformed(message) => return Some(Answer::malformed(message)),
-            Written::Invalid(errors) => return Some(Answer::invalid(self.resource, &errors)),
-            Written::Stored(object) => object.into_value(),
+        let object = match result {
+            WriteResult::Malformed(message) => return Some(Answer::malformed(message)),
+            WriteResult::Invalid(errors) => return Some(Answer::invalid(self.resource, &errors)),
+            WriteResult::Stored(object) => object.into_value(),
         };
         let pointer = fact.get("p").and_then(Value::as_str);
         let mut answer = Answer::default();
@@ -251,9 +257,9 @@ impl<'a> Probe<'a> {
             old => {
                 answer.code = if old.is_some() { 200 } else { 201 };
                 answer.value = pointer.and_then(|pointer| {
-                    let (sent, object) = (clean(&sent), clean(&object));
-                    match (value_at(&sent, pointer), value_at(&object, pointer)) {
-                        (sent, Some(value)) if sent != Some(value) => Some(value.clone()),
+                    let (body, object) = (clean(&body), clean(&object));
+                    match (value_at(&body, pointer), value_at(&object, pointer)) {
+                        (body, Some(value)) if body != Some(value) => Some(value.clone()),
                         (Some(_), None) => Some("$absent".into()),
                         _ => None,
                     }

@@ -31,12 +31,12 @@ pub(super) fn events(text: &str, names: &Names) -> Result<Vec<Event>, AuditError
     for (index, line) in lines {
         let value: serde_json::Map<String, Value> =
             serde_json::from_str(line).map_err(|error| AuditError { line: index + 1, error })?;
-        events.extend(event(&Value::Object(value), names));
+        events.extend(parse_event(&Value::Object(value), names));
     }
     Ok(events)
 }
 
-fn event(value: &Value, names: &Names) -> Option<Event> {
+fn parse_event(value: &Value, names: &Names) -> Option<Event> {
     let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let annotation = |name: &str| value.get("annotations")?.get(names.group_key(name))?.as_str();
     let resource = text("/objectRef/resource");

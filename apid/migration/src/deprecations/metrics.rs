@@ -16,13 +16,13 @@ pub(super) struct Series {
 }
 
 /// The series of the gauge that are not zero.
-pub(super) fn requested(text: &str) -> Vec<Series> {
-    text.lines().filter_map(series).collect()
+pub(super) fn nonzero_series(text: &str) -> Vec<Series> {
+    text.lines().filter_map(parse_series).collect()
 }
 
-fn series(line: &str) -> Option<Series> {
+fn parse_series(line: &str) -> Option<Series> {
     let rest = line.trim().strip_prefix(GAUGE)?.strip_prefix('{')?;
-    let (mut labels, value) = labels(rest)?;
+    let (mut labels, value) = parse_labels(rest)?;
     let value: f64 = value.split_whitespace().next()?.parse().ok()?;
     let mut label = |name: &str| labels.remove(name).unwrap_or_default();
     (value != 0.0).then(|| Series {
@@ -35,7 +35,7 @@ fn series(line: &str) -> Option<Series> {
 }
 
 /// The labels up to the closing brace, and the text after it.
-fn labels(text: &str) -> Option<(BTreeMap<String, String>, &str)> {
+fn parse_labels(text: &str) -> Option<(BTreeMap<String, String>, &str)> {
     let mut labels = BTreeMap::new();
     let mut rest = text;
     loop {
@@ -44,14 +44,14 @@ fn labels(text: &str) -> Option<(BTreeMap<String, String>, &str)> {
             return Some((labels, value));
         }
         let (name, after) = rest.split_once("=\"")?;
-        let (value, after) = quoted(after)?;
+        let (value, after) = parse_quoted(after)?;
         labels.insert(name.trim().to_owned(), value);
         rest = after;
     }
 }
 
 /// The text up to the closing quote without escapes, and the text after the quote.
-fn quoted(text: &str) -> Option<(String, &str)> {
+fn parse_quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();
     while let Some((at, character)) = characters.next() {

@@ -20,15 +20,21 @@ const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 const NO_LIMIT: i32 = i32::MAX;
 
 pub(super) const VERSIONS: &[RemovedVersion] = &[
-    version("extensions", "v1beta1", "Deployment", deployment_of_extensions, deployment_with_rollback),
-    version("extensions", "v1beta1", "DaemonSet", daemon_set_of_extensions, daemon_set_to_extensions),
-    version("extensions", "v1beta1", "ReplicaSet", labelled, without_null_selector),
-    version("apps", "v1beta1", "Deployment", deployment_of_v1beta1, deployment_with_rollback),
-    version("apps", "v1beta1", "StatefulSet", stateful_set_of_v1beta1, without_null_selector),
-    version("apps", "v1beta1", "ReplicaSet", labelled, without_null_selector),
+    version("extensions", "v1beta1", "Deployment", upgrade_extensions_deployment, downgrade_deployment),
+    version(
+        "extensions",
+        "v1beta1",
+        "DaemonSet",
+        upgrade_extensions_daemon_set,
+        downgrade_extensions_daemon_set,
+    ),
+    version("extensions", "v1beta1", "ReplicaSet", default_selector_and_labels, remove_null_selector),
+    version("apps", "v1beta1", "Deployment", upgrade_v1beta1_deployment, downgrade_deployment),
+    version("apps", "v1beta1", "StatefulSet", upgrade_v1beta1_stateful_set, remove_null_selector),
+    version("apps", "v1beta1", "ReplicaSet", default_selector_and_labels, remove_null_selector),
     RemovedVersion::same("apps", "v1beta1", "ControllerRevision", ("apps", "v1")),
     RemovedVersion::same("apps", "v1beta2", "Deployment", ("apps", "v1")),
-    version("apps", "v1beta2", "DaemonSet", daemon_set_of_v1beta2, daemon_set_to_v1beta2),
+    version("apps", "v1beta2", "DaemonSet", upgrade_v1beta2_daemon_set, require_template_generation),
     RemovedVersion::same("apps", "v1beta2", "ReplicaSet", ("apps", "v1")),
     RemovedVersion::same("apps", "v1beta2", "StatefulSet", ("apps", "v1")),
     RemovedVersion::same("apps", "v1beta2", "ControllerRevision", ("apps", "v1")),
@@ -45,7 +51,7 @@ const fn version(
 }
 
 /// Defaults the selector and the labels of the object from the labels of the pod template.
-fn labelled(object: &mut Object, _names: &Names, notes: &mut Notes) {
+fn default_selector_and_labels(object: &mut Object, _names: &Names, notes: &mut Notes) {
     let Some(labels) =
         object.at(&["spec", "template", "metadata", "labels"]).filter(|v| v.is_object()).cloned()
     else {
@@ -67,8 +73,8 @@ fn labelled(object: &mut Object, _names: &Names, notes: &mut Notes) {
     }
 }
 
-fn deployment_of_v1beta1(object: &mut Object, names: &Names, notes: &mut Notes) {
-    labelled(object, names, notes);
+fn upgrade_v1beta1_deployment(object: &mut Object, names: &Names, notes: &mut Notes) {
+    default_selector_and_labels(object, names, notes);
     if let Some(spec) = part(object, "spec")
         && default(spec, "revisionHistoryLimit", 2)
     {
@@ -77,8 +83,8 @@ fn deployment_of_v1beta1(object: &mut Object, names: &Names, notes: &mut Notes) 
     move_rollback(object, notes);
 }
 
-fn deployment_of_extensions(object: &mut Object, names: &Names, notes: &mut Notes) {
-    labelled(object, names, notes);
+fn upgrade_extensions_deployment(object: &mut Object, names: &Names, notes: &mut Notes) {
+    default_selector_and_labels(object, names, notes);
     if let Some(spec) = part(object, "spec") {
         for (field, new) in [("revisionHistoryLimit", 10), ("progressDeadlineSeconds", 600)] {
             if default(spec, field, NO_LIMIT) {
@@ -124,7 +130,7 @@ fn move_rollback(object: &mut Object, notes: &mut Notes) {
 }
 
 /// Moves the annotation of a rollback to `spec.rollbackTo`.
-fn deployment_with_rollback(object: &mut Object, names: &Names) {
+fn downgrade_deployment(object: &mut Object, names: &Names) {
     let revision = remove_annotation(object, ROLLBACK).and_then(|text| text.parse::<i64>().ok());
     if let Some(revision) = revision
         && let Some(spec) = part(object, "spec")
@@ -135,11 +141,11 @@ fn deployment_with_rollback(object: &mut Object, names: &Names) {
         }
         spec.insert("rollbackTo".to_owned(), rollback.into());
     }
-    without_null_selector(object, names);
+    remove_null_selector(object, names);
 }
 
 /// Removes an unset selector, which `v1` writes as null.
-fn without_null_selector(object: &mut Object, _names: &Names) {
+fn remove_null_selector(object: &mut Object, _names: &Names) {
     if let Some(spec) = part(object, "spec")
         && !is_set(spec, "selector")
     {
@@ -147,8 +153,8 @@ fn without_null_selector(object: &mut Object, _names: &Names) {
     }
 }
 
-fn daemon_set_of_extensions(object: &mut Object, names: &Names, notes: &mut Notes) {
-    labelled(object, names, notes);
+fn upgrade_extensions_daemon_set(object: &mut Object, names: &Names, notes: &mut Notes) {
+    default_selector_and_labels(object, names, notes);
     remove_annotation(object, TEMPLATE_GENERATION);
     let mut generation = 0;
     if let Some(spec) = part(object, "spec") {
@@ -160,29 +166,29 @@ fn daemon_set_of_extensions(object: &mut Object, names: &Names, notes: &mut Note
     annotate(object, TEMPLATE_GENERATION, &generation.to_string());
 }
 
-fn daemon_set_to_extensions(object: &mut Object, names: &Names) {
+fn downgrade_extensions_daemon_set(object: &mut Object, names: &Names) {
     let generation = remove_annotation(object, TEMPLATE_GENERATION).and_then(|text| text.parse::<i64>().ok());
     if let Some(generation) = generation.filter(|generation| *generation != 0)
         && let Some(spec) = part(object, "spec")
     {
         spec.insert("templateGeneration".to_owned(), generation.into());
     }
-    without_null_selector(object, names);
+    remove_null_selector(object, names);
 }
 
-fn daemon_set_of_v1beta2(object: &mut Object, names: &Names, _notes: &mut Notes) {
-    daemon_set_to_v1beta2(object, names);
+fn upgrade_v1beta2_daemon_set(object: &mut Object, names: &Names, _notes: &mut Notes) {
+    require_template_generation(object, names);
 }
 
-/// Sets the annotation of the template generation, which `v1beta2` always has.
-fn daemon_set_to_v1beta2(object: &mut Object, _names: &Names) {
+/// Sets an absent annotation of the template generation, which `v1beta2` always has.
+fn require_template_generation(object: &mut Object, _names: &Names) {
     if object.annotation(TEMPLATE_GENERATION).is_none() {
         annotate(object, TEMPLATE_GENERATION, "0");
     }
 }
 
-fn stateful_set_of_v1beta1(object: &mut Object, names: &Names, notes: &mut Notes) {
-    labelled(object, names, notes);
+fn upgrade_v1beta1_stateful_set(object: &mut Object, names: &Names, notes: &mut Notes) {
+    default_selector_and_labels(object, names, notes);
     if let Some(spec) = part(object, "spec")
         && child_or_new(spec, "updateStrategy").is_some()
         && let Some(strategy) = child(spec, "updateStrategy")

@@ -19,7 +19,7 @@ const FIELDS: [(&str, &str, &str); 3] = [
     ("status", "currentMetrics", "current-metrics"),
     ("status", "conditions", "conditions"),
 ];
-/// The field of `v1` for the CPU metric in the specification and in the status, with its names in `v2beta1`.
+/// For the specification and the status: the field of the CPU metric in `v1`, and its list and field in `v2beta1`.
 const CPU: [(&str, &str, &str, &str); 2] = [
     ("spec", "targetCPUUtilizationPercentage", "metrics", "targetAverageUtilization"),
     ("status", "currentCPUUtilizationPercentage", "currentMetrics", "currentAverageUtilization"),
@@ -58,9 +58,9 @@ fn downgrade(object: &mut Object, names: &Names) {
             owner.insert(field.to_owned(), value);
         }
     }
-    for (owner, old, list, percentage) in CPU {
+    for (owner, v1_field, list, percentage) in CPU {
         let Some(owner) = part(object, owner) else { continue };
-        let Some(percent) = owner.remove(old).filter(|percent| !percent.is_null()) else { continue };
+        let Some(percent) = owner.remove(v1_field).filter(|percent| !percent.is_null()) else { continue };
         let metric = json!({"type": "Resource", "resource": {"name": "cpu", percentage: percent}});
         match owner.get_mut(list).and_then(Value::as_array_mut) {
             Some(metrics) => metrics.push(metric),

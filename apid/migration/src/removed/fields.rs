@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! A value of an unexpected type is left as it is: the schema of the target version reports it.
+//! A value of an unexpected type stays unchanged: the schema of the target version reports it.
 
 use apimachinery::object::{Map, Object, Value};
 
@@ -40,7 +40,7 @@ pub(super) fn is_zero(fields: &Fields, field: &str) -> bool {
     }
 }
 
-/// Sets a field that has no value. Returns whether it did.
+/// Sets a field that has no value. Returns whether the field was set.
 pub(super) fn default(fields: &mut Fields, field: &str, value: impl Into<Value>) -> bool {
     if is_set(fields, field) {
         return false;

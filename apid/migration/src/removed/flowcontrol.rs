@@ -40,7 +40,7 @@ const fn level(
     }
 }
 
-/// Annotation of `v1beta3` that makes 0 shares a value.
+/// Annotation of `v1beta3` that marks 0 shares as a value; without it, 0 means unset.
 fn zero_annotation(names: &Names) -> String {
     names.group_sub_key("flowcontrol", "v1beta3-preserve-zero-concurrency-shares")
 }

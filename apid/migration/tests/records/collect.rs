@@ -11,7 +11,7 @@ use serving::gates::{GATES, Stage};
 
 use super::rules::Record;
 
-/// Collects the record.
+/// Collects the record from the registry, the type table, the feature gates and the documents.
 pub(super) fn record() -> Record {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
     let registry = Registry::new(&names);
@@ -38,7 +38,7 @@ pub(super) fn record() -> Record {
     for name in &types {
         for field in facts::fields(name).into_iter().flatten() {
             let required = if field.required { "required" } else { "optional" };
-            let shape = shape(&field.shape, &mut values);
+            let shape = shape_text(&field.shape, &mut values);
             let default = field.default.unwrap_or_default().replace(',', ";");
             fields.push(vec![name.clone(), field.name.to_owned(), shape, required.to_owned(), default]);
         }
@@ -65,8 +65,8 @@ fn add_types(name: &str, types: &mut BTreeSet<String>) {
     if types.insert(name.to_owned()) {
         for field in fields {
             let mut shape = &field.shape;
-            while let Shape::Pointer(of) | Shape::List(of) | Shape::Map(of) = shape {
-                shape = of;
+            while let Shape::Pointer(inner) | Shape::List(inner) | Shape::Map(inner) = shape {
+                shape = inner;
             }
             if let Shape::Named(name) = shape {
                 add_types(name, types);
@@ -75,12 +75,12 @@ fn add_types(name: &str, types: &mut BTreeSet<String>) {
     }
 }
 
-/// The text of a shape. Values of enumerated types are added to a set.
-fn shape(of: &Shape, values: &mut BTreeSet<(String, String)>) -> String {
-    match of {
-        Shape::Pointer(of) => format!("*{}", shape(of, values)),
-        Shape::List(of) => format!("[]{}", shape(of, values)),
-        Shape::Map(of) => format!("{{}}{}", shape(of, values)),
+/// The text of a shape. Adds the values of enumerated types to `values`.
+fn shape_text(outer: &Shape, values: &mut BTreeSet<(String, String)>) -> String {
+    match outer {
+        Shape::Pointer(inner) => format!("*{}", shape_text(inner, values)),
+        Shape::List(inner) => format!("[]{}", shape_text(inner, values)),
+        Shape::Map(inner) => format!("{{}}{}", shape_text(inner, values)),
         Shape::String(name) => {
             for value in facts::values(name).into_iter().flatten() {
                 values.insert(((*name).to_owned(), value.to_owned()));
@@ -119,7 +119,7 @@ fn keys() -> Vec<Vec<String>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut text = String::new();
     for folder in ["apid", "authd", "policies", "proto"] {
-        product_code(&root.join(folder), &mut text);
+        add_product_code(&root.join(folder), &mut text);
     }
     let mut names = BTreeSet::new();
     for (function, domain, parts) in [
@@ -128,8 +128,8 @@ fn keys() -> Vec<Vec<String>> {
         (".label_key(", "label", 1),
         (".label_sub_key(", "label", 2),
     ] {
-        for (at, found) in text.match_indices(function) {
-            let arguments = text[at + found.len()..].split_once(')').map_or("", |(before, _)| before);
+        for (start, matched) in text.match_indices(function) {
+            let arguments = text[start + matched.len()..].split_once(')').map_or("", |(before, _)| before);
             let literals = arguments.split(", ").map(|part| part.strip_prefix('"')?.strip_suffix('"'));
             if let Some(literals) = literals.collect::<Option<Vec<_>>>()
                 && literals.len() == parts
@@ -147,13 +147,13 @@ fn keys() -> Vec<Vec<String>> {
     names.iter().map(|name| element("key", name, stage(name), None, None)).collect()
 }
 
-/// Adds the Rust files of a folder without tests.
-fn product_code(folder: &Path, text: &mut String) {
+/// Adds the code of the Rust files in a folder, without tests.
+fn add_product_code(folder: &Path, text: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if path.is_dir() && !matches!(name, "tests" | "target" | "examples") {
-            product_code(&path, text);
+            add_product_code(&path, text);
         } else if name.ends_with(".rs") && name != "tests.rs" {
             let file = fs::read_to_string(&path).unwrap();
             text.push_str(file.split("#[cfg(test)]").next().unwrap_or_default());

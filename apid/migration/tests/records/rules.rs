@@ -47,8 +47,8 @@ const LIFETIMES: [(&str, &str, u32, u32); 19] = [
 /// Deprecated gates whose release of deprecation is older than the table.
 const OLD_GATES: [&str; 1] = ["KMSv1"];
 
-/// Class of annotation and label keys. A key without an alpha name disappears only with its API version, which has a
-/// key of its own.
+/// Class of annotation and label keys. A key without an alpha name disappears only with its API version, which has
+/// its own key.
 const KEY: &str = "key";
 
 /// Releases after which a deprecated metric is hidden; one release later it is deleted.
@@ -66,9 +66,9 @@ struct Element<'a> {
 }
 
 impl<'a> Element<'a> {
-    fn of(row: &'a [String]) -> Self {
-        let cell = |at: usize| row.get(at).map_or("", String::as_str);
-        let release = |at: usize| cell(at).strip_prefix("1.").and_then(|minor| minor.parse().ok());
+    fn from_row(row: &'a [String]) -> Self {
+        let cell = |index: usize| row.get(index).map_or("", String::as_str);
+        let release = |index: usize| cell(index).strip_prefix("1.").and_then(|minor| minor.parse().ok());
         Element {
             class: cell(0),
             name: cell(1),
@@ -96,7 +96,7 @@ impl<'a> Element<'a> {
 }
 
 fn elements(record: &Record) -> BTreeMap<(&str, &str), Element<'_>> {
-    record.elements.iter().map(|row| Element::of(row)).map(|e| ((e.class, e.name), e)).collect()
+    record.elements.iter().map(|row| Element::from_row(row)).map(|e| ((e.class, e.name), e)).collect()
 }
 
 /// Violations within one release.
@@ -148,19 +148,20 @@ fn removed_elements(previous: &Record, current: &Record) -> Vec<String> {
             continue;
         }
         let Some((operational, after)) = element.lifetimes() else { continue };
-        let lived = element.since.is_none_or(|since| since + operational <= CURRENT.0);
-        let announced =
+        let is_old_enough = element.since.is_none_or(|since| since + operational <= CURRENT.0);
+        let was_announced =
             after == 0 || element.deprecated.is_some_and(|deprecated| deprecated + after <= CURRENT.0);
-        if !lived || !announced {
+        if !is_old_enough || !was_announced {
             found.push(format!("{} {}: removed too early", key.0, key.1));
         }
     }
     found
 }
 
-/// Resources disappear only with their group version, stable versions never. A new storage version was served before.
+/// Resources may disappear only together with their group version, and stable versions never. The previous release must
+/// have served a new storage version.
 fn removed_resources(previous: &Record, current: &Record) -> Vec<String> {
-    let cell = |row: &Vec<String>, at: usize| row.get(at).cloned().unwrap_or_default();
+    let cell = |row: &Vec<String>, index: usize| row.get(index).cloned().unwrap_or_default();
     let key = |row: &Vec<String>| (cell(row, 0), cell(row, 1), cell(row, 2));
     let versions: BTreeSet<_> = current.discovery.iter().map(|row| (cell(row, 0), cell(row, 1))).collect();
     let now: BTreeSet<_> = current.discovery.iter().map(key).collect();
@@ -203,7 +204,9 @@ fn changed_fields(previous: &Record, current: &Record) -> Vec<String> {
     for ((name, field), facts) in old.iter().filter(|((name, _), _)| packages.contains(package(name))) {
         match new.get(&(name.clone(), field.clone())) {
             None => found.push(format!("{name} {field}: removed within its version")),
-            Some(now) if now != facts => found.push(format!("{name} {field}: {facts:?} becomes {now:?}")),
+            Some(new_facts) if new_facts != facts => {
+                found.push(format!("{name} {field}: {facts:?} becomes {new_facts:?}"))
+            }
             Some(_) => {}
         }
     }

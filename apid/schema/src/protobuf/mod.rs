@@ -5,7 +5,7 @@
 //!
 //! The encoding is proto2, as the generated code of the reference reads and writes it. Repeated scalars are
 //! single (or packed, when read), and maps are repeated pairs. Times, quantities and int-or-strings are
-//! messages, and raw values are JSON. Fields are sorted by number and maps by key, so that equal objects have
+//! messages, and raw values are JSON. Fields are sorted by number and maps by key, so equal objects have
 //! equal bytes.
 
 mod read;
@@ -15,4 +15,4 @@ mod write;
 
 pub use read::ProtobufError;
 pub(crate) use write::Plan;
-pub use write::message as write_message;
+pub use write::write_message;

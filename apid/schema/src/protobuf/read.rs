@@ -62,7 +62,7 @@ impl Schema {
         let mut map = Map::new();
         let mut budget = Budget::new(limits);
         budget.charge(Cost::OBJECT)?;
-        message(self, &[], bytes, &mut map, DecodeContext { budget: &mut budget, depth: 0 })?;
+        read_message(self, &[], bytes, &mut map, DecodeContext { budget: &mut budget, depth: 0 })?;
         Ok(Object(map))
     }
 }
@@ -95,19 +95,19 @@ impl DecodeContext<'_> {
     }
 
     /// The list in a field; a new list is charged.
-    fn list_in<'m>(&mut self, into: &'m mut Map<String, Value>, name: &str) -> Result<&'m mut Value> {
-        if !into.contains_key(name) {
-            self.charge(Cost::key(name.len(), into.len()).plus(Cost::LIST))?;
+    fn list_in<'m>(&mut self, output: &'m mut Map<String, Value>, name: &str) -> Result<&'m mut Value> {
+        if !output.contains_key(name) {
+            self.charge(Cost::key(name.len(), output.len()).plus(Cost::LIST))?;
         }
-        Ok(into.entry(name).or_insert_with(|| Value::Array(Vec::new())))
+        Ok(output.entry(name).or_insert_with(|| Value::Array(Vec::new())))
     }
 
     /// The map in a field; a new map is charged.
-    fn map_in<'m>(&mut self, into: &'m mut Map<String, Value>, name: &str) -> Result<&'m mut Value> {
-        if !into.contains_key(name) {
-            self.charge(Cost::key(name.len(), into.len()).plus(Cost::OBJECT))?;
+    fn map_in<'m>(&mut self, output: &'m mut Map<String, Value>, name: &str) -> Result<&'m mut Value> {
+        if !output.contains_key(name) {
+            self.charge(Cost::key(name.len(), output.len()).plus(Cost::OBJECT))?;
         }
-        Ok(into.entry(name).or_insert_with(|| Value::Object(Map::new())))
+        Ok(output.entry(name).or_insert_with(|| Value::Object(Map::new())))
     }
 }
 
@@ -128,13 +128,14 @@ impl<'a> Fields<'a> {
         if self.0.is_empty() {
             return Ok(None);
         }
-        let key = varint(&mut self.0)?;
+        let key = read_varint(&mut self.0)?;
         let number = u32::try_from(key >> 3).map_err(|_| ProtobufError::Malformed)?;
         let wire = match key & 7 {
-            0 => Wire::Varint(varint(&mut self.0)?),
+            0 => Wire::Varint(read_varint(&mut self.0)?),
             1 => Wire::Fixed64(self.array()?),
             2 => {
-                let length = usize::try_from(varint(&mut self.0)?).map_err(|_| ProtobufError::Truncated)?;
+                let length =
+                    usize::try_from(read_varint(&mut self.0)?).map_err(|_| ProtobufError::Truncated)?;
                 let (bytes, rest) = self.0.split_at_checked(length).ok_or(ProtobufError::Truncated)?;
                 self.0 = rest;
                 Wire::Bytes(bytes)
@@ -155,7 +156,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-fn varint(bytes: &mut &[u8]) -> Result<u64> {
+fn read_varint(bytes: &mut &[u8]) -> Result<u64> {
     let mut value = 0_u64;
     for shift in (0..70).step_by(7) {
         let (first, rest) = bytes.split_first().ok_or(ProtobufError::Truncated)?;
@@ -168,12 +169,12 @@ fn varint(bytes: &mut &[u8]) -> Result<u64> {
     Err(ProtobufError::Malformed)
 }
 
-/// Decodes the fields of a message into a map. `outer` holds the numbers of the enclosing embedded types.
-fn message(
+/// Decodes the fields of a message into the map `output`. `outer` holds the numbers of the enclosing embedded types.
+fn read_message(
     schema: &'static Schema,
     outer: &[u32],
     bytes: &[u8],
-    into: &mut Map<String, Value>,
+    output: &mut Map<String, Value>,
     mut context: DecodeContext<'_>,
 ) -> Result<()> {
     if context.depth > DEPTH {
@@ -181,27 +182,26 @@ fn message(
     }
     let mut fields = Fields(bytes);
     while let Some((number, wire)) = fields.next()? {
-        let here = |tags: &[u32]| {
+        let inner_number = |tags: &[u32]| {
             tags.strip_prefix(outer).and_then(<[u32]>::split_first).map(|(n, rest)| (*n, rest.len()))
         };
-        let found = schema.fields.iter().find(|field| here(&field.tags).is_some_and(|(n, _)| n == number));
+        let found =
+            schema.fields.iter().find(|field| inner_number(&field.tags).is_some_and(|(n, _)| n == number));
         let Some(field) = found else { continue };
-        if here(&field.tags).is_some_and(|(_, inner)| inner > 0) {
+        if inner_number(&field.tags).is_some_and(|(_, inner)| inner > 0) {
             // JSON has the fields of an embedded type beside the other fields.
             let outer: Vec<u32> = outer.iter().copied().chain([number]).collect();
-            message(schema, &outer, submessage(wire, field.name)?, into, context.nested())?;
+            read_message(schema, &outer, submessage(wire, field.name)?, output, context.nested())?;
         } else {
             match &field.ty {
-                Type::List(of) if field.wrapped => {
-                    context.charge(Cost::key(field.name.len(), into.len()))?;
-                    drop(
-                        into.insert(
-                            field.name.to_owned(),
-                            wrapped(of, wire, field.name, context.reborrow())?,
-                        ),
-                    );
+                Type::List(inner) if field.wrapped => {
+                    context.charge(Cost::key(field.name.len(), output.len()))?;
+                    drop(output.insert(
+                        field.name.to_owned(),
+                        read_wrapped_list(inner, wire, field.name, context.reborrow())?,
+                    ));
                 }
-                ty => add(ty, wire, field.name, into, context.reborrow())?,
+                ty => add_occurrence(ty, wire, field.name, output, context.reborrow())?,
             }
         }
     }
@@ -209,44 +209,44 @@ fn message(
 }
 
 /// Adds one occurrence of a field.
-fn add(
+fn add_occurrence(
     ty: &'static Type,
     wire: Wire<'_>,
     name: &str,
-    into: &mut Map<String, Value>,
+    output: &mut Map<String, Value>,
     mut context: DecodeContext<'_>,
 ) -> Result<()> {
     match ty {
-        Type::Pointer(of) if matches!(**of, Type::List(_) | Type::Map(_) | Type::ResourceList) => {
-            add(of, wire, name, into, context)
+        Type::Pointer(inner) if matches!(**inner, Type::List(_) | Type::Map(_) | Type::ResourceList) => {
+            add_occurrence(inner, wire, name, output, context)
         }
-        Type::List(of) => {
-            let Value::Array(items) = context.list_in(into, name)? else { return Ok(()) };
-            items_of(of, wire, name, items, context)
+        Type::List(inner) => {
+            let Value::Array(items) = context.list_in(output, name)? else { return Ok(()) };
+            read_items(inner, wire, name, items, context)
         }
-        Type::Map(of) => {
-            pair(wire, name, into, context, |bytes, context| value_of_pair(of, bytes, name, context))
-        }
-        Type::ResourceList => pair(wire, name, into, context, |bytes, mut context| {
+        Type::Map(inner) => read_map_entry(wire, name, output, context, |bytes, context| {
+            read_entry_value(inner, bytes, name, context)
+        }),
+        Type::ResourceList => read_map_entry(wire, name, output, context, |bytes, mut context| {
             context.leaf(match bytes {
-                Some(wire) => quantity(wire, name)?,
+                Some(wire) => read_quantity(wire, name)?,
                 None => Value::from("0"),
             })
         }),
         _ => {
-            context.charge(Cost::key(name.len(), into.len()))?;
-            let value = single(ty, wire, name, context)?;
-            match (into.get_mut(name), value) {
+            context.charge(Cost::key(name.len(), output.len()))?;
+            let value = read_single(ty, wire, name, context)?;
+            match (output.get_mut(name), value) {
                 // The parts of a split message are merged.
                 (Some(Value::Object(map)), Value::Object(more)) => map.extend(more),
-                (_, value) => drop(into.insert(name.to_owned(), value)),
+                (_, value) => drop(output.insert(name.to_owned(), value)),
             }
             Ok(())
         }
     }
 }
 
-fn items_of(
+fn read_items(
     ty: &'static Type,
     wire: Wire<'_>,
     name: &str,
@@ -256,12 +256,12 @@ fn items_of(
     match (ty, wire) {
         (Type::Bool | Type::Int32 | Type::Int64, Wire::Bytes(mut packed)) => {
             while !packed.is_empty() {
-                let value = Wire::Varint(varint(&mut packed)?);
-                items.push(single(ty, value, name, context.reborrow())?);
+                let value = Wire::Varint(read_varint(&mut packed)?);
+                items.push(read_single(ty, value, name, context.reborrow())?);
             }
         }
         _ => {
-            let item = single(ty, wire, name, context.reborrow())?;
+            let item = read_single(ty, wire, name, context.reborrow())?;
             if item.is_object() {
                 context.charge(Cost::object_end(1, None))?;
             }
@@ -272,10 +272,10 @@ fn items_of(
 }
 
 /// Decodes a map entry: a message of key and value.
-fn pair<'a>(
+fn read_map_entry<'a>(
     wire: Wire<'a>,
     name: &str,
-    into: &mut Map<String, Value>,
+    output: &mut Map<String, Value>,
     mut context: DecodeContext<'_>,
     value: impl FnOnce(Option<Wire<'a>>, DecodeContext<'_>) -> Result<Value>,
 ) -> Result<()> {
@@ -288,7 +288,7 @@ fn pair<'a>(
             _ => {}
         }
     }
-    if let Value::Object(map) = context.map_in(into, name)? {
+    if let Value::Object(map) = context.map_in(output, name)? {
         context.charge(Cost::key(key.len(), map.len()))?;
         map.insert(key.to_owned(), value(found, context)?);
     }
@@ -296,16 +296,16 @@ fn pair<'a>(
 }
 
 /// Decodes the value of a map entry; a list has its own message.
-fn value_of_pair(
+fn read_entry_value(
     ty: &'static Type,
     wire: Option<Wire<'_>>,
     name: &str,
     mut context: DecodeContext<'_>,
 ) -> Result<Value> {
     match (ty, wire) {
-        (Type::List(of), Some(wire)) => wrapped(of, wire, name, context),
+        (Type::List(inner), Some(wire)) => read_wrapped_list(inner, wire, name, context),
         (Type::List(_), None) => context.leaf(Value::Array(Vec::new())),
-        (ty, Some(wire)) => single(ty, wire, name, context),
+        (ty, Some(wire)) => read_single(ty, wire, name, context),
         (ty, None) => {
             let zero = ty.zero();
             context.budget.charge_tree(&zero)?;
@@ -315,23 +315,33 @@ fn value_of_pair(
 }
 
 /// Decodes a message that wraps the items of a list.
-fn wrapped(of: &'static Type, wire: Wire<'_>, name: &str, mut context: DecodeContext<'_>) -> Result<Value> {
+fn read_wrapped_list(
+    inner: &'static Type,
+    wire: Wire<'_>,
+    name: &str,
+    mut context: DecodeContext<'_>,
+) -> Result<Value> {
     context.charge(Cost::LIST)?;
     let mut items = Vec::new();
     let mut fields = Fields(submessage(wire, name)?);
     while let Some((number, wire)) = fields.next()? {
         if number == 1 {
-            items_of(of, wire, name, &mut items, context.nested())?;
+            read_items(inner, wire, name, &mut items, context.nested())?;
         }
     }
     Ok(Value::Array(items))
 }
 
 /// Decodes one value other than a list or a map.
-fn single(ty: &'static Type, wire: Wire<'_>, name: &str, mut context: DecodeContext<'_>) -> Result<Value> {
-    let wrong = || ProtobufError::WireType(name.to_owned());
+fn read_single(
+    ty: &'static Type,
+    wire: Wire<'_>,
+    name: &str,
+    mut context: DecodeContext<'_>,
+) -> Result<Value> {
+    let wire_type_error = || ProtobufError::WireType(name.to_owned());
     let leaf = match (ty, wire) {
-        (Type::Pointer(of), wire) => return single(of, wire, name, context),
+        (Type::Pointer(inner), wire) => return read_single(inner, wire, name, context),
         (Type::String(_), wire) => Value::from(text(wire, name)?),
         (Type::Bool, Wire::Varint(n)) => Value::Bool(n != 0),
         (Type::Int32, Wire::Varint(n)) => Value::from(int32(n)),
@@ -340,24 +350,24 @@ fn single(ty: &'static Type, wire: Wire<'_>, name: &str, mut context: DecodeCont
             Number::from_f64(f64::from_le_bytes(bytes)).map_or(Value::Null, Value::Number)
         }
         (Type::Bytes, Wire::Bytes(bytes)) => Value::from(STANDARD.encode(bytes)),
-        (Type::Time | Type::MicroTime, wire) => time(ty, submessage(wire, name)?, name)?,
-        (Type::Quantity, wire) => quantity(wire, name)?,
-        (Type::IntOrString, wire) => int_or_string(submessage(wire, name)?, name)?,
-        (Type::Any, wire) => return raw(submessage(wire, name)?, name, context.budget),
-        (Type::Struct(of), wire) => {
+        (Type::Time | Type::MicroTime, wire) => read_time(ty, submessage(wire, name)?, name)?,
+        (Type::Quantity, wire) => read_quantity(wire, name)?,
+        (Type::IntOrString, wire) => read_int_or_string(submessage(wire, name)?, name)?,
+        (Type::Any, wire) => return read_raw_json(submessage(wire, name)?, name, context.budget),
+        (Type::Struct(inner), wire) => {
             context.charge(Cost::OBJECT)?;
             let mut map = Map::new();
-            if let Some(schema) = of.schema() {
-                message(schema, &[], submessage(wire, name)?, &mut map, context.nested())?;
+            if let Some(schema) = inner.schema() {
+                read_message(schema, &[], submessage(wire, name)?, &mut map, context.nested())?;
             }
             context.charge(Cost::object_end(map.len(), Some(name)))?;
             return Ok(Value::Object(map));
         }
-        (Type::SchemaOrBool(of) | Type::SchemaOrArray(of) | Type::SchemaOrStrings(of), wire) => {
-            let schema = of.schema().ok_or_else(wrong)?;
-            return schema_or(ty, schema, submessage(wire, name)?, name, context);
+        (Type::SchemaOrBool(inner) | Type::SchemaOrArray(inner) | Type::SchemaOrStrings(inner), wire) => {
+            let schema = inner.schema().ok_or_else(wire_type_error)?;
+            return read_schema_or(ty, schema, submessage(wire, name)?, name, context);
         }
-        _ => return Err(wrong()),
+        _ => return Err(wire_type_error()),
     };
     context.leaf(leaf)
 }
@@ -381,7 +391,7 @@ fn int32(n: u64) -> i32 {
 }
 
 /// Decodes seconds and nanoseconds since 1970; an empty message is null.
-fn time(ty: &Type, bytes: &[u8], name: &str) -> Result<Value> {
+fn read_time(ty: &Type, bytes: &[u8], name: &str) -> Result<Value> {
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
@@ -394,12 +404,12 @@ fn time(ty: &Type, bytes: &[u8], name: &str) -> Result<Value> {
             _ => {}
         }
     }
-    let at = from_unix(seconds, nanos).ok_or_else(|| ProtobufError::WireType(name.to_owned()))?;
-    Ok(Value::from(if matches!(ty, Type::MicroTime) { micro_time(at) } else { time_text(at) }))
+    let instant = from_unix(seconds, nanos).ok_or_else(|| ProtobufError::WireType(name.to_owned()))?;
+    Ok(Value::from(if matches!(ty, Type::MicroTime) { micro_time(instant) } else { time_text(instant) }))
 }
 
 /// Decodes a message with the text of a quantity.
-fn quantity(wire: Wire<'_>, name: &str) -> Result<Value> {
+fn read_quantity(wire: Wire<'_>, name: &str) -> Result<Value> {
     let mut fields = Fields(submessage(wire, name)?);
     let mut found = "0";
     while let Some((number, wire)) = fields.next()? {
@@ -411,7 +421,7 @@ fn quantity(wire: Wire<'_>, name: &str) -> Result<Value> {
 }
 
 /// Decodes a message with the kind, the number and the text.
-fn int_or_string(bytes: &[u8], name: &str) -> Result<Value> {
+fn read_int_or_string(bytes: &[u8], name: &str) -> Result<Value> {
     let (mut is_text, mut number, mut string) = (false, 0, "");
     let mut fields = Fields(bytes);
     while let Some((tag, wire)) = fields.next()? {
@@ -426,7 +436,7 @@ fn int_or_string(bytes: &[u8], name: &str) -> Result<Value> {
 }
 
 /// Decodes a message with raw JSON.
-fn raw(bytes: &[u8], name: &str, budget: &mut Budget) -> Result<Value> {
+fn read_raw_json(bytes: &[u8], name: &str, budget: &mut Budget) -> Result<Value> {
     let mut fields = Fields(bytes);
     let mut json: &[u8] = b"";
     while let Some((number, wire)) = fields.next()? {
@@ -446,34 +456,38 @@ fn raw(bytes: &[u8], name: &str, budget: &mut Budget) -> Result<Value> {
 }
 
 /// Decodes a message with a schema or its alternative.
-fn schema_or(
+fn read_schema_or(
     ty: &'static Type,
     schema: &'static Schema,
     bytes: &[u8],
     name: &str,
     mut context: DecodeContext<'_>,
 ) -> Result<Value> {
-    let read = |bytes: &[u8], mut context: DecodeContext<'_>| -> Result<Value> {
+    let read_schema = |bytes: &[u8], mut context: DecodeContext<'_>| -> Result<Value> {
         context.charge(Cost::OBJECT)?;
         let mut map = Map::new();
-        message(schema, &[], bytes, &mut map, context.nested())?;
+        read_message(schema, &[], bytes, &mut map, context.nested())?;
         context.charge(Cost::object_end(map.len(), Some(name)))?;
         Ok(Value::Object(map))
     };
     let mut fields = Fields(bytes);
-    let (mut one, mut allows, mut list) = (None, false, Vec::new());
+    let (mut schema_value, mut allows, mut list) = (None, false, Vec::new());
     while let Some((number, wire)) = fields.next()? {
         match (ty, number, wire) {
             (Type::SchemaOrBool(_), 1, Wire::Varint(n)) => allows = n != 0,
-            (Type::SchemaOrBool(_), 2, Wire::Bytes(bytes)) => one = Some(read(bytes, context.reborrow())?),
+            (Type::SchemaOrBool(_), 2, Wire::Bytes(bytes)) => {
+                schema_value = Some(read_schema(bytes, context.reborrow())?)
+            }
             (Type::SchemaOrBool(_), ..) => {}
-            (_, 1, Wire::Bytes(bytes)) => one = Some(read(bytes, context.reborrow())?),
-            (Type::SchemaOrArray(_), 2, Wire::Bytes(bytes)) => list.push(read(bytes, context.reborrow())?),
+            (_, 1, Wire::Bytes(bytes)) => schema_value = Some(read_schema(bytes, context.reborrow())?),
+            (Type::SchemaOrArray(_), 2, Wire::Bytes(bytes)) => {
+                list.push(read_schema(bytes, context.reborrow())?)
+            }
             (Type::SchemaOrStrings(_), 2, wire) => list.push(context.leaf(Value::from(text(wire, name)?))?),
             _ => {}
         }
     }
-    match (one, ty) {
+    match (schema_value, ty) {
         (Some(schema), _) => Ok(schema),
         (None, Type::SchemaOrBool(_)) => context.leaf(Value::Bool(allows)),
         (None, _) => {

@@ -107,7 +107,7 @@ fn malformed_protobuf_message_is_rejected() {
     assert_eq!(read("apiextensions/v1.JSONSchemaProps", &[nested(DEPTH + 1)]), Err(ProtobufError::TooDeep));
 }
 
-fn written(ty: &str, object: Value) -> Vec<u8> {
+fn encode(ty: &str, object: Value) -> Vec<u8> {
     let mut out = Vec::new();
     Schema::of(ty).unwrap().write_protobuf(&Object::from_value(object).unwrap(), &mut out);
     out
@@ -186,14 +186,14 @@ fn protobuf_encoding_writes_zero_values() {
             vec![bytes(1, &entry(b"cpu", &bytes(1, b"100m")))],
         ),
     ] {
-        assert_eq!(written(ty, object.clone()), want.concat(), "{ty} {object}");
+        assert_eq!(encode(ty, object.clone()), want.concat(), "{ty} {object}");
     }
     // Lengths above one byte.
     let long = "x".repeat(300);
-    assert_eq!(written("meta/v1.StatusCause", json!({"message": long}))[..5], [10, 0, 18, 0xac, 2]);
-    let nested = written("meta/v1.StatusDetails", json!({"causes": [{"message": long}]}));
-    let read = Schema::of("meta/v1.StatusDetails").unwrap().read_protobuf(&nested, Limits::BODY).unwrap();
-    assert_eq!(read.at(&["causes"]).unwrap()[0]["message"], long);
+    assert_eq!(encode("meta/v1.StatusCause", json!({"message": long}))[..5], [10, 0, 18, 0xac, 2]);
+    let nested = encode("meta/v1.StatusDetails", json!({"causes": [{"message": long}]}));
+    let decoded = Schema::of("meta/v1.StatusDetails").unwrap().read_protobuf(&nested, Limits::BODY).unwrap();
+    assert_eq!(decoded.at(&["causes"]).unwrap()[0]["message"], long);
 }
 
 /// A generator of random objects.
@@ -209,16 +209,16 @@ impl RandomObjects<'_> {
     }
 
     fn message(&self, schema: &'static Schema, depth: usize) -> Map<String, Value> {
-        let carried = schema.fields.iter().filter(|field: &&Field| !field.tags.is_empty());
-        let chosen = carried.filter(|_| self.below(2 + depth) == 0);
-        chosen.map(|field| (field.name.to_owned(), self.value(&field.ty, depth + 1))).collect()
+        let numbered_fields = schema.fields.iter().filter(|field: &&Field| !field.tags.is_empty());
+        let chosen_fields = numbered_fields.filter(|_| self.below(2 + depth) == 0);
+        chosen_fields.map(|field| (field.name.to_owned(), self.value(&field.ty, depth + 1))).collect()
     }
 
     /// Generates a value, never an empty list or map: Protobuf does not distinguish these from absent ones.
     fn value(&self, ty: &'static Type, depth: usize) -> Value {
         let key = || self.one_of(&["a", "key", "x/y", ""]).to_owned();
         match ty {
-            Type::Pointer(of) => self.value(of, depth),
+            Type::Pointer(inner) => self.value(inner, depth),
             Type::String(_) => self.one_of(&["", "a", "two words", "ü\u{1f600}", "\"quoted\""]).into(),
             Type::Bool => (self.below(2) == 1).into(),
             Type::Int32 => self.one_of(&[0, 1, -1, 127, 128, i32::MIN, i32::MAX]).into(),
@@ -235,10 +235,10 @@ impl RandomObjects<'_> {
             Type::Any => {
                 self.one_of(&[json!({}), json!({"a": [1, null, {"b": 1.5}]}), json!("t"), json!([])])
             }
-            Type::Struct(of) if depth > 12 => of.schema().unwrap().zero().clone(),
-            Type::Struct(of) => self.message(of.schema().unwrap(), depth).into(),
-            Type::SchemaOrBool(of) | Type::SchemaOrArray(of) | Type::SchemaOrStrings(of) => {
-                let schema = || Value::from(self.message(of.schema().unwrap(), depth + 2));
+            Type::Struct(inner) if depth > 12 => inner.schema().unwrap().zero().clone(),
+            Type::Struct(inner) => self.message(inner.schema().unwrap(), depth).into(),
+            Type::SchemaOrBool(inner) | Type::SchemaOrArray(inner) | Type::SchemaOrStrings(inner) => {
+                let schema = || Value::from(self.message(inner.schema().unwrap(), depth + 2));
                 match (ty, self.below(2)) {
                     (_, 0) => schema(),
                     (Type::SchemaOrBool(_), _) => (self.below(2) == 1).into(),
@@ -246,9 +246,9 @@ impl RandomObjects<'_> {
                     _ => json!(["a", "b"]),
                 }
             }
-            Type::List(of) => (0..=self.below(2)).map(|_| self.value(of, depth)).collect(),
-            Type::Map(of) => {
-                Value::Object((0..=self.below(2)).map(|_| (key(), self.value(of, depth))).collect())
+            Type::List(inner) => (0..=self.below(2)).map(|_| self.value(inner, depth)).collect(),
+            Type::Map(inner) => {
+                Value::Object((0..=self.below(2)).map(|_| (key(), self.value(inner, depth))).collect())
             }
         }
     }
@@ -263,7 +263,7 @@ fn every_type_round_trips_through_protobuf() {
     for slot in index() {
         let schema = Schema::of(slot.name).unwrap();
         assert!(schema.fields.len() <= FIELDS, "{}", slot.name);
-        // A type without numbered fields has no message of its own.
+        // A type without numbered fields has no message.
         if schema.fields.iter().all(|field| field.tags.is_empty()) {
             continue;
         }
@@ -272,16 +272,16 @@ fn every_type_round_trips_through_protobuf() {
             schema.conform(&mut object).unwrap_or_else(|error| panic!("{}: {error}: {object:?}", slot.name));
             let mut bytes = Vec::new();
             schema.write_protobuf(&object, &mut bytes);
-            let mut read = schema
+            let mut decoded = schema
                 .read_protobuf(&bytes, Limits::BODY)
                 .unwrap_or_else(|e| panic!("{}: {e}: {object:?}", slot.name));
-            schema.conform(&mut read).unwrap();
+            schema.conform(&mut decoded).unwrap();
             // Fields without a number are in the stored form but not in the message.
             for field in schema.fields.iter().filter(|field| field.tags.is_empty()) {
                 object.remove(field.name);
-                read.remove(field.name);
+                decoded.remove(field.name);
             }
-            assert_eq!(read, object, "{}", slot.name);
+            assert_eq!(decoded, object, "{}", slot.name);
             messages += 1;
         }
     }

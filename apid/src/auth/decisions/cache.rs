@@ -13,9 +13,9 @@
 //! # Costs
 //!
 //! Every request calls [`DecisionCache::find`]. It hashes the request once, looks up the entry, compares,
-//! and copies nothing. Keys are hashed with a random per-process key, so that clients cannot force
-//! collisions. [`DecisionCache::maintain`] records uses and evicts entries in a background task, so that a
-//! request seldom does this work.
+//! and copies nothing. Keys are hashed with a random per-process key, so clients cannot force
+//! collisions. [`DecisionCache::maintain`] records uses and evicts entries in a background task, so a
+//! request seldom has to do this work.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::Arc;
@@ -42,9 +42,9 @@ const ENTRY_OVERHEAD: usize = 512;
 const STRING_OVERHEAD: usize = 40;
 /// The time after its last use at which an entry is dropped.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
-/// Inserts after which the maintenance runs. At 64 inserts, the thread of a request would do this work.
+/// Inserts after which the maintenance runs. After 64 inserts, the cache library would do it on a request's thread.
 const MAINTENANCE_BATCH: usize = 16;
-/// The longest interval of the maintenance. After 300 ms, the thread of a request would do this work.
+/// The longest interval of the maintenance. After 300 ms, the cache library would do it on a request's thread.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The minimum TTL of a webhook response for an open watch.
@@ -64,7 +64,7 @@ pub(in crate::auth) struct Expiry {
 
 impl Expiry {
     /// Decodes a TTL from the wire: 0 is no limit, and 1 is the shortest, which serves only this request.
-    pub(in crate::auth) fn of_wire(requested_at: Duration, ttl_ms: u64) -> Option<Self> {
+    pub(in crate::auth) fn from_wire(requested_at: Duration, ttl_ms: u64) -> Option<Self> {
         Some(Expiry { requested_at, ttl: Duration::from_millis(ttl_ms.checked_sub(1)?) })
     }
 
@@ -73,15 +73,15 @@ impl Expiry {
         self.requested_at.saturating_add(self.ttl)
     }
 
-    fn is_valid_at(&self, now: Duration, least: Duration) -> bool {
-        now.saturating_sub(self.requested_at) < self.ttl.max(least)
+    fn is_valid_at(&self, now: Duration, min_ttl: Duration) -> bool {
+        now.saturating_sub(self.requested_at) < self.ttl.max(min_ttl)
     }
 }
 
 /// How long a decision is valid.
 #[derive(Clone, Debug)]
 pub(in crate::auth) struct Validity {
-    /// The revision of the reading before the request.
+    /// The revision of the policy reading taken before the request.
     pub(in crate::auth) as_of: u64,
     /// The policy components that the decision depends on.
     pub(in crate::auth) dependencies: DependencySet,
@@ -132,9 +132,9 @@ impl Validity {
         revisions: &PolicyRevisions,
         epoch: u64,
         clock: &dyn Clock,
-        least: Duration,
+        min_ttl: Duration,
     ) -> bool {
-        self.expiry.is_none_or(|expiry| expiry.is_valid_at(clock.monotonic(), least))
+        self.expiry.is_none_or(|expiry| expiry.is_valid_at(clock.monotonic(), min_ttl))
             && self.is_current(revisions, epoch)
     }
 }
@@ -165,7 +165,7 @@ pub(in crate::auth) fn from_wire(response: &AuthorizeResponse) -> Decision {
     Decision { verdict, reason: response.reason.clone(), evaluation_error: response.evaluation_error.clone() }
 }
 
-/// The names that an entry covers.
+/// The object names that an entry covers: the name of its request, or any name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NameScope {
     This,
@@ -225,7 +225,7 @@ impl Eq for DecisionKey {}
 
 /// The fields by which an entry for any name is hashed and compared: all but the name and its path.
 ///
-/// The pattern names every field, so that the compiler reports a new attribute that is missing here. If a
+/// The pattern names every field, so the compiler reports a new attribute that is missing here. If a
 /// field were missing, clients that vary this field would put all entries into one bucket.
 fn all_but_name(attributes: &Attributes) -> impl Eq + Hash {
     let Attributes {
@@ -244,7 +244,7 @@ fn all_but_name(attributes: &Attributes) -> impl Eq + Hash {
     (verb, resource_request, group, version, resource, subresource, namespace, field_selector, label_selector)
 }
 
-/// A hasher that passes on a finished hash.
+/// A hasher that returns the hash that it is given: the keys are prehashed.
 #[derive(Default)]
 struct PassThroughHasher(u64);
 
@@ -264,8 +264,8 @@ impl Hasher for PassThroughHasher {
 struct KeyHashes(DefaultHasher);
 
 impl KeyHashes {
-    fn new(keyed: &RandomState, user: &UserInfo, a: &Attributes) -> Self {
-        let mut hasher = keyed.build_hasher();
+    fn new(hash_state: &RandomState, user: &UserInfo, a: &Attributes) -> Self {
+        let mut hasher = hash_state.build_hasher();
         user.hash(&mut hasher);
         all_but_name(a).hash(&mut hasher);
         KeyHashes(hasher)
@@ -304,7 +304,7 @@ fn weight(user: &UserInfo, a: &Attributes, cached_decision: &CachedDecision) -> 
 
 /// The cache of decisions.
 pub(in crate::auth) struct DecisionCache {
-    keyed: RandomState,
+    hash_state: RandomState,
     entries: Cache<DecisionKey, Arc<CachedDecision>, BuildHasherDefault<PassThroughHasher>>,
     /// Inserts since the last maintenance.
     inserts: AtomicUsize,
@@ -326,7 +326,7 @@ impl DecisionCache {
             .eviction_policy(EvictionPolicy::lru())
             .build_with_hasher(BuildHasherDefault::default());
         DecisionCache {
-            keyed: RandomState::new(),
+            hash_state: RandomState::new(),
             entries,
             inserts: AtomicUsize::new(0),
             maintenance: Notify::new(),
@@ -340,18 +340,18 @@ impl DecisionCache {
         attributes: &Attributes,
         is_valid: impl Fn(&Validity) -> bool,
     ) -> Option<Arc<CachedDecision>> {
-        let live = |key_hash, names| {
+        let find_valid = |key_hash, names| {
             let cached_decision = self.entries.get(&LookupKey { key_hash, user, attributes, names })?;
             is_valid(&cached_decision.validity).then_some(cached_decision)
         };
-        let key_hashes = KeyHashes::new(&self.keyed, user, attributes);
+        let key_hashes = KeyHashes::new(&self.hash_state, user, attributes);
         // Most allowed requests are allowed for any name.
         if attributes.resource_request
-            && let Some(cached_decision) = live(key_hashes.any_name(), NameScope::Any)
+            && let Some(cached_decision) = find_valid(key_hashes.any_name(), NameScope::Any)
         {
             return Some(cached_decision);
         }
-        live(key_hashes.this_name(attributes), NameScope::This)
+        find_valid(key_hashes.this_name(attributes), NameScope::This)
     }
 
     /// Inserts a decision for the names that it covers.
@@ -365,7 +365,7 @@ impl DecisionCache {
         if cached_decision.validity.epoch.is_none() {
             return;
         }
-        let key_hashes = KeyHashes::new(&self.keyed, user, attributes);
+        let key_hashes = KeyHashes::new(&self.hash_state, user, attributes);
         let (names, key_hash) = match covers {
             Covers::AnyName if attributes.resource_request => (NameScope::Any, key_hashes.any_name()),
             Covers::AnyName | Covers::This => (NameScope::This, key_hashes.this_name(attributes)),
@@ -383,7 +383,7 @@ impl DecisionCache {
     /// Maintains the cache until the process ends.
     pub(in crate::auth) async fn maintain(&self) {
         loop {
-            // Both outcomes are the same: the maintenance is due.
+            // Whether notified or timed out, the maintenance is due.
             let _ = tokio::time::timeout(MAINTENANCE_INTERVAL, self.maintenance.notified()).await;
             self.run_maintenance();
         }
@@ -533,8 +533,8 @@ mod tests {
 
     #[test]
     fn different_requests_have_different_key_hashes() {
-        let keyed = RandomState::new();
-        let key_hashes = |user: &UserInfo, a: &Attributes| KeyHashes::new(&keyed, user, a);
+        let hash_state = RandomState::new();
+        let key_hashes = |user: &UserInfo, a: &Attributes| KeyHashes::new(&hash_state, user, a);
         let any = |user: &UserInfo, a: &Attributes| key_hashes(user, a).any_name();
         for (field, other, attributes) in others() {
             assert_ne!(any(&user(), &pods()), any(&other, &attributes), "{field}");

@@ -5,7 +5,7 @@
 //! Each new authd process or configuration starts an *epoch*, which invalidates all cached responses. An
 //! *era* ends only when a credential may now belong to another user: with a new authd process, or with a
 //! change of the authentication configuration. When only policy changes, open watches continue after
-//! re-authorization. When the era ends, they end, because apid does not store their credentials and cannot
+//! re-authorization. When the era ends, open watches end, because apid does not store their credentials and cannot
 //! re-authenticate.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ pub(in crate::auth) struct Epochs {
 }
 
 impl Epochs {
-    /// No epoch seen yet.
+    /// Starts without an epoch: authd has not responded yet.
     pub(in crate::auth) fn new() -> Self {
         Epochs {
             current: Mutex::new(None),
@@ -57,7 +57,7 @@ impl Epochs {
         self.observe_with_era(epoch).map(|(count, _)| count)
     }
 
-    /// As [`Epochs::observe`], with the number of the era from the same moment.
+    /// As [`Epochs::observe`], and also returns the number of the era at the same moment.
     pub(in crate::auth) fn observe_with_era(&self, epoch: Option<&Epoch>) -> Option<(u64, u64)> {
         let epoch = epoch?;
         let mut current = self.current.lock();
@@ -90,13 +90,13 @@ mod tests {
     #[test]
     fn new_instance_or_generation_starts_epoch_and_old_generation_is_ignored() {
         let epochs = Epochs::new();
-        let of =
+        let epoch =
             |instance: &str, generation| Some(Epoch { instance: instance.into(), generation, identities: 1 });
-        assert_eq!(epochs.observe(of("a", 1).as_ref()), Some(1));
-        assert_eq!(epochs.observe(of("a", 1).as_ref()), Some(1));
-        assert_eq!(epochs.observe(of("a", 2).as_ref()), Some(2));
-        assert_eq!(epochs.observe(of("a", 1).as_ref()), None);
-        assert_eq!(epochs.observe(of("b", 1).as_ref()), Some(3));
+        assert_eq!(epochs.observe(epoch("a", 1).as_ref()), Some(1));
+        assert_eq!(epochs.observe(epoch("a", 1).as_ref()), Some(1));
+        assert_eq!(epochs.observe(epoch("a", 2).as_ref()), Some(2));
+        assert_eq!(epochs.observe(epoch("a", 1).as_ref()), None);
+        assert_eq!(epochs.observe(epoch("b", 1).as_ref()), Some(3));
         assert_eq!(epochs.observe(None), None);
     }
 

@@ -32,17 +32,21 @@ impl Auth {
     /// # Errors
     ///
     /// 403 with the missing rules, 404 for a role that does not exist, 503 when authd does not respond.
-    pub async fn covers(&self, by: &Authorized, escalation: Escalation<'_>) -> Result<(), Status> {
-        if by.is_internal() {
+    pub async fn check_escalation(
+        &self,
+        authorized: &Authorized,
+        escalation: Escalation<'_>,
+    ) -> Result<(), Status> {
+        if authorized.is_internal() {
             return Ok(());
         }
-        let attributes = by.attributes();
+        let attributes = authorized.attributes();
         let (object, written) = match escalation {
             Escalation::Role { object } => (object, What::Role(role_write(attributes, object)?)),
             Escalation::Binding { object } => (object, What::Binding(binding_write(object))),
         };
         let request = CoversRequest {
-            user: Some((&**by.user()).into()),
+            user: Some((&**authorized.user()).into()),
             namespace: attributes.namespace.clone(),
             what: Some(written.clone()),
             at_least: Some(self.revisions.full_reading().at_least),
@@ -62,7 +66,8 @@ impl Auth {
     }
 }
 
-/// The name comes from the URL: `escalate` on certain names does not permit create, as with every verb.
+/// Describes the write of a role for authd. The name is that of the URL, which a create lacks: a rule that grants
+/// `escalate` only on certain names does not permit create, as with every verb.
 fn role_write(attributes: &Attributes, role: &Object) -> Result<RoleWrite, Status> {
     let rules = match role.get("rules") {
         None | Some(Value::Null) => Vec::new(),

@@ -1,8 +1,8 @@
-//! Explanations of denials: a second question to authd, asked only when a reader exists.
+//! Explanations of denials: a second request to authd, sent only when somebody may read the explanation.
 //!
 //! # Contract
 //!
-//! The readers are the audit log and callers who may create SubjectAccessReviews. Such a caller can get the same
+//! The audit log and callers who may create SubjectAccessReviews may read explanations. Such a caller can get the same
 //! text from a review. Every other caller gets a response that does not depend on the rules of the policy.
 //!
 //! # Invariants
@@ -20,10 +20,10 @@ use authproto::auth::{ExplainRequest, decide_request, decide_response};
 use crate::auth::{Auth, Authenticated, Authorized};
 
 impl Auth {
-    /// Authorizes the explanation of an own request by the permission to review own access.
+    /// Allows a user to create an AccessExplanation if they may create SelfSubjectAccessReviews.
     ///
-    /// The default policy lets each authenticated user review own access. authd decides which requests the user
-    /// may explain.
+    /// Returns None for any other request and for other users. The default policy lets each authenticated user create
+    /// SelfSubjectAccessReviews. authd explains only the user's own requests to a user without further permissions.
     pub async fn authorize_own_explanation(
         &self,
         client: &Authenticated,
@@ -38,8 +38,8 @@ impl Auth {
         if !is_explanation {
             return None;
         }
-        let right = create_review(names, "selfsubjectaccessreviews");
-        let authorized = self.authorize(client, right, request_id).await.ok()?;
+        let review = create_review(names, "selfsubjectaccessreviews");
+        let authorized = self.authorize(client, review, request_id).await.ok()?;
         Some(Authorized { attributes: Arc::clone(attributes), ..authorized })
     }
 
@@ -50,7 +50,7 @@ impl Auth {
         decided.is_ok_and(|cached_decision| cached_decision.decision.allowed())
     }
 
-    /// Returns the nearest misses of a denied request, a line each; empty when authd gives no explanation.
+    /// Returns the nearest misses of a denied request, one per line; empty when authd gives no explanation.
     pub async fn nearest_misses(
         &self,
         user: &Arc<UserInfo>,

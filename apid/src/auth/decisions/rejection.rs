@@ -18,7 +18,7 @@ pub struct Rejection {
     pub status: Box<Status>,
     /// The reason of the authenticator or authorizer, for the audit log.
     pub reason: Arc<str>,
-    /// Whether an authorizer failed, so that a later decision can differ.
+    /// Whether an authorizer failed, so a later decision can differ.
     pub has_evaluation_error: bool,
 }
 

@@ -13,11 +13,11 @@
 //! INVARIANT (fresh policy): when a policy write is acknowledged its component has advanced, and every
 //! later read sees it. Components advance before `observed`, and a reading loads `observed` first: a
 //! reading as of `r` includes every policy write up to `r`.
-//! INVARIANT (never back): no value ever decreases, so that an invalid entry stays invalid.
+//! INVARIANT (monotonic revisions): no value ever decreases, so an invalid cache entry stays invalid.
 //!
 //! # Concurrency
 //!
-//! Reads take no lock. Namespaces and nodes share a fixed number of slots by hash, so that memory use does
+//! Reads take no lock. Namespaces and nodes share a fixed number of slots by hash, so memory use does
 //! not grow with their number. Two names in one slot invalidate each other's entries, which costs one
 //! request to authd.
 
@@ -35,7 +35,7 @@ use crate::auth::reduce::{Component, Reductions, VOLUMES, graph_part};
 
 /// Slots for namespaces, and as many for nodes.
 const SLOTS: usize = 4096;
-/// Limit of the changes that a mirror may lag behind before it restarts with a snapshot.
+/// Maximum changes that a mirror may lag behind before it restarts with a snapshot.
 const BACKLOG: usize = 4096;
 /// The prefix of the users of the Node authorizer.
 const NODE_USER: &str = "system:node:";
@@ -43,7 +43,9 @@ const NODE_USER: &str = "system:node:";
 /// The policy vector of this process.
 pub struct PolicyRevisions {
     table: Reductions,
+    /// The revision up to which the vector includes all changes.
     observed: AtomicU64,
+    /// The revision of the last change of any policy object.
     newest: AtomicU64,
     cluster: AtomicU64,
     identity: AtomicU64,
@@ -51,7 +53,8 @@ pub struct PolicyRevisions {
     nodes: Slots,
     identity_dependencies: IdentityDependencies,
     changes: broadcast::Sender<PolicyChange>,
-    moved: watch::Sender<u64>,
+    /// Counts the batches of changes that advanced a component.
+    advances: watch::Sender<u64>,
 }
 
 /// A policy change, as the mirror sends it.
@@ -94,7 +97,7 @@ impl PolicyRevisions {
             nodes: Slots::new(),
             identity_dependencies: IdentityDependencies::default(),
             changes: broadcast::Sender::new(BACKLOG),
-            moved: watch::Sender::new(0),
+            advances: watch::Sender::new(0),
         }
     }
 
@@ -136,18 +139,19 @@ impl PolicyRevisions {
         self.changes.subscribe()
     }
 
-    /// Signals when any component moved.
-    pub(in crate::auth) fn moved(&self) -> watch::Receiver<u64> {
-        self.moved.subscribe()
+    /// Signals when any component has advanced.
+    pub(in crate::auth) fn subscribe_to_advances(&self) -> watch::Receiver<u64> {
+        self.advances.subscribe()
     }
 
     /// The reading before an authorization in a namespace (`""`: in the cluster).
     pub(in crate::auth) fn reading(&self, user: &UserInfo, namespace: &str) -> Reading {
         let as_of = self.observed();
         let node = user.name.strip_prefix(NODE_USER);
-        let one = |slots: &Slots, name: &str| [(name.to_owned(), slots.of(name))].into();
-        // The graph paths of a node pass through volumes, which are a shared part.
-        let graph = |node: &str| [node, VOLUMES].map(|part| (part.to_owned(), self.nodes.of(part))).into();
+        let single = |slots: &Slots, name: &str| [(name.to_owned(), slots.revision_of(name))].into();
+        // The graph paths of a node pass through volumes, which belong to a part that all nodes share.
+        let graph =
+            |node: &str| [node, VOLUMES].map(|part| (part.to_owned(), self.nodes.revision_of(part))).into();
         Reading {
             as_of,
             at_least: Revisions {
@@ -155,7 +159,7 @@ impl PolicyRevisions {
                 rbac_namespace: if namespace.is_empty() {
                     Default::default()
                 } else {
-                    one(&self.namespaces, namespace)
+                    single(&self.namespaces, namespace)
                 },
                 identity: self.identity(),
                 graph_node: node.map(graph).unwrap_or_default(),
@@ -185,8 +189,8 @@ impl PolicyRevisions {
         let old = |value: &AtomicU64| value.load(Ordering::SeqCst) <= as_of;
         (!dependencies.cluster || old(&self.cluster))
             && (!dependencies.identity || old(&self.identity))
-            && dependencies.namespaces.iter().all(|&slot| self.namespaces.at(slot) <= as_of)
-            && dependencies.nodes.iter().all(|&slot| self.nodes.at(slot) <= as_of)
+            && dependencies.namespaces.iter().all(|&slot| self.namespaces.revision_at(slot) <= as_of)
+            && dependencies.nodes.iter().all(|&slot| self.nodes.revision_at(slot) <= as_of)
     }
 
     /// The `identity` component.
@@ -194,7 +198,7 @@ impl PolicyRevisions {
         self.identity.load(Ordering::SeqCst)
     }
 
-    /// Whether `identity` has not moved since a reading.
+    /// Whether `identity` has not advanced since a reading.
     pub(in crate::auth) fn identity_unchanged(&self, as_of: u64) -> bool {
         self.identity() <= as_of
     }
@@ -223,7 +227,7 @@ impl PolicyRevisions {
 
     /// Applies one change. Returns whether it was a policy write.
     fn apply(&self, change: &Change) -> bool {
-        let Some(entry) = self.table.of_key(&change.key) else { return false };
+        let Some(entry) = self.table.find_by_key(&change.key) else { return false };
         let reduce = |value: &[u8]| {
             let reduced = self.table.reduce(entry, value);
             if reduced.is_none() {
@@ -247,7 +251,7 @@ impl PolicyRevisions {
         for part in [&old, &new].into_iter().flatten().filter_map(graph_part) {
             self.nodes.advance(part, revision);
         }
-        self.identity_dependencies.changed(&entry.group, entry.resource, namespace, name);
+        self.identity_dependencies.invalidate(&entry.group, entry.resource, namespace, name);
         let update = match new {
             Some(object) => mirror_update::Update::Put(MirrorPut { revision, object: Some(object) }),
             None => mirror_update::Update::Delete(MirrorDelete {
@@ -263,15 +267,15 @@ impl PolicyRevisions {
 
 impl Observer for PolicyRevisions {
     fn observe(&self, changes: &[Change]) {
-        let mut moved = false;
+        let mut has_advanced = false;
         for change in changes {
-            moved |= self.apply(change);
+            has_advanced |= self.apply(change);
         }
         if let Some(last) = changes.last() {
             self.observed.fetch_max(last.revision.0, Ordering::SeqCst);
         }
-        if moved {
-            self.moved.send_modify(|count| *count = count.wrapping_add(1));
+        if has_advanced {
+            self.advances.send_modify(|count| *count = count.wrapping_add(1));
         }
     }
 }
@@ -294,12 +298,12 @@ impl Slots {
         usize::try_from(self.hash.hash_one(name) % SLOTS as u64).unwrap_or(0)
     }
 
-    fn at(&self, slot: usize) -> u64 {
+    fn revision_at(&self, slot: usize) -> u64 {
         self.values.get(slot).map_or(u64::MAX, |value| value.load(Ordering::SeqCst))
     }
 
-    fn of(&self, name: &str) -> u64 {
-        self.at(self.slot(name))
+    fn revision_of(&self, name: &str) -> u64 {
+        self.revision_at(self.slot(name))
     }
 
     fn advance(&self, name: &str, revision: u64) {

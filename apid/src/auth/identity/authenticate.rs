@@ -26,7 +26,7 @@ use crate::auth::identity::metrics::{AuthMetrics, AuthenticationResult};
 use crate::auth::transport::authd_api::AuthdError;
 use crate::auth::{Auth, Authenticated, to_authd_error};
 
-/// The begin of the `credential-id` of a client certificate.
+/// The prefix of the `credential-id` of a client certificate.
 const CERTIFICATE_ID: &str = "X509SHA256=";
 
 /// A decision that authd made together with the authentication of the same request.
@@ -90,13 +90,14 @@ impl Auth {
         credentials: &Credentials<'_>,
         prefetch: Option<&Arc<Attributes>>,
     ) -> Result<(Authenticated, Option<PrefetchedDecision>), Rejection> {
-        let begun = self.clock.monotonic();
-        let identified = self.identify(credentials, prefetch).await;
+        let started_at = self.clock.monotonic();
+        let outcome = self.identify(credentials, prefetch).await;
         if let Some(auth_metrics) = self.auth_metrics.get() {
-            let result = match &identified {
+            let result = match &outcome {
                 Ok((client, _)) => {
                     auth_metrics.count_user(&client.user.name);
-                    // The expiry of a token is not that of a certificate that no authenticator trusts.
+                    // A client may present a token and a certificate: only if the certificate established the
+                    // identity is `expires` the expiry of the certificate.
                     if is_of_certificate(&client.user)
                         && let Some(expires) = client.lifetime.expires
                     {
@@ -108,9 +109,9 @@ impl Auth {
                 Err(rejection) if rejection.status.code == 401 => AuthenticationResult::Failure,
                 Err(_) => AuthenticationResult::Error,
             };
-            auth_metrics.record_authentication(result, self.clock.monotonic().saturating_sub(begun));
+            auth_metrics.record_authentication(result, self.clock.monotonic().saturating_sub(started_at));
         }
-        identified
+        outcome
     }
 
     pub(in crate::auth) async fn identify(
@@ -120,13 +121,13 @@ impl Auth {
     ) -> Result<(Authenticated, Option<PrefetchedDecision>), Rejection> {
         let digests = self.digester.digest(credentials);
         let cache_hit = if self.link.cache_serves() { self.look_up(&digests) } else { None };
-        let begun = self.clock.monotonic();
+        let started_at = self.clock.monotonic();
         let is_hit = cache_hit.is_some();
-        let identified = self.identify_uncached(credentials, prefetch, &digests, cache_hit).await;
+        let outcome = self.identify_uncached(credentials, prefetch, &digests, cache_hit).await;
         if let Some(auth_metrics) = self.auth_metrics.get() {
-            auth_metrics.record_cache_lookup(is_hit, self.clock.monotonic().saturating_sub(begun));
+            auth_metrics.record_cache_lookup(is_hit, self.clock.monotonic().saturating_sub(started_at));
         }
-        identified
+        outcome
     }
 
     /// Uses a cache hit, or authenticates by authd.
@@ -139,8 +140,8 @@ impl Auth {
     ) -> Result<(Authenticated, Option<PrefetchedDecision>), Rejection> {
         let request_id = credentials.request_id;
         match cache_hit {
-            Some(IdentityCacheHit::Accepted(client, until)) => {
-                return Ok((client.with_webhook_identity(credentials, until), None));
+            Some(IdentityCacheHit::Accepted(client, webhook_expiry)) => {
+                return Ok((client.with_webhook_identity(credentials, webhook_expiry), None));
             }
             Some(IdentityCacheHit::Rejected(detail)) => {
                 tracing::info!(request_id, %detail, "authentication failed (cached rejection)");
@@ -166,32 +167,39 @@ impl Auth {
         }
         let response = response.map_err(Status::from)?;
         let epoch_and_era = self.epochs.observe_with_era(response.epoch.as_ref());
-        let (outcome, until, decision) = match response.answer {
+        let (outcome, webhook_expiry, decision) = match response.answer {
             Some(decide_response::Answer::Authenticate(response)) => {
-                (response.outcome, Expiry::of_wire(requested_at, response.ttl_ms), response.next)
+                (response.outcome, Expiry::from_wire(requested_at, response.ttl_ms), response.next)
             }
             other => return Err(Status::from(to_authd_error(other)).into()),
         };
         match outcome {
             Some(authenticate_response::Outcome::Identity(identity)) => {
-                let client =
-                    self.establish(identity, digests, reading.as_of, epoch_and_era, until, request_id)?;
+                let client = self.accept_identity(
+                    identity,
+                    digests,
+                    reading.as_of,
+                    epoch_and_era,
+                    webhook_expiry,
+                    request_id,
+                )?;
                 let prefetched = next.zip(decision).map(|((attributes, reading), decision)| {
                     let epoch = epoch_and_era.map(|(epoch, _)| epoch);
-                    let expiry = Expiry::of_wire(requested_at, decision.ttl_ms);
+                    let expiry = Expiry::from_wire(requested_at, decision.ttl_ms);
                     let (user, attributes) = (Arc::clone(&client.user), Arc::clone(attributes));
                     let cached_decision =
                         self.cache_decision(&user, &attributes, &decision, reading.as_of, epoch, expiry);
                     PrefetchedDecision { user, attributes, cached_decision }
                 });
-                Ok((client.with_webhook_identity(credentials, until), prefetched))
+                Ok((client.with_webhook_identity(credentials, webhook_expiry), prefetched))
             }
             Some(authenticate_response::Outcome::Rejected(rejected)) => {
                 let detail: Arc<str> = rejected.detail.into();
                 tracing::info!(request_id, %detail, "authentication failed");
                 if let Some((epoch, _)) = epoch_and_era {
                     let outcome = Err(Arc::clone(&detail));
-                    let short_lived = ShortLivedEntry { outcome, as_of: reading.as_of, epoch, until };
+                    let short_lived =
+                        ShortLivedEntry { outcome, as_of: reading.as_of, epoch, webhook_expiry };
                     self.identities.insert_short_lived(digests, short_lived);
                 }
                 Err(Rejection::unauthorized(detail))
@@ -208,13 +216,13 @@ impl Auth {
     /// Caches the identity from authd, unless one of its dependencies may have changed meanwhile.
     ///
     /// `epoch_and_era`: the numbers of the epoch and era of the response.
-    pub(in crate::auth) fn establish(
+    pub(in crate::auth) fn accept_identity(
         &self,
         identity: Identity,
         digests: &Digests<'_>,
         as_of: u64,
         epoch_and_era: Option<(u64, u64)>,
-        until: Option<Expiry>,
+        webhook_expiry: Option<Expiry>,
         request_id: &str,
     ) -> Result<Authenticated, Rejection> {
         let Some(user) = identity.user else { return Err(Status::from(AuthdError::Malformed).into()) };
@@ -245,19 +253,20 @@ impl Auth {
         if let Some((epoch, _)) = epoch_and_era {
             if identity.anonymous {
                 let outcome = Ok((Arc::clone(&user), Arc::clone(&lifetime)));
-                self.identities.insert_short_lived(digests, ShortLivedEntry { outcome, as_of, epoch, until });
+                self.identities
+                    .insert_short_lived(digests, ShortLivedEntry { outcome, as_of, epoch, webhook_expiry });
             } else if identity.rests_on.iter().all(|o| self.revisions.table().mirrors(&o.group, &o.resource))
                 && (identity.rests_on.is_empty() || self.revisions.identity_unchanged(as_of))
             {
-                // The dependencies are tracked and `identity` has not moved since the request, so no change
+                // The dependencies are tracked and `identity` has not advanced since the request, so no change
                 // is missed.
-                let known = AcceptedIdentity {
+                let accepted = AcceptedIdentity {
                     user: Arc::clone(&user),
                     lifetime: Arc::clone(&lifetime),
                     epoch,
-                    until,
+                    webhook_expiry,
                 };
-                self.identities.insert_accepted(digests, known);
+                self.identities.insert_accepted(digests, accepted);
             }
         }
         Ok(Authenticated::without_impersonation(user, lifetime))

@@ -9,7 +9,7 @@
 //! same reason.
 //!
 //! The key of anonymous access and of a rejection is the digest with the path. These entries are
-//! short-lived and end with any write to `identity`: the new object may make the token valid.
+//! short-lived and end with any change of `identity`, because a new object may make a rejected token valid.
 //!
 //! # Invariants
 //!
@@ -69,7 +69,7 @@ pub(in crate::auth) struct AcceptedIdentity {
     /// The epoch of the response.
     pub(in crate::auth) epoch: u64,
     /// The TTL of a webhook response, after which apid re-authenticates within the lifetime.
-    pub(in crate::auth) until: Option<Expiry>,
+    pub(in crate::auth) webhook_expiry: Option<Expiry>,
 }
 
 /// A cached anonymous access or rejection.
@@ -82,7 +82,7 @@ pub(in crate::auth) struct ShortLivedEntry {
     /// The epoch of the response.
     pub(in crate::auth) epoch: u64,
     /// The TTL of a webhook response.
-    pub(in crate::auth) until: Option<Expiry>,
+    pub(in crate::auth) webhook_expiry: Option<Expiry>,
 }
 
 /// A cache hit.
@@ -116,7 +116,7 @@ impl IdentityCache {
 
     /// Looks up a credential in an epoch.
     ///
-    /// `identity_unchanged` tells whether `identity` has not moved since a reading.
+    /// `identity_unchanged` returns whether the component `identity` has not advanced since a revision.
     pub(in crate::auth) fn find(
         &self,
         digests: &Digests<'_>,
@@ -124,20 +124,22 @@ impl IdentityCache {
         clock: &dyn Clock,
         identity_unchanged: impl Fn(u64) -> bool,
     ) -> Option<IdentityCacheHit> {
-        let is_within_ttl = |until: Option<Expiry>| until.is_none_or(|until| clock.monotonic() < until.end());
-        if let Some(known) = self.accepted.get(digests.credential())
-            && known.epoch == epoch
-            && known.lifetime.is_valid_at(clock.now())
-            && is_within_ttl(known.until)
+        let is_within_ttl = |webhook_expiry: Option<Expiry>| {
+            webhook_expiry.is_none_or(|webhook_expiry| clock.monotonic() < webhook_expiry.end())
+        };
+        if let Some(accepted) = self.accepted.get(digests.credential())
+            && accepted.epoch == epoch
+            && accepted.lifetime.is_valid_at(clock.now())
+            && is_within_ttl(accepted.webhook_expiry)
         {
             return Some(IdentityCacheHit::Accepted(
-                Authenticated::without_impersonation(known.user, known.lifetime),
-                known.until,
+                Authenticated::without_impersonation(accepted.user, accepted.lifetime),
+                accepted.webhook_expiry,
             ));
         }
         let short_lived = self.short_lived.get(&digests.with_path())?;
         let is_valid = short_lived.epoch == epoch
-            && is_within_ttl(short_lived.until)
+            && is_within_ttl(short_lived.webhook_expiry)
             && identity_unchanged(short_lived.as_of);
         is_valid.then(|| match short_lived.outcome {
             Ok((user, lifetime)) => {
@@ -148,8 +150,8 @@ impl IdentityCache {
     }
 
     /// Caches an accepted credential.
-    pub(in crate::auth) fn insert_accepted(&self, digests: &Digests<'_>, known: AcceptedIdentity) {
-        self.accepted.insert(*digests.credential(), known);
+    pub(in crate::auth) fn insert_accepted(&self, digests: &Digests<'_>, accepted: AcceptedIdentity) {
+        self.accepted.insert(*digests.credential(), accepted);
     }
 
     /// Caches an anonymous access or a rejection.

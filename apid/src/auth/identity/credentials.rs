@@ -91,24 +91,24 @@ impl Digester {
 
     /// Digests the credentials of a request.
     ///
-    /// The length of every part precedes the part, so that different credentials never have the same input.
+    /// The length of every part precedes the part, so different credentials never have the same input.
     pub(in crate::auth) fn digest<'a>(&self, credentials: &Credentials<'a>) -> Digests<'a> {
         let mut context = hmac::Context::with_key(&self.key);
-        let mut part = |bytes: &[u8]| {
+        let mut add_part = |bytes: &[u8]| {
             context.update(&(bytes.len() as u64).to_be_bytes());
             context.update(bytes);
         };
         let Credentials { header_credentials, certificate_chain, chain_fingerprint, path, .. } = *credentials;
-        part(&(certificate_chain.len() as u64).to_be_bytes());
+        add_part(&(certificate_chain.len() as u64).to_be_bytes());
         match chain_fingerprint {
-            Some(fingerprint) => part(fingerprint),
-            None => certificate_chain.iter().for_each(|der| part(der)),
+            Some(fingerprint) => add_part(fingerprint),
+            None => certificate_chain.iter().for_each(|der| add_part(der)),
         }
-        part(header_credentials.token().unwrap_or_default());
-        part(header_credentials.unreadable().as_bytes());
+        add_part(header_credentials.token().unwrap_or_default());
+        add_part(header_credentials.unreadable().as_bytes());
         for (name, value) in header_credentials.proxy_headers() {
-            part(name.as_bytes());
-            part(value);
+            add_part(name.as_bytes());
+            add_part(value);
         }
         Digests { credential: finish(context.clone()), context, path }
     }
@@ -116,8 +116,8 @@ impl Digester {
 
 fn finish(context: hmac::Context) -> Digest {
     let mut digest = [0; 32];
-    for (to, from) in digest.iter_mut().zip(context.sign().as_ref()) {
-        *to = *from;
+    for (target, source) in digest.iter_mut().zip(context.sign().as_ref()) {
+        *target = *source;
     }
     digest
 }
@@ -138,7 +138,7 @@ mod tests {
         HeaderCredentials::take(&mut headers, &proxies, &Names::new(Preset::Kubernetes, "").unwrap())
     }
 
-    fn with<'a>(
+    fn credentials<'a>(
         header_credentials: &'a HeaderCredentials,
         chain: &'a [Bytes],
         path: &'a str,
@@ -172,24 +172,24 @@ mod tests {
         ];
         let mut seen = HashSet::new();
         for chain in &chains {
-            for (at, header_credentials) in sources.iter().enumerate() {
-                let digest = *digester.digest(&with(header_credentials, chain, "/")).credential();
-                assert_eq!(seen.insert(digest), at != 7, "{chain:?} {at}");
+            for (index, header_credentials) in sources.iter().enumerate() {
+                let digest = *digester.digest(&credentials(header_credentials, chain, "/")).credential();
+                assert_eq!(seen.insert(digest), index != 7, "{chain:?} {index}");
             }
         }
         let none = header_credentials(&[]);
-        let root = digester.digest(&with(&none, &[], "/"));
-        let other = digester.digest(&with(&none, &[], "/x"));
+        let root = digester.digest(&credentials(&none, &[], "/"));
+        let other = digester.digest(&credentials(&none, &[], "/x"));
         assert_eq!(root.credential(), other.credential());
         assert_ne!(root.with_path(), other.with_path());
         let another = Digester::new().unwrap();
-        assert_ne!(root.credential(), another.digest(&with(&none, &[], "/")).credential(), "keyed");
+        assert_ne!(root.credential(), another.digest(&credentials(&none, &[], "/")).credential(), "keyed");
     }
 
     #[test]
     fn authenticate_request_debug_output_hides_credentials() {
         let sent = header_credentials(&[("x-user", "root"), ("authorization", "Bearer t")]);
-        let request = with(&sent, &[], "/").authenticate_request(Revisions::default());
+        let request = credentials(&sent, &[], "/").authenticate_request(Revisions::default());
         assert_eq!((request.proxy_headers.len(), request.bearer_token.as_str()), (1, "t"));
         let output = format!("{request:?}");
         assert!(!output.contains("Bearer") && !output.contains("root"), "{output}");

@@ -6,7 +6,7 @@
 //!
 //! Before caching an identity, the cache [tracks](IdentityDependencies::track) each object it depends on, then checks
 //! that no write happened meanwhile. The policy vector first advances `identity` and then
-//! [reports](IdentityDependencies::changed) every object whose reduction changed. This order leaves no gap in which
+//! [reports](IdentityDependencies::invalidate) every object whose reduction changed. This order leaves no gap in which
 //! a change is missed.
 
 use std::collections::HashMap;
@@ -73,7 +73,7 @@ impl IdentityDependencies {
     }
 
     /// Ends all identities that depend on this object, whose policy-relevant part changed.
-    pub(in crate::auth) fn changed(&self, group: &str, resource: &str, namespace: &str, name: &str) {
+    pub(in crate::auth) fn invalidate(&self, group: &str, resource: &str, namespace: &str, name: &str) {
         let mut tracked = self.tracked.lock();
         if tracked.by_name.is_empty() {
             return;
@@ -95,7 +95,7 @@ mod tests {
         let a = all.track("", "serviceaccounts", "ns", "a");
         let same = all.track("", "serviceaccounts", "ns", "a");
         let b = all.track("", "serviceaccounts", "ns", "b");
-        all.changed("", "serviceaccounts", "ns", "a");
+        all.invalidate("", "serviceaccounts", "ns", "a");
         assert!(!a.is_unchanged() && !same.is_unchanged() && b.is_unchanged());
         assert!(
             all.track("", "serviceaccounts", "ns", "a").is_unchanged(),

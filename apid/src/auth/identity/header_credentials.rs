@@ -8,7 +8,7 @@
 //! - the headers that an authenticating proxy may set, whichever client sent them;
 //! - the bearer token among the sub-protocols of a WebSocket client.
 //!
-//! The last must occur once, beside a sub-protocol that the server can select. A malformed token is a bad
+//! The token must occur once, beside a sub-protocol that the server can select. A malformed token is an invalid
 //! credential, not a missing one.
 //!
 //! # Invariants
@@ -48,7 +48,7 @@ impl ProxyHeaders {
 #[derive(Clone, Default)]
 pub struct HeaderCredentials {
     authorization: Option<HeaderValue>,
-    protocol: Option<Vec<u8>>,
+    websocket_token: Option<Vec<u8>>,
     proxy: Vec<(HeaderName, HeaderValue)>,
     unreadable: &'static str,
 }
@@ -61,9 +61,9 @@ impl HeaderCredentials {
             ..HeaderCredentials::default()
         };
         if !proxies.is_empty() {
-            let meant: Vec<HeaderName> =
+            let proxy_names: Vec<HeaderName> =
                 headers.keys().filter(|name| proxies.matches(name)).cloned().collect();
-            for name in meant {
+            for name in proxy_names {
                 let values: Vec<HeaderValue> = headers.get_all(&name).iter().cloned().collect();
                 headers.remove(&name);
                 header_credentials.proxy.extend(values.into_iter().map(|value| (name.clone(), value)));
@@ -71,7 +71,7 @@ impl HeaderCredentials {
         }
         if headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
             match take_websocket_token(headers, names) {
-                Ok(token) => header_credentials.protocol = token,
+                Ok(token) => header_credentials.websocket_token = token,
                 Err(reason) => header_credentials.unreadable = reason,
             }
         }
@@ -89,7 +89,7 @@ impl HeaderCredentials {
             let bearer = words.next()?.eq_ignore_ascii_case(b"bearer");
             words.next().filter(|word| bearer && !word.is_empty())
         };
-        from_header().or(self.protocol.as_deref())
+        from_header().or(self.websocket_token.as_deref())
     }
 
     /// The headers that an authenticating proxy may have set.
@@ -107,11 +107,11 @@ impl HeaderCredentials {
 ///
 /// Without a WebSocket upgrade, the token is removed and ignored.
 fn take_websocket_token(headers: &mut HeaderMap, names: &Names) -> Result<Option<Vec<u8>>, &'static str> {
-    let has = |name: HeaderName, word: &str| {
+    let has_word = |name: HeaderName, word: &str| {
         let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).any(|part| part.trim().eq_ignore_ascii_case(word))
     };
-    let upgrade = has(UPGRADE, "websocket") && has(CONNECTION, "upgrade");
+    let upgrade = has_word(UPGRADE, "websocket") && has_word(CONNECTION, "upgrade");
     let prefix = format!("base64url.bearer.{}.", names.group("authorization"));
     let mut others: Vec<&[u8]> = Vec::new();
     let mut tokens: Vec<&[u8]> = Vec::new();
@@ -218,7 +218,7 @@ mod tests {
     fn websocket_subprotocol_bearer_token_is_accepted_and_removed() {
         const TOKEN: &str = "base64url.bearer.authorization.k8s.io.YWxpY2UtdG9rZW4";
         let upgrade = [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")];
-        for (protocols, token, unreadable, left) in [
+        for (protocols, token, unreadable, remaining) in [
             (vec!["v4.channel.k8s.io"], None, "", Some("v4.channel.k8s.io")),
             (vec!["a", TOKEN], Some("alice-token"), "", Some("a")),
             (vec![&*format!("a,{TOKEN} , b")], Some("alice-token"), "", Some("a, b")),
@@ -246,8 +246,8 @@ mod tests {
                 header_credentials.unreadable()
             );
             assert_eq!(header_credentials.unreadable().is_empty(), unreadable.is_empty(), "{protocols:?}");
-            let after = sent.get(SEC_WEBSOCKET_PROTOCOL).map(|value| value.to_str().unwrap());
-            assert_eq!(after, left, "{protocols:?}");
+            let protocols_after = sent.get(SEC_WEBSOCKET_PROTOCOL).map(|value| value.to_str().unwrap());
+            assert_eq!(protocols_after, remaining, "{protocols:?}");
         }
         let mut plain = headers(&[("sec-websocket-protocol", TOKEN)]);
         let header_credentials = take(&mut plain, &ProxyHeaders::default());

@@ -5,12 +5,12 @@
 //! `Impersonate-User` names the user, `Impersonate-Group` (repeated) the groups, `Impersonate-Uid` the uid,
 //! and `Impersonate-Extra-<key>` the extra fields. The client needs the verb `impersonate` on each of them.
 //! The first missing right is the rejection, before the request itself is authorized. The impersonated user
-//! has only the named groups and the groups that its kind of user always has.
+//! has only the named groups and the groups that every user of its kind has.
 //!
 //! # Invariants
 //!
-//! INVARIANT (no longer than the right): the rights go with the impersonated user, so that an open watch
-//! ends with any of them.
+//! INVARIANT (bounded by the rights): the impersonated identity carries the impersonation rights, so an open watch
+//! ends when one of them ends.
 //! INVARIANT (all or nothing): an unreadable header rejects the request; the other headers are not used
 //! without it.
 
@@ -42,7 +42,7 @@ struct ImpersonationHeaders {
 
 impl ImpersonationHeaders {
     /// Parses the headers. None: the request has no impersonation headers.
-    fn of(headers: &HeaderMap) -> Result<Option<Self>, Status> {
+    fn parse(headers: &HeaderMap) -> Result<Option<Self>, Status> {
         let mut impersonation = ImpersonationHeaders::default();
         let mut is_present = false;
         for (name, value) in headers {
@@ -69,9 +69,9 @@ impl ImpersonationHeaders {
         Ok(is_present.then_some(impersonation))
     }
 
-    /// The rights that the client needs, in the order of the checks.
-    fn needs(&self, names: &Names) -> Vec<Attributes> {
-        let of = |resource: &str, name: &str| Attributes {
+    /// The attributes that the client must be allowed, in the order of the checks.
+    fn required_rights(&self, names: &Names) -> Vec<Attributes> {
+        let right_to = |resource: &str, name: &str| Attributes {
             verb: "impersonate".to_owned(),
             resource_request: true,
             version: "v1".to_owned(),
@@ -83,23 +83,23 @@ impl ImpersonationHeaders {
         let in_group = |attributes: Attributes| Attributes { group: authentication.clone(), ..attributes };
         let user = match service_account(&self.user) {
             Some((namespace, name)) => {
-                Attributes { namespace: namespace.to_owned(), ..of("serviceaccounts", name) }
+                Attributes { namespace: namespace.to_owned(), ..right_to("serviceaccounts", name) }
             }
-            None => of("users", &self.user),
+            None => right_to("users", &self.user),
         };
-        let mut needs = vec![user];
-        needs.extend(self.groups.iter().map(|group| of("groups", group)));
-        needs.extend(self.extra.iter().map(|(key, value)| {
-            in_group(Attributes { subresource: key.clone(), ..of("userextras", value) })
+        let mut rights = vec![user];
+        rights.extend(self.groups.iter().map(|group| right_to("groups", group)));
+        rights.extend(self.extra.iter().map(|(key, value)| {
+            in_group(Attributes { subresource: key.clone(), ..right_to("userextras", value) })
         }));
         if !self.uid.is_empty() {
-            needs.push(in_group(of("uids", &self.uid)));
+            rights.push(in_group(right_to("uids", &self.uid)));
         }
-        needs
+        rights
     }
 
     /// The 400 for impersonation headers without a user.
-    fn without_user(&self, names: &Names) -> Status {
+    fn missing_user_status(&self, names: &Names) -> Status {
         let version = format!("{}/v1", names.group("authentication"));
         let groups = self.groups.iter().map(|group| format!("{{Group  {group}    }}"));
         let extra = self.extra.iter().map(|(key, value)| format!("{{UserExtra  {value}  {version}  {key}}}"));
@@ -113,12 +113,12 @@ impl ImpersonationHeaders {
         if let (Some((namespace, _)), true) = (service_account(&self.user), groups.is_empty()) {
             groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
         }
-        let has = |groups: &[String], group: &str| groups.iter().any(|known| known == group);
+        let contains = |groups: &[String], group: &str| groups.iter().any(|known| known == group);
         if self.user == ANONYMOUS {
-            if !has(&groups, UNAUTHENTICATED) {
+            if !contains(&groups, UNAUTHENTICATED) {
                 groups.push(UNAUTHENTICATED.to_owned());
             }
-        } else if !has(&groups, AUTHENTICATED) && !has(&groups, UNAUTHENTICATED) {
+        } else if !contains(&groups, AUTHENTICATED) && !contains(&groups, UNAUTHENTICATED) {
             groups.push(AUTHENTICATED.to_owned());
         }
         let mut user = UserInfo { name: self.user, uid: self.uid, groups, ..UserInfo::default() };
@@ -154,13 +154,13 @@ impl Auth {
         names: &Names,
         request_id: &str,
     ) -> Result<Option<Authenticated>, Status> {
-        let Some(impersonation) = ImpersonationHeaders::of(headers)? else { return Ok(None) };
+        let Some(impersonation) = ImpersonationHeaders::parse(headers)? else { return Ok(None) };
         if impersonation.user.is_empty() {
-            return Err(impersonation.without_user(names));
+            return Err(impersonation.missing_user_status(names));
         }
         let mut impersonation_rights = Vec::new();
-        for need in impersonation.needs(names) {
-            let right = self.authorize(client, need, request_id).await;
+        for attributes in impersonation.required_rights(names) {
+            let right = self.authorize(client, attributes, request_id).await;
             impersonation_rights.push(right.map_err(|rejection| *rejection.status)?);
         }
         let Authenticated { lifetime, webhook_identity, .. } = client.clone();
@@ -187,7 +187,7 @@ mod tests {
         for (name, value) in headers {
             map.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        ImpersonationHeaders::of(&map)
+        ImpersonationHeaders::parse(&map)
     }
 
     fn names() -> Names {
@@ -242,17 +242,17 @@ mod tests {
             (UID, "u"),
             ("impersonate-extra-scopes", "view"),
         ]);
-        let needs: Vec<String> = all
+        let rights: Vec<String> = all
             .unwrap()
             .unwrap()
-            .needs(&names())
+            .required_rights(&names())
             .into_iter()
             .map(|a| {
                 format!("{}|{}|{}|{}|{}|{}", a.verb, a.group, a.resource, a.subresource, a.namespace, a.name)
             })
             .collect();
         assert_eq!(
-            needs,
+            rights,
             [
                 "impersonate||serviceaccounts||ns|robot",
                 "impersonate||groups|||g",
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(impersonation(&[]).unwrap(), None);
         assert_eq!(impersonation(&[(USER, "")]).unwrap(), None);
         let parts = [(GROUP, "g1"), (UID, "u-1"), ("impersonate-extra-scopes", "view")];
-        let message = impersonation(&parts).unwrap().unwrap().without_user(&names()).message;
+        let message = impersonation(&parts).unwrap().unwrap().missing_user_status(&names()).message;
         assert_eq!(
             message,
             "requested [{Group  g1    } {UserExtra  view  authentication.k8s.io/v1  scopes} \

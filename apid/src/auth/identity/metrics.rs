@@ -82,7 +82,7 @@ const EXPIRATION_BUCKETS: &[f64] = &[
     15_552_000.0,
     31_104_000.0,
 ];
-/// Upper limits of the buckets in seconds.
+/// Upper limits of the latency buckets in seconds.
 const BUCKETS: &[f64] = &[
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384,
 ];
@@ -103,19 +103,22 @@ pub(in crate::auth) enum AuthenticationResult {
 
 /// Handles of the metrics, looked up once.
 pub(in crate::auth) struct AuthMetrics {
+    /// success, failure, error.
     results: [(Counter, Histogram); 3],
     users: [(&'static str, Counter); 6],
     hit: (Counter, Histogram),
     miss: (Counter, Histogram),
+    /// Authentications by authd: ok, error.
     fetches: [Counter; 2],
     active_fetches: Gauge,
     expiration: Histogram,
     /// allowed, denied, no-opinion, error.
     authorizations: [(Counter, Histogram); 4],
+    /// hit, miss.
     decision_lookups: [Counter; 2],
 }
 
-/// An authentication that authd performs; it counts until it is dropped.
+/// Guard of one authentication by authd: the authentication counts as active until the guard is dropped.
 pub(in crate::auth) struct ActiveFetch(Gauge);
 
 impl Drop for ActiveFetch {
@@ -131,7 +134,7 @@ impl AuthMetrics {
         let durations: Histograms<Label> = metrics.histogram(&DURATION, BUCKETS);
         let users: Counters<Label> = metrics.counter(&USERS);
         let cache: Counters<Label> = metrics.counter(&CACHE);
-        let of = |result| {
+        let result_metrics = |result| {
             let label = [("result", result)];
             (attempts.get_or_create(&label).clone(), durations.get_or_create(&label).clone())
         };
@@ -152,7 +155,7 @@ impl AuthMetrics {
         };
         let lookups: Counters<Label> = metrics.counter(&DECISION_LOOKUPS);
         AuthMetrics {
-            results: [of("success"), of("failure"), of("error")],
+            results: [result_metrics("success"), result_metrics("failure"), result_metrics("error")],
             users: [
                 user("admin"),
                 user("client"),
@@ -173,7 +176,7 @@ impl AuthMetrics {
     }
 
     /// Records the result and the duration of an authentication.
-    pub(in crate::auth) fn record_authentication(&self, result: AuthenticationResult, took: Duration) {
+    pub(in crate::auth) fn record_authentication(&self, result: AuthenticationResult, duration: Duration) {
         let [success, failure, error] = &self.results;
         let (counter, histogram) = match result {
             AuthenticationResult::Success => success,
@@ -181,7 +184,7 @@ impl AuthMetrics {
             AuthenticationResult::Error => error,
         };
         counter.inc();
-        histogram.observe(took.as_secs_f64());
+        histogram.observe(duration.as_secs_f64());
     }
 
     /// Counts a request of an identified user.
@@ -194,10 +197,10 @@ impl AuthMetrics {
     }
 
     /// Counts an authentication by the status of the look-up in the identity cache.
-    pub(in crate::auth) fn record_cache_lookup(&self, is_hit: bool, took: Duration) {
+    pub(in crate::auth) fn record_cache_lookup(&self, is_hit: bool, duration: Duration) {
         let (counter, histogram) = if is_hit { &self.hit } else { &self.miss };
         counter.inc();
-        histogram.observe(took.as_secs_f64());
+        histogram.observe(duration.as_secs_f64());
     }
 
     /// Counts an authentication by authd as active until the guard is dropped.
@@ -218,7 +221,7 @@ impl AuthMetrics {
     }
 
     /// Records the result and the duration of an authorization; None: authd gave no decision.
-    pub(in crate::auth) fn record_authorization(&self, result: Option<Verdict>, took: Duration) {
+    pub(in crate::auth) fn record_authorization(&self, result: Option<Verdict>, duration: Duration) {
         let [allowed, denied, no_opinion, error] = &self.authorizations;
         let (counter, histogram) = match result {
             Some(Verdict::Allow) => allowed,
@@ -227,7 +230,7 @@ impl AuthMetrics {
             None => error,
         };
         counter.inc();
-        histogram.observe(took.as_secs_f64());
+        histogram.observe(duration.as_secs_f64());
     }
 
     /// Counts a look-up in the decision cache.

@@ -12,22 +12,23 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 use super::PolicyNames;
-use super::meta::{Meta, Named, Texts, select_entries};
+use super::meta::{Meta, MetadataOnly, StringMap, select_entries};
 
 /// Reduces a ServiceAccount.
 pub(super) fn service_account(bytes: &[u8]) -> Option<MirrorObject> {
-    let Named { metadata } = serde_json::from_slice(bytes).ok()?;
-    Some(metadata.object(Texts::new(), Texts::new(), Kind::ServiceAccount(MirrorServiceAccount {})))
+    let MetadataOnly { metadata } = serde_json::from_slice(bytes).ok()?;
+    Some(metadata.object(StringMap::new(), StringMap::new(), Kind::ServiceAccount(MirrorServiceAccount {})))
 }
 
 /// Reduces a Node.
 pub(super) fn node(bytes: &[u8]) -> Option<MirrorObject> {
-    let Named { metadata } = serde_json::from_slice(bytes).ok()?;
-    Some(metadata.object(Texts::new(), Texts::new(), Kind::Node(MirrorNode {})))
+    let MetadataOnly { metadata } = serde_json::from_slice(bytes).ok()?;
+    Some(metadata.object(StringMap::new(), StringMap::new(), Kind::Node(MirrorNode {})))
 }
 
+/// A Secret or ConfigMap.
 #[derive(Deserialize)]
-struct Data<'a> {
+struct DataObject<'a> {
     #[serde(borrow)]
     metadata: Meta<'a>,
     #[serde(rename = "type")]
@@ -35,16 +36,17 @@ struct Data<'a> {
     data: Option<BTreeMap<String, Value>>,
 }
 
-/// Reduces a Secret. A token may be bound to any Secret; of those without a token only the uid matters.
+/// Reduces a Secret. Only a Secret of a token type keeps its data: other tokens may be bound to it by its uid.
 pub(super) fn secret(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorObject> {
-    let Data { metadata, kind, data } = serde_json::from_slice(bytes).ok()?;
+    let DataObject { metadata, kind, data } = serde_json::from_slice(bytes).ok()?;
     let kind = kind.unwrap_or_default();
     let holds_a_token = policy_names.token_types.contains(&kind);
-    let decoded = |(key, value): (String, Value)| {
+    let decode_entry = |(key, value): (String, Value)| {
         let bytes = STANDARD.decode(value.as_str()?).ok()?;
         Some((key, bytes))
     };
-    let data = data.filter(|_| holds_a_token).unwrap_or_default().into_iter().filter_map(decoded).collect();
+    let data =
+        data.filter(|_| holds_a_token).unwrap_or_default().into_iter().filter_map(decode_entry).collect();
     let labels = select_entries(metadata.labels()?, &policy_names.legacy_labels);
     let annotations = select_entries(metadata.annotations()?, &policy_names.account_annotations);
     Some(metadata.object(labels, annotations, Kind::Secret(MirrorSecret { r#type: kind, data })))
@@ -52,8 +54,8 @@ pub(super) fn secret(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorO
 
 /// Reduces a ConfigMap.
 pub(super) fn config_map(bytes: &[u8]) -> Option<MirrorObject> {
-    let Data { metadata, data, .. } = serde_json::from_slice(bytes).ok()?;
-    let text = |(key, value): (String, Value)| Some((key, value.as_str()?.to_owned()));
-    let data = data.unwrap_or_default().into_iter().filter_map(text).collect();
-    Some(metadata.object(Texts::new(), Texts::new(), Kind::ConfigMap(MirrorConfigMap { data })))
+    let DataObject { metadata, data, .. } = serde_json::from_slice(bytes).ok()?;
+    let string_entry = |(key, value): (String, Value)| Some((key, value.as_str()?.to_owned()));
+    let data = data.unwrap_or_default().into_iter().filter_map(string_entry).collect();
+    Some(metadata.object(StringMap::new(), StringMap::new(), Kind::ConfigMap(MirrorConfigMap { data })))
 }

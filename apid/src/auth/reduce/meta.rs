@@ -27,23 +27,23 @@ pub(super) struct Meta<'a> {
 
 /// An object of which only the metadata matters.
 #[derive(Deserialize)]
-pub(super) struct Named<'a> {
+pub(super) struct MetadataOnly<'a> {
     #[serde(borrow)]
     pub(super) metadata: Meta<'a>,
 }
 
 /// A map of strings.
-pub(super) type Texts = BTreeMap<String, String>;
+pub(super) type StringMap = BTreeMap<String, String>;
 
 impl Meta<'_> {
     /// The labels. None when they are not a map of strings.
-    pub(super) fn labels(&self) -> Option<Texts> {
-        texts(self.labels)
+    pub(super) fn labels(&self) -> Option<StringMap> {
+        parse_map(self.labels)
     }
 
     /// The annotations. None when they are not a map of strings.
-    pub(super) fn annotations(&self) -> Option<Texts> {
-        texts(self.annotations)
+    pub(super) fn annotations(&self) -> Option<StringMap> {
+        parse_map(self.annotations)
     }
 
     /// Whether an annotation with this key exists.
@@ -53,8 +53,8 @@ impl Meta<'_> {
             && self.annotations().is_none_or(|annotations| annotations.contains_key(key))
     }
 
-    /// The mirrored object.
-    pub(super) fn object(self, labels: Texts, annotations: Texts, kind: Kind) -> MirrorObject {
+    /// Builds the mirrored object with this metadata.
+    pub(super) fn object(self, labels: StringMap, annotations: StringMap, kind: Kind) -> MirrorObject {
         let deleted_at = self.deletion_timestamp.as_deref().and_then(|text| text.parse().ok());
         MirrorObject {
             namespace: self.namespace.into_owned(),
@@ -69,14 +69,17 @@ impl Meta<'_> {
     }
 }
 
-fn texts(map: Option<&RawValue>) -> Option<Texts> {
+fn parse_map(map: Option<&RawValue>) -> Option<StringMap> {
     match map {
-        None => Some(Texts::new()),
+        None => Some(StringMap::new()),
         Some(text) => serde_json::from_str(text.get()).ok(),
     }
 }
 
 /// Keeps only the entries with these keys.
-pub(super) fn select_entries<K: AsRef<str>>(mut map: Texts, keys: impl IntoIterator<Item = K>) -> Texts {
+pub(super) fn select_entries<K: AsRef<str>>(
+    mut map: StringMap,
+    keys: impl IntoIterator<Item = K>,
+) -> StringMap {
     keys.into_iter().filter_map(|key| map.remove_entry(key.as_ref())).collect()
 }

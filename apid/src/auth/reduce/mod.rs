@@ -10,7 +10,7 @@
 //! # Invariants
 //!
 //! INVARIANT (unreadable grants nothing): stored bytes that are not an object of their kind have no
-//! reduction, as if the object were deleted. Roles, bindings and pods only grant, so that this can only
+//! reduction, as if the object were deleted. Roles, bindings and pods only grant, so this can only
 //! remove rights.
 
 mod identities;
@@ -73,13 +73,13 @@ pub(super) enum Component {
     Graph,
 }
 
-/// The part of the `graph` component with this object: its node's, or [`VOLUMES`]. None: no part.
+/// The part of the `graph` component that contains the object: the name of its node, or [`VOLUMES`].
 pub(super) fn graph_part(object: &MirrorObject) -> Option<&str> {
     use mirror_object::Kind;
     match object.kind.as_ref()? {
         Kind::Pod(pod) => Some(pod.node_name.as_str()).filter(|node| !node.is_empty()),
-        Kind::VolumeAttachment(placed) | Kind::ResourceSlice(placed) => {
-            Some(placed.node_name.as_str()).filter(|node| !node.is_empty())
+        Kind::VolumeAttachment(node_bound) | Kind::ResourceSlice(node_bound) => {
+            Some(node_bound.node_name.as_str()).filter(|node| !node.is_empty())
         }
         Kind::Volume(_) => Some(VOLUMES),
         Kind::Role(_)
@@ -108,7 +108,7 @@ pub(super) struct Reduction {
     pub(super) resource: &'static str,
     namespaced: bool,
     /// The only key that is mirrored; None: all keys with the prefix.
-    pub(super) only: Option<String>,
+    pub(super) only_key: Option<String>,
 }
 
 /// The mirrored kinds: group stem, resource, kind, component.
@@ -163,14 +163,14 @@ impl Reductions {
                 group,
                 resource,
                 namespaced: found.kind.namespaced(),
-                only: (kind == MirroredKind::ConfigMap)
+                only_key: (kind == MirroredKind::ConfigMap)
                     .then(|| found.key(names.public_namespace, "cluster-info")),
             })
         };
-        Reductions::of(TABLE.iter().filter_map(entry).collect(), names)
+        Reductions::with_entries(TABLE.iter().filter_map(entry).collect(), names)
     }
 
-    fn of(entries: Vec<Reduction>, names: &Names) -> Self {
+    fn with_entries(entries: Vec<Reduction>, names: &Names) -> Self {
         let policy_names = PolicyNames {
             autoupdate: names.autoupdate_annotation(),
             bootstrapping: names.bootstrapping_label(),
@@ -197,11 +197,11 @@ impl Reductions {
     }
 
     /// The mirrored kind of a key. None: the object is not policy-relevant.
-    pub(super) fn of_key(&self, key: &str) -> Option<&Reduction> {
+    pub(super) fn find_by_key(&self, key: &str) -> Option<&Reduction> {
         self.entries
             .iter()
             .find(|entry| key.starts_with(&entry.prefix))
-            .filter(|entry| entry.only.as_ref().is_none_or(|only| only == key))
+            .filter(|entry| entry.only_key.as_ref().is_none_or(|only_key| only_key == key))
     }
 
     /// Whether the mirror observes changes of such objects.
@@ -231,7 +231,7 @@ impl Reductions {
             MirroredKind::ConfigMap => identities::config_map(value),
             MirroredKind::Volume => volumes::volume(value),
             MirroredKind::VolumeAttachment | MirroredKind::ResourceSlice => {
-                volumes::placed(value, entry.kind)
+                volumes::node_bound_object(value, entry.kind)
             }
         }
     }
@@ -283,10 +283,10 @@ impl Reductions {
                 group: names.group(stem),
                 resource,
                 namespaced: !resource.starts_with("cluster") && !cluster.contains(&resource),
-                only: (kind == MirroredKind::ConfigMap)
+                only_key: (kind == MirroredKind::ConfigMap)
                     .then(|| "configmaps/svc-public/cluster-info".to_owned()),
             })
             .collect();
-        Reductions::of(entries, &names)
+        Reductions::with_entries(entries, &names)
     }
 }

@@ -3,7 +3,7 @@
 //! # Reference
 //!
 //! The references are those that the Node authorizer of Kubernetes 1.33 follows. A mirror pod, which a node
-//! creates itself, has none, so that a node cannot grant itself rights with it.
+//! creates itself, has none, so a node cannot grant itself rights with it.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -13,8 +13,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::PolicyNames;
-use super::meta::{Meta, Texts};
-use super::references::{Reference, Text, WithSecret, secrets};
+use super::meta::{Meta, StringMap};
+use super::references::{DriverSource, OptionalText, Reference, secrets};
 
 /// A pod whose spec has not been parsed.
 #[derive(Deserialize)]
@@ -24,12 +24,12 @@ struct UnparsedPod<'a> {
     #[serde(borrow)]
     spec: Option<&'a RawValue>,
     #[serde(borrow)]
-    status: Option<Status<'a>>,
+    status: Option<PodStatus<'a>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Status<'a> {
+struct PodStatus<'a> {
     #[serde(borrow)]
     resource_claim_statuses: Option<&'a RawValue>,
 }
@@ -54,17 +54,17 @@ impl UnparsedPod<'_> {
 /// Most writes of pods do not change their references, and this comparison costs much less than two
 /// reductions.
 pub(super) fn is_certainly_equal(old: &[u8], new: &[u8], policy_names: &PolicyNames) -> bool {
-    let read = |bytes| serde_json::from_slice::<UnparsedPod<'_>>(bytes).ok();
-    let (old, new): (Option<UnparsedPod<'_>>, Option<UnparsedPod<'_>>) = (read(old), read(new));
+    let parse = |bytes| serde_json::from_slice::<UnparsedPod<'_>>(bytes).ok();
+    let (old, new): (Option<UnparsedPod<'_>>, Option<UnparsedPod<'_>>) = (parse(old), parse(new));
     old.zip(new).is_some_and(|(old, new)| old.is_certainly_equal(&new, policy_names))
 }
 
 /// Reduces a pod.
 pub(super) fn pod(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorObject> {
     let UnparsedPod { metadata, spec, status } = serde_json::from_slice(bytes).ok()?;
-    let spec: Spec<'_> = match spec {
+    let spec: PodSpec<'_> = match spec {
         Some(text) => serde_json::from_str(text.get()).ok()?,
-        None => Spec::default(),
+        None => PodSpec::default(),
     };
     let mut pod = MirrorPod {
         node_name: spec.node_name.as_deref().unwrap_or_default().to_owned(),
@@ -78,37 +78,39 @@ pub(super) fn pod(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorObje
         };
         collect_references(&mut pod, &metadata.name, &spec, &statuses.unwrap_or_default());
     }
-    Some(metadata.object(Texts::new(), Texts::new(), Kind::Pod(pod)))
+    Some(metadata.object(StringMap::new(), StringMap::new(), Kind::Pod(pod)))
 }
 
 /// Collects the references of a pod.
-fn collect_references(pod: &mut MirrorPod, name: &str, spec: &Spec<'_>, statuses: &[ClaimStatus<'_>]) {
-    let mut found = PodReferences::default();
+fn collect_references(pod: &mut MirrorPod, name: &str, spec: &PodSpec<'_>, statuses: &[ClaimStatus<'_>]) {
+    let mut references = PodReferences::default();
     for reference in spec.image_pull_secrets.iter().flatten() {
-        found.secret(reference);
+        references.add_secret(reference);
     }
     for container in
         [&spec.init_containers, &spec.containers, &spec.ephemeral_containers].into_iter().flatten().flatten()
     {
-        container.visit(&mut found);
+        container.collect_references(&mut references);
     }
     for volume in spec.volumes.iter().flatten() {
-        volume.visit(name, &mut found);
+        volume.collect_references(name, &mut references);
     }
     for claim in spec.resource_claims.iter().flatten() {
-        // The status contains the name of a claim made from a template.
-        let made = || {
+        // The status contains the name of a claim generated from a ResourceClaimTemplate.
+        let generated_name = || {
             let status = statuses.iter().find(|status| status.name == claim.name)?;
             status.resource_claim_name.as_deref()
         };
-        found.resource_claims.extend(claim.resource_claim_name.as_deref().or_else(made).map(str::to_owned));
+        references
+            .resource_claims
+            .extend(claim.resource_claim_name.as_deref().or_else(generated_name).map(str::to_owned));
     }
-    let in_order = |names: BTreeSet<String>| names.into_iter().filter(|name| !name.is_empty()).collect();
+    let non_empty = |names: BTreeSet<String>| names.into_iter().filter(|name| !name.is_empty()).collect();
     pod.service_account = spec.service_account_name.as_deref().unwrap_or_default().to_owned();
-    pod.secrets = in_order(found.secrets);
-    pod.config_maps = in_order(found.config_maps);
-    pod.volume_claims = in_order(found.volume_claims);
-    pod.resource_claims = in_order(found.resource_claims);
+    pod.secrets = non_empty(references.secrets);
+    pod.config_maps = non_empty(references.config_maps);
+    pod.volume_claims = non_empty(references.volume_claims);
+    pod.resource_claims = non_empty(references.resource_claims);
 }
 
 #[derive(Default)]
@@ -120,22 +122,22 @@ struct PodReferences {
 }
 
 impl PodReferences {
-    fn secret(&mut self, reference: &Reference<'_>) {
+    fn add_secret(&mut self, reference: &Reference<'_>) {
         self.secrets.extend(reference.name.as_deref().map(str::to_owned));
     }
 
-    fn config_map(&mut self, reference: &Reference<'_>) {
+    fn add_config_map(&mut self, reference: &Reference<'_>) {
         self.config_maps.extend(reference.name.as_deref().map(str::to_owned));
     }
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Spec<'a> {
+struct PodSpec<'a> {
     #[serde(borrow)]
-    node_name: Text<'a>,
+    node_name: OptionalText<'a>,
     #[serde(borrow)]
-    service_account_name: Text<'a>,
+    service_account_name: OptionalText<'a>,
     #[serde(borrow)]
     image_pull_secrets: Option<Vec<Reference<'a>>>,
     #[serde(borrow)]
@@ -145,7 +147,7 @@ struct Spec<'a> {
     #[serde(borrow)]
     ephemeral_containers: Option<Vec<Container<'a>>>,
     #[serde(borrow)]
-    volumes: Option<Vec<Volume<'a>>>,
+    volumes: Option<Vec<PodVolume<'a>>>,
     #[serde(borrow)]
     resource_claims: Option<Vec<PodClaim<'a>>>,
 }
@@ -177,14 +179,14 @@ struct Source<'a> {
 }
 
 impl Container<'_> {
-    fn visit(&self, found: &mut PodReferences) {
-        let one = self.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
-        for source in one.chain(self.env_from.iter().flatten()) {
+    fn collect_references(&self, references: &mut PodReferences) {
+        let variable_sources = self.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
+        for source in variable_sources.chain(self.env_from.iter().flatten()) {
             if let Some(reference) = &source.secret_ref {
-                found.secret(reference);
+                references.add_secret(reference);
             }
             if let Some(reference) = &source.config_map_ref {
-                found.config_map(reference);
+                references.add_config_map(reference);
             }
         }
     }
@@ -192,7 +194,7 @@ impl Container<'_> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Volume<'a> {
+struct PodVolume<'a> {
     #[serde(borrow, default)]
     name: Cow<'a, str>,
     #[serde(borrow)]
@@ -207,35 +209,35 @@ struct Volume<'a> {
     #[serde(borrow)]
     projected: Option<Projected<'a>>,
     #[serde(borrow)]
-    csi: Option<Csi<'a>>,
+    csi: Option<EphemeralCsi<'a>>,
     #[serde(borrow)]
-    cephfs: Option<WithSecret<'a>>,
+    cephfs: Option<DriverSource<'a>>,
     #[serde(borrow)]
-    cinder: Option<WithSecret<'a>>,
+    cinder: Option<DriverSource<'a>>,
     #[serde(borrow)]
-    flex_volume: Option<WithSecret<'a>>,
+    flex_volume: Option<DriverSource<'a>>,
     #[serde(borrow)]
-    iscsi: Option<WithSecret<'a>>,
+    iscsi: Option<DriverSource<'a>>,
     #[serde(borrow)]
-    rbd: Option<WithSecret<'a>>,
+    rbd: Option<DriverSource<'a>>,
     #[serde(borrow, rename = "scaleIO")]
-    scale_io: Option<WithSecret<'a>>,
+    scale_io: Option<DriverSource<'a>>,
     #[serde(borrow)]
-    storageos: Option<WithSecret<'a>>,
+    storageos: Option<DriverSource<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SecretVolume<'a> {
     #[serde(borrow)]
-    secret_name: Text<'a>,
+    secret_name: OptionalText<'a>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct VolumeClaimSource<'a> {
     #[serde(borrow)]
-    claim_name: Text<'a>,
+    claim_name: OptionalText<'a>,
 }
 
 #[derive(Deserialize)]
@@ -255,16 +257,18 @@ struct Projection<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Csi<'a> {
+struct EphemeralCsi<'a> {
     #[serde(borrow)]
     node_publish_secret_ref: Option<Reference<'a>>,
 }
 
-impl Volume<'_> {
-    fn visit(&self, pod: &str, found: &mut PodReferences) {
-        let named = [&self.secret, &self.azure_file].into_iter().flatten();
-        found.secrets.extend(named.filter_map(|volume| volume.secret_name.as_deref().map(str::to_owned)));
-        let of_drivers = secrets([
+impl PodVolume<'_> {
+    fn collect_references(&self, pod: &str, references: &mut PodReferences) {
+        let secret_volumes = [&self.secret, &self.azure_file].into_iter().flatten();
+        references
+            .secrets
+            .extend(secret_volumes.filter_map(|volume| volume.secret_name.as_deref().map(str::to_owned)));
+        let driver_secrets = secrets([
             &self.cephfs,
             &self.cinder,
             &self.flex_volume,
@@ -273,26 +277,26 @@ impl Volume<'_> {
             &self.scale_io,
             &self.storageos,
         ]);
-        let of_csi = self.csi.iter().filter_map(|csi| csi.node_publish_secret_ref.as_ref());
-        for reference in of_drivers.chain(of_csi) {
-            found.secret(reference);
+        let csi_secret = self.csi.iter().filter_map(|csi| csi.node_publish_secret_ref.as_ref());
+        for reference in driver_secrets.chain(csi_secret) {
+            references.add_secret(reference);
         }
         if let Some(reference) = &self.config_map {
-            found.config_map(reference);
+            references.add_config_map(reference);
         }
         for source in self.projected.iter().filter_map(|projected| projected.sources.as_ref()).flatten() {
             if let Some(reference) = &source.secret {
-                found.secret(reference);
+                references.add_secret(reference);
             }
             if let Some(reference) = &source.config_map {
-                found.config_map(reference);
+                references.add_config_map(reference);
             }
         }
         if let Some(claim) = &self.persistent_volume_claim {
-            found.volume_claims.extend(claim.claim_name.as_deref().map(str::to_owned));
+            references.volume_claims.extend(claim.claim_name.as_deref().map(str::to_owned));
         } else if self.ephemeral.is_some() {
-            // The claim that the ephemeral-volume controller creates.
-            found.volume_claims.insert(format!("{pod}-{}", self.name));
+            // The name of the claim that the ephemeral-volume controller creates.
+            references.volume_claims.insert(format!("{pod}-{}", self.name));
         }
     }
 }
@@ -303,7 +307,7 @@ struct PodClaim<'a> {
     #[serde(borrow, default)]
     name: Cow<'a, str>,
     #[serde(borrow)]
-    resource_claim_name: Text<'a>,
+    resource_claim_name: OptionalText<'a>,
 }
 
 #[derive(Deserialize)]
@@ -312,5 +316,5 @@ struct ClaimStatus<'a> {
     #[serde(borrow, default)]
     name: Cow<'a, str>,
     #[serde(borrow)]
-    resource_claim_name: Text<'a>,
+    resource_claim_name: OptionalText<'a>,
 }

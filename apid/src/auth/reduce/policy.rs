@@ -6,7 +6,7 @@ use authproto::auth::{
 };
 use serde::Deserialize;
 
-use super::meta::{Meta, Texts, select_entries};
+use super::meta::{Meta, StringMap, select_entries};
 use super::{MirroredKind, PolicyNames};
 
 #[derive(Deserialize)]
@@ -23,8 +23,8 @@ struct Role<'a> {
 /// All labels of a ClusterRole matter, since any aggregation selector may match them.
 pub(super) fn role(bytes: &[u8], kind: MirroredKind, policy_names: &PolicyNames) -> Option<MirrorObject> {
     let Role { metadata, rules, aggregation_rule } = serde_json::from_slice(bytes).ok()?;
-    let of_cluster = kind == MirroredKind::ClusterRole;
-    let aggregation = aggregation_rule.filter(|_| of_cluster);
+    let is_cluster_role = kind == MirroredKind::ClusterRole;
+    let aggregation = aggregation_rule.filter(|_| is_cluster_role);
     let role = MirrorRole {
         rules: rules.unwrap_or_default().into_iter().map(Rule::into_wire).collect(),
         aggregates: aggregation.is_some(),
@@ -35,12 +35,13 @@ pub(super) fn role(bytes: &[u8], kind: MirroredKind, policy_names: &PolicyNames)
             .map(Selector::into_wire)
             .collect(),
     };
-    let labels = if of_cluster { metadata.labels()? } else { default_policy_label(&metadata, policy_names)? };
+    let labels =
+        if is_cluster_role { metadata.labels()? } else { default_policy_label(&metadata, policy_names)? };
     let annotations = select_entries(metadata.annotations()?, [&policy_names.autoupdate]);
     Some(metadata.object(
         labels,
         annotations,
-        if of_cluster { Kind::ClusterRole(role) } else { Kind::Role(role) },
+        if is_cluster_role { Kind::ClusterRole(role) } else { Kind::Role(role) },
     ))
 }
 
@@ -72,7 +73,7 @@ pub(super) fn binding(bytes: &[u8], kind: MirroredKind, policy_names: &PolicyNam
 }
 
 /// The label of default policy.
-fn default_policy_label(metadata: &Meta<'_>, policy_names: &PolicyNames) -> Option<Texts> {
+fn default_policy_label(metadata: &Meta<'_>, policy_names: &PolicyNames) -> Option<StringMap> {
     Some(select_entries(metadata.labels()?, [&policy_names.bootstrapping]))
 }
 
@@ -110,7 +111,7 @@ struct Aggregation {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Selector {
-    match_labels: Option<Texts>,
+    match_labels: Option<StringMap>,
     match_expressions: Option<Vec<Expression>>,
 }
 

@@ -5,28 +5,28 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 /// A string that may be absent.
-pub(super) type Text<'a> = Option<Cow<'a, str>>;
+pub(super) type OptionalText<'a> = Option<Cow<'a, str>>;
 
 /// A reference by name, to an object of the same namespace unless it names another.
 #[derive(Deserialize)]
 pub(super) struct Reference<'a> {
     #[serde(borrow)]
-    pub(super) namespace: Text<'a>,
+    pub(super) namespace: OptionalText<'a>,
     #[serde(borrow)]
-    pub(super) name: Text<'a>,
+    pub(super) name: OptionalText<'a>,
 }
 
 /// A storage driver's part of a volume, with the reference to its credentials.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct WithSecret<'a> {
+pub(super) struct DriverSource<'a> {
     #[serde(borrow)]
     secret_ref: Option<Reference<'a>>,
 }
 
 /// The Secrets of a volume's storage drivers.
 pub(super) fn secrets<'s, 'a>(
-    drivers: impl IntoIterator<Item = &'s Option<WithSecret<'a>>>,
+    drivers: impl IntoIterator<Item = &'s Option<DriverSource<'a>>>,
 ) -> impl Iterator<Item = &'s Reference<'a>>
 where
     'a: 's,

@@ -5,7 +5,7 @@ use serde_json::json;
 
 fn reduce(key: &str, value: &serde_json::Value) -> Option<MirrorObject> {
     let table = Reductions::for_tests();
-    let entry = table.of_key(key).unwrap();
+    let entry = table.find_by_key(key).unwrap();
     table.reduce(entry, value.to_string().as_bytes())
 }
 
@@ -64,14 +64,14 @@ fn invalid_bytes_have_no_reduction() {
     ] {
         assert_eq!(reduce("roles/a/r", &bad), None, "{bad}");
     }
-    assert!(Reductions::for_tests().of_key("configmaps/a/x").is_none());
+    assert!(Reductions::for_tests().find_by_key("configmaps/a/x").is_none());
 }
 
 #[test]
 fn storage_key_maps_to_mirror_key() {
     let table = Reductions::for_tests();
     for (key, expected) in [("roles/a/r:1", ("a", "r:1")), ("clusterroles/system:x", ("", "system:x"))] {
-        assert_eq!(table.of_key(key).unwrap().locate(key), expected);
+        assert_eq!(table.find_by_key(key).unwrap().locate(key), expected);
     }
 }
 
@@ -122,11 +122,11 @@ fn pod_reduction_contains_uid_node_and_deletion_time() {
 #[test]
 fn only_cluster_info_config_map_is_mirrored() {
     let table = Reductions::for_tests();
-    assert!(table.of_key("configmaps/svc-public/cluster-info").is_some());
+    assert!(table.find_by_key("configmaps/svc-public/cluster-info").is_some());
     for key in
         ["configmaps/svc-public/other", "configmaps/a/cluster-info", "configmaps/svc-public/cluster-info2"]
     {
-        assert!(table.of_key(key).is_none(), "{key}");
+        assert!(table.find_by_key(key).is_none(), "{key}");
     }
 }
 
@@ -206,7 +206,7 @@ fn fast_comparison_agrees_with_reductions() {
         "status": {"phase": "Pending"},
     });
     let table = Reductions::for_tests();
-    let entry = table.of_key("pods/a/p").unwrap();
+    let entry = table.find_by_key("pods/a/p").unwrap();
     for (pointer, value, alike) in [
         ("/status", json!({"phase": "Running", "podIP": "10.0.0.1"}), true),
         ("/metadata/labels", json!({"a": "b"}), true),

@@ -9,8 +9,8 @@ use authproto::auth::{MirrorObject, MirrorPlaced, MirrorVolume, Named, mirror_ob
 use serde::Deserialize;
 
 use super::MirroredKind;
-use super::meta::{Meta, Texts};
-use super::references::{Reference, Text, WithSecret, secrets};
+use super::meta::{Meta, StringMap};
+use super::references::{DriverSource, OptionalText, Reference, secrets};
 
 #[derive(Deserialize)]
 struct Volume<'a> {
@@ -28,35 +28,35 @@ struct VolumeSpec<'a> {
     #[serde(borrow)]
     azure_file: Option<AzureFile<'a>>,
     #[serde(borrow)]
-    csi: Option<Csi<'a>>,
+    csi: Option<PersistentCsi<'a>>,
     #[serde(borrow)]
-    cephfs: Option<WithSecret<'a>>,
+    cephfs: Option<DriverSource<'a>>,
     #[serde(borrow)]
-    cinder: Option<WithSecret<'a>>,
+    cinder: Option<DriverSource<'a>>,
     #[serde(borrow)]
-    flex_volume: Option<WithSecret<'a>>,
+    flex_volume: Option<DriverSource<'a>>,
     #[serde(borrow)]
-    iscsi: Option<WithSecret<'a>>,
+    iscsi: Option<DriverSource<'a>>,
     #[serde(borrow)]
-    rbd: Option<WithSecret<'a>>,
+    rbd: Option<DriverSource<'a>>,
     #[serde(borrow, rename = "scaleIO")]
-    scale_io: Option<WithSecret<'a>>,
+    scale_io: Option<DriverSource<'a>>,
     #[serde(borrow)]
-    storageos: Option<WithSecret<'a>>,
+    storageos: Option<DriverSource<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct AzureFile<'a> {
     #[serde(borrow)]
-    secret_name: Text<'a>,
+    secret_name: OptionalText<'a>,
     #[serde(borrow)]
-    secret_namespace: Text<'a>,
+    secret_namespace: OptionalText<'a>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Csi<'a> {
+struct PersistentCsi<'a> {
     #[serde(borrow)]
     node_publish_secret_ref: Option<Reference<'a>>,
     #[serde(borrow)]
@@ -68,10 +68,10 @@ struct Csi<'a> {
 impl VolumeSpec<'_> {
     /// The Secrets as (namespace or `""`, name).
     fn secrets(&self) -> Vec<(&str, &str)> {
-        fn pair<'s>(namespace: &'s Text<'_>, name: &'s Text<'_>) -> (&'s str, &'s str) {
+        fn pair<'s>(namespace: &'s OptionalText<'_>, name: &'s OptionalText<'_>) -> (&'s str, &'s str) {
             (namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default())
         }
-        let of_drivers = secrets([
+        let driver_secrets = secrets([
             &self.cephfs,
             &self.cinder,
             &self.flex_volume,
@@ -80,10 +80,10 @@ impl VolumeSpec<'_> {
             &self.scale_io,
             &self.storageos,
         ]);
-        let of_csi = self.csi.iter().flat_map(|csi| {
+        let csi_secrets = self.csi.iter().flat_map(|csi| {
             [&csi.node_publish_secret_ref, &csi.node_stage_secret_ref, &csi.node_expand_secret_ref]
         });
-        let references = of_drivers.chain(of_csi.flatten());
+        let references = driver_secrets.chain(csi_secrets.flatten());
         let azure = self.azure_file.iter().map(|azure| pair(&azure.secret_namespace, &azure.secret_name));
         references.map(|reference| pair(&reference.namespace, &reference.name)).chain(azure).collect()
     }
@@ -99,40 +99,41 @@ pub(super) fn volume(bytes: &[u8]) -> Option<MirrorObject> {
     });
     let mut secrets = Vec::new();
     if let Some(claim) = &claim {
-        let named = |&(namespace, name): &(&str, &str)| Named {
+        let secret_name = |&(namespace, name): &(&str, &str)| Named {
             namespace: if namespace.is_empty() { claim.namespace.clone() } else { namespace.to_owned() },
             name: name.to_owned(),
         };
-        secrets.extend(spec.secrets().iter().filter(|(_, name)| !name.is_empty()).map(named));
+        secrets.extend(spec.secrets().iter().filter(|(_, name)| !name.is_empty()).map(secret_name));
         secrets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         secrets.dedup();
     }
-    Some(metadata.object(Texts::new(), Texts::new(), Kind::Volume(MirrorVolume { claim, secrets })))
+    Some(metadata.object(StringMap::new(), StringMap::new(), Kind::Volume(MirrorVolume { claim, secrets })))
 }
 
+/// A VolumeAttachment or ResourceSlice: an object with `spec.nodeName`.
 #[derive(Deserialize)]
-struct Placed<'a> {
+struct NodeBoundObject<'a> {
     #[serde(borrow)]
     metadata: Meta<'a>,
     #[serde(borrow)]
-    spec: Option<PlacedSpec<'a>>,
+    spec: Option<NodeBoundSpec<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PlacedSpec<'a> {
+struct NodeBoundSpec<'a> {
     #[serde(borrow)]
-    node_name: Text<'a>,
+    node_name: OptionalText<'a>,
 }
 
 /// Reduces a VolumeAttachment or ResourceSlice.
-pub(super) fn placed(bytes: &[u8], kind: MirroredKind) -> Option<MirrorObject> {
-    let Placed { metadata, spec } = serde_json::from_slice(bytes).ok()?;
+pub(super) fn node_bound_object(bytes: &[u8], kind: MirroredKind) -> Option<MirrorObject> {
+    let NodeBoundObject { metadata, spec } = serde_json::from_slice(bytes).ok()?;
     let node_name = spec.and_then(|spec| spec.node_name).unwrap_or_default().into_owned();
-    let placed = MirrorPlaced { node_name };
+    let node_bound = MirrorPlaced { node_name };
     let kind = match kind {
-        MirroredKind::ResourceSlice => Kind::ResourceSlice(placed),
-        _ => Kind::VolumeAttachment(placed),
+        MirroredKind::ResourceSlice => Kind::ResourceSlice(node_bound),
+        _ => Kind::VolumeAttachment(node_bound),
     };
-    Some(metadata.object(Texts::new(), Texts::new(), kind))
+    Some(metadata.object(StringMap::new(), StringMap::new(), kind))
 }

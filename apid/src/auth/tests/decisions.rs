@@ -15,7 +15,7 @@ fn rbac(allowed: bool) -> AuthorizeResponse {
 
 #[tokio::test]
 async fn cached_decision_ends_with_write_to_its_dependencies() {
-    for (key, asked_again) in [
+    for (key, expected_requests) in [
         ("clusterroles/r", 1),
         ("clusterrolebindings/b", 1),
         ("roles/a/r", 1),
@@ -34,7 +34,7 @@ async fn cached_decision_ends_with_write_to_its_dependencies() {
             assert_eq!(script.take_request_count(), 1, "authd must get one request");
             write(&vector, key, 10);
             assert_eq!(auth.authorize(&user("u"), pods("a"), "").await.is_ok(), allowed);
-            assert_eq!(script.take_request_count(), asked_again, "{key}, allowed: {allowed}");
+            assert_eq!(script.take_request_count(), expected_requests, "{key}, allowed: {allowed}");
         }
     }
 }
@@ -43,11 +43,11 @@ async fn cached_decision_ends_with_write_to_its_dependencies() {
 async fn decision_overtaken_by_policy_write_is_not_cached() {
     // The write is acknowledged after authd decides and before the response is cached.
     let vector = vector();
-    let overtaking = vector.clone();
+    let vector_for_script = vector.clone();
     let mut revision = 10;
     let script = ScriptedAuthd::new(move |_| {
         revision += 1;
-        write(&overtaking, "rolebindings/a/b", revision);
+        write(&vector_for_script, "rolebindings/a/b", revision);
         Ok(rbac(true))
     });
     let auth = Auth::scripted(script.clone(), vector, clock());
@@ -60,9 +60,9 @@ async fn decision_overtaken_by_policy_write_is_not_cached() {
 #[tokio::test]
 async fn authorize_request_carries_current_policy_vector() {
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let log = seen.clone();
+    let requests_for_script = seen.clone();
     let script = ScriptedAuthd::new(move |request| {
-        log.lock().push(request.at_least.clone().unwrap());
+        requests_for_script.lock().push(request.at_least.clone().unwrap());
         Ok(rbac(false))
     });
     let vector = vector();
@@ -97,16 +97,16 @@ async fn cached_decision_expires_after_ttl() {
 #[tokio::test]
 async fn decision_ttl_counts_from_request() {
     let clock = clock();
-    let slow = clock.clone();
+    let clock_for_script = clock.clone();
     let script = ScriptedAuthd::new(move |_| {
-        slow.advance(Duration::from_secs(3));
+        clock_for_script.advance(Duration::from_secs(3));
         Ok(AuthorizeResponse { ttl_ms: 5001, ..verdict(true) })
     });
     let auth = Auth::scripted(script.clone(), vector(), clock.clone());
-    for (passed, questions) in [(0, 1), (1999, 0), (1, 1)] {
+    for (passed, expected_requests) in [(0, 1), (1999, 0), (1, 1)] {
         clock.advance(Duration::from_millis(passed));
         auth.authorize(&user("u"), pods("a"), "").await.unwrap();
-        assert_eq!(script.take_request_count(), questions, "after {passed} ms more");
+        assert_eq!(script.take_request_count(), expected_requests, "after {passed} ms more");
     }
     let batch = [(user("v").user, Arc::new(pods("a")))];
     auth.decide_batch(&batch).await.unwrap();
@@ -152,7 +152,7 @@ async fn cached_decisions_serve_30_seconds_after_loss_of_authd() {
     let auth = Auth::scripted(script.clone(), vector.clone(), clock.clone());
     auth.authorize(&user("u"), pods("a"), "").await.unwrap();
     gone.store(true, std::sync::atomic::Ordering::SeqCst);
-    auth.link.lost("gone");
+    auth.link.set_lost("gone");
 
     let rejection = auth.authorize(&user("other"), pods("a"), "").await.unwrap_err();
     assert_eq!(rejection.status.code, 503, "uncached decisions must fail closed");
@@ -161,7 +161,7 @@ async fn cached_decisions_serve_30_seconds_after_loss_of_authd() {
     clock.advance(Duration::from_secs(1));
     assert_eq!(auth.authorize(&user("u"), pods("a"), "").await.unwrap_err().status.code, 503);
 
-    auth.link.connected();
+    auth.link.set_connected();
     write(&vector, "clusterroles/r", 10);
     let rejection = auth.authorize(&user("u"), pods("a"), "").await.unwrap_err();
     assert_eq!(rejection.status.code, 503, "a policy write must count at once, also without a connection");

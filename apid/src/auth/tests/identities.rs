@@ -42,7 +42,7 @@ async fn dependency_change_during_authentication_prevents_caching() {
     let auth = Auth::scripted(script.clone(), vector.clone(), clock());
     let as_of = vector.observed();
     write(&vector, "serviceaccounts/a/mine", 5);
-    // As `authenticate` does when the write happens between its reading and the response.
+    // As in `authenticate` when the write happens after it reads the revision and before the response.
     let identity = authproto::auth::Identity {
         user: Some((&UserInfo::default()).into()),
         rests_on: vec![account("mine")],
@@ -50,7 +50,7 @@ async fn dependency_change_during_authentication_prevents_caching() {
     };
     let token = bearer("u");
     let digests = auth.digester.digest(&credentials(&token, "/"));
-    auth.establish(identity, &digests, as_of, Some((auth.epochs.count(), auth.epochs.era())), None, "")
+    auth.accept_identity(identity, &digests, as_of, Some((auth.epochs.count(), auth.epochs.era())), None, "")
         .unwrap();
     auth.authenticate(&credentials(&token, "/")).await.unwrap();
     assert_eq!(script.take_request_count(), 1, "the identity must not be cached");

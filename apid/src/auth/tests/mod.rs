@@ -23,7 +23,7 @@ fn vector() -> Arc<PolicyRevisions> {
     Arc::new(PolicyRevisions::new(Reductions::for_tests()))
 }
 
-/// A policy write: each revision has another uid, so that the reduction always differs.
+/// A policy write: each revision has another uid, so the reduction always differs.
 fn write(vector: &PolicyRevisions, key: &str, revision: u64) {
     let name = key.rsplit('/').next().unwrap();
     let value = serde_json::json!({"metadata": {"name": name, "uid": revision.to_string()}});

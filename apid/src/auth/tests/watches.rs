@@ -20,11 +20,11 @@ struct Setup {
 
 fn setup() -> Setup {
     let allowed = Arc::new(AtomicBool::new(true));
-    let now = allowed.clone();
+    let is_allowed = allowed.clone();
     let script = ScriptedAuthd::new(move |request| {
         let namespace = request.attributes.clone().unwrap().namespace;
         let depends_on = Some(Dependencies { rbac_namespace: vec![namespace], ..Dependencies::default() });
-        Ok(AuthorizeResponse { depends_on, ..verdict(now.load(Ordering::SeqCst)) })
+        Ok(AuthorizeResponse { depends_on, ..verdict(is_allowed.load(Ordering::SeqCst)) })
     });
     let (vector, clock) = (vector(), clock());
     vector.start_at(Revision(1));
@@ -222,15 +222,15 @@ async fn batch_of_watches_with_large_selectors_is_split_by_size() {
 #[tokio::test]
 async fn impersonated_watch_ends_with_impersonation_right() {
     let s = setup();
-    let may = Arc::new(AtomicBool::new(true));
-    let now = may.clone();
+    let may_impersonate = Arc::new(AtomicBool::new(true));
+    let is_allowed = may_impersonate.clone();
     *s.script.authorize.lock() = Box::new(move |request| {
         let impersonation = request.attributes.as_ref().unwrap().verb == "impersonate";
         let depends_on = Some(match impersonation {
             true => Dependencies { rbac_cluster: true, ..Dependencies::default() },
             false => Dependencies { rbac_namespace: vec!["a".into()], ..Dependencies::default() },
         });
-        Ok(AuthorizeResponse { depends_on, ..verdict(!impersonation || now.load(Ordering::SeqCst)) })
+        Ok(AuthorizeResponse { depends_on, ..verdict(!impersonation || is_allowed.load(Ordering::SeqCst)) })
     });
     let headers = [
         (http::HeaderName::from_static("impersonate-user"), "other".parse().unwrap()),
@@ -239,10 +239,11 @@ async fn impersonated_watch_ends_with_impersonation_right() {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
     let other = s.auth.impersonate(&user("u"), &headers.into_iter().collect(), &names, "").await;
     let other = other.unwrap().unwrap();
-    let by = s.auth.authorize(&other, pods("a"), "").await.unwrap();
-    let mut guard = s.auth.guard(&by);
-    let mut further = s.auth.guard(&s.auth.authorize_also(&by, pods("a")).await.unwrap());
-    let own = s.auth.guard(
+    let authorized_as_other = s.auth.authorize(&other, pods("a"), "").await.unwrap();
+    let mut guard = s.auth.guard(&authorized_as_other);
+    let mut second_guard =
+        s.auth.guard(&s.auth.authorize_also(&authorized_as_other, pods("a")).await.unwrap());
+    let own_guard = s.auth.guard(
         &s.auth
             .authorize(&Authenticated { impersonation_rights: Vec::new(), ..other }, pods("a"), "")
             .await
@@ -255,25 +256,25 @@ async fn impersonated_watch_ends_with_impersonation_right() {
     guard.renew(Revision(3)).await.unwrap();
     assert!(guard.admits(Revision(3)));
 
-    may.store(false, Ordering::SeqCst);
+    may_impersonate.store(false, Ordering::SeqCst);
     write(&s.vector, "clusterroles/impersonator", 4);
     tokio::time::timeout(Duration::from_secs(5), guard.changed()).await.unwrap();
-    for guard in [&mut guard, &mut further] {
+    for guard in [&mut guard, &mut second_guard] {
         assert!(!guard.admits(Revision(4)));
         let refused = guard.renew(Revision(4)).await.unwrap_err();
         assert_eq!(refused.code, 403);
         assert!(refused.message.contains("cannot impersonate"), "{}", refused.message);
     }
-    assert!(own.admits(Revision(4)), "the impersonated user's own watch must continue");
+    assert!(own_guard.admits(Revision(4)), "the impersonated user's own watch must continue");
 }
 
 #[tokio::test]
 async fn watch_ends_30_seconds_after_loss_of_authd() {
     let s = setup();
     let guard = s.open("u").await;
-    s.auth.link.lost("gone");
+    s.auth.link.set_lost("gone");
     s.clock.advance(Duration::from_secs(30));
-    assert!(guard.admits(Revision(2)), "cached authorization must hold while policy has not moved");
+    assert!(guard.admits(Revision(2)), "cached authorization must hold while policy has not changed");
     s.clock.advance(Duration::from_secs(1));
     guard.changed().await;
     assert!(!guard.admits(Revision(2)));
@@ -285,7 +286,7 @@ async fn internal_watch_needs_no_policy() {
     let s = setup();
     let attributes = pods("a");
     let guard = s.auth.guard(&Authorized::internal(Arc::default(), attributes, "a controller"));
-    s.auth.link.lost("gone");
+    s.auth.link.set_lost("gone");
     s.clock.advance(Duration::from_secs(100));
     write(&s.vector, "rolebindings/a/b", 3);
     assert!(guard.admits(Revision(3)));
@@ -385,11 +386,11 @@ async fn hanging_webhook_does_not_delay_end_of_other_watches() {
     s.allowed.store(false, Ordering::SeqCst);
     s.clock.advance(Duration::from_secs(2));
     write(&s.vector, "rolebindings/a/b", 3);
-    let asking = slow.renew(Revision(3));
-    tokio::pin!(asking);
+    let renewal = slow.renew(Revision(3));
+    tokio::pin!(renewal);
     tokio::select! {
         biased;
-        _ = &mut asking => panic!("the webhook must hang"),
+        _ = &mut renewal => panic!("the webhook must hang"),
         () = guard.changed() => {}
     }
     assert_eq!(guard.renew(Revision(3)).await.unwrap_err().code, 403);
@@ -409,20 +410,20 @@ async fn hanging_webhook_does_not_delay_watches_in_same_batch() {
     let (slow, guard) = (s.open("elsewhere").await, s.open("u").await);
     s.script.hang_batches_of("elsewhere");
     write(&s.vector, "rolebindings/a/b", 3);
-    let asking = slow.renew(Revision(3));
-    tokio::pin!(asking);
+    let renewal = slow.renew(Revision(3));
+    tokio::pin!(renewal);
     // Twice: a later policy write does not wait for the pending request either.
     for revision in [3, 4] {
         if revision == 4 {
             s.allowed.store(false, Ordering::SeqCst);
             write(&s.vector, "rolebindings/a/b", 4);
         }
-        let answered = tokio::select! {
+        let result = tokio::select! {
             biased;
-            _ = &mut asking => panic!("the webhook must hang"),
-            answered = guard.renew(Revision(revision)) => answered,
+            _ = &mut renewal => panic!("the webhook must hang"),
+            result = guard.renew(Revision(revision)) => result,
         };
-        assert_eq!(answered.map_err(|status| status.code), if revision == 3 { Ok(()) } else { Err(403) });
+        assert_eq!(result.map_err(|status| status.code), if revision == 3 { Ok(()) } else { Err(403) });
     }
     assert!(!slow.admits(Revision(3)), "no event may go out without a confirmed authorization");
 }
@@ -490,11 +491,11 @@ async fn policy_write_during_reauthorization_is_not_missed() {
     let s = setup();
     let guard = s.open("u").await;
     let (vector, allowed) = (s.vector.clone(), s.allowed.clone());
-    let moves = AtomicBool::new(true);
+    let is_first_request = AtomicBool::new(true);
     let depends_on = || Some(Dependencies { rbac_namespace: vec!["a".into()], ..Dependencies::default() });
     *s.script.authorize.lock() = Box::new(move |_| {
         let before = allowed.load(Ordering::SeqCst);
-        if moves.swap(false, Ordering::SeqCst) {
+        if is_first_request.swap(false, Ordering::SeqCst) {
             allowed.store(false, Ordering::SeqCst);
             write(&vector, "rolebindings/a/b", 4);
         }

@@ -90,7 +90,7 @@ impl Mirror for Recording {
     }
 }
 
-/// A server in its own runtime, so that its connections end with it, as with a process.
+/// A server in its own runtime, so its connections end with it, as with a process.
 struct Server(Option<tokio::runtime::Runtime>);
 
 impl Drop for Server {
@@ -244,7 +244,7 @@ async fn mirror_sends_snapshot_then_policy_changes() {
         vector,
         clock(),
     );
-    auth.link.mirror_lost("set by the test".to_owned());
+    auth.link.set_mirror_lost("set by the test".to_owned());
     let options = MirrorOptions {
         socket,
         preset: "svc".into(),

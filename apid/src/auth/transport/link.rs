@@ -26,7 +26,7 @@ pub enum AuthdProblem {
     #[error("authd has not been sent the stored policy yet: {0}")]
     NoPolicy(String),
     /// authd has not reported its readiness yet.
-    #[error("authd has not said that it is ready")]
+    #[error("authd has not reported its readiness yet")]
     NotReported,
     /// authd reported that it is not ready, with its reasons.
     #[error("authd is not ready: {}", .0.join("; "))]
@@ -39,6 +39,7 @@ pub(in crate::auth) struct Link {
     state: Mutex<LinkState>,
     /// Whether [`LinkState::lost`] is None; every request reads it. Written only while the state is locked.
     connected: AtomicBool,
+    /// Whether the decision stream is open, for waiting tasks.
     reached: watch::Sender<bool>,
     /// Notifies of each change of [`LinkState`] that health depends on.
     changed: watch::Sender<()>,
@@ -61,14 +62,14 @@ struct LinkState {
 }
 
 impl Link {
-    /// Not connected yet.
+    /// The state before the first connection.
     pub(in crate::auth) fn new(clock: Arc<dyn Clock>) -> Self {
         let lost = Some((clock.monotonic(), "not connected yet".to_owned()));
         Link {
             clock,
             state: Mutex::new(LinkState {
                 lost,
-                mirror_problem: Some("it is about to begin".to_owned()),
+                mirror_problem: Some("the mirror stream is not open yet".to_owned()),
                 is_shutting_down: false,
                 ready: None,
                 shared_metrics: String::new(),
@@ -91,7 +92,7 @@ impl Link {
     }
 
     /// Records that the decision stream is open.
-    pub(in crate::auth) fn connected(&self) {
+    pub(in crate::auth) fn set_connected(&self) {
         let mut state = self.state.lock();
         state.lost = None;
         self.connected.store(true, Ordering::SeqCst);
@@ -101,13 +102,13 @@ impl Link {
     }
 
     /// Waits until the decision stream is open.
-    pub(in crate::auth) async fn wait(&self) {
+    pub(in crate::auth) async fn wait_for_connection(&self) {
         // Cannot fail: the link owns the sender.
         let _ = self.reached.subscribe().wait_for(|reached| *reached).await;
     }
 
     /// Records that the decision stream broke or failed to open.
-    pub(in crate::auth) fn lost(&self, reason: &str) {
+    pub(in crate::auth) fn set_lost(&self, reason: &str) {
         let now = self.clock.monotonic();
         let mut state = self.state.lock();
         if state.lost.is_none() && !state.is_shutting_down {
@@ -125,7 +126,7 @@ impl Link {
     }
 
     /// Records that the mirror stream is open and its snapshot is sent.
-    pub(in crate::auth) fn mirror_synced(&self) {
+    pub(in crate::auth) fn set_mirror_synced(&self) {
         self.state.lock().mirror_problem = None;
         self.changed.send_replace(());
     }
@@ -141,7 +142,7 @@ impl Link {
     }
 
     /// Records that the mirror stream broke or authd rejected it.
-    pub(in crate::auth) fn mirror_lost(&self, reason: String) {
+    pub(in crate::auth) fn set_mirror_lost(&self, reason: String) {
         let mut state = self.state.lock();
         state.mirror_problem = Some(reason);
         state.ready = None;
@@ -149,7 +150,7 @@ impl Link {
     }
 
     /// Records authd's readiness, with reasons when not ready or warnings when ready.
-    pub(in crate::auth) fn ready(&self, ready: bool, reasons: Vec<String>) {
+    pub(in crate::auth) fn set_ready(&self, ready: bool, reasons: Vec<String>) {
         self.state.lock().ready = Some((ready, reasons));
         self.changed.send_replace(());
     }
@@ -221,45 +222,47 @@ mod tests {
     fn cache_serves_until_grace_period_after_first_connection_loss() {
         let clock = Arc::new(ManualClock::at(jiff_epoch()));
         let link = Link::new(clock.clone());
-        link.connected();
+        link.set_connected();
         clock.advance(Duration::from_secs(1000));
-        link.lost("broken pipe");
+        link.set_lost("broken pipe");
         clock.advance(GRACE);
-        link.lost("connection refused");
+        link.set_lost("connection refused");
         assert!(link.cache_serves(), "a failed reconnection must not restart the grace period");
         clock.advance(Duration::from_millis(1));
         assert!(!link.cache_serves());
-        link.connected();
+        link.set_connected();
         assert!(link.cache_serves());
     }
 
     #[tokio::test]
     async fn wait_until_healthy_ends_with_readiness_after_connection_and_snapshot() {
         let link = Arc::new(Link::new(Arc::new(ManualClock::at(jiff_epoch()))));
-        let waiting = Arc::clone(&link);
-        let wait = tokio::spawn(async move { waiting.wait_until_healthy().await });
-        for step in [Link::connected, Link::mirror_synced, |link: &Link| link.ready(false, Vec::new())] {
+        let waiting_link = Arc::clone(&link);
+        let waiter = tokio::spawn(async move { waiting_link.wait_until_healthy().await });
+        for step in
+            [Link::set_connected, Link::set_mirror_synced, |link: &Link| link.set_ready(false, Vec::new())]
+        {
             step(&link);
             tokio::task::yield_now().await;
-            assert!(!wait.is_finished());
+            assert!(!waiter.is_finished());
         }
-        link.ready(true, Vec::new());
-        tokio::time::timeout(Duration::from_secs(10), wait).await.unwrap().unwrap();
+        link.set_ready(true, Vec::new());
+        tokio::time::timeout(Duration::from_secs(10), waiter).await.unwrap().unwrap();
     }
 
     #[test]
     fn health_error_contains_the_reason() {
         let link = Link::new(Arc::new(ManualClock::at(jiff_epoch())));
         assert!(link.health().unwrap_err().to_string().contains("cannot be reached"));
-        link.connected();
+        link.set_connected();
         assert!(link.health().unwrap_err().to_string().contains("stored policy"));
-        link.mirror_synced();
-        link.ready(false, vec!["token file: no such file".into()]);
+        link.set_mirror_synced();
+        link.set_ready(false, vec!["token file: no such file".into()]);
         assert!(link.health().unwrap_err().to_string().contains("token file"));
         assert!(link.notes().is_empty(), "a reason must not appear as a warning");
-        link.ready(true, vec!["a file is not taken".into()]);
+        link.set_ready(true, vec!["a file is not taken".into()]);
         assert_eq!((link.health(), link.notes()), (Ok(()), vec!["a file is not taken".to_owned()]));
-        link.mirror_lost("authd speaks other names".to_owned());
+        link.set_mirror_lost("authd speaks other names".to_owned());
         assert!(
             link.health().unwrap_err().to_string().contains("other names"),
             "a broken stream must reset the state"

@@ -73,7 +73,7 @@ impl MirrorOptions {
 /// Performs the writes that authd requests, through the ordinary verbs and with audit.
 #[async_trait]
 pub trait PolicyWriter: Send + Sync + 'static {
-    /// Waits until writes see every change up to a revision. A change reaches authd before the watch cache, so that a
+    /// Waits until writes see every change up to a revision. A change reaches authd before the watch cache, so a
     /// write can depend on an object that the cache has not observed yet.
     async fn wait_for(&self, revision: Revision);
 
@@ -93,16 +93,16 @@ impl Auth {
     ) {
         let mut backoff = Backoff::new();
         loop {
-            let ended = self.mirror_once(&options, &store, &writer, &mut backoff).await;
+            let result = self.run_mirror_stream(&options, &store, &writer, &mut backoff).await;
             let reason =
-                ended.err().unwrap_or_else(|| "the subscription to policy changes closed".to_owned());
+                result.err().unwrap_or_else(|| "the subscription to policy changes closed".to_owned());
             tracing::debug!(reason, "mirror stream closed; reconnecting");
-            self.link.mirror_lost(reason);
+            self.link.set_mirror_lost(reason);
             backoff.pause().await;
         }
     }
 
-    async fn mirror_once(
+    async fn run_mirror_stream(
         &self,
         options: &MirrorOptions,
         store: &Arc<dyn Store>,
@@ -127,14 +127,14 @@ impl Auth {
                         reason,
                         "authd rejected the mirror stream; start both processes with the same names preset"
                     );
-                    backoff.rejected();
+                    backoff.pause_after_rejection();
                 }
                 format!("authd rejected the mirror stream: {}", status.message())
             })?
             .into_inner();
         backoff.reset();
 
-        let (batches, to_write) = mpsc::channel(QUEUE);
+        let (batch_sender, batches) = mpsc::channel(QUEUE);
         let incoming = async {
             loop {
                 let demand = demands.message().await.map_err(|status| status.message().to_owned())?;
@@ -143,20 +143,21 @@ impl Auth {
                         self.epochs.observe(Some(&epoch));
                     }
                     Some(Demand::Ready(state)) => {
-                        self.link.ready(state.ready, state.reasons);
+                        self.link.set_ready(state.ready, state.reasons);
                     }
                     Some(Demand::SharedMetrics(metrics)) => self.link.set_shared_metrics(metrics.text),
-                    Some(Demand::Write(batch)) => {
-                        batches.send(batch).await.map_err(|_| "no writer".to_owned())?
-                    }
+                    Some(Demand::Write(batch)) => batch_sender
+                        .send(batch)
+                        .await
+                        .map_err(|_| "the task that performs the writes ended".to_owned())?,
                     None => {}
                 }
             }
         };
         tokio::select! {
-            ended = incoming => ended,
-            ended = self.send_policy(store.as_ref(), &updates) => ended,
-            ended = perform(to_write, &self.link, store.as_ref(), writer.as_ref(), &updates) => ended,
+            result = incoming => result,
+            result = self.send_policy(store.as_ref(), &updates) => result,
+            result = perform_writes(batches, &self.link, store.as_ref(), writer.as_ref(), &updates) => result,
         }
     }
 
@@ -169,7 +170,7 @@ impl Auth {
         let mut changes = self.revisions.subscribe();
         let snapshot = store.revision();
         for entry in self.revisions.table().entries() {
-            if let Some(key) = &entry.only {
+            if let Some(key) = &entry.only_key {
                 let row = store.get(key, Some(snapshot)).await.map_err(|e| e.to_string())?;
                 if let Some(row) = row {
                     self.send_row(entry, &row, updates).await?;
@@ -186,14 +187,14 @@ impl Auth {
                     self.send_row(entry, row, updates).await?;
                 }
                 match page.rows.last() {
-                    // The least key after the last row.
+                    // The smallest key after the last row.
                     Some(last) if page.more => start = format!("{}\0", last.key),
                     _ => break,
                 }
             }
         }
         send(updates, Update::Synced(MirrorSynced { revision: snapshot.0 })).await?;
-        self.link.mirror_synced();
+        self.link.set_mirror_synced();
         self.link.set_mirror_sent(snapshot.0);
         tracing::info!(revision = snapshot.0, "policy snapshot sent to authd");
         self.send_changes(&mut changes, snapshot, updates).await
@@ -252,7 +253,7 @@ impl Auth {
     }
 }
 
-/// Sends a change, unless the snapshot contains it.
+/// Sends a change, unless the snapshot or a progress message has already covered its revision.
 async fn forward(
     change: PolicyChange,
     last_sent: &mut u64,
@@ -262,19 +263,19 @@ async fn forward(
         return Ok(());
     }
     *last_sent = change.revision;
-    updates.send(change.update).await.map_err(|_| closed())
+    updates.send(change.update).await.map_err(|_| stream_closed())
 }
 
 async fn send(updates: &mpsc::Sender<MirrorUpdate>, update: Update) -> Result<(), String> {
-    updates.send(MirrorUpdate { update: Some(update) }).await.map_err(|_| closed())
+    updates.send(MirrorUpdate { update: Some(update) }).await.map_err(|_| stream_closed())
 }
 
-fn closed() -> String {
+fn stream_closed() -> String {
     "the mirror stream closed".to_owned()
 }
 
 /// Performs batches in the order of arrival, each after the watch cache has the newest change sent to authd.
-async fn perform(
+async fn perform_writes(
     mut batches: mpsc::Receiver<WriteBatch>,
     link: &Link,
     store: &dyn Store,
@@ -282,13 +283,13 @@ async fn perform(
     updates: &mpsc::Sender<MirrorUpdate>,
 ) -> Result<(), String> {
     while let Some(batch) = batches.recv().await {
-        let (sent, _) = link.mirror_progress();
-        writer.wait_for(Revision(sent)).await;
-        let each = batch.writes.iter().map(|write| writer.write(&batch.controller, batch.system, write));
-        // All writes of a batch run concurrently, so that the store groups their commits. Default policy is
+        let (sent_revision, _) = link.mirror_progress();
+        writer.wait_for(Revision(sent_revision)).await;
+        let writes = batch.writes.iter().map(|write| writer.write(&batch.controller, batch.system, write));
+        // All writes of a batch run concurrently, so the store groups their commits. Default policy is
         // about 150 objects, which readiness waits for.
-        let results = futures_util::future::join_all(each).await;
-        let results = results.into_iter().map(result).collect();
+        let results = futures_util::future::join_all(writes).await;
+        let results = results.into_iter().map(write_result).collect();
         send(
             updates,
             Update::WriteResult(WriteResult { id: batch.id, results, revision: store.revision().0 }),
@@ -298,7 +299,7 @@ async fn perform(
     Ok(())
 }
 
-fn result(outcome: Result<u16, Status>) -> Failure {
+fn write_result(outcome: Result<u16, Status>) -> Failure {
     match outcome {
         Ok(code) => Failure { code: code.into(), ..Failure::default() },
         Err(status) => Failure {
@@ -340,16 +341,16 @@ mod tests {
         link.set_mirror_sent(5);
         let store = MemoryStore::new(Arc::new(Observers(Vec::new())));
         let writer = CachedWriter(watch::Sender::new(4));
-        let (batches, to_write) = mpsc::channel(1);
+        let (batch_sender, batches) = mpsc::channel(1);
         let (updates, mut results) = mpsc::channel(1);
         let writes = vec![ObjectWrite::default()];
-        batches.send(WriteBatch { id: 7, writes, ..WriteBatch::default() }).await.unwrap();
-        drop(batches);
-        let performed = perform(to_write, &link, &store, &writer, &updates);
-        tokio::pin!(performed);
-        assert!(performed.as_mut().now_or_never().is_none(), "the cache is at revision 4");
+        batch_sender.send(WriteBatch { id: 7, writes, ..WriteBatch::default() }).await.unwrap();
+        drop(batch_sender);
+        let work = perform_writes(batches, &link, &store, &writer, &updates);
+        tokio::pin!(work);
+        assert!(work.as_mut().now_or_never().is_none(), "the cache is at revision 4");
         writer.0.send_replace(5);
-        performed.await.unwrap();
+        work.await.unwrap();
         let update = results.recv().await.unwrap().update;
         let Some(Update::WriteResult(result)) = update else { panic!("{update:?}") };
         assert_eq!((result.id, result.results[0].code), (7, 200));

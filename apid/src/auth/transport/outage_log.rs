@@ -48,7 +48,7 @@ enum OutageEvent {
     Ended,
 }
 
-/// The schedule of the log lines.
+/// Decides when a line is due, with growing intervals.
 struct OutageSchedule {
     /// When the next line is due; None while authd decides.
     due: Option<Duration>,
@@ -81,7 +81,11 @@ impl OutageSchedule {
 mod tests {
     use super::*;
 
-    fn at(schedule: &mut OutageSchedule, seconds: u64, health: Result<(), &str>) -> Option<OutageEvent> {
+    fn event_at(
+        schedule: &mut OutageSchedule,
+        seconds: u64,
+        health: Result<(), &str>,
+    ) -> Option<OutageEvent> {
         let health = health.map_err(|reason| AuthdProblem::Unreachable(reason.to_owned()));
         schedule.next_event(Duration::from_secs(seconds), health)
     }
@@ -91,25 +95,25 @@ mod tests {
         let mut schedule = OutageSchedule::new();
         let ongoing = |reason: &str| Some(OutageEvent::Ongoing(AuthdProblem::Unreachable(reason.to_owned())));
         assert_eq!(
-            at(&mut schedule, 0, Err("no such file")),
+            event_at(&mut schedule, 0, Err("no such file")),
             None,
             "a short delay of authd must not be logged"
         );
-        assert_eq!(at(&mut schedule, 3, Err("no such file")), ongoing("no such file"));
+        assert_eq!(event_at(&mut schedule, 3, Err("no such file")), ongoing("no such file"));
         let logged_at: Vec<u64> =
-            (4..20_000).filter(|&now| at(&mut schedule, now, Err("other names")).is_some()).collect();
+            (4..20_000).filter(|&now| event_at(&mut schedule, now, Err("other names")).is_some()).collect();
         assert_eq!(logged_at, [63, 183, 423, 903, 1863, 3783, 7383, 10983, 14583, 18183]);
-        assert_eq!(at(&mut schedule, 20_000, Ok(())), Some(OutageEvent::Ended));
-        assert_eq!(at(&mut schedule, 20_001, Ok(())), None);
+        assert_eq!(event_at(&mut schedule, 20_000, Ok(())), Some(OutageEvent::Ended));
+        assert_eq!(event_at(&mut schedule, 20_001, Ok(())), None);
     }
 
     #[test]
     fn short_outage_is_not_logged() {
         let mut schedule = OutageSchedule::new();
         for second in (0..100).step_by(4) {
-            assert_eq!(at(&mut schedule, second, Err("not connected yet")), None);
-            assert_eq!(at(&mut schedule, second + 2, Err("not connected yet")), None);
-            assert_eq!(at(&mut schedule, second + 3, Ok(())), None);
+            assert_eq!(event_at(&mut schedule, second, Err("not connected yet")), None);
+            assert_eq!(event_at(&mut schedule, second + 2, Err("not connected yet")), None);
+            assert_eq!(event_at(&mut schedule, second + 3, Ok(())), None);
         }
     }
 }

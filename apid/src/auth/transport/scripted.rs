@@ -1,4 +1,4 @@
-//! A scripted authority for tests of all layers above the wire.
+//! A scripted authd for tests of all layers above the wire.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -74,21 +74,21 @@ impl ScriptedAuthd {
     /// not selected.
     pub(in crate::auth) fn hang_batches(
         &self,
-        which: impl Fn(&[AuthorizeRequest]) -> bool + Send + Sync + 'static,
+        is_selected: impl Fn(&[AuthorizeRequest]) -> bool + Send + Sync + 'static,
     ) {
-        self.hangs.send_replace(Arc::new(which));
+        self.hangs.send_replace(Arc::new(is_selected));
     }
 
     /// Withholds the response to batches that contain this user.
     pub(in crate::auth) fn hang_batches_of(&self, user: &'static str) {
         self.hang_batches(move |batch| {
-            batch.iter().any(|one| one.user.as_ref().is_some_and(|it| it.name == user))
+            batch.iter().any(|one| one.user.as_ref().is_some_and(|requester| requester.name == user))
         });
     }
 
     /// Fails the next authentications with 503.
-    pub(in crate::auth) fn fail_authentications(&self, logins: usize) {
-        self.failing_authentications.store(logins, Ordering::SeqCst);
+    pub(in crate::auth) fn fail_authentications(&self, count: usize) {
+        self.failing_authentications.store(count, Ordering::SeqCst);
     }
 
     /// The number of requests since the last call.
@@ -110,10 +110,10 @@ impl AuthdApi for ScriptedAuthd {
         let answer = match ask {
             Ask::Authenticate(request) => {
                 use authenticate_response::Outcome;
-                let one_less = |logins: usize| logins.checked_sub(1);
+                let decrement = |count: usize| count.checked_sub(1);
                 if self
                     .failing_authentications
-                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less)
+                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, decrement)
                     .is_ok()
                 {
                     return Err(AuthdError::Failed(Failure { code: 503, ..Failure::default() }));
@@ -193,9 +193,9 @@ impl Auth {
         clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
         let link = Arc::new(Link::new(clock.clone()));
-        link.connected();
-        link.mirror_synced();
-        link.ready(true, Vec::new());
+        link.set_connected();
+        link.set_mirror_synced();
+        link.set_ready(true, Vec::new());
         Auth::with_api(script, link, revisions, clock, ProxyHeaders::default()).unwrap()
     }
 
@@ -221,7 +221,7 @@ impl Auth {
 
     /// Ends the connection to authd.
     pub(crate) fn disconnect_authd(&self) {
-        self.link.lost("gone");
+        self.link.set_lost("gone");
     }
 
     /// Allows everything except requests for a path.

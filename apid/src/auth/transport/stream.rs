@@ -53,7 +53,7 @@ const QUEUE: usize = 4096;
 const ORIGIN: &str = "http://authd";
 /// The interval of keep-alive pings.
 ///
-/// An authd that hangs counts as lost after the timeout [`KEEP_ALIVE_TIMEOUT`], so that its cached responses expire.
+/// An authd that hangs counts as lost after the timeout [`KEEP_ALIVE_TIMEOUT`], so the cached responses of apid expire.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a request waits for a stream that is being reopened.
@@ -81,24 +81,24 @@ pub(in crate::auth) struct Client {
 #[derive(Clone)]
 struct OpenStream {
     requests: mpsc::Sender<DecideRequest>,
-    pending: Arc<Pending>,
+    pending: Arc<PendingRequests>,
     channel: Channel,
 }
 
-/// The requests without a response.
-struct Pending {
-    next: AtomicU64,
+/// The requests that have no response yet, by id.
+struct PendingRequests {
+    next_id: AtomicU64,
     /// None after the stream is closed: a late request fails at once.
     waiting: Mutex<Option<HashMap<u64, oneshot::Sender<DecideResponse>>>>,
 }
 
-impl Pending {
+impl PendingRequests {
     fn new() -> Self {
-        Pending { next: AtomicU64::new(0), waiting: Mutex::new(Some(HashMap::new())) }
+        PendingRequests { next_id: AtomicU64::new(0), waiting: Mutex::new(Some(HashMap::new())) }
     }
 
     fn add(&self) -> Result<(PendingRequest<'_>, oneshot::Receiver<DecideResponse>), AuthdError> {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (answer, response) = oneshot::channel();
         self.waiting.lock().as_mut().ok_or_else(no_stream)?.insert(id, answer);
         Ok((PendingRequest { pending: self, id }, response))
@@ -115,7 +115,7 @@ impl Pending {
 
 /// A pending request, removed on drop.
 struct PendingRequest<'p> {
-    pending: &'p Pending,
+    pending: &'p PendingRequests,
     id: u64,
 }
 
@@ -133,7 +133,7 @@ impl Client {
         Client { open, timeout }
     }
 
-    async fn current(&self) -> Result<OpenStream, AuthdError> {
+    async fn current_stream(&self) -> Result<OpenStream, AuthdError> {
         if let Some(open) = self.open.borrow().clone() {
             return Ok(open);
         }
@@ -146,7 +146,7 @@ impl Client {
     }
 
     async fn send(&self, request_id: &str, ask: Ask) -> Result<DecideResponse, AuthdError> {
-        let open = self.current().await?;
+        let open = self.current_stream().await?;
         let (pending_request, response) = open.pending.add()?;
         let request =
             DecideRequest { id: pending_request.id, request_id: request_id.to_owned(), ask: Some(ask) };
@@ -156,7 +156,10 @@ impl Client {
             .map_err(|_| AuthdError::Unreachable("the stream closed before the response".to_owned()))
     }
 
-    async fn in_time<T>(&self, work: impl Future<Output = Result<T, AuthdError>>) -> Result<T, AuthdError> {
+    async fn with_timeout<T>(
+        &self,
+        work: impl Future<Output = Result<T, AuthdError>>,
+    ) -> Result<T, AuthdError> {
         tokio::time::timeout(self.timeout, work).await.unwrap_or(Err(AuthdError::Timeout))
     }
 }
@@ -185,43 +188,43 @@ fn classify_status(status: tonic::Status) -> AuthdError {
 #[async_trait]
 impl AuthdApi for Client {
     async fn decide(&self, request_id: &str, ask: Ask) -> Result<DecideResponse, AuthdError> {
-        self.in_time(self.send(request_id, ask)).await
+        self.with_timeout(self.send(request_id, ask)).await
     }
 
     async fn covers(&self, request: CoversRequest) -> Result<CoversResponse, AuthdError> {
         let call = async {
-            let mut client = AuthzClient::new(self.current().await?.channel)
+            let mut client = AuthzClient::new(self.current_stream().await?.channel)
                 .max_encoding_message_size(LARGEST_MESSAGE)
                 .max_decoding_message_size(LARGEST_MESSAGE);
             Ok(client.covers(request).await.map_err(classify_status)?.into_inner())
         };
-        self.in_time(call).await
+        self.with_timeout(call).await
     }
 
     async fn issue_token(&self, request: IssueTokenRequest) -> Result<IssueTokenResponse, AuthdError> {
         let call = async {
-            let mut client = AuthnClient::new(self.current().await?.channel);
+            let mut client = AuthnClient::new(self.current_stream().await?.channel);
             Ok(client.issue_token(request).await.map_err(classify_status)?.into_inner())
         };
-        self.in_time(call).await
+        self.with_timeout(call).await
     }
 
     async fn keys(&self, request: KeysRequest) -> Result<KeysResponse, AuthdError> {
         let call = async {
-            let mut client = AuthnClient::new(self.current().await?.channel);
+            let mut client = AuthnClient::new(self.current_stream().await?.channel);
             Ok(client.keys(request).await.map_err(classify_status)?.into_inner())
         };
-        self.in_time(call).await
+        self.with_timeout(call).await
     }
 
     async fn review(&self, request: ReviewRequest) -> Result<ReviewResponse, AuthdError> {
         let call = async {
-            let mut client = ReviewClient::new(self.current().await?.channel)
+            let mut client = ReviewClient::new(self.current_stream().await?.channel)
                 .max_encoding_message_size(LARGEST_MESSAGE)
                 .max_decoding_message_size(LARGEST_MESSAGE);
             Ok(client.create(request).await.map_err(classify_status)?.into_inner())
         };
-        self.in_time(call).await
+        self.with_timeout(call).await
     }
 }
 
@@ -275,8 +278,8 @@ impl Backoff {
         self.next = (self.next * 2).min(LONGEST_PAUSE);
     }
 
-    /// Sets the next pause to that after a rejection.
-    pub(in crate::auth) fn rejected(&mut self) {
+    /// Makes the next pause that after a rejection.
+    pub(in crate::auth) fn pause_after_rejection(&mut self) {
         self.next = REJECTED_PAUSE;
     }
 }
@@ -287,16 +290,16 @@ impl Backoff {
 async fn keep_open(socket: PathBuf, link: Arc<Link>, open: watch::Sender<Option<OpenStream>>) {
     let mut backoff = Backoff::new();
     loop {
-        let served = AssertUnwindSafe(serve_once(&socket, &link, &open, &mut backoff)).catch_unwind().await;
-        let reason = match served {
+        let outcome = AssertUnwindSafe(run_stream(&socket, &link, &open, &mut backoff)).catch_unwind().await;
+        let reason = match outcome {
             Ok(Ok(())) => "authd closed the stream".to_owned(),
             Ok(Err(reason)) => reason,
-            Err(_panic) => "the connection to authd panicked".to_owned(),
+            Err(_panic) => "the task of the connection to authd panicked".to_owned(),
         };
         if let Some(open) = open.send_replace(None) {
             open.pending.close();
         }
-        link.lost(&reason);
+        link.set_lost(&reason);
         tracing::debug!(%reason, "decision stream closed; reconnecting");
         tokio::select! {
             () = backoff.pause() => {}
@@ -305,7 +308,7 @@ async fn keep_open(socket: PathBuf, link: Arc<Link>, open: watch::Sender<Option<
     }
 }
 
-async fn serve_once(
+async fn run_stream(
     socket: &std::path::Path,
     link: &Link,
     open: &watch::Sender<Option<OpenStream>>,
@@ -346,9 +349,9 @@ async fn run_connection(
             .await
             .map_err(|status| format!("authd rejected the decision stream: {}", status.message()))?
             .into_inner();
-        let pending = Arc::new(Pending::new());
+        let pending = Arc::new(PendingRequests::new());
         open.send_replace(Some(OpenStream { requests, pending: pending.clone(), channel }));
-        link.connected();
+        link.set_connected();
         backoff.reset();
         tracing::info!("decision stream to authd opened");
         while let Some(response) = answers.message().await.map_err(|status| status.message().to_owned())? {
@@ -362,8 +365,8 @@ async fn run_connection(
     tokio::select! {
         // Responses that arrived before the end of the connection are delivered first.
         biased;
-        ended = exchange => ended,
-        broke = connection => broke.map_err(|error| with_source(&error)),
+        result = exchange => result,
+        result = connection => result.map_err(|error| with_source(&error)),
         () = open.closed() => Ok(()),
     }
 }

@@ -3,36 +3,37 @@
 //! # Contract
 //!
 //! [`Auth::guard`] registers an open watch. Before an event the stream calls [`WatchGuard::admits`] (an
-//! atomic load). On false it awaits [`WatchGuard::renew`], whose error ends the stream. Beside the events
-//! the stream awaits [`WatchGuard::changed`], which returns when the authorization ends or cannot be
+//! atomic load). On false it awaits [`WatchGuard::renew`], whose error ends the stream. While it waits for events,
+//! the stream also awaits [`WatchGuard::changed`], which returns when the authorization ends or cannot be
 //! confirmed. `renew` then returns the reason.
 //!
 //! # Invariants
 //!
 //! INVARIANT (fresh watches): no event with a revision above a policy write is delivered on an
 //! authorization older than that write. An authorization as of `r` includes every policy write up to `r`.
-//! An older authorization is equivalent while its dependencies have not moved, because policy writes
+//! An older authorization is equivalent while its dependencies have not advanced, because policy writes
 //! advance the vector before the event becomes visible.
 //! INVARIANT (no longer than the TTL): a watch relies on a webhook response for its TTL, and for
-//! [`MIN_WATCH_TTL`](crate::auth::decisions::cache::MIN_WATCH_TTL) at least. Then apid sends a new request: one per TTL, not one per
-//! event. An event from before a request may go out on its response, however short the TTL.
+//! [`MIN_WATCH_TTL`](crate::auth::decisions::cache::MIN_WATCH_TTL) at least. Then apid sends a new request: one per
+//! TTL, not one per event. The response to a request also covers all events from before the request, however short
+//! its TTL.
 //!
 //! # Concurrency
 //!
 //! Streams of the same user with the same attributes share one [`SharedAuthorization`]. The re-authorization task
-//! re-authorizes those whose policy moved, in batches. A stream in `renew` wakes the task. Ten thousand
+//! re-authorizes those whose policy changed, in batches. A stream in `renew` wakes the task. Ten thousand
 //! watches of a hundred users thus cost a hundred authorizations in one batch. The task does not wait for
 //! responses, and an authorization has at most one refresh in progress.
 //!
-//! An authorization with a TTL gets a request of its own. When a batch has no response within [`BATCH_RESPONSE_DELAY`],
-//! each of its authorizations also gets a request of its own: one may now need a webhook. A webhook that
-//! hangs therefore delays the end of other watches by at most [`BATCH_RESPONSE_DELAY`]. An impersonated watch also holds
-//! the impersonation rights.
+//! An authorization with a TTL gets its own request. When a batch has no response within [`BATCH_RESPONSE_DELAY`],
+//! each of its authorizations also gets its own request, because one of them may wait for a slow webhook. A webhook
+//! that hangs therefore delays the end of other watches by at most [`BATCH_RESPONSE_DELAY`]. An impersonated watch
+//! also holds the impersonation rights.
 //!
 //! At most [`MAX_SINGLE_REQUESTS`] such single requests are open at a time. This limits the load on a slow authd and
-//! leaves room for ordinary requests. Further single requests wait in FIFO order. When a webhook hangs for
-//! more watches than [`MAX_SINGLE_REQUESTS`], later watches end later: by one timeout of a request to authd for each full
-//! [`MAX_SINGLE_REQUESTS`] ahead of them. Their events wait meanwhile, and [`WatchGuard::renew`] fails after
+//! leaves room for ordinary requests. Further single requests wait in FIFO order. When a webhook hangs for more
+//! watches than [`MAX_SINGLE_REQUESTS`], later watches end later: by one timeout of a request to authd for each
+//! [`MAX_SINGLE_REQUESTS`] watches ahead of them. Their events wait meanwhile, and [`WatchGuard::renew`] fails after
 //! [`CONFIRM_TIMEOUT`].
 
 use std::collections::HashMap;
@@ -77,19 +78,19 @@ const BATCH_RESPONSE_DELAY: Duration = Duration::from_millis(500);
 const MIN_PASS_INTERVAL: Duration = Duration::from_millis(20);
 /// The delay after a failed request.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
-/// The wait when no deadline exists.
+/// The longest wait when neither the identity nor a TTL expires.
 const NO_DEADLINE: Duration = Duration::from_secs(3600);
-/// The least step of the wall clock against the monotonic clock that counts, in milliseconds.
+/// A larger change of the difference between wall clock and monotonic clock is a clock step, in milliseconds.
 const CLOCK_STEP_MS: u64 = 250;
 /// How long a stream waits for its authorization to be confirmed.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// All open watches.
 pub(in crate::auth) struct Watches {
-    authorizations: Mutex<HashMap<Key, Weak<SharedAuthorization>>>,
+    authorizations: Mutex<HashMap<AuthorizationKey, Weak<SharedAuthorization>>>,
     /// Wakes the re-authorization task at once: a stream waits in `renew`.
     wake: Notify,
-    /// Wakes the re-authorization task for its next pass: policy moved during a refresh.
+    /// Wakes the re-authorization task for its next pass: policy changed during a refresh, which may have missed it.
     refresh_missed: Notify,
     /// The `identity` component at the last pass.
     identity_seen: AtomicU64,
@@ -115,15 +116,15 @@ impl Default for Watches {
     }
 }
 
-type Key = (Arc<UserInfo>, Arc<Attributes>);
+type AuthorizationKey = (Arc<UserInfo>, Arc<Attributes>);
 
 /// The authorization that streams of one user with the same attributes share.
 struct SharedAuthorization {
-    key: Key,
+    key: AuthorizationKey,
     state: ArcSwap<AuthorizationState>,
     /// Whether a refresh is in progress.
     is_refreshing: AtomicBool,
-    /// Counts the reasons to check the state again.
+    /// Incremented to wake the watches for a re-check.
     signal: watch::Sender<u64>,
 }
 
@@ -144,8 +145,8 @@ pub struct WatchGuard {
 impl Auth {
     /// Registers an open watch. The guard of internal work admits every event.
     pub fn guard(self: &Arc<Self>, authorized: &Authorized) -> WatchGuard {
-        let hold = |authorized: &Authorized| {
-            let key: Key = (authorized.user.clone(), authorized.attributes.clone());
+        let share = |authorized: &Authorized| {
+            let key: AuthorizationKey = (authorized.user.clone(), authorized.attributes.clone());
             let validity = authorized.cached_decision.validity.clone();
             if validity.is_internal() {
                 SharedAuthorization::new(key, validity)
@@ -154,7 +155,7 @@ impl Auth {
             }
         };
         let authorizations =
-            std::iter::once(authorized).chain(&authorized.impersonation_rights).map(hold).collect();
+            std::iter::once(authorized).chain(&authorized.impersonation_rights).map(share).collect();
         let reauthentication = authorized
             .webhook_identity
             .clone()
@@ -169,35 +170,35 @@ impl Auth {
 
     /// Whether an authorization covers events up to a revision.
     ///
-    /// The authorization is as of this revision or later, or its dependencies have not moved since.
+    /// The authorization is as of this revision or later, or its dependencies have not advanced since.
     fn is_confirmed_at(&self, validity: &Validity, revision: u64) -> bool {
         if validity.is_internal() {
             return true;
         }
         let epoch = self.epochs.count();
-        let covered = || validity.epoch == Some(epoch) && validity.as_of >= revision;
+        let is_recent = || validity.epoch == Some(epoch) && validity.as_of >= revision;
         self.link.cache_serves()
-            && (covered() || validity.is_valid_for_watch(&self.revisions, epoch, &*self.clock))
+            && (is_recent() || validity.is_valid_for_watch(&self.revisions, epoch, &*self.clock))
     }
 
     /// Runs the re-authorization task until the process ends.
     ///
-    /// The task re-authorizes open watches when policy moves or a TTL ends.
+    /// The task re-authorizes open watches when policy changes or a TTL ends.
     pub(in crate::auth) async fn run_reauthorization_task(self: Arc<Self>) {
-        let mut moved = self.revisions.moved();
+        let mut policy_advances = self.revisions.subscribe_to_advances();
         let mut epoch = self.epochs.changed();
         let Watches { wake, refresh_missed, .. } = &self.watches;
         loop {
             // The tick covers changes without an event: expiry, and the end of the grace period after the
             // loss of authd.
             tokio::select! {
-                _ = moved.changed() => {}
+                _ = policy_advances.changed() => {}
                 _ = epoch.changed() => self.drop_caches(),
                 () = wake.notified() => {}
                 () = refresh_missed.notified() => {}
                 () = tokio::time::sleep(Duration::from_secs(1)) => {}
             }
-            moved.mark_unchanged();
+            policy_advances.mark_unchanged();
             self.refresh_stale_authorizations();
             tokio::select! {
                 () = tokio::time::sleep(MIN_PASS_INTERVAL) => {}
@@ -211,17 +212,19 @@ impl Auth {
     /// Authorizations with a refresh in progress are skipped. Does not wait for responses.
     fn refresh_stale_authorizations(self: &Arc<Self>) {
         let open = self.watches.all();
-        let (moved, ended) =
-            (self.watches.identity_moved(&self.revisions), self.watches.era_ended(self.epochs.era()));
-        let stepped = self.watches.clock_stepped(&*self.clock);
-        if moved || ended || stepped || !self.link.cache_serves() {
+        let (identity_advanced, era_ended) = (
+            self.watches.has_identity_advanced(&self.revisions),
+            self.watches.has_era_ended(self.epochs.era()),
+        );
+        let clock_stepped = self.watches.has_clock_stepped(&*self.clock);
+        if identity_advanced || era_ended || clock_stepped || !self.link.cache_serves() {
             open.iter().for_each(|authorization| authorization.signal_change());
         }
         let stale = open.into_iter().filter(|authorization| authorization.is_stale(self));
         let leases = stale.filter_map(|authorization| RefreshLease::new(self, authorization));
-        let (single_requests, batched): (Vec<RefreshLease>, Vec<RefreshLease>) =
+        let (single_requests, batch_leases): (Vec<RefreshLease>, Vec<RefreshLease>) =
             leases.partition(|lease| lease.authorization.is_timed());
-        for batch in batches(batched) {
+        for batch in batches(batch_leases) {
             tokio::spawn(Arc::clone(self).refresh_batch(batch));
         }
         if !single_requests.is_empty() {
@@ -233,11 +236,12 @@ impl Auth {
     /// Refreshes authorizations with one batch request. After [`BATCH_RESPONSE_DELAY`], single requests run beside it;
     /// the first response counts.
     async fn refresh_batch(self: Arc<Self>, leases: Vec<RefreshLease>) {
-        let keys: Vec<Key> = leases.iter().map(|lease| lease.authorization.key.clone()).collect();
-        let mut batched = pin!(self.decide_batch(&keys));
-        let response = match tokio::time::timeout(BATCH_RESPONSE_DELAY, &mut batched).await {
+        let keys: Vec<AuthorizationKey> =
+            leases.iter().map(|lease| lease.authorization.key.clone()).collect();
+        let mut batch_response = pin!(self.decide_batch(&keys));
+        let response = match tokio::time::timeout(BATCH_RESPONSE_DELAY, &mut batch_response).await {
             Ok(response) => response,
-            Err(_) => match select(batched, pin!(self.refresh_individually(&leases))).await {
+            Err(_) => match select(batch_response, pin!(self.refresh_individually(&leases))).await {
                 Either::Left((Err(_), single_requests)) => return single_requests.await,
                 Either::Left((answered, _)) => answered,
                 Either::Right(((), _)) => return,
@@ -257,7 +261,7 @@ impl Auth {
 
     /// Refreshes each authorization with a single request, at most [`MAX_SINGLE_REQUESTS`] at a time.
     async fn refresh_individually(&self, leases: &[RefreshLease]) {
-        let each = leases.iter().map(async |lease| {
+        let refreshes = leases.iter().map(async |lease| {
             // Cannot fail: the semaphore is never closed.
             let permit = self.watches.single_requests.acquire().await;
             let response = self.decide_batch(std::slice::from_ref(&lease.authorization.key)).await;
@@ -274,7 +278,7 @@ impl Auth {
                 }
             }
         });
-        let errors: Vec<AuthdError> = join_all(each).await.into_iter().flatten().collect();
+        let errors: Vec<AuthdError> = join_all(refreshes).await.into_iter().flatten().collect();
         if let Some(reason) = errors.first() {
             log_refresh_failure(errors.len(), reason);
         }
@@ -302,15 +306,16 @@ fn batches(leases: Vec<RefreshLease>) -> Vec<Vec<RefreshLease>> {
 }
 
 /// An upper estimate of the size of a request on the wire.
-fn request_bytes((user, attributes): &Key) -> usize {
-    /// Tag and length of a field, twice.
+fn request_bytes((user, attributes): &AuthorizationKey) -> usize {
+    /// Upper estimate of the bytes of the tag and the length of a field.
     const FIELD: usize = 16;
     let texts = |list: &[String]| list.iter().map(|text| text.len() + FIELD).sum::<usize>();
     let selector = |selector: &ParsedSelector| match selector {
         ParsedSelector::Unparsable(text) => text.len() + FIELD,
-        ParsedSelector::Requirements(all) => {
-            all.iter().map(|one| one.key.len() + 2 * FIELD + texts(&one.values) + FIELD).sum()
-        }
+        ParsedSelector::Requirements(all) => all
+            .iter()
+            .map(|requirement| requirement.key.len() + 2 * FIELD + texts(&requirement.values) + FIELD)
+            .sum(),
     };
     let extra = user.extra.iter().map(|(key, values)| key.len() + 2 * FIELD + texts(values)).sum::<usize>();
     let Attributes { verb, group, version, resource, subresource, namespace, name, path, .. } = &**attributes;
@@ -339,7 +344,7 @@ impl Watches {
     }
 
     /// The authorization that all streams of a key share.
-    fn share(&self, key: Key, validity: Validity) -> Arc<SharedAuthorization> {
+    fn share(&self, key: AuthorizationKey, validity: Validity) -> Arc<SharedAuthorization> {
         let mut all = self.authorizations.lock();
         if let Some(authorization) = all.get(&key).and_then(Weak::upgrade) {
             authorization.update(validity.as_of, || AuthorizationState::Allowed(validity.clone()));
@@ -360,28 +365,28 @@ impl Watches {
         self.authorizations.lock().len()
     }
 
-    /// Whether the `identity` component moved since the last call.
-    fn identity_moved(&self, revisions: &PolicyRevisions) -> bool {
+    /// Whether the `identity` component has advanced since the last call.
+    fn has_identity_advanced(&self, revisions: &PolicyRevisions) -> bool {
         let now = revisions.identity();
         self.identity_seen.swap(now, Ordering::SeqCst) != now
     }
 
-    /// Whether the wall clock was set since the last call, so that identities may have ended or may not be
+    /// Whether the wall clock was set since the last call, so identities may have ended or may not be
     /// valid yet.
-    fn clock_stepped(&self, clock: &dyn Clock) -> bool {
+    fn has_clock_stepped(&self, clock: &dyn Clock) -> bool {
         let monotonic = i64::try_from(clock.monotonic().as_millis()).unwrap_or(i64::MAX);
         let offset = clock.now().as_millisecond().saturating_sub(monotonic);
         self.clock_offset_seen.swap(offset, Ordering::SeqCst).abs_diff(offset) > CLOCK_STEP_MS
     }
 
     /// Whether the era changed since the last call.
-    fn era_ended(&self, now: u64) -> bool {
+    fn has_era_ended(&self, now: u64) -> bool {
         self.era_seen.swap(now, Ordering::SeqCst) != now
     }
 }
 
 impl SharedAuthorization {
-    fn new(key: Key, validity: Validity) -> Arc<Self> {
+    fn new(key: AuthorizationKey, validity: Validity) -> Arc<Self> {
         let state = ArcSwap::from_pointee(AuthorizationState::Allowed(validity));
         Arc::new(SharedAuthorization {
             key,
@@ -410,7 +415,7 @@ impl SharedAuthorization {
         }
     }
 
-    /// Whether the policy of the authorization has moved.
+    /// Whether the policy that the authorization depends on has changed.
     fn is_behind(&self, auth: &Auth) -> bool {
         match &**self.state.load() {
             AuthorizationState::Allowed(validity) => {
@@ -445,8 +450,12 @@ struct RefreshLease {
 
 impl RefreshLease {
     fn new(auth: &Arc<Auth>, authorization: Arc<SharedAuthorization>) -> Option<Self> {
-        let free = !authorization.is_refreshing.swap(true, Ordering::SeqCst);
-        free.then(|| RefreshLease { auth: Arc::clone(auth), authorization, released: AtomicBool::new(false) })
+        let is_free = !authorization.is_refreshing.swap(true, Ordering::SeqCst);
+        is_free.then(|| RefreshLease {
+            auth: Arc::clone(auth),
+            authorization,
+            released: AtomicBool::new(false),
+        })
     }
 
     /// Stores the first decision and releases the refresh.
@@ -503,19 +512,19 @@ impl WatchGuard {
 
     /// Whether the era of the identity has ended.
     ///
-    /// The end says nothing about the user, who may open a new watch and continue.
+    /// The user may still be authorized: the client can open a new watch with its credentials.
     pub fn is_outdated(&self) -> bool {
         self.lifetime.era.is_some_and(|era| era != self.auth.epochs.era())
     }
 
-    /// Waits until the authorization is confirmed at policy no older than `upto`.
+    /// Waits until the authorization is confirmed at policy no older than `min_revision`.
     ///
     /// # Errors
     ///
     /// The stream ends with 401 when the identity ended or [`WatchGuard::is_outdated`], 403 when the
     /// authorizer rejects, 503 when authd gives no decision.
-    pub async fn renew(&self, upto: Revision) -> Result<(), Status> {
-        let confirmed = async {
+    pub async fn renew(&self, min_revision: Revision) -> Result<(), Status> {
+        let confirmation = async {
             while let Some(reauthentication) = &self.reauthentication
                 && reauthentication.time_left(self.auth.clock.monotonic()).is_zero()
             {
@@ -528,14 +537,18 @@ impl WatchGuard {
                 }
             }
             for authorization in &self.authorizations {
-                self.confirmed(authorization, upto).await?;
+                self.wait_until_confirmed(authorization, min_revision).await?;
             }
             Ok(())
         };
-        tokio::time::timeout(CONFIRM_TIMEOUT, confirmed).await.unwrap_or_else(|_| Err(unconfirmed()))
+        tokio::time::timeout(CONFIRM_TIMEOUT, confirmation).await.unwrap_or_else(|_| Err(unconfirmed()))
     }
 
-    async fn confirmed(&self, authorization: &SharedAuthorization, upto: Revision) -> Result<(), Status> {
+    async fn wait_until_confirmed(
+        &self,
+        authorization: &SharedAuthorization,
+        min_revision: Revision,
+    ) -> Result<(), Status> {
         let mut signal = authorization.signal.subscribe();
         loop {
             if self.is_outdated() || !self.lifetime.is_valid_at(self.auth.clock.now()) {
@@ -543,7 +556,9 @@ impl WatchGuard {
             }
             match &**authorization.state.load() {
                 AuthorizationState::Denied(rejection) => return Err((*rejection.status).clone()),
-                AuthorizationState::Allowed(validity) if self.auth.is_confirmed_at(validity, upto.0) => {
+                AuthorizationState::Allowed(validity)
+                    if self.auth.is_confirmed_at(validity, min_revision.0) =>
+                {
                     return Ok(());
                 }
                 AuthorizationState::Allowed(_) if !self.auth.link.cache_serves() => return Err(unconfirmed()),
@@ -555,16 +570,19 @@ impl WatchGuard {
         }
     }
 
-    /// Waits until the authorization has ended or is in doubt, or re-authentication is due.
+    /// Waits until the authorization has ended or cannot be confirmed any more, or re-authentication is due.
     pub async fn changed(&self) {
         // The common case of one authorization needs no allocation.
         if let [authorization] = self.authorizations.as_slice() {
-            return self.ended(authorization).await;
+            return self.wait_for_end(authorization).await;
         }
-        select_all(self.authorizations.iter().map(|authorization| Box::pin(self.ended(authorization)))).await;
+        select_all(
+            self.authorizations.iter().map(|authorization| Box::pin(self.wait_for_end(authorization))),
+        )
+        .await;
     }
 
-    async fn ended(&self, authorization: &SharedAuthorization) {
+    async fn wait_for_end(&self, authorization: &SharedAuthorization) {
         let mut signal = authorization.signal.subscribe();
         loop {
             let now = self.auth.clock.now();
@@ -580,14 +598,14 @@ impl WatchGuard {
             if is_denied || self.is_outdated() || !self.lifetime.is_valid_at(now) || ttl_left.is_zero() {
                 return;
             }
-            let left = self
+            let remaining = self
                 .lifetime
                 .expires
                 .map_or(NO_DEADLINE, |end| Duration::try_from(end.duration_since(now)).unwrap_or_default());
-            let left = left.min(ttl_left);
+            let remaining = remaining.min(ttl_left);
             tokio::select! {
                 _ = signal.changed() => {}
-                () = tokio::time::sleep(left) => {}
+                () = tokio::time::sleep(remaining) => {}
             }
         }
     }

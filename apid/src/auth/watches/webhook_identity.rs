@@ -5,7 +5,7 @@
 //! Such a watch holds a copy of the credentials while it is open. When the TTL of the webhook response
 //! ends, [`Reauthentication::reauthenticate`] re-authenticates with this copy. The watch continues when the user is the
 //! same. It ends with 401 otherwise, also when the webhook fails, because a new request would be rejected
-//! too. While authd gives no response, no event goes out. Times are on the monotonic clock, because the
+//! too. While authd gives no response, the watch sends no event. Times are on the monotonic clock, because the
 //! wall clock can be set back.
 //!
 //! # Invariants
@@ -35,7 +35,7 @@ struct CredentialsCopy {
 }
 
 impl CredentialsCopy {
-    fn of(credentials: &Credentials<'_>) -> Self {
+    fn new(credentials: &Credentials<'_>) -> Self {
         CredentialsCopy {
             header_credentials: credentials.header_credentials.clone(),
             certificate_chain: credentials.certificate_chain.to_vec(),
@@ -61,12 +61,14 @@ pub(in crate::auth) struct WebhookIdentity {
     credentials_copy: Arc<CredentialsCopy>,
     /// The user of the credentials, before impersonation.
     user: Arc<UserInfo>,
-    until: Expiry,
+    webhook_expiry: Expiry,
 }
 
 impl std::fmt::Debug for WebhookIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WebhookIdentity").field("until", &self.until).finish_non_exhaustive()
+        f.debug_struct("WebhookIdentity")
+            .field("webhook_expiry", &self.webhook_expiry)
+            .finish_non_exhaustive()
     }
 }
 
@@ -75,14 +77,14 @@ impl Authenticated {
     pub(in crate::auth) fn with_webhook_identity(
         mut self,
         credentials: &Credentials<'_>,
-        until: Option<Expiry>,
+        webhook_expiry: Option<Expiry>,
     ) -> Self {
-        let credentials_copy = |until| WebhookIdentity {
-            credentials_copy: Arc::new(CredentialsCopy::of(credentials)),
+        let with_expiry = |webhook_expiry| WebhookIdentity {
+            credentials_copy: Arc::new(CredentialsCopy::new(credentials)),
             user: Arc::clone(&self.user),
-            until,
+            webhook_expiry,
         };
-        self.webhook_identity = until.map(credentials_copy);
+        self.webhook_identity = webhook_expiry.map(with_expiry);
         self
     }
 }
@@ -98,7 +100,7 @@ pub(in crate::auth) struct Reauthentication {
 impl Reauthentication {
     /// The state after the authentication of the request.
     pub(in crate::auth) fn new(webhook_identity: WebhookIdentity, now: Duration) -> Self {
-        let due = AtomicU64::new(due(Some(webhook_identity.until), now));
+        let due = AtomicU64::new(next_due(Some(webhook_identity.webhook_expiry), now));
         Reauthentication { webhook_identity, due }
     }
 
@@ -118,15 +120,15 @@ impl Reauthentication {
         if client.user != self.webhook_identity.user {
             return Err(Status::unauthorized());
         }
-        let until = client.webhook_identity.map(|webhook_identity| webhook_identity.until);
-        self.due.store(due(until, auth.clock.monotonic()), Ordering::SeqCst);
+        let webhook_expiry = client.webhook_identity.map(|webhook_identity| webhook_identity.webhook_expiry);
+        self.due.store(next_due(webhook_expiry, auth.clock.monotonic()), Ordering::SeqCst);
         Ok(())
     }
 }
 
 /// The end of the TTL, and at least [`MIN_WATCH_TTL`] from now, for webhooks that forbid caching.
-fn due(until: Option<Expiry>, now: Duration) -> u64 {
-    let least = now.saturating_add(MIN_WATCH_TTL);
-    let due = until.map_or(least, |until| until.end().max(least));
+fn next_due(webhook_expiry: Option<Expiry>, now: Duration) -> u64 {
+    let earliest = now.saturating_add(MIN_WATCH_TTL);
+    let due = webhook_expiry.map_or(earliest, |expiry| expiry.end().max(earliest));
     u64::try_from(due.as_nanos()).unwrap_or(u64::MAX)
 }

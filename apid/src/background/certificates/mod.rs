@@ -4,7 +4,7 @@
 //!
 //! [`sign`] follows the requests and issues certificates for the approved ones of its signers. A request
 //! that breaks a rule of its signer, or whose own signature is invalid, gets the condition `Failed` with the reason
-//! `SignerValidationFailure`. The files of the authority are read for each certificate, so that changed files are
+//! `SignerValidationFailure`. The files of the authority are read for each certificate, so changed files are
 //! used without a restart. Requests of other signers are left unchanged. [`cleaner`] deletes old requests.
 //!
 //! # Errors
@@ -55,28 +55,28 @@ enum IssueError {
 /// Issues certificates for approved requests until the process ends.
 pub(super) async fn sign(server_state: Arc<ServerState>, signing: CertificateSigning) {
     let Ok(requests) = collection(&server_state) else { return };
-    let (changes, mut changed) = mpsc::unbounded_channel::<String>();
-    let again = changes.clone();
-    // A request that changes often has one retry, so that the retries do not accumulate.
+    let (name_sender, mut changed_names) = mpsc::unbounded_channel::<String>();
+    let retry_sender = name_sender.clone();
+    // A request that changes often has one retry, so the retries do not accumulate.
     let retries = Arc::new(Mutex::new(BTreeSet::new()));
     let observe = reflect(Arc::clone(&requests.items), move |event| {
         if let ObjectEvent::Exists(entry) = event {
-            let _ = changes.send(entry.name().to_owned());
+            let _ = name_sender.send(entry.name().to_owned());
         }
     });
     let actor = Actor::controller(server_state, "certificate-controller", true);
     let work = async {
-        while let Some(name) = changed.recv().await {
+        while let Some(name) = changed_names.recv().await {
             if let Err(status) = process(&actor, &requests, &signing, &name).await {
                 tracing::warn!(request = name, reason = %status, "signing a certificate request failed; retrying");
                 if !retries.lock().insert(name.clone()) {
                     continue;
                 }
-                let (again, retries) = (again.clone(), Arc::clone(&retries));
+                let (retry_sender, retries) = (retry_sender.clone(), Arc::clone(&retries));
                 tokio::spawn(async move {
                     tokio::time::sleep(RETRY).await;
                     retries.lock().remove(&name);
-                    let _ = again.send(name);
+                    let _ = retry_sender.send(name);
                 });
             }
         }
@@ -107,12 +107,12 @@ async fn process(
     let signer = Signer::find(signer_name, &server_state.names).filter(|_| rules::is_ready(&request));
     let Some(signer) = signer else { return Ok(()) };
     let now = server_state.clock.now();
-    let issued = {
+    let result = {
         let (request, signing) = (request.clone(), signing.clone());
         let issue = move || issue(signer, &request, &signing, now);
         tokio::task::spawn_blocking(issue).await.map_err(|error| Status::internal(error.to_string()))?
     };
-    let new = match issued {
+    let new = match result {
         Ok(certificate) => with_certificate(request.clone(), &certificate),
         Err(IssueError::Refused(message)) => {
             let reason = "SignerValidationFailure";

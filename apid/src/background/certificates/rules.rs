@@ -13,7 +13,7 @@ use apimachinery::time;
 use jiff::Timestamp;
 use serving::certs::requests::RequestedIdentity;
 
-/// Only organization of certificates of nodes.
+/// The only organization that the certificate of a node may have.
 const NODES: &str = "system:nodes";
 /// Prefix of the common name in certificates of nodes.
 const NODE_PREFIX: &str = "system:node:";
@@ -22,7 +22,7 @@ const NODE_PREFIX: &str = "system:node:";
 const BACKDATING: i64 = 5 * 60;
 /// Minimum seconds of the requested duration.
 const DURATION_MIN: i64 = 10 * 60;
-/// A certificate with fewer seconds ends with its full duration, in spite of the backdating.
+/// Seconds of a duration below which the backdating does not shorten the validity.
 const SHORT_DURATION: i64 = 8 * 3600;
 
 /// A signer that issues certificates with the configured authority.
@@ -120,8 +120,11 @@ fn require(is_met: bool, message: &str) -> Result<(), String> {
 
 /// Whether a request waits for its certificate: it is approved, not denied, not failed and has no certificate.
 pub(super) fn is_ready(request: &Object) -> bool {
-    let has = |kind: &str| conditions(request).any(|condition| condition["type"] == kind);
-    has("Approved") && !has("Denied") && !has("Failed") && certificate(request).is_empty()
+    let has_condition = |kind: &str| conditions(request).any(|condition| condition["type"] == kind);
+    has_condition("Approved")
+        && !has_condition("Denied")
+        && !has_condition("Failed")
+        && certificate(request).is_empty()
 }
 
 /// Returns the conditions of a request.
@@ -267,19 +270,19 @@ mod tests {
     #[test]
     fn kubelet_serving_certificate_requires_dns_name_or_address() {
         const USAGES: &[&str] = &["server auth", "digital signature", "key encipherment"];
-        let of_address = RequestedIdentity { addresses: vec![[10, 0, 0, 1].into()], ..node() };
-        let of_email = RequestedIdentity { emails: vec!["a@b.c".to_owned()], ..serving_node() };
-        let of_uri = RequestedIdentity { uris: vec!["spiffe://a".to_owned()], ..serving_node() };
-        let of_user = RequestedIdentity { common_name: "jane".to_owned(), ..serving_node() };
-        let of_team = RequestedIdentity { organizations: vec!["team".to_owned()], ..serving_node() };
+        let with_address = RequestedIdentity { addresses: vec![[10, 0, 0, 1].into()], ..node() };
+        let with_email = RequestedIdentity { emails: vec!["a@b.c".to_owned()], ..serving_node() };
+        let with_uri = RequestedIdentity { uris: vec!["spiffe://a".to_owned()], ..serving_node() };
+        let with_user_name = RequestedIdentity { common_name: "jane".to_owned(), ..serving_node() };
+        let with_team = RequestedIdentity { organizations: vec!["team".to_owned()], ..serving_node() };
         for (identity, usages, expected) in [
             (serving_node(), USAGES, ""),
-            (of_address, &["server auth", "digital signature"][..], ""),
+            (with_address, &["server auth", "digital signature"][..], ""),
             (node(), USAGES, "DNS or IP subjectAltName is required"),
-            (of_email, USAGES, "Email subjectAltNames are not allowed"),
-            (of_uri, USAGES, "URI subjectAltNames are not allowed"),
-            (of_user, USAGES, "subject common name does not begin with system:node:"),
-            (of_team, USAGES, "subject organization is not system:nodes"),
+            (with_email, USAGES, "Email subjectAltNames are not allowed"),
+            (with_uri, USAGES, "URI subjectAltNames are not allowed"),
+            (with_user_name, USAGES, "subject common name does not begin with system:node:"),
+            (with_team, USAGES, "subject organization is not system:nodes"),
             (
                 serving_node(),
                 &["client auth", "digital signature"],

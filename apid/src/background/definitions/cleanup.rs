@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`Cleanup::begin`] starts a task for a terminating definition. The task deletes all objects, whose finalizers
-//! are honoured, and reports in the condition `Terminating`. When no object is left, it removes the finalizer of
+//! [`Cleanup::begin`] starts a task for a terminating definition. The task deletes all objects, honours their
+//! finalizers, and reports in the condition `Terminating`. When no object is left, it removes the finalizer of
 //! apid, which removes the definition. A restart continues the work.
 
 use std::collections::HashSet;
@@ -32,7 +32,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// The tasks that delete the objects of definitions.
 pub(super) struct Cleanup {
     actor: Actor,
-    /// The definitions in work.
+    /// The names of the definitions whose objects a task is deleting.
     busy: Mutex<HashSet<String>>,
 }
 
@@ -72,8 +72,9 @@ impl Cleanup {
         let definitions = stored::of_kind(server_state, DEFINITION.0, DEFINITION.1)?;
         let finalizer = conditions::cleanup_finalizer(&server_state.names);
         let Some(definition) = stored::get(&definitions, "", name).await? else { return Ok(true) };
-        let is_ended = definition.is_terminating() && definition.finalizers().any(|other| other == finalizer);
-        if !is_ended {
+        let needs_cleanup =
+            definition.is_terminating() && definition.finalizers().any(|other| other == finalizer);
+        if !needs_cleanup {
             return Ok(true);
         }
         let kinds = server_state.kinds();
@@ -82,7 +83,7 @@ impl Cleanup {
         let served = kinds.registry.custom_kind(group, kind);
         let Some(objects) = served.and_then(|resource| kinds.collection(resource.stored())) else {
             if conditions::is_established(&definition) {
-                // The kind is served soon; its objects cannot be reached before.
+                // The kind will be served soon; until then, its objects cannot be deleted.
                 return Ok(false);
             }
             let definition = self.report(&definitions, definition, &Deletion::NeverEstablished).await?;
@@ -98,8 +99,8 @@ impl Cleanup {
             return Err(status);
         }
         let snapshot = objects.items.snapshot().await.map_err(stored::unavailable)?;
-        let left = snapshot.scope(&objects.resource.key_prefix, "").count();
-        if left > 0 {
+        let remaining = snapshot.scope(&objects.resource.key_prefix, "").count();
+        if remaining > 0 {
             return Ok(false);
         }
         let definition = self.report(&definitions, definition, &Deletion::Completed).await?;

@@ -6,15 +6,15 @@
 //! [`DefinitionController::run`] follows the definitions until the process ends. Each change leads to one
 //! reconciliation, in this order:
 //!
-//! 1. names are accepted or refused, and the conditions follow;
-//! 2. the resources of new and changed definitions are built, and one snapshot of all kinds replaces the other;
+//! 1. names are accepted or refused, and the conditions about names are set;
+//! 2. the resources of new and changed definitions are built, and a new snapshot of all kinds replaces the old one;
 //! 3. statuses are written: `Established` is true only when routes, discovery and OpenAPI serve the kind;
 //! 4. the objects of deleted definitions are deleted, see [`cleanup`].
 //!
 //! # Invariants
 //!
-//! INVARIANT (unchanged kinds stay): a definition with the same spec and accepted names keeps its resources, so
-//! that its watches and its cached objects stay.
+//! INVARIANT (unchanged kinds stay): a definition with the same spec and accepted names keeps its resources,
+//! so its watches and its cached objects stay.
 //! INVARIANT (bounded work): a reconciliation decodes only changed definitions.
 //!
 //! # Reference
@@ -58,37 +58,37 @@ pub struct DefinitionController {
     actor: Actor,
     cleanup: Arc<Cleanup>,
     /// The known definitions by name.
-    known: Mutex<HashMap<String, Known>>,
+    known: Mutex<HashMap<String, KnownDefinition>>,
 }
 
-/// A definition at a revision.
-struct Known {
+/// A definition as last read, and the resources that are served for it.
+struct KnownDefinition {
     revision: Revision,
     /// The definition without the schemas of its versions.
     slim: Object,
-    /// The resources, and what they follow from; None while the kind is not served.
-    served: Option<Served>,
+    /// The resources and their inputs; None while the kind is not served.
+    served: Option<ServedResources>,
 }
 
-/// Resources, and the parts of the definition from which they follow.
-struct Served {
-    basis: Basis,
+/// Resources, and the parts of the definition from which they were built.
+struct ServedResources {
+    inputs: ResourceInputs,
     resources: Vec<Arc<Resource>>,
 }
 
-/// The parts of a definition from which its resources follow.
+/// The parts of a definition from which its resources are built.
 #[derive(Debug, PartialEq)]
-struct Basis {
+struct ResourceInputs {
     uid: String,
     /// Digest of the `spec`.
     spec: Vec<u8>,
     names: Option<Value>,
 }
 
-impl Basis {
+impl ResourceInputs {
     fn of(definition: &Object) -> Self {
         let spec = definition.get("spec").map(Value::to_string).unwrap_or_default();
-        Basis {
+        ResourceInputs {
             uid: definition.uid().to_owned(),
             spec: digest::digest(&digest::SHA256, spec.as_bytes()).as_ref().to_vec(),
             names: definition.at(&["status", "acceptedNames"]).cloned(),
@@ -159,7 +159,7 @@ impl DefinitionController {
                 old => {
                     let Some(definition) = stored::object(item) else { continue };
                     let served = old.and_then(|old| old.served);
-                    self.examine(definition, item.revision(), served)
+                    self.prepare(definition, item.revision(), served)
                 }
             };
             known.insert(name.to_owned(), one);
@@ -167,20 +167,25 @@ impl DefinitionController {
         Ok(())
     }
 
-    /// Reads one definition. Keeps `served` if it follows from the same parts of the definition.
-    fn examine(&self, definition: Object, revision: Revision, served: Option<Served>) -> Known {
+    /// Prepares a definition that was read. Keeps `served` if it was built from the same parts of the definition.
+    fn prepare(
+        &self,
+        definition: Object,
+        revision: Revision,
+        served: Option<ServedResources>,
+    ) -> KnownDefinition {
         let names = &self.actor.server_state().names;
-        let basis = Basis::of(&definition);
-        let unchanged = served.filter(|served| served.basis == basis);
+        let inputs = ResourceInputs::of(&definition);
+        let unchanged = served.filter(|served| served.inputs == inputs);
         let served = unchanged.or_else(|| match custom::resources(&definition, names) {
-            Ok(resources) => Some(Served { basis, resources }),
+            Ok(resources) => Some(ServedResources { inputs, resources }),
             Err(reason) => {
                 tracing::warn!(definition = definition.name(), %reason, "definition cannot be served");
                 None
             }
         });
         let mut slim = definition;
-        // The condition needs the schemas, so that it is computed now.
+        // The condition needs the schemas, so it is computed before they are removed.
         if let Some(condition) = conditions::non_structural_schema(&slim, names) {
             conditions::set_condition(
                 &mut slim,
@@ -196,14 +201,14 @@ impl DefinitionController {
                 version.remove("schema");
             }
         }
-        Known { revision, slim, served }
+        KnownDefinition { revision, slim, served }
     }
 
     async fn reconcile(&self) -> Result<(), Status> {
         self.read().await?;
         let server_state = self.actor.server_state();
         let now = time::time(server_state.clock.now());
-        let (changed, ended) = {
+        let (changed, terminating) = {
             let mut known = self.known.lock();
             let before: HashMap<String, Value> = known
                 .iter()
@@ -211,7 +216,7 @@ impl DefinitionController {
                 .collect();
             self.accept_names(&mut known, &now);
             // New names are written first; the resources with these names follow in the next reconciliation.
-            let is_served = |one: &Known| {
+            let is_served = |one: &KnownDefinition| {
                 conditions::is_established(&one.slim)
                     || (conditions::is_condition_true(&one.slim, NAMES_ACCEPTED) && one.is_ready())
             };
@@ -227,38 +232,41 @@ impl DefinitionController {
                 .map(|(name, one)| (name.clone(), one.slim.clone()))
                 .collect();
             let finalizer = conditions::cleanup_finalizer(&server_state.names);
-            let is_ended = |definition: &Object| {
+            let needs_cleanup = |definition: &Object| {
                 definition.is_terminating() && definition.finalizers().any(|name| name == finalizer)
             };
-            let ended: Vec<String> =
-                known.iter().filter(|(_, one)| is_ended(&one.slim)).map(|(name, _)| name.clone()).collect();
-            (changed, ended)
+            let terminating: Vec<String> = known
+                .iter()
+                .filter(|(_, one)| needs_cleanup(&one.slim))
+                .map(|(name, _)| name.clone())
+                .collect();
+            (changed, terminating)
         };
         let mut result = Ok(());
         for (name, slim) in changed {
-            let written = self.write_status(&name, &slim).await;
-            if written.is_err()
+            let write_result = self.write_status(&name, &slim).await;
+            if write_result.is_err()
                 && let Some(one) = self.known.lock().get_mut(&name)
             {
                 // The next reconciliation reads the definition again.
                 one.revision = Revision(0);
             }
-            result = result.and(written);
+            result = result.and(write_result);
         }
-        for name in ended {
+        for name in terminating {
             self.cleanup.clone().begin(&name);
         }
         result
     }
 
     /// Accepts or refuses the names of all definitions, oldest first.
-    fn accept_names(&self, known: &mut HashMap<String, Known>, now: &str) {
+    fn accept_names(&self, known: &mut HashMap<String, KnownDefinition>, now: &str) {
         let names = &self.actor.server_state().names;
         let mut in_use = BTreeMap::<String, NamesInUse>::new();
         for one in known.values() {
             in_use.entry(group(&one.slim)).or_default().add(&one.slim);
         }
-        let mut order: Vec<&mut Known> = known.values_mut().collect();
+        let mut order: Vec<&mut KnownDefinition> = known.values_mut().collect();
         order.sort_by_key(|one| {
             (one.slim.meta_str("creationTimestamp").to_owned(), one.slim.name().to_owned())
         });
@@ -282,13 +290,17 @@ impl DefinitionController {
     }
 
     /// Replaces the snapshot of the served kinds, if it changes.
-    fn serve(&self, known: &mut HashMap<String, Known>, is_served: impl Fn(&Known) -> bool) {
+    fn serve(
+        &self,
+        known: &mut HashMap<String, KnownDefinition>,
+        is_served: impl Fn(&KnownDefinition) -> bool,
+    ) {
         let server_state = self.actor.server_state();
         let mut all: Vec<Arc<Resource>> = Vec::new();
-        let mut is_marked = false;
+        let mut has_terminating_change = false;
         for one in known.values() {
             let Some(served) = one.served.as_ref().filter(|_| is_served(one)) else { continue };
-            is_marked |= served.follow(&one.slim);
+            has_terminating_change |= served.update_terminating(&one.slim);
             all.extend(served.resources.iter().cloned());
         }
         all.sort_by(|a, b| {
@@ -301,7 +313,7 @@ impl DefinitionController {
         let registry = server_state.registry();
         let current: Vec<*const Resource> = registry.all_custom().map(Arc::as_ptr).collect();
         let is_same = all.len() == current.len() && all.iter().all(|one| current.contains(&Arc::as_ptr(one)));
-        if !is_same || is_marked {
+        if !is_same || has_terminating_change {
             server_state.serve(all);
         }
     }
@@ -327,18 +339,18 @@ impl DefinitionController {
     }
 }
 
-impl Known {
+impl KnownDefinition {
     /// Whether the served resources have the accepted names.
     fn is_ready(&self) -> bool {
         self.served
             .as_ref()
-            .is_some_and(|served| served.basis.names.as_ref() == self.slim.at(&["status", "acceptedNames"]))
+            .is_some_and(|served| served.inputs.names.as_ref() == self.slim.at(&["status", "acceptedNames"]))
     }
 }
 
-impl Served {
-    /// Takes over whether the definition is being deleted. Returns whether that changed.
-    fn follow(&self, definition: &Object) -> bool {
+impl ServedResources {
+    /// Copies to the kinds whether the definition is being deleted. Returns whether that changed a kind.
+    fn update_terminating(&self, definition: &Object) -> bool {
         let is_terminating = definition.is_terminating();
         self.resources.iter().any(|resource| match &resource.kind {
             KindRef::Custom(kind) => {

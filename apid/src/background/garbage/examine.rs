@@ -13,7 +13,7 @@ use crate::verbs::deletion::options::{DeleteOptions, Preconditions, Propagation}
 /// The owners of an object by state.
 #[derive(Default)]
 struct Owners<'a> {
-    there: Vec<&'a Owner>,
+    existing: Vec<&'a Owner>,
     waiting: Vec<&'a Owner>,
     gone: Vec<&'a Owner>,
 }
@@ -31,62 +31,62 @@ impl Collector {
 
     async fn examine_once(&self, key: &str) -> Result<(), WorkError> {
         let Some(subject) = self.subject(key).await? else { return Ok(()) };
-        let Some(traces) = OwnershipData::of(subject.item.value()) else { return Ok(()) };
-        if traces.ending.is_some() || traces.owners.is_empty() {
+        let Some(ownership) = OwnershipData::parse(subject.item.value()) else { return Ok(()) };
+        if ownership.deletion_state.is_some() || ownership.owners.is_empty() {
             return Ok(());
         }
-        let Some(owners) = self.locate_all(&subject, &traces).await? else { return Ok(()) };
-        if !owners.there.is_empty() {
+        let Some(owners) = self.look_up_owners(&subject, &ownership).await? else { return Ok(()) };
+        if !owners.existing.is_empty() {
             let superfluous: Vec<_> = owners.gone.iter().chain(&owners.waiting).map(|o| &o.uid).collect();
             if superfluous.is_empty() {
                 return Ok(());
             }
-            let kept = |reference: &Map<String, Value>| {
+            let is_kept = |reference: &Map<String, Value>| {
                 let uid = reference.get("uid").and_then(Value::as_str).unwrap_or("");
                 !superfluous.iter().any(|gone| *gone == uid)
             };
-            let change = |reference| kept(&reference).then_some(reference);
+            let change = |reference| is_kept(&reference).then_some(reference);
             return self.change_references(&subject, change).await.map(drop);
         }
-        if !owners.waiting.is_empty() && self.has_dependents(&traces.uid) {
-            if self.is_in_cycle(&traces.uid) && self.unblock(&subject).await? {
+        if !owners.waiting.is_empty() && self.has_dependents(&ownership.uid) {
+            if self.is_in_cycle(&ownership.uid) && self.unblock(&subject).await? {
                 // Examine the changed object.
                 return Err(WorkError::Conflict);
             }
-            return self.delete(&subject, &traces.uid, Propagation::Foreground).await;
+            return self.delete(&subject, &ownership.uid, Propagation::Foreground).await;
         }
-        let propagation = propagation_of(&tree(&subject)?);
-        self.delete(&subject, &traces.uid, propagation).await
+        let propagation = propagation_of(&decode_object(&subject)?);
+        self.delete(&subject, &ownership.uid, propagation).await
     }
 
     /// Clears `blockOwnerDeletion` for an object in a cycle of owners that block each other.
     ///
     /// Returns whether the object changed.
     async fn unblock(&self, subject: &Subject<'_>) -> Result<bool, WorkError> {
-        let unblocked = |mut reference: Map<String, Value>| {
+        let clear_blocking = |mut reference: Map<String, Value>| {
             if reference.contains_key("blockOwnerDeletion") {
                 reference.insert("blockOwnerDeletion".to_owned(), json!(false));
             }
             Some(reference)
         };
-        self.change_references(subject, unblocked).await
+        self.change_references(subject, clear_blocking).await
     }
 
-    /// Looks up the owners of an object. Returns None if an owner is in an impossible scope, so that the
+    /// Looks up the owners of an object. Returns None if an owner is in an impossible scope, so the
     /// owners cannot be resolved.
-    async fn locate_all<'t>(
+    async fn look_up_owners<'t>(
         &self,
         subject: &Subject<'_>,
-        traces: &'t OwnershipData,
+        ownership: &'t OwnershipData,
     ) -> Result<Option<Owners<'t>>, WorkError> {
         let mut owners = Owners::default();
-        for owner in &traces.owners {
+        for owner in &ownership.owners {
             match locate(self.server_state(), owner, subject.namespace).await? {
-                OwnerState::Exists => owners.there.push(owner),
+                OwnerState::Exists => owners.existing.push(owner),
                 OwnerState::Waiting => owners.waiting.push(owner),
                 OwnerState::Gone => owners.gone.push(owner),
                 OwnerState::InvalidScope => {
-                    self.report(subject, traces, owner).await;
+                    self.report(subject, ownership, owner).await;
                     return Ok(None);
                 }
                 OwnerState::NotServed => return Err(WorkError::NotServed),
@@ -95,7 +95,7 @@ impl Collector {
         for owner in &owners.gone {
             let is_gone = self.index.lock().is_gone(Uid::of(&owner.uid));
             if !is_gone && exists_in_other_namespace(self.server_state(), owner).await? {
-                self.report(subject, traces, owner).await;
+                self.report(subject, ownership, owner).await;
             }
         }
         Ok(Some(owners))
@@ -118,7 +118,7 @@ impl Collector {
         subject: &Subject<'_>,
         change: impl Fn(Map<String, Value>) -> Option<Map<String, Value>>,
     ) -> Result<bool, WorkError> {
-        let object = tree(subject)?;
+        let object = decode_object(subject)?;
         let old = object.meta().and_then(|meta| meta.get("ownerReferences")).and_then(Value::as_array);
         let old = old.cloned().unwrap_or_default();
         let new: Vec<Value> = old
@@ -134,8 +134,8 @@ impl Collector {
 
     /// Replaces a field of the metadata at the revision that was read.
     ///
-    /// A deleted object counts as success. A deleted namespace does not, because its objects stay until they
-    /// are swept.
+    /// A response that the object does not exist counts as success. A response that its namespace does not exist does
+    /// not, because the object stays until the namespace controller deletes it.
     pub(super) async fn patch_metadata(
         &self,
         subject: &Subject<'_>,
@@ -160,7 +160,7 @@ impl Collector {
 
     /// Deletes an object at its revision before the lookup of its owners.
     ///
-    /// INVARIANT (no living owner).
+    /// This ensures INVARIANT (no living owner).
     pub(super) async fn delete(
         &self,
         subject: &Subject<'_>,
@@ -183,16 +183,16 @@ impl Collector {
 }
 
 /// Decodes the object.
-pub(super) fn tree(subject: &Subject<'_>) -> Result<Object, WorkError> {
+pub(super) fn decode_object(subject: &Subject<'_>) -> Result<Object, WorkError> {
     Ok(kinds::entry::decode(subject.item.value(), subject.item.revision())?)
 }
 
 /// Returns the propagation policy that the object's finalizers request for its own dependents.
 fn propagation_of(object: &Object) -> Propagation {
-    let has = |finalizer: &str| object.finalizers().any(|f| f == finalizer);
+    let has_finalizer = |finalizer: &str| object.finalizers().any(|f| f == finalizer);
     match () {
-        () if has(ORPHAN) => Propagation::Orphan,
-        () if has(FOREGROUND) => Propagation::Foreground,
+        () if has_finalizer(ORPHAN) => Propagation::Orphan,
+        () if has_finalizer(FOREGROUND) => Propagation::Foreground,
         () => Propagation::Background,
     }
 }

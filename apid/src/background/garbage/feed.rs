@@ -6,9 +6,9 @@
 //! reflector falls behind the retained history, it reads the store again; the old index stays in use until
 //! the new one is complete.
 //!
-//! INVARIANT (no missed dependents): after [`Collector::wait_until_indexed`] has waited for a revision, the index contains
-//! every reference that was stored at or before that revision. Every removal of an owner's finalizer waits
-//! this way.
+//! INVARIANT (no missed dependents): after [`Collector::wait_until_indexed`] has waited for a revision, the index
+//! contains every reference that was stored at or before that revision. Every removal of an owner's finalizer
+//! waits this way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,26 +24,26 @@ use super::ownership_data::{DeletionState, OwnershipData, may_have_owners_or_del
 const PAGE: usize = 2_000;
 /// Pause after a failed read.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Time after which a deletion in two writes counts as interrupted.
+/// Delay after which a deletion that takes two writes counts as interrupted between them.
 const FINISH_AFTER: Duration = Duration::from_secs(5);
-/// Timeout of waiting for a revision, after which other work goes first.
+/// Maximum wait for a revision; the work is retried later.
 const INDEX_WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Follows the store until the process ends. Calls `loaded` when the index is complete.
-pub(super) async fn follow(collector: Arc<Collector>, loaded: impl Fn()) {
+/// Follows the store until the process ends. Calls `on_loaded` when the index is complete.
+pub(super) async fn follow(collector: Arc<Collector>, on_loaded: impl Fn()) {
     loop {
-        let ended = follow_once(&collector, &loaded).await;
-        if let Err(error) = ended {
+        let result = follow_once(&collector, &on_loaded).await;
+        if let Err(error) = result {
             tracing::debug!(%error, "garbage collector watch failed; reading the store again");
         }
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-async fn follow_once(collector: &Collector, loaded: &impl Fn()) -> Result<()> {
+async fn follow_once(collector: &Collector, on_loaded: &impl Fn()) -> Result<()> {
     let revision = load(collector).await?;
     collector.progress.send_replace(revision.0);
-    loaded();
+    on_loaded();
     let mut watch = collector.server_state().store.watch("", revision).await?;
     loop {
         let changes = watch.next().await?;
@@ -61,21 +61,21 @@ async fn follow_once(collector: &Collector, loaded: &impl Fn()) -> Result<()> {
 async fn load(collector: &Collector) -> Result<Revision> {
     let mut index = Index::default();
     let mut work = Vec::new();
-    let mut at = None;
+    let mut snapshot_revision = None;
     let mut start = String::new();
-    // The work follows from the stored objects again.
+    // The scan of the stored objects finds the deferred work again.
     drop(collector.unserved.take());
     loop {
-        let page = collector.server_state().store.range("", &start, PAGE, at).await?;
+        let page = collector.server_state().store.range("", &start, PAGE, snapshot_revision).await?;
         let revision = page.revision;
-        at = Some(revision);
+        snapshot_revision = Some(revision);
         for row in &page.rows {
-            if let Some(traces) = collector.traces(&row.key, &row.value) {
-                index.apply(&row.key, None, Some(&traces), false, &mut work);
-                if traces.ending == Some(DeletionState::Complete) {
+            if let Some(ownership) = collector.ownership(&row.key, &row.value) {
+                index.apply(&row.key, None, Some(&ownership), false, &mut work);
+                if ownership.deletion_state == Some(DeletionState::Complete) {
                     work.push(WorkItem::Finish(Arc::clone(&row.key)));
                 }
-                collector.drop_if_owners_exist(&mut work, &row.key, &traces).await;
+                collector.drop_if_owners_exist(&mut work, &row.key, &ownership).await;
             }
         }
         match page.rows.last() {
@@ -92,38 +92,38 @@ async fn load(collector: &Collector) -> Result<Revision> {
 
 impl Collector {
     /// Returns the owner and deletion data of stored bytes; None for most objects.
-    fn traces(&self, key: &str, stored: &[u8]) -> Option<OwnershipData> {
+    fn ownership(&self, key: &str, stored: &[u8]) -> Option<OwnershipData> {
         if !may_have_owners_or_deletion(stored) || self.is_ignored(key) {
             return None;
         }
-        let traces = OwnershipData::of(stored);
-        if traces.is_none() {
+        let ownership = OwnershipData::parse(stored);
+        if ownership.is_none() {
             tracing::error!(key, "stored object cannot be decoded; the garbage collector ignores its owners");
         }
-        traces
+        ownership
     }
 
     async fn apply(&self, change: &Change) {
         let key = &change.key;
-        let gone = change.new.is_none();
-        if gone {
+        let is_deleted = change.new.is_none();
+        if is_deleted {
             self.unserved.remove_object(key);
         }
         // A deleted object may be an owner, so its uid is read even if it has no owners.
-        let before = change.old.as_ref().and_then(|row| match gone {
-            true if !self.is_ignored(key) => OwnershipData::of(&row.value),
-            _ => self.traces(key, &row.value),
+        let before = change.old.as_ref().and_then(|row| match is_deleted {
+            true if !self.is_ignored(key) => OwnershipData::parse(&row.value),
+            _ => self.ownership(key, &row.value),
         });
-        let after = change.new.as_ref().and_then(|new| self.traces(key, new));
+        let after = change.new.as_ref().and_then(|new| self.ownership(key, new));
         if before.is_none() && after.is_none() {
             return;
         }
         let mut work = Vec::new();
-        self.index.lock().apply(key, before.as_ref(), after.as_ref(), gone, &mut work);
+        self.index.lock().apply(key, before.as_ref(), after.as_ref(), is_deleted, &mut work);
         if let Some(after) = &after {
             self.drop_if_owners_exist(&mut work, key, after).await;
-            let was = before.and_then(|traces| traces.ending);
-            if after.ending == Some(DeletionState::Complete) && was != after.ending {
+            let state_before = before.and_then(|ownership| ownership.deletion_state);
+            if after.deletion_state == Some(DeletionState::Complete) && state_before != after.deletion_state {
                 self.queue.add_after(WorkItem::Finish(Arc::clone(key)), FINISH_AFTER);
             }
         }
@@ -132,20 +132,21 @@ impl Collector {
 
     /// Drops the examination of an object whose owners all exist.
     ///
-    /// The lookup runs here, so that a store full of such objects does not fill the queue.
-    async fn drop_if_owners_exist(&self, work: &mut Vec<WorkItem>, key: &str, traces: &OwnershipData) {
-        let wanted = |work: &WorkItem| matches!(work, WorkItem::Examine(examined) if **examined == *key);
-        if !work.iter().any(wanted) {
+    /// The lookup runs here, so a store full of such objects does not fill the queue.
+    async fn drop_if_owners_exist(&self, work: &mut Vec<WorkItem>, key: &str, ownership: &OwnershipData) {
+        let is_examination =
+            |work: &WorkItem| matches!(work, WorkItem::Examine(examined) if **examined == *key);
+        if !work.iter().any(is_examination) {
             return;
         }
         let namespace = self.namespace(key);
-        for owner in &traces.owners {
+        for owner in &ownership.owners {
             match locate(self.server_state(), owner, &namespace).await {
                 Ok(OwnerState::Exists) => {}
                 _ => return,
             }
         }
-        work.retain(|work| !wanted(work));
+        work.retain(|work| !is_examination(work));
     }
 
     /// Waits until the index contains the current revision of the store.

@@ -48,16 +48,17 @@ impl WorkItem {
     }
 }
 
-/// Dependents by owner, and owners whose deletion waits.
+/// Dependents by owner, and owners whose deletion waits for dependents.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// Owner and dependent; whether the dependent blocks the owner's deletion.
+    /// Whether the dependent blocks the owner's deletion, by owner and dependent.
     references: BTreeMap<(Uid, Arc<str>), bool>,
     /// Owners whose deletion waits for dependents.
-    ending: HashMap<Uid, Arc<str>>,
-    ending_keys: HashMap<Arc<str>, Uid>,
+    waiting_owners: HashMap<Uid, Arc<str>>,
+    /// The same owners by key.
+    waiting_owner_keys: HashMap<Arc<str>, Uid>,
     /// Recently deleted owners, which exist in no namespace.
-    gone: VecDeque<Uid>,
+    recently_deleted: VecDeque<Uid>,
 }
 
 /// Maximum number of recently deleted owners.
@@ -66,18 +67,19 @@ const RECENTLY_DELETED_MAX: usize = 256;
 impl Index {
     /// Applies a change with the states before and after it.
     ///
-    /// None means no object, or an object without owners and deletion ([`super::ownership_data::may_have_owners_or_deletion`]). For a
-    /// deleted object `before` always contains its uid.
+    /// None means no object, or an object without owners and deletion
+    /// ([`super::ownership_data::may_have_owners_or_deletion`]). For a deleted object `before` always contains its
+    /// uid.
     pub(super) fn apply(
         &mut self,
         key: &Arc<str>,
         before: Option<&OwnershipData>,
         after: Option<&OwnershipData>,
-        gone: bool,
+        is_deleted: bool,
         work: &mut Vec<WorkItem>,
     ) {
-        let owners = |traces: Option<&OwnershipData>| -> Vec<(Uid, bool)> {
-            traces.into_iter().flat_map(|t| &t.owners).map(|o| (Uid::of(&o.uid), o.blocks)).collect()
+        let owners = |ownership: Option<&OwnershipData>| -> Vec<(Uid, bool)> {
+            ownership.into_iter().flat_map(|t| &t.owners).map(|o| (Uid::of(&o.uid), o.blocks)).collect()
         };
         let (old, new) = (owners(before), owners(after));
         for (owner, _) in old.iter().filter(|(owner, _)| !new.iter().any(|(o, _)| o == owner)) {
@@ -92,44 +94,45 @@ impl Index {
             work.push(WorkItem::Examine(Arc::clone(key)));
         }
         // A waiting owner may be released when a dependent loses the reference, is deleted, or waits itself.
-        if !same_owners || before.and_then(|t| t.ending) != after.and_then(|t| t.ending) {
-            let waiting = old.iter().chain(&new).filter_map(|(owner, _)| self.ending.get(owner));
+        if !same_owners || before.and_then(|t| t.deletion_state) != after.and_then(|t| t.deletion_state) {
+            let waiting = old.iter().chain(&new).filter_map(|(owner, _)| self.waiting_owners.get(owner));
             work.extend(waiting.map(|owner| WorkItem::OwnerDeletion(Arc::clone(owner))));
         }
-        self.note_end(key, before, after, gone, work);
+        self.update_waiting_owner(key, before, after, is_deleted, work);
     }
 
-    fn note_end(
+    fn update_waiting_owner(
         &mut self,
         key: &Arc<str>,
         before: Option<&OwnershipData>,
         after: Option<&OwnershipData>,
-        gone: bool,
+        is_deleted: bool,
         work: &mut Vec<WorkItem>,
     ) {
-        let holds = |traces: Option<&OwnershipData>| traces.is_some_and(OwnershipData::waits_for_dependents);
-        if let Some(after) = after.filter(|traces| traces.waits_for_dependents()) {
+        let was_waiting =
+            |ownership: Option<&OwnershipData>| ownership.is_some_and(OwnershipData::waits_for_dependents);
+        if let Some(after) = after.filter(|ownership| ownership.waits_for_dependents()) {
             let uid = Uid::of(&after.uid);
-            self.ending.insert(uid, Arc::clone(key));
-            self.ending_keys.insert(Arc::clone(key), uid);
-            if before.and_then(|traces| traces.ending) != after.ending {
-                if after.ending == Some(DeletionState::WaitingForDependents) {
+            self.waiting_owners.insert(uid, Arc::clone(key));
+            self.waiting_owner_keys.insert(Arc::clone(key), uid);
+            if before.and_then(|ownership| ownership.deletion_state) != after.deletion_state {
+                if after.deletion_state == Some(DeletionState::WaitingForDependents) {
                     work.push(WorkItem::Dependents(uid));
                 }
                 work.push(WorkItem::OwnerDeletion(Arc::clone(key)));
             }
-        } else if let Some(before) = before.filter(|_| holds(before)) {
-            self.ending.remove(&Uid::of(&before.uid));
-            self.ending_keys.remove(key);
+        } else if let Some(before) = before.filter(|_| was_waiting(before)) {
+            self.waiting_owners.remove(&Uid::of(&before.uid));
+            self.waiting_owner_keys.remove(key);
         }
-        if let (true, Some(before)) = (gone, before) {
+        if let (true, Some(before)) = (is_deleted, before) {
             let uid = Uid::of(&before.uid);
             if self.dependents(uid, None).next().is_some() {
                 work.push(WorkItem::Dependents(uid));
-                if self.gone.len() == RECENTLY_DELETED_MAX {
-                    self.gone.pop_front();
+                if self.recently_deleted.len() == RECENTLY_DELETED_MAX {
+                    self.recently_deleted.pop_front();
                 }
-                self.gone.push_back(uid);
+                self.recently_deleted.push_back(uid);
             }
         }
     }
@@ -145,30 +148,31 @@ impl Index {
             None => Bound::Included((owner, Arc::from(""))),
         };
         let rest = self.references.range((start, Bound::Unbounded));
-        rest.take_while(move |((of, _), _)| *of == owner).map(|((_, key), blocks)| (key, *blocks))
+        rest.take_while(move |((reference_owner, _), _)| *reference_owner == owner)
+            .map(|((_, key), blocks)| (key, *blocks))
     }
 
     /// Whether the object with this uid was deleted recently, and so exists in no other namespace.
     pub(super) fn is_gone(&self, owner: Uid) -> bool {
-        self.gone.contains(&owner)
+        self.recently_deleted.contains(&owner)
     }
 
     /// Whether the deletion of an owner waits for dependents.
-    pub(super) fn waits(&self, owner: Uid) -> bool {
-        self.ending.contains_key(&owner)
+    pub(super) fn is_waiting(&self, owner: Uid) -> bool {
+        self.waiting_owners.contains_key(&owner)
     }
 
     /// Whether the deletion of the object at a key waits for dependents.
     pub(super) fn is_ending(&self, key: &str) -> bool {
-        self.ending_keys.contains_key(key)
+        self.waiting_owner_keys.contains_key(key)
     }
 
-    /// Whether an owner and a dependent block each other, maybe through other objects.
+    /// Whether an owner and a dependent block each other, directly or through other objects.
     pub(super) fn is_cycle(&self, owner: Uid, dependent: &Arc<str>) -> bool {
         let mut seen = HashSet::new();
         let mut next = vec![dependent];
         while let Some(key) = next.pop() {
-            let Some(uid) = self.ending_keys.get(key).filter(|_| seen.insert(key)) else { continue };
+            let Some(uid) = self.waiting_owner_keys.get(key).filter(|_| seen.insert(key)) else { continue };
             if *uid == owner {
                 return true;
             }
@@ -189,7 +193,7 @@ mod tests {
     use super::super::ownership_data::Owner;
     use super::*;
 
-    fn traces(uid: &str, owners: &[(&str, bool)], ending: Option<DeletionState>) -> OwnershipData {
+    fn ownership(uid: &str, owners: &[(&str, bool)], deletion_state: Option<DeletionState>) -> OwnershipData {
         let owner = |(uid, blocks): &(&str, bool)| Owner {
             api_version: "v1".into(),
             kind: "K".into(),
@@ -197,12 +201,12 @@ mod tests {
             uid: (*uid).to_owned(),
             blocks: *blocks,
         };
-        OwnershipData { uid: uid.to_owned(), owners: owners.iter().map(owner).collect(), ending }
+        OwnershipData { uid: uid.to_owned(), owners: owners.iter().map(owner).collect(), deletion_state }
     }
 
-    struct Kept(Index);
+    struct TestIndex(Index);
 
-    impl Kept {
+    impl TestIndex {
         fn apply(
             &mut self,
             key: &str,
@@ -215,47 +219,54 @@ mod tests {
                 WorkItem::Examine(key) => format!("examine {key}"),
                 WorkItem::Dependents(uid) if uid == Uid::of("a") => "dependents of a".to_owned(),
                 WorkItem::Dependents(uid) => format!("dependents of {uid:?}"),
-                WorkItem::OwnerDeletion(key) => format!("end {key}"),
+                WorkItem::OwnerDeletion(key) => format!("process deletion of {key}"),
                 WorkItem::Finish(key) => format!("finish {key}"),
             };
             work.into_iter().map(name).collect()
         }
 
-        fn of(&self, uid: &str) -> Vec<(String, bool)> {
+        fn dependents_of(&self, uid: &str) -> Vec<(String, bool)> {
             self.0.dependents(Uid::of(uid), None).map(|(key, blocks)| (key.to_string(), blocks)).collect()
         }
     }
 
     #[test]
     fn index_tracks_owner_references_and_deletions() {
-        let mut kept = Kept(Index::default());
-        let owner = traces("a", &[], None);
-        assert!(kept.apply("owner", None, Some(&owner)).is_empty());
-        assert_eq!(kept.0.len(), 0);
-        let one = traces("x", &[("a", true), ("b", false)], None);
-        assert_eq!(kept.apply("k1", None, Some(&one)), ["examine k1"]);
-        assert_eq!(kept.apply("k1", Some(&one), Some(&one)), [""; 0], "an unchanged object causes no work");
-        let other = traces("y", &[("a", false)], None);
-        kept.apply("k2", None, Some(&other));
-        assert_eq!(kept.of("a"), [("k1".to_owned(), true), ("k2".to_owned(), false)]);
-        assert_eq!(kept.of("b"), [("k1".to_owned(), false)]);
-
-        let less = traces("x", &[("a", false)], None);
-        assert_eq!(kept.apply("k1", Some(&one), Some(&less)), ["examine k1"]);
-        assert_eq!(kept.of("b"), []);
-        assert_eq!(kept.of("a"), [("k1".to_owned(), false), ("k2".to_owned(), false)]);
-
-        let ends = traces("a", &[], Some(DeletionState::WaitingForDependents));
-        assert_eq!(kept.apply("owner", Some(&owner), Some(&ends)), ["dependents of a", "end owner"]);
-        assert!(kept.0.is_ending("owner"));
-        assert_eq!(kept.apply("owner", Some(&ends), Some(&ends)), [""; 0]);
-        assert_eq!(kept.apply("k1", Some(&less), None), ["end owner"]);
-        assert_eq!(kept.apply("owner", Some(&ends), None), ["dependents of a"]);
-        assert!(!kept.0.is_ending("owner"));
-        assert_eq!(kept.apply("k2", Some(&other), None), [""; 0]);
-        assert_eq!(kept.0.len(), 0);
+        let mut index = TestIndex(Index::default());
+        let owner = ownership("a", &[], None);
+        assert!(index.apply("owner", None, Some(&owner)).is_empty());
+        assert_eq!(index.0.len(), 0);
+        let first = ownership("x", &[("a", true), ("b", false)], None);
+        assert_eq!(index.apply("k1", None, Some(&first)), ["examine k1"]);
         assert_eq!(
-            kept.apply("owner", Some(&owner), None),
+            index.apply("k1", Some(&first), Some(&first)),
+            [""; 0],
+            "an unchanged object causes no work"
+        );
+        let second = ownership("y", &[("a", false)], None);
+        index.apply("k2", None, Some(&second));
+        assert_eq!(index.dependents_of("a"), [("k1".to_owned(), true), ("k2".to_owned(), false)]);
+        assert_eq!(index.dependents_of("b"), [("k1".to_owned(), false)]);
+
+        let with_one_owner = ownership("x", &[("a", false)], None);
+        assert_eq!(index.apply("k1", Some(&first), Some(&with_one_owner)), ["examine k1"]);
+        assert_eq!(index.dependents_of("b"), []);
+        assert_eq!(index.dependents_of("a"), [("k1".to_owned(), false), ("k2".to_owned(), false)]);
+
+        let terminating_owner = ownership("a", &[], Some(DeletionState::WaitingForDependents));
+        assert_eq!(
+            index.apply("owner", Some(&owner), Some(&terminating_owner)),
+            ["dependents of a", "process deletion of owner"]
+        );
+        assert!(index.0.is_ending("owner"));
+        assert_eq!(index.apply("owner", Some(&terminating_owner), Some(&terminating_owner)), [""; 0]);
+        assert_eq!(index.apply("k1", Some(&with_one_owner), None), ["process deletion of owner"]);
+        assert_eq!(index.apply("owner", Some(&terminating_owner), None), ["dependents of a"]);
+        assert!(!index.0.is_ending("owner"));
+        assert_eq!(index.apply("k2", Some(&second), None), [""; 0]);
+        assert_eq!(index.0.len(), 0);
+        assert_eq!(
+            index.apply("owner", Some(&owner), None),
             [""; 0],
             "an object without dependents causes no work"
         );
@@ -263,13 +274,13 @@ mod tests {
 
     #[test]
     fn dependents_are_read_after_a_key() {
-        let mut kept = Kept(Index::default());
+        let mut index = TestIndex(Index::default());
         for i in 0..10 {
-            kept.apply(&format!("k{i}"), None, Some(&traces("x", &[("a", i % 2 == 0)], None)));
+            index.apply(&format!("k{i}"), None, Some(&ownership("x", &[("a", i % 2 == 0)], None)));
         }
         let after: Arc<str> = Arc::from("k7");
         let rest: Vec<_> =
-            kept.0.dependents(Uid::of("a"), Some(&after)).map(|(k, _)| k.to_string()).collect();
+            index.0.dependents(Uid::of("a"), Some(&after)).map(|(k, _)| k.to_string()).collect();
         assert_eq!(rest, ["k8", "k9"]);
     }
 }

@@ -10,7 +10,7 @@
 //! identity.
 //!
 //! [`feed`] maintains an [`index`] of references from the changes of the store, in order. Objects to process
-//! go into a [`queue`]. Workers process them by their current state: [`examine`] for dependents, [`endings`]
+//! go into a [`queue`]. Workers process them by their current state: [`examine`] for dependents, [`owner_deletion`]
 //! for owners.
 //!
 //! # Invariants
@@ -18,7 +18,7 @@
 //! INVARIANT (no living owner): a dependent is deleted only if each owner was absent from the store, or
 //! waiting for its dependents. The owners are looked up after the dependent is read; the deletion applies
 //! only to the revision that was read. INVARIANT (no missed dependents): see [`feed`]. INVARIANT (no own
-//! state): all work follows from stored objects, so that the collector continues after a restart.
+//! state): all work follows from stored objects, so the collector continues after a restart.
 //!
 //! # Reference
 //!
@@ -56,7 +56,7 @@ use crate::server_state::{Collection, Item, ServerState};
 const ACCOUNT: &str = "generic-garbage-collector";
 /// Number of workers.
 const WORKERS: usize = 16;
-/// Number of dependents of one owner that are processed concurrently.
+/// Maximum number of dependents of one owner that are processed concurrently.
 const DEPENDENT_CONCURRENCY: usize = 32;
 /// Number of dependents of one owner that are read from the index at once.
 const INDEX_BATCH: usize = 256;
@@ -68,20 +68,20 @@ const QUEUE_NAME: &str = "garbage_collector";
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     server_state.auth.wait_until_healthy().await;
     let collector = Arc::new(Collector::new(server_state, own_account));
-    let measured = Arc::downgrade(&collector);
+    let weak_collector = Arc::downgrade(&collector);
     collector.server_state().metrics.collect_with(move || {
-        if let Some(collector) = measured.upgrade() {
+        if let Some(collector) = weak_collector.upgrade() {
             collector.queue.update_metrics();
         }
     });
-    let (loaded, mut is_loaded) = watch::channel(false);
+    let (loaded_sender, mut loaded_receiver) = watch::channel(false);
     let follow = feed::follow(Arc::clone(&collector), move || {
-        loaded.send_replace(true);
+        loaded_sender.send_replace(true);
     });
     let work = async {
         // INVARIANT (no missed dependents): workers start after the index is complete.
-        if is_loaded.wait_for(|loaded| *loaded).await.is_ok() {
-            let workers = (0..WORKERS).map(|_| collector.work());
+        if loaded_receiver.wait_for(|loaded| *loaded).await.is_ok() {
+            let workers = (0..WORKERS).map(|_| collector.run_worker());
             let workers = futures_util::future::join_all(workers);
             tokio::join!(workers, collector.follow_kinds());
         }
@@ -100,8 +100,8 @@ struct Collector {
     unserved: UnservedWork,
     /// Counts the changes of the served kinds.
     kinds_changes: watch::Receiver<u64>,
-    /// Key prefix of events.
-    events: Option<String>,
+    /// Key prefix of events, which the collector ignores.
+    events_prefix: Option<String>,
 }
 
 /// The reason why work was not completed; the work is retried.
@@ -131,8 +131,8 @@ impl From<storage::Error> for WorkError {
 }
 
 impl From<String> for WorkError {
-    fn from(why: String) -> Self {
-        WorkError::Failed(why)
+    fn from(error: String) -> Self {
+        WorkError::Failed(error)
     }
 }
 
@@ -152,7 +152,7 @@ impl Subject<'_> {
 
 impl Collector {
     fn new(server_state: Arc<ServerState>, own_account: bool) -> Self {
-        let events =
+        let events_prefix =
             server_state.registry().find_stored("", "v1", "events").map(|events| events.key_prefix.clone());
         let kinds_changes = server_state.kinds_changes();
         Collector {
@@ -166,7 +166,7 @@ impl Collector {
             reported: Mutex::default(),
             unserved: UnservedWork::default(),
             kinds_changes,
-            events,
+            events_prefix,
         }
     }
 
@@ -175,15 +175,15 @@ impl Collector {
     }
 
     fn is_ignored(&self, key: &str) -> bool {
-        self.events.as_deref().is_some_and(|events| key.starts_with(events))
+        self.events_prefix.as_deref().is_some_and(|prefix| key.starts_with(prefix))
     }
 
     /// Returns the namespace of a key, or `""`.
     fn namespace(&self, key: &str) -> String {
         let registry = self.server_state().registry();
         let resource = registry.of_key(key);
-        let place = resource.and_then(|resource| resource.parse_key(key));
-        place.map_or_else(String::new, |(namespace, _)| namespace.to_owned())
+        let parsed_key = resource.and_then(|resource| resource.parse_key(key));
+        parsed_key.map_or_else(String::new, |(namespace, _)| namespace.to_owned())
     }
 
     /// Returns the object at a key, if it exists.
@@ -201,7 +201,7 @@ impl Collector {
     }
 
     /// Runs one worker.
-    async fn work(&self) {
+    async fn run_worker(&self) {
         loop {
             let work = self.queue.take().await;
             self.perform(&work).await;
@@ -210,23 +210,23 @@ impl Collector {
 
     async fn perform(&self, work: &WorkItem) {
         let before = *self.kinds_changes.borrow();
-        let done = match work {
+        let result = match work {
             WorkItem::Examine(key) => self.examine(key).await,
             WorkItem::Dependents(owner) => self.examine_dependents(*owner).await,
-            WorkItem::OwnerDeletion(key) => self.end(key).await,
+            WorkItem::OwnerDeletion(key) => self.process_owner_deletion(key).await,
             WorkItem::Finish(key) => self.finish(key).await,
         };
-        match done {
-            Ok(()) => self.queue.done(work),
+        match result {
+            Ok(()) => self.queue.mark_done(work),
             Err(WorkError::NotServed) => {
-                self.queue.done(work);
+                self.queue.mark_done(work);
                 self.defer(work, before).await;
             }
-            Err(why) => {
-                if let WorkError::Failed(reason) = why {
+            Err(error) => {
+                if let WorkError::Failed(reason) = error {
                     tracing::debug!(?work, reason, "garbage collector work failed; retrying");
                 }
-                self.queue.failed(work);
+                self.queue.mark_failed(work);
             }
         }
     }
@@ -269,7 +269,7 @@ impl Collector {
         loop {
             let part: Vec<_> = {
                 let index = self.index.lock();
-                let waits = index.waits(owner);
+                let waits = index.is_waiting(owner);
                 let part = index.dependents(owner, after.as_ref()).filter(|(_, blocks)| *blocks || !waits);
                 part.take(INDEX_BATCH).map(|(key, _)| Arc::clone(key)).collect()
             };

@@ -6,7 +6,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use kinds::metadata::{FOREGROUND, ORPHAN};
 use serde_json::{Map, Value};
 
-use super::examine::tree;
+use super::examine::decode_object;
 use super::owners::may_own;
 use super::ownership_data::{DeletionState, OwnershipData, Uid};
 use super::{Collector, DEPENDENT_CONCURRENCY, INDEX_BATCH, Subject, WorkError};
@@ -14,16 +14,16 @@ use crate::verbs::deletion::options::Propagation;
 
 impl Collector {
     /// Processes the object at a key, whose deletion may wait for dependents.
-    pub(super) async fn end(&self, key: &str) -> Result<(), WorkError> {
+    pub(super) async fn process_owner_deletion(&self, key: &str) -> Result<(), WorkError> {
         loop {
             let Some(subject) = self.subject(key).await? else { return Ok(()) };
-            let Some(traces) = OwnershipData::of(subject.item.value()) else { return Ok(()) };
-            let done = match traces.ending {
-                Some(DeletionState::Orphaning) => self.orphan(&subject, &traces).await,
-                Some(DeletionState::WaitingForDependents) => self.release(&subject, &traces).await,
+            let Some(ownership) = OwnershipData::parse(subject.item.value()) else { return Ok(()) };
+            let result = match ownership.deletion_state {
+                Some(DeletionState::Orphaning) => self.orphan(&subject, &ownership).await,
+                Some(DeletionState::WaitingForDependents) => self.release(&subject, &ownership).await,
                 Some(DeletionState::Independent | DeletionState::Complete) | None => Ok(()),
             };
-            match done {
+            match result {
                 Err(WorkError::Conflict) => {}
                 other => return other,
             }
@@ -33,8 +33,8 @@ impl Collector {
     /// Completes a deletion that stopped between marking the object and removing it.
     pub(super) async fn finish(&self, key: &str) -> Result<(), WorkError> {
         let Some(subject) = self.subject(key).await? else { return Ok(()) };
-        match OwnershipData::of(subject.item.value()) {
-            Some(OwnershipData { uid, ending: Some(DeletionState::Complete), .. }) => {
+        match OwnershipData::parse(subject.item.value()) {
+            Some(OwnershipData { uid, deletion_state: Some(DeletionState::Complete), .. }) => {
                 match self.delete(&subject, &uid, Propagation::Background).await {
                     // The deletion is in progress.
                     Err(WorkError::Conflict) => Ok(()),
@@ -46,10 +46,10 @@ impl Collector {
     }
 
     /// Removes the owner references from the dependents, then the finalizer from the owner.
-    async fn orphan(&self, owner: &Subject<'_>, traces: &OwnershipData) -> Result<(), WorkError> {
-        let uid = Uid::of(&traces.uid);
+    async fn orphan(&self, owner: &Subject<'_>, ownership: &OwnershipData) -> Result<(), WorkError> {
+        let uid = Uid::of(&ownership.uid);
         loop {
-            let removed = self.remove_references(uid, &traces.uid).await?;
+            let removed = self.remove_references(uid, &ownership.uid).await?;
             self.wait_until_indexed().await?;
             // INVARIANT (no missed dependents): the index now contains dependents that were created
             // meanwhile.
@@ -75,46 +75,46 @@ impl Collector {
             let Some(last) = part.last() else { return Ok(count) };
             after = Some(Arc::clone(last));
             count += part.len();
-            let forget = |key: Arc<str>| async move { self.remove_reference(&key, uid).await };
-            stream::iter(part).map(Ok).try_for_each_concurrent(DEPENDENT_CONCURRENCY, forget).await?;
+            let remove = |key: Arc<str>| async move { self.remove_reference(&key, uid).await };
+            stream::iter(part).map(Ok).try_for_each_concurrent(DEPENDENT_CONCURRENCY, remove).await?;
         }
     }
 
     async fn remove_reference(&self, key: &str, uid: &str) -> Result<(), WorkError> {
-        let other = |reference: Map<String, Value>| {
+        let keep_others = |reference: Map<String, Value>| {
             (reference.get("uid").and_then(Value::as_str) != Some(uid)).then_some(reference)
         };
         loop {
             let Some(dependent) = self.subject(key).await? else { return Ok(()) };
-            match self.change_references(&dependent, other).await {
+            match self.change_references(&dependent, keep_others).await {
                 Err(WorkError::Conflict) => {}
-                done => return done.map(drop),
+                result => return result.map(drop),
             }
         }
     }
 
     /// Removes the finalizer of an owner if no dependent blocks its deletion.
-    async fn release(&self, owner: &Subject<'_>, traces: &OwnershipData) -> Result<(), WorkError> {
-        let uid = Uid::of(&traces.uid);
-        let blocked = || {
+    async fn release(&self, owner: &Subject<'_>, ownership: &OwnershipData) -> Result<(), WorkError> {
+        let uid = Uid::of(&ownership.uid);
+        let is_blocked = || {
             let index = self.index.lock();
             let mut dependents = index.dependents(uid, None);
             dependents.any(|(key, blocks)| {
                 blocks && may_own(self.server_state(), owner.item.key(), key) && !index.is_cycle(uid, key)
             })
         };
-        if blocked() {
+        if is_blocked() {
             return Ok(());
         }
         self.wait_until_indexed().await?;
-        if blocked() {
+        if is_blocked() {
             return Ok(());
         }
         self.remove_finalizer(owner, FOREGROUND).await
     }
 
     async fn remove_finalizer(&self, owner: &Subject<'_>, finalizer: &str) -> Result<(), WorkError> {
-        let object = tree(owner)?;
+        let object = decode_object(owner)?;
         let rest: Vec<Value> = object.finalizers().filter(|f| *f != finalizer).map(Value::from).collect();
         let rest = if rest.is_empty() { Value::Null } else { Value::Array(rest) };
         self.patch_metadata(owner, &object, "finalizers", rest).await

@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! [`locate`] reads the watch cache, and reads the store itself before it reports that an owner is gone. It
-//! finds kinds in the registry, so that every served kind can be an owner.
+//! finds kinds in the registry, so every served kind can be an owner.
 //!
 //! # Reference
 //!
@@ -62,10 +62,12 @@ pub(super) async fn locate(server_state: &ServerState, owner: &Owner, namespace:
         }
     }
     let row = server_state.store.get(&key, None).await?;
-    let found = row.and_then(|row| OwnershipData::of(&row.value)).filter(|found| found.uid == owner.uid);
+    let found = row.and_then(|row| OwnershipData::parse(&row.value)).filter(|found| found.uid == owner.uid);
     Ok(match found {
         None => OwnerState::Gone,
-        Some(found) if found.ending == Some(super::ownership_data::DeletionState::WaitingForDependents) => {
+        Some(found)
+            if found.deletion_state == Some(super::ownership_data::DeletionState::WaitingForDependents) =>
+        {
             OwnerState::Waiting
         }
         Some(_) => OwnerState::Exists,
@@ -84,7 +86,7 @@ pub(super) fn may_own(server_state: &ServerState, owner: &str, dependent: &str) 
     };
     match namespace(owner) {
         None => true,
-        Some(home) => namespace(dependent).is_some_and(|namespace| namespace == home),
+        Some(owner_namespace) => namespace(dependent).is_some_and(|namespace| namespace == owner_namespace),
     }
 }
 

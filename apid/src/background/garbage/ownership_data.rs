@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`OwnershipData::of`] parses only the metadata. [`may_have_owners_or_deletion`] detects by a substring search that most objects
-//! have neither owners nor a deletion timestamp.
+//! [`OwnershipData::parse`] parses only the metadata. [`may_have_owners_or_deletion`] detects by a substring search
+//! that most objects have neither owners nor a deletion timestamp.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -15,19 +15,19 @@ use serde::Deserialize;
 /// The key of the metadata in a stored object.
 const METADATA: &str = "\"metadata\":";
 
-/// Compact uid of an object or owner, a hint for the index. Texts that are no UUIDs may collide.
+/// Compact uid of an object or owner, a hint for the index. Texts that are not UUIDs may collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Uid(u128);
 
 impl Uid {
     /// Returns the 32 hexadecimal digits of a UUID as a number; other texts are hashed.
     pub(super) fn of(text: &str) -> Self {
-        let digit = |number: u128, byte: u8| match char::from(byte).to_digit(16) {
+        let add_digit = |number: u128, byte: u8| match char::from(byte).to_digit(16) {
             Some(digit) => number.rotate_left(4) ^ u128::from(digit),
             None if byte == b'-' => number,
             None => number.rotate_left(7) ^ u128::from(byte),
         };
-        Uid(text.bytes().fold(0, digit))
+        Uid(text.bytes().fold(0, add_digit))
     }
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Owner {
 /// How the deletion of an object proceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeletionState {
-    /// The references of its dependents are removed first.
+    /// The owner references in its dependents are removed first.
     Orphaning,
     /// Its dependents are deleted first.
     WaitingForDependents,
@@ -67,7 +67,7 @@ pub(super) struct OwnershipData {
     /// The owners of the object.
     pub(super) owners: Vec<Owner>,
     /// The state of its deletion, if it is terminating.
-    pub(super) ending: Option<DeletionState>,
+    pub(super) deletion_state: Option<DeletionState>,
 }
 
 #[derive(Deserialize)]
@@ -76,7 +76,7 @@ struct Metadata<'a> {
     #[serde(borrow, default)]
     uid: Cow<'a, str>,
     #[serde(borrow, default)]
-    owner_references: Vec<Reference<'a>>,
+    owner_references: Vec<OwnerReference<'a>>,
     #[serde(borrow, default)]
     finalizers: Vec<Cow<'a, str>>,
     deletion_timestamp: Option<Cow<'a, str>>,
@@ -85,7 +85,7 @@ struct Metadata<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Reference<'a> {
+struct OwnerReference<'a> {
     #[serde(borrow, default)]
     api_version: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -106,23 +106,23 @@ pub(super) fn may_have_owners_or_deletion(stored: &[u8]) -> bool {
 
 impl OwnershipData {
     /// Parses stored bytes. Returns None if they are not an object.
-    pub(super) fn of(stored: &[u8]) -> Option<Self> {
-        let at = memchr::memmem::find(stored, METADATA.as_bytes())?;
-        let metadata = stored.get(at + METADATA.len()..)?;
+    pub(super) fn parse(stored: &[u8]) -> Option<Self> {
+        let position = memchr::memmem::find(stored, METADATA.as_bytes())?;
+        let metadata = stored.get(position + METADATA.len()..)?;
         // The parser stops after the metadata.
         let mut values = serde_json::Deserializer::from_slice(metadata).into_iter::<Metadata<'_>>();
         let Metadata { uid, owner_references, finalizers, deletion_timestamp, deletion_grace_period_seconds } =
             values.next()?.ok()?;
-        let has = |finalizer: &str| finalizers.iter().any(|f| f == finalizer);
-        let ending = deletion_timestamp.map(|_| match () {
-            () if has(ORPHAN) => DeletionState::Orphaning,
-            () if has(FOREGROUND) => DeletionState::WaitingForDependents,
+        let has_finalizer = |finalizer: &str| finalizers.iter().any(|f| f == finalizer);
+        let deletion_state = deletion_timestamp.map(|_| match () {
+            () if has_finalizer(ORPHAN) => DeletionState::Orphaning,
+            () if has_finalizer(FOREGROUND) => DeletionState::WaitingForDependents,
             () if finalizers.is_empty() && deletion_grace_period_seconds == Some(0) => {
                 DeletionState::Complete
             }
             () => DeletionState::Independent,
         });
-        let owner = |reference: Reference<'_>| Owner {
+        let owner = |reference: OwnerReference<'_>| Owner {
             api_version: reference.api_version.into_owned(),
             kind: reference.kind.into_owned(),
             name: reference.name.into_owned(),
@@ -132,13 +132,13 @@ impl OwnershipData {
         Some(OwnershipData {
             uid: uid.into_owned(),
             owners: owner_references.into_iter().map(owner).collect(),
-            ending,
+            deletion_state,
         })
     }
 
     /// Whether the deletion waits for the object's dependents.
     pub(super) fn waits_for_dependents(&self) -> bool {
-        matches!(self.ending, Some(DeletionState::Orphaning | DeletionState::WaitingForDependents))
+        matches!(self.deletion_state, Some(DeletionState::Orphaning | DeletionState::WaitingForDependents))
     }
 }
 
@@ -161,11 +161,11 @@ mod tests {
             json!({"uid": "u", "ownerReferences": [owner("a", json!(true)), owner("b", json!(null))]}),
         );
         assert!(may_have_owners_or_deletion(&bytes));
-        let traces = OwnershipData::of(&bytes).unwrap();
+        let ownership = OwnershipData::parse(&bytes).unwrap();
         let seen: Vec<_> =
-            traces.owners.iter().map(|o| (o.uid.as_str(), o.name.as_str(), o.blocks)).collect();
+            ownership.owners.iter().map(|o| (o.uid.as_str(), o.name.as_str(), o.blocks)).collect();
         assert_eq!(seen, [("a", "n\"", true), ("b", "n\"", false)]);
-        assert_eq!((traces.uid.as_str(), traces.ending), ("u", None));
+        assert_eq!((ownership.uid.as_str(), ownership.deletion_state), ("u", None));
 
         let now = "2026-01-01T00:00:00Z";
         for (metadata, want) in [
@@ -190,14 +190,14 @@ mod tests {
             (json!({"finalizers": ["orphan"]}), None),
         ] {
             let bytes = stored(metadata.clone());
-            assert_eq!(OwnershipData::of(&bytes).unwrap().ending, want, "{metadata}");
+            assert_eq!(OwnershipData::parse(&bytes).unwrap().deletion_state, want, "{metadata}");
             assert_eq!(may_have_owners_or_deletion(&bytes), want.is_some(), "{metadata}");
         }
         assert!(!may_have_owners_or_deletion(&stored(
             json!({"uid": "u", "labels": {"ownerReferences": "\"deletionTimestamp\":\""}})
         )));
-        assert_eq!(OwnershipData::of(b"{}"), None);
-        assert_eq!(OwnershipData::of(br#"{"metadata":{"uid":"#), None);
+        assert_eq!(OwnershipData::parse(b"{}"), None);
+        assert_eq!(OwnershipData::parse(br#"{"metadata":{"uid":"#), None);
     }
 
     #[test]

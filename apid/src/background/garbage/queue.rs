@@ -4,7 +4,7 @@
 //!
 //! An item that is queued already is not added again. An item that is added while a worker processes it is
 //! queued again afterwards. [`Queue::wait_for_capacity`] applies back-pressure to the reflector while many items are
-//! ready, so that the queue stays small compared to the objects. Each failure doubles the back-off, from 100
+//! ready, so the queue stays small compared to the objects. Each failure doubles the back-off, from 100
 //! ms to five minutes; a success resets it.
 
 use std::cmp::Reverse;
@@ -28,21 +28,25 @@ const MAX_BACKOFF: Duration = Duration::from_secs(300);
 pub(super) struct Queue<W> {
     state: Mutex<State<W>>,
     clock: Arc<dyn Clock>,
-    added: Notify,
-    taken: Notify,
+    item_added: Notify,
+    item_taken: Notify,
     metrics: QueueMetrics,
 }
 
 struct State<W> {
     /// Ready items with the times of their additions.
     ready: VecDeque<(W, Duration)>,
-    /// Items in process with the begins of their processing.
+    /// Items in process with the times at which their processing began.
     running: HashMap<W, Duration>,
-    /// Delayed items by time; the number keeps the order of equal times.
-    later: BinaryHeap<Reverse<(Duration, u64)>>,
-    paused: HashMap<u64, W>,
+    /// Due times and numbers of the delayed items; the number keeps the order of equal times.
+    delay_order: BinaryHeap<Reverse<(Duration, u64)>>,
+    /// Delayed items by number.
+    delayed: HashMap<u64, W>,
+    /// The number of the last delayed item.
     number: u64,
+    /// The states of all items that are ready or in process.
     known: HashMap<W, ItemState>,
+    /// Consecutive failures of an item.
     failures: HashMap<W, u32>,
 }
 
@@ -60,13 +64,19 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         let state = State {
             ready: VecDeque::new(),
             running: HashMap::new(),
-            later: BinaryHeap::new(),
-            paused: HashMap::new(),
+            delay_order: BinaryHeap::new(),
+            delayed: HashMap::new(),
             number: 0,
             known: HashMap::new(),
             failures: HashMap::new(),
         };
-        Queue { state: Mutex::new(state), clock, added: Notify::new(), taken: Notify::new(), metrics }
+        Queue {
+            state: Mutex::new(state),
+            clock,
+            item_added: Notify::new(),
+            item_taken: Notify::new(),
+            metrics,
+        }
     }
 
     /// Adds an item without delay.
@@ -78,7 +88,7 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         drop(state);
         if is_added {
             self.metrics.record_add(depth);
-            self.added.notify_one();
+            self.item_added.notify_one();
         }
     }
 
@@ -94,17 +104,17 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         let mut state = self.state.lock();
         state.number += 1;
         let number = state.number;
-        state.later.push(Reverse((at, number)));
-        state.paused.insert(number, work);
+        state.delay_order.push(Reverse((at, number)));
+        state.delayed.insert(number, work);
         drop(state);
         // A sleeping worker may sleep longer than this delay.
-        self.added.notify_one();
+        self.item_added.notify_one();
     }
 
     /// Waits while too many items are ready.
     pub(super) async fn wait_for_capacity(&self) {
         loop {
-            let taken = self.taken.notified();
+            let taken = self.item_taken.notified();
             if self.state.lock().ready.len() < READY_MAX {
                 return;
             }
@@ -112,18 +122,18 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         }
     }
 
-    /// Waits for the next item. The caller must then call [`Queue::done`] or [`Queue::failed`]. Cancel-safe.
+    /// Waits for the next item. The caller must then call [`Queue::mark_done`] or [`Queue::mark_failed`]. Cancel-safe.
     pub(super) async fn take(&self) -> W {
         loop {
-            let added = self.added.notified();
+            let added = self.item_added.notified();
             let now = self.clock.monotonic();
             let (taken, next, depth) = self.try_take(now);
             if let Some((work, waited)) = taken {
-                self.metrics.record_begin(waited, depth);
+                self.metrics.record_start(waited, depth);
                 if depth > 0 {
-                    self.added.notify_one();
+                    self.item_added.notify_one();
                 }
-                self.taken.notify_one();
+                self.item_taken.notify_one();
                 return work;
             }
             match next {
@@ -142,31 +152,31 @@ impl<W: Clone + Eq + Hash> Queue<W> {
     }
 
     /// Marks an item as completed.
-    pub(super) fn done(&self, work: &W) {
+    pub(super) fn mark_done(&self, work: &W) {
         let now = self.clock.monotonic();
         let mut state = self.state.lock();
         state.failures.remove(work);
-        let (again, took) = state.finish(work, now);
+        let (is_requeued, duration) = state.finish(work, now);
         drop(state);
-        self.metrics.record_end(took);
-        if again {
-            self.added.notify_one();
+        self.metrics.record_end(duration);
+        if is_requeued {
+            self.item_added.notify_one();
         }
     }
 
     /// Marks an item as failed and queues it again after the back-off.
-    pub(super) fn failed(&self, work: &W) {
+    pub(super) fn mark_failed(&self, work: &W) {
         let now = self.clock.monotonic();
         let mut state = self.state.lock();
         let failures = state.failures.entry(work.clone()).or_default();
         let pause = MIN_BACKOFF.saturating_mul(1 << (*failures).min(16)).min(MAX_BACKOFF);
         *failures += 1;
-        let (again, took) = state.finish(work, now);
+        let (is_requeued, duration) = state.finish(work, now);
         drop(state);
-        self.metrics.record_end(took);
+        self.metrics.record_end(duration);
         self.metrics.record_retry();
-        if again {
-            self.added.notify_one();
+        if is_requeued {
+            self.item_added.notify_one();
         } else {
             self.add_after(work.clone(), pause);
         }
@@ -176,7 +186,7 @@ impl<W: Clone + Eq + Hash> Queue<W> {
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         let state = self.state.lock();
-        state.known.is_empty() && state.paused.is_empty()
+        state.known.is_empty() && state.delayed.is_empty()
     }
 }
 
@@ -199,31 +209,31 @@ impl<W: Clone + Eq + Hash> State<W> {
 
     /// Returns a ready item and how long it waited; else the time of the next delayed item.
     fn take(&mut self, now: Duration) -> (Option<(W, Duration)>, Option<Duration>) {
-        while let Some(&Reverse((at, number))) = self.later.peek() {
+        while let Some(&Reverse((at, number))) = self.delay_order.peek() {
             if at > now {
                 break;
             }
-            self.later.pop();
-            if let Some(work) = self.paused.remove(&number) {
+            self.delay_order.pop();
+            if let Some(work) = self.delayed.remove(&number) {
                 self.add(work, now);
             }
         }
         let Some((work, added)) = self.ready.pop_front() else {
-            return (None, self.later.peek().map(|Reverse((at, _))| *at));
+            return (None, self.delay_order.peek().map(|Reverse((at, _))| *at));
         };
         self.known.insert(work.clone(), ItemState::Running);
         self.running.insert(work.clone(), now);
         (Some((work, now.saturating_sub(added))), None)
     }
 
-    /// Removes an item. Returns whether it was added again meanwhile, and the time of its processing.
+    /// Removes an item. Returns whether it was added again meanwhile, and how long it was processed.
     fn finish(&mut self, work: &W, now: Duration) -> (bool, Duration) {
-        let begun = self.running.remove(work).unwrap_or(now);
-        let again = match self.known.remove(work) {
+        let started_at = self.running.remove(work).unwrap_or(now);
+        let is_requeued = match self.known.remove(work) {
             Some(ItemState::RunningAndQueued) => self.add(work.clone(), now),
             _ => false,
         };
-        (again, now.saturating_sub(begun))
+        (is_requeued, now.saturating_sub(started_at))
     }
 }
 
@@ -255,10 +265,10 @@ mod tests {
         queue.add(1);
         queue.add(1);
         assert_eq!(ready(&queue), None, "a worker processes the item");
-        queue.done(&1);
+        queue.mark_done(&1);
         assert_eq!(ready(&queue), Some(1), "the item is queued again");
-        queue.done(&1);
-        queue.done(&2);
+        queue.mark_done(&1);
+        queue.mark_done(&2);
         assert!(queue.is_idle());
     }
 
@@ -269,7 +279,7 @@ mod tests {
         let mut pause = Duration::from_millis(100);
         for _ in 0..20 {
             assert_eq!(ready(&queue), Some(7));
-            queue.failed(&7);
+            queue.mark_failed(&7);
             assert_eq!(ready(&queue), None);
             clock.advance(pause - Duration::from_millis(1));
             assert_eq!(ready(&queue), None, "{pause:?}");
@@ -277,10 +287,10 @@ mod tests {
             pause = (pause * 2).min(Duration::from_secs(300));
         }
         assert_eq!(ready(&queue), Some(7));
-        queue.done(&7);
+        queue.mark_done(&7);
         queue.add(7);
         assert_eq!(ready(&queue), Some(7));
-        queue.failed(&7);
+        queue.mark_failed(&7);
         clock.advance(Duration::from_millis(100));
         assert_eq!(ready(&queue), Some(7), "a success resets the back-off");
     }
@@ -298,7 +308,7 @@ mod tests {
         clock.advance(Duration::from_secs(3));
         queue.update_metrics();
         let running = metrics.text();
-        queue.failed(&work);
+        queue.mark_failed(&work);
         let text = running + &metrics.text();
         for line in [
             "workqueue_adds_total{name=\"test\"} 2",

@@ -22,20 +22,20 @@ const QUEUE_DURATION: Definition = Definition::new(
 const WORK_DURATION: Definition = Definition::new(
     "workqueue_work_duration_seconds",
     Stability::Alpha,
-    "Time in seconds of the processing of an item",
+    "Time in seconds that the processing of an item takes",
 );
 const UNFINISHED: Definition = Definition::new(
     "workqueue_unfinished_work_seconds",
     Stability::Alpha,
-    "Total time in seconds of all items in process so far",
+    "Sum in seconds of the times for which the items in process have been processed so far",
 );
 const LONGEST: Definition = Definition::new(
     "workqueue_longest_running_processor_seconds",
     Stability::Alpha,
-    "Time in seconds of the item that is in process for the longest time",
+    "Longest time in seconds for which an item in process has been processed so far",
 );
 
-/// Upper limits of the buckets in seconds: 10 ns and powers of ten.
+/// Upper limits of the buckets in seconds: powers of ten from 10 ns to 10 s.
 const BUCKETS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0];
 
 type Label = [(&'static str, &'static str); 1];
@@ -86,15 +86,15 @@ impl QueueMetrics {
         self.retries.inc();
     }
 
-    /// Records the begin of the processing of an item.
-    pub(super) fn record_begin(&self, waited: Duration, depth: usize) {
+    /// Records the start of the processing of an item.
+    pub(super) fn record_start(&self, waited: Duration, depth: usize) {
         self.queue_duration.observe(waited.as_secs_f64());
         self.set_depth(depth);
     }
 
     /// Records the end of the processing of an item.
-    pub(super) fn record_end(&self, took: Duration) {
-        self.work_duration.observe(took.as_secs_f64());
+    pub(super) fn record_end(&self, duration: Duration) {
+        self.work_duration.observe(duration.as_secs_f64());
     }
 
     /// Sets the times of the items in process.
@@ -108,7 +108,7 @@ impl QueueMetrics {
     }
 }
 
-/// The times of the items in process so far.
+/// The sum and the maximum of the times for which items in process have been processed so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RunningTimes {
     total: Duration,
@@ -116,9 +116,9 @@ pub(super) struct RunningTimes {
 }
 
 impl RunningTimes {
-    /// Computes the times from the begins of the items.
-    pub(super) fn of<W: Hash + Eq>(begins: &HashMap<W, Duration>, now: Duration) -> Self {
-        let times = begins.values().map(|begin| now.saturating_sub(*begin));
+    /// Computes the times from the start of each item.
+    pub(super) fn of<W: Hash + Eq>(starts: &HashMap<W, Duration>, now: Duration) -> Self {
+        let times = starts.values().map(|start| now.saturating_sub(*start));
         times.fold(RunningTimes { total: Duration::ZERO, longest: Duration::ZERO }, |sum, time| {
             RunningTimes { total: sum.total + time, longest: sum.longest.max(time) }
         })

@@ -39,16 +39,16 @@ impl ReportedReferences {
 
 impl Collector {
     /// Reports a reference once. A failure to report has no further effect.
-    pub(super) async fn report(&self, dependent: &Subject<'_>, traces: &OwnershipData, owner: &Owner) {
-        let news = self.reported.lock().insert(Uid::of(&traces.uid), Uid::of(&owner.uid));
-        let Some(collection) = stored::core(self.server_state(), "events").ok().filter(|_| news) else {
+    pub(super) async fn report(&self, dependent: &Subject<'_>, ownership: &OwnershipData, owner: &Owner) {
+        let is_new = self.reported.lock().insert(Uid::of(&ownership.uid), Uid::of(&owner.uid));
+        let Some(collection) = stored::core(self.server_state(), "events").ok().filter(|_| is_new) else {
             return;
         };
         let namespace = match dependent.namespace {
             "" => DEFAULT_NAMESPACE,
             namespace => namespace,
         };
-        let event = self.event(dependent, traces, owner, namespace);
+        let event = self.event(dependent, ownership, owner, namespace);
         let target = Target { collection: &collection, namespace, name: "", subresource: "" };
         match self.actor.create(target, event).await {
             // The namespace is being deleted.
@@ -62,28 +62,28 @@ impl Collector {
     fn event(
         &self,
         dependent: &Subject<'_>,
-        traces: &OwnershipData,
+        ownership: &OwnershipData,
         owner: &Owner,
         namespace: &str,
     ) -> Object {
         let resource = &dependent.collection.resource;
         let now = time::time(self.server_state().clock.now());
         let suffix = self.server_state().rng.name_suffix();
-        let home = dependent.namespace;
-        let shown = format!(
-            "[{}/{}, namespace: {home}, name: {}, uid: {}]",
+        let dependent_namespace = dependent.namespace;
+        let reference = format!(
+            "[{}/{}, namespace: {dependent_namespace}, name: {}, uid: {}]",
             owner.api_version, owner.kind, owner.name, owner.uid
         );
         let mut involved = json!({
             "apiVersion": resource.api_version(),
             "kind": resource.kind.kind(),
             "name": dependent.name,
-            "uid": traces.uid,
+            "uid": ownership.uid,
         });
-        if !home.is_empty()
+        if !dependent_namespace.is_empty()
             && let Value::Object(involved) = &mut involved
         {
-            involved.insert("namespace".to_owned(), home.into());
+            involved.insert("namespace".to_owned(), dependent_namespace.into());
         }
         let mut event = Object::default();
         event
@@ -92,7 +92,10 @@ impl Collector {
             ("involvedObject", involved),
             ("type", json!("Warning")),
             ("reason", json!("OwnerRefInvalidNamespace")),
-            ("message", json!(format!("ownerRef {shown} does not exist in namespace \"{home}\""))),
+            (
+                "message",
+                json!(format!("ownerRef {reference} does not exist in namespace \"{dependent_namespace}\"")),
+            ),
             ("source", json!({"component": COMPONENT})),
             ("reportingComponent", json!(COMPONENT)),
             ("firstTimestamp", json!(now)),

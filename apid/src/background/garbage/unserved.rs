@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! The kind of the object or of an owner is not served. Each item stays until the served kinds change or until its
-//! object is deleted, so that short-lived objects with such owners leave nothing behind.
+//! Each item is work on an object whose own kind, or the kind of an owner, is not served. The item stays until the
+//! served kinds change or until the object is deleted, so short-lived objects with such owners leave nothing behind.
 
 use std::collections::HashSet;
 

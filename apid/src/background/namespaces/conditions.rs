@@ -17,7 +17,7 @@ pub(super) struct RoundOutcome {
     /// Errors of failed deletions.
     pub(super) failures: Vec<String>,
     /// Remaining objects, by `resource.group`.
-    pub(super) left: BTreeMap<String, usize>,
+    pub(super) remaining: BTreeMap<String, usize>,
     /// Remaining objects with a finalizer, by finalizer.
     pub(super) finalizers: BTreeMap<String, usize>,
 }
@@ -25,27 +25,27 @@ pub(super) struct RoundOutcome {
 impl RoundOutcome {
     /// Whether the namespace is empty.
     pub(super) fn is_empty(&self) -> bool {
-        self.failures.is_empty() && self.left.is_empty()
+        self.failures.is_empty() && self.remaining.is_empty()
     }
 
     fn conditions(&self) -> [Condition; 5] {
         let condition =
             |kind, status_is_true, reason, message| Condition { kind, status_is_true, reason, message };
-        let fine = |kind, reason, text: &str| condition(kind, false, reason, text.to_owned());
-        let list = |parts: Vec<String>| parts.join(", ");
+        let healthy = |kind, reason, text: &str| condition(kind, false, reason, text.to_owned());
+        let join = |parts: Vec<String>| parts.join(", ");
         [
-            fine(
+            healthy(
                 "NamespaceDeletionDiscoveryFailure",
                 "ResourcesDiscovered",
                 "All resources successfully discovered",
             ),
-            fine(
+            healthy(
                 "NamespaceDeletionGroupVersionParsingFailure",
                 "ParsedGroupVersions",
                 "All legacy kube types successfully parsed",
             ),
             match &self.failures[..] {
-                [] => fine(
+                [] => healthy(
                     "NamespaceDeletionContentFailure",
                     "ContentDeleted",
                     "All content successfully deleted, may be waiting on finalization",
@@ -56,32 +56,36 @@ impl RoundOutcome {
                     let text = format!(
                         "Failed to delete all resource types, {} remaining: {}",
                         failures.len(),
-                        list(failures)
+                        join(failures)
                     );
                     condition("NamespaceDeletionContentFailure", true, "ContentDeletionFailed", text)
                 }
             },
-            match self.left.is_empty() {
+            match self.remaining.is_empty() {
                 true => {
-                    fine("NamespaceContentRemaining", "ContentRemoved", "All content successfully removed")
+                    healthy("NamespaceContentRemaining", "ContentRemoved", "All content successfully removed")
                 }
                 false => {
-                    let left = self.left.iter().map(|(what, n)| format!("{what} has {n} resource instances"));
-                    let text = format!("Some resources are remaining: {}", list(left.collect()));
+                    let remaining = self
+                        .remaining
+                        .iter()
+                        .map(|(resource, n)| format!("{resource} has {n} resource instances"));
+                    let text = format!("Some resources are remaining: {}", join(remaining.collect()));
                     condition("NamespaceContentRemaining", true, "SomeResourcesRemain", text)
                 }
             },
             match self.finalizers.is_empty() {
-                true => fine(
+                true => healthy(
                     "NamespaceFinalizersRemaining",
                     "ContentHasNoFinalizers",
                     "All content-preserving finalizers finished",
                 ),
                 false => {
-                    let held = self.finalizers.iter().map(|(f, n)| format!("{f} in {n} resource instances"));
+                    let remaining =
+                        self.finalizers.iter().map(|(f, n)| format!("{f} in {n} resource instances"));
                     let text = format!(
                         "Some content in the namespace has finalizers remaining: {}",
-                        list(held.collect())
+                        join(remaining.collect())
                     );
                     condition("NamespaceFinalizersRemaining", true, "SomeFinalizersRemain", text)
                 }
@@ -102,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    fn shown(namespace: &Object) -> Vec<String> {
+    fn condition_texts(namespace: &Object) -> Vec<String> {
         let conditions = namespace.at(&["status", "conditions"]).and_then(Value::as_array).unwrap();
         let text = |condition: &Value| {
             let field = |name: &str| condition[name].as_str().unwrap().to_owned();
@@ -117,15 +121,15 @@ mod tests {
         let namespace =
             Object::from_value(json!({"metadata": {"name": "x"}, "status": {"phase": "Terminating"}}));
         let namespace = namespace.unwrap();
-        let held = RoundOutcome {
+        let outcome = RoundOutcome {
             failures: Vec::new(),
-            left: BTreeMap::from([("pods.".to_owned(), 2), ("configmaps.".to_owned(), 1)]),
+            remaining: BTreeMap::from([("pods.".to_owned(), 2), ("configmaps.".to_owned(), 1)]),
             finalizers: BTreeMap::from([("example.com/hold".to_owned(), 1)]),
         };
-        let updated = held.apply_conditions(&namespace, "T1").unwrap();
+        let updated = outcome.apply_conditions(&namespace, "T1").unwrap();
         assert_eq!(updated.str_at(&["status", "phase"]), Some("Terminating"));
         assert_eq!(
-            shown(&updated),
+            condition_texts(&updated),
             [
                 "NamespaceDeletionDiscoveryFailure|False|ResourcesDiscovered|T1|All resources successfully discovered",
                 "NamespaceDeletionGroupVersionParsingFailure|False|ParsedGroupVersions|T1|All legacy kube types \
@@ -138,18 +142,21 @@ mod tests {
                  remaining: example.com/hold in 1 resource instances",
             ]
         );
-        assert_eq!(held.apply_conditions(&updated, "T2"), None, "unchanged conditions are not written");
+        assert_eq!(outcome.apply_conditions(&updated, "T2"), None, "unchanged conditions are not written");
 
-        let failed = RoundOutcome { failures: vec!["b".to_owned(), "a".to_owned()], ..held };
+        let failed = RoundOutcome { failures: vec!["b".to_owned(), "a".to_owned()], ..outcome };
         let later = failed.apply_conditions(&updated, "T2").unwrap();
         assert_eq!(
-            shown(&later)[2],
+            condition_texts(&later)[2],
             "NamespaceDeletionContentFailure|True|ContentDeletionFailed|T2|Failed to delete all resource types, 2 \
              remaining: a, b"
         );
-        assert!(shown(&later)[3].contains("|T1|"), "the transition time changes only with the status");
-        let over = RoundOutcome::default().apply_conditions(&later, "T3").unwrap();
-        assert!(shown(&over).iter().all(|condition| condition.contains("|False|")));
+        assert!(
+            condition_texts(&later)[3].contains("|T1|"),
+            "the transition time changes only with the status"
+        );
+        let emptied = RoundOutcome::default().apply_conditions(&later, "T3").unwrap();
+        assert!(condition_texts(&emptied).iter().all(|condition| condition.contains("|False|")));
         assert!(RoundOutcome::default().is_empty() && !failed.is_empty());
     }
 }

@@ -4,8 +4,7 @@
 //!
 //! Requirements D-NAME-10 and D-DEL-12. Pods are deleted first, and everything else waits until no pod is
 //! left. Content is deleted with background propagation, since dependents are in the namespace, too. Objects
-//! that cannot be decoded stay, and the namespace with them, whose conditions report them; everything else is
-//! deleted.
+//! that cannot be decoded stay, and so does the namespace; its conditions report them. Everything else is deleted.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -40,15 +39,15 @@ const SWEEP_DELAY: Duration = Duration::from_secs(1);
 /// The task that empties terminating namespaces.
 pub(super) struct NamespaceDeletion {
     actor: Actor,
-    /// The namespaces that are being emptied.
+    /// The names of the namespaces that are being emptied.
     busy: Mutex<HashSet<String>>,
-    places: Semaphore,
+    permits: Semaphore,
 }
 
 impl NamespaceDeletion {
     /// Creates the task with an actor.
     pub(super) fn new(actor: Actor) -> Self {
-        NamespaceDeletion { actor, busy: Mutex::default(), places: Semaphore::new(NAMESPACE_CONCURRENCY) }
+        NamespaceDeletion { actor, busy: Mutex::default(), permits: Semaphore::new(NAMESPACE_CONCURRENCY) }
     }
 
     /// Starts to empty a namespace unless that is in progress.
@@ -77,22 +76,22 @@ impl NamespaceDeletion {
 
     async fn is_waiting(&self, name: &str) -> Result<bool, Status> {
         let namespaces = collection(self.actor.server_state())?;
-        self.terminating(&namespaces, name).await.map(|namespace| namespace.is_some())
+        self.find_terminating(&namespaces, name).await.map(|namespace| namespace.is_some())
     }
 
     async fn terminate(&self, name: &str) {
         let clock = &self.actor.server_state().clock;
         loop {
-            let started = clock.monotonic();
-            let step = {
-                let Ok(_place) = self.places.acquire().await else { return };
+            let started_at = clock.monotonic();
+            let result = {
+                let Ok(_permit) = self.permits.acquire().await else { return };
                 self.run_round(name).await
             };
-            match step {
+            match result {
                 Ok(RoundResult::Gone) => return,
                 Ok(RoundResult::Blocked { collection }) => {
-                    let took = clock.monotonic().saturating_sub(started);
-                    tokio::time::sleep(MIN_ROUND_INTERVAL.max(took)).await;
+                    let duration = clock.monotonic().saturating_sub(started_at);
+                    tokio::time::sleep(MIN_ROUND_INTERVAL.max(duration)).await;
                     self.wait_for_change(name, &collection).await;
                 }
                 Err(status) => {
@@ -106,12 +105,12 @@ impl NamespaceDeletion {
     /// Runs one round: content, conditions, then the finalizer.
     async fn run_round(&self, name: &str) -> Result<RoundResult, Status> {
         let namespaces = collection(self.actor.server_state())?;
-        if self.terminating(&namespaces, name).await?.is_none() {
+        if self.find_terminating(&namespaces, name).await?.is_none() {
             return Ok(RoundResult::Gone);
         }
-        let (outcome, first) = self.empty(name).await?;
+        let (outcome, first_blocked) = self.empty(name).await?;
         // Read again, because the round may have taken long.
-        let Some(namespace) = self.terminating(&namespaces, name).await? else {
+        let Some(namespace) = self.find_terminating(&namespaces, name).await? else {
             return Ok(RoundResult::Gone);
         };
         let namespace = match self.write_conditions(&namespaces, name, namespace, &outcome).await {
@@ -120,10 +119,10 @@ impl NamespaceDeletion {
             Err(status) => return Err(status),
         };
         if !outcome.is_empty() {
-            let failed = outcome.failures.join(", ");
-            return match first {
+            let failures = outcome.failures.join(", ");
+            return match first_blocked {
                 Some(collection) => Ok(RoundResult::Blocked { collection }),
-                None => Err(Status::internal(failed)),
+                None => Err(Status::internal(failures)),
             };
         }
         let target = Target { collection: &namespaces, namespace: "", name, subresource: "finalize" };
@@ -144,30 +143,33 @@ impl NamespaceDeletion {
             content.resource.group_resource.group.is_empty() && content.resource.kind.resource() == "pods"
         };
         let (pods, others): (Vec<_>, Vec<_>) = self.content().partition(|content| is_pods(content));
-        let mut first = None;
+        let mut first_blocked = None;
         for stage in [pods, others] {
             let failures = join_all(stage.iter().map(|content| self.delete_all(content, name))).await;
             outcome.failures.extend(failures.into_iter().flatten());
-            let mut waits = !outcome.failures.is_empty();
+            let mut is_blocked = !outcome.failures.is_empty();
             for content in stage {
                 let Remaining { readable, unreadable } =
                     self.count(&content, name, &mut outcome.finalizers).await?;
-                let what = &content.resource.group_resource;
+                let group_resource = &content.resource.group_resource;
                 if readable + unreadable > 0 {
-                    outcome.left.insert(format!("{}.{}", what.resource, what.group), readable + unreadable);
-                    first.get_or_insert_with(|| content.resource.key_prefix.clone());
+                    outcome.remaining.insert(
+                        format!("{}.{}", group_resource.resource, group_resource.group),
+                        readable + unreadable,
+                    );
+                    first_blocked.get_or_insert_with(|| content.resource.key_prefix.clone());
                 }
                 if unreadable > 0 {
-                    outcome.failures.push(format!("{unreadable} of {what} cannot be read"));
+                    outcome.failures.push(format!("{unreadable} of {group_resource} cannot be read"));
                 }
-                waits |= readable > 0;
+                is_blocked |= readable > 0;
             }
             // Objects that cannot be decoded are reported, and do not block the second stage.
-            if waits {
+            if is_blocked {
                 break;
             }
         }
-        Ok((outcome, first))
+        Ok((outcome, first_blocked))
     }
 
     /// Deletes a collection. Returns the error, if any.
@@ -185,22 +187,22 @@ impl NamespaceDeletion {
         }
         let target = Target { collection: content, namespace, name: "", subresource: "" };
         let options = background();
-        let deleted = self.actor.delete_collection(target, &options, OBJECT_CONCURRENCY).await;
-        deleted.err().map(|status| status.message)
+        let result = self.actor.delete_collection(target, &options, OBJECT_CONCURRENCY).await;
+        result.err().map(|status| status.message)
     }
 
-    /// Deletes the decodable objects of a collection for which `selects` holds, one by one.
+    /// Deletes the decodable objects of a collection for which `is_selected` holds, one by one.
     ///
     /// An object that is removed or changed meanwhile is not a failure.
     async fn delete_each(
         &self,
         content: &Collection,
         namespace: &str,
-        selects: impl Fn(&Object) -> bool,
+        is_selected: impl Fn(&Object) -> bool,
     ) -> Result<(), Status> {
         let mut result = Ok(());
         for object in stored::objects(content, &content.resource.key(namespace, "")).await? {
-            if !selects(&object) {
+            if !is_selected(&object) {
                 continue;
             }
             let target = Target { collection: content, namespace, name: object.name(), subresource: "" };
@@ -234,15 +236,15 @@ impl NamespaceDeletion {
     }
 
     /// Returns the namespace if it is terminating and still has apid's finalizer.
-    async fn terminating(&self, namespaces: &Collection, name: &str) -> Result<Option<Object>, Status> {
+    async fn find_terminating(&self, namespaces: &Collection, name: &str) -> Result<Option<Object>, Status> {
         let key = namespaces.resource.key("", name);
         let (item, _) = namespaces.items.get(&key).await.map_err(stored::unavailable)?;
         let Some(item) = item else { return Ok(None) };
         let object =
             item.entry().map_err(stored::unavailable)?.object(item.revision()).map_err(Status::internal)?;
         let own_finalizer = self.actor.server_state().names.api_service;
-        let waits = finalizers(&object).any(|finalizer| finalizer == own_finalizer);
-        Ok((object.is_terminating() && waits).then_some(object))
+        let has_own_finalizer = finalizers(&object).any(|finalizer| finalizer == own_finalizer);
+        Ok((object.is_terminating() && has_own_finalizer).then_some(object))
     }
 
     /// Returns the collections of namespaced kinds.
@@ -260,18 +262,18 @@ impl NamespaceDeletion {
     ) -> Result<Remaining, Status> {
         let snapshot = content.items.snapshot().await.map_err(stored::unavailable)?;
         let scope = content.resource.key(namespace, "");
-        let mut left = Remaining::default();
+        let mut remaining = Remaining::default();
         for item in snapshot.scope(&scope, "") {
             let Some(object) = stored::object(item) else {
-                left.unreadable += 1;
+                remaining.unreadable += 1;
                 continue;
             };
-            left.readable += 1;
+            remaining.readable += 1;
             for finalizer in object.finalizers() {
                 *finalizers.entry(finalizer.to_owned()).or_default() += 1;
             }
         }
-        Ok(left)
+        Ok(remaining)
     }
 
     /// Waits for a change in the collection, which may be the removal of the last finalizer.
@@ -296,14 +298,14 @@ impl NamespaceDeletion {
         let namespaces = collection(self.actor.server_state())?;
         let key = namespaces.resource.key("", name);
         let (current_namespace, _) = namespaces.items.get(&key).await.map_err(stored::unavailable)?;
-        let read = |item: Arc<Item>| kinds::entry::decode(item.value(), item.revision());
-        let current_namespace = current_namespace.map(read).transpose().map_err(Status::internal)?;
-        let is_left = |object: &Object| {
+        let decode = |item: Arc<Item>| kinds::entry::decode(item.value(), item.revision());
+        let current_namespace = current_namespace.map(decode).transpose().map_err(Status::internal)?;
+        let is_leftover = |object: &Object| {
             current_namespace.as_ref().is_none_or(|namespace| is_older_than_namespace(object, namespace))
         };
         let mut result = Ok(());
         for content in self.content() {
-            result = result.and(self.delete_each(&content, name, is_left).await);
+            result = result.and(self.delete_each(&content, name, is_leftover).await);
         }
         result
     }
@@ -319,11 +321,11 @@ struct Remaining {
 
 /// Whether an object was created before the current namespace of its name.
 ///
-/// Revisions do not tell, because that of the namespace grows with each change. An object of the same second
+/// Revisions cannot decide this, because that of the namespace grows with each change. An object of the same second
 /// counts as the namespace's own.
 fn is_older_than_namespace(object: &Object, namespace: &Object) -> bool {
-    let made = |object: &Object| time::parse(object.meta_str("creationTimestamp"));
-    matches!((made(object), made(namespace)), (Some(object), Some(namespace)) if object < namespace)
+    let created_at = |object: &Object| time::parse(object.meta_str("creationTimestamp"));
+    matches!((created_at(object), created_at(namespace)), (Some(object), Some(namespace)) if object < namespace)
 }
 
 /// The result of a round.
@@ -359,10 +361,10 @@ mod tests {
 
     #[test]
     fn sweep_keeps_objects_newer_than_recreated_namespace() {
-        let made = |time: &str| {
+        let object_created_at = |time: &str| {
             Object::from_value(json!({"metadata": {"name": "x", "creationTimestamp": time}})).unwrap()
         };
-        let namespace = made("2026-01-01T00:00:10Z");
+        let namespace = object_created_at("2026-01-01T00:00:10Z");
         for (time, want) in [
             ("2026-01-01T00:00:09Z", true),
             ("2026-01-01T00:00:10Z", false),
@@ -370,7 +372,7 @@ mod tests {
             ("2025-12-31T23:59:59Z", true),
             ("", false),
         ] {
-            assert_eq!(is_older_than_namespace(&made(time), &namespace), want, "{time:?}");
+            assert_eq!(is_older_than_namespace(&object_created_at(time), &namespace), want, "{time:?}");
         }
     }
 }

@@ -82,14 +82,14 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     let Ok(namespaces) = collection(&server_state) else { return };
     let items = namespaces.items.clone();
     let actor = Actor::controller(server_state.clone(), "namespace-controller", own_account);
-    let ending = Arc::new(NamespaceDeletion::new(actor));
-    let own = built_in(&server_state);
-    reflect(items, move |seen| match seen {
+    let deletion = Arc::new(NamespaceDeletion::new(actor));
+    let built_in_names = built_in(&server_state);
+    reflect(items, move |event| match event {
         ObjectEvent::Exists(namespace) if namespace.is_terminating() => {
-            ending.clone().begin(namespace.name())
+            deletion.clone().begin(namespace.name())
         }
         ObjectEvent::Deleted(namespace) => {
-            if let Some(&name) = own.iter().find(|own| **own == namespace.name()) {
+            if let Some(&name) = built_in_names.iter().find(|name| **name == namespace.name()) {
                 let actor = Actor::apiserver(server_state.clone());
                 tokio::spawn(async move { restore(&actor, name).await });
             }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::super::actor::Actor;
 use super::super::reflector::{ObjectEvent, reflect};
 use super::super::stored;
-use super::{RETRY, put, send_on_change, text};
+use super::{RETRY, put, read_file, send_on_change};
 use crate::config::PublishedConfig;
 use crate::server_state::ServerState;
 
@@ -22,41 +22,41 @@ const NAME: &str = "extension-apiserver-authentication";
 pub(super) async fn run(server_state: Arc<ServerState>, published_config: PublishedConfig) {
     let Ok(maps) = stored::core(&server_state, "configmaps") else { return };
     let namespace = server_state.names.system_namespace;
-    let (wanted, mut queue) = mpsc::unbounded_channel();
+    let (request_sender, mut requests) = mpsc::unbounded_channel();
     let proxy = published_config.proxy.as_ref().map(|proxy| proxy.client_ca.clone());
     let files: Vec<PathBuf> = published_config.client_ca.iter().cloned().chain(proxy).collect();
-    let _watch = send_on_change(files, wanted.clone(), ());
-    let again = wanted.clone();
-    let follow = reflect(maps.items.clone(), move |seen| {
-        let (ObjectEvent::Exists(map) | ObjectEvent::Deleted(map)) = seen;
+    let _watch = send_on_change(files, request_sender.clone(), ());
+    let retry_sender = request_sender.clone();
+    let follow = reflect(maps.items.clone(), move |event| {
+        let (ObjectEvent::Exists(map) | ObjectEvent::Deleted(map)) = event;
         if map.name() == NAME && map.namespace() == namespace {
-            let _ = wanted.send(());
+            let _ = request_sender.send(());
         }
     });
     let actor = Actor::apiserver(server_state.clone());
-    let keep = async {
-        while queue.recv().await.is_some() {
-            let kept = match data(&published_config) {
+    let publish = async {
+        while requests.recv().await.is_some() {
+            let result = match data(&published_config) {
                 Ok(data) => put(&actor, &maps, (namespace, NAME), data, false).await,
                 Err(status) => Err(status),
             };
-            if let Err(status) = kept {
+            if let Err(status) = result {
                 tracing::warn!(name = NAME, reason = %status, "publishing a ConfigMap failed; retrying");
                 tokio::time::sleep(RETRY).await;
-                let _ = again.send(());
+                let _ = retry_sender.send(());
             }
         }
     };
-    tokio::join!(follow, keep);
+    tokio::join!(follow, publish);
 }
 
 fn data(published_config: &PublishedConfig) -> Result<Map<String, Value>, Status> {
     let mut data = Map::new();
     if let Some(file) = &published_config.client_ca {
-        data.insert("client-ca-file".to_owned(), text(file)?.into());
+        data.insert("client-ca-file".to_owned(), read_file(file)?.into());
     }
     if let Some(proxy) = &published_config.proxy {
-        data.insert("requestheader-client-ca-file".to_owned(), text(&proxy.client_ca)?.into());
+        data.insert("requestheader-client-ca-file".to_owned(), read_file(&proxy.client_ca)?.into());
         for (key, list) in &proxy.lists {
             data.insert((*key).to_owned(), Value::from(list.clone()).to_string().into());
         }

@@ -29,13 +29,14 @@ use super::put;
 use crate::server_state::{Collection, ServerState};
 use crate::verbs::deletion::options::DeleteOptions;
 
-/// The name of the ConfigMap under every preset, and its key.
+/// The name of the ConfigMap under every preset.
 const NAME: &str = "kube-apiserver-legacy-service-account-token-tracking";
+/// The key of the day since which token use is tracked.
 const SINCE: &str = "since";
-/// Time without use until a token is marked, and then until it is deleted.
+/// Time without use until a token is marked as invalid, and then until it is deleted.
 const PERIOD: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Interval of the clean-up.
-const EVERY: Duration = Duration::from_secs(24 * 3600);
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 /// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -45,12 +46,12 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool) {
     let cleaner =
         Actor::controller(server_state.clone(), "legacy-service-account-token-cleaner", own_accounts);
     loop {
-        let worked = match track(&server_state, &server).await {
+        let result = match track(&server_state, &server).await {
             Ok(since) => clean(&server_state, &cleaner, &since).await,
             Err(status) => Err(status),
         };
-        let pause = match worked {
-            Ok(()) => EVERY,
+        let pause = match result {
+            Ok(()) => CLEANUP_INTERVAL,
             Err(status) => {
                 tracing::warn!(reason = %status, "clean-up of unused token Secrets failed; retrying");
                 RETRY
@@ -64,10 +65,11 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool) {
 async fn track(server_state: &ServerState, server: &Actor) -> Result<String, Status> {
     let maps = stored::core(server_state, "configmaps")?;
     let namespace = server_state.names.system_namespace;
-    let held = stored::get(&maps, namespace, NAME).await?;
+    let map = stored::get(&maps, namespace, NAME).await?;
     let today = day(server_state.clock.now());
-    let held = held.as_ref().and_then(|map| map.str_at(&["data", SINCE])).filter(|since| is_day(since));
-    if let Some(since) = held.filter(|since| **since <= *today) {
+    let recorded_day =
+        map.as_ref().and_then(|map| map.str_at(&["data", SINCE])).filter(|since| is_day(since));
+    if let Some(since) = recorded_day.filter(|since| **since <= *today) {
         return Ok(since.to_owned());
     }
     let data = Map::from_iter([(SINCE.to_owned(), Value::from(today.as_str()))]);
@@ -87,11 +89,11 @@ async fn clean(server_state: &ServerState, cleaner: &Actor, since: &str) -> Resu
         stored::core(server_state, "pods")?,
     );
     let scope = |collection: &Collection| collection.items.prefix().to_string();
-    let listed = names_of(&stored::objects(&accounts, &scope(&accounts)).await?, |account| {
+    let listed_secrets = names_of(&stored::objects(&accounts, &scope(&accounts)).await?, |account| {
         let list = account.get("secrets").and_then(Value::as_array).into_iter().flatten();
         list.filter_map(|reference| reference.get("name")?.as_str()).map(str::to_owned).collect()
     });
-    let mounted = names_of(&stored::objects(&pods, &scope(&pods)).await?, |pod| {
+    let mounted_secrets = names_of(&stored::objects(&pods, &scope(&pods)).await?, |pod| {
         let volumes = pod.at(&["spec", "volumes"]).and_then(Value::as_array).into_iter().flatten();
         volumes
             .filter_map(|volume| volume.get("secret")?.get("secretName")?.as_str())
@@ -100,11 +102,11 @@ async fn clean(server_state: &ServerState, cleaner: &Actor, since: &str) -> Resu
     });
     for secret in stored::objects(&secrets, &scope(&secrets)).await? {
         let key = (secret.namespace().to_owned(), secret.name().to_owned());
-        if !listed.contains(&key) || mounted.contains(&key) {
+        if !listed_secrets.contains(&key) || mounted_secrets.contains(&key) {
             continue;
         }
         let target = Target { collection: &secrets, namespace: &key.0, name: &key.1, subresource: "" };
-        let done = match secret_action(&secret, &server_state.names, &limit) {
+        let result = match secret_action(&secret, &server_state.names, &limit) {
             SecretAction::Keep => continue,
             SecretAction::MarkInvalid => {
                 let label = server_state.names.label_key("legacy-token-invalid-since");
@@ -119,7 +121,7 @@ async fn clean(server_state: &ServerState, cleaner: &Actor, since: &str) -> Resu
                 cleaner.delete(target, &options).await.map(drop)
             }
         };
-        match done {
+        match result {
             Err(status) if !matches!(status.code, 404 | 409) => return Err(status),
             _ => {}
         }
@@ -128,10 +130,10 @@ async fn clean(server_state: &ServerState, cleaner: &Actor, since: &str) -> Resu
 }
 
 /// Returns namespace and name of the objects that the given objects refer to.
-fn names_of(objects: &[Object], named: impl Fn(&Object) -> Vec<String>) -> HashSet<(String, String)> {
+fn names_of(objects: &[Object], names_in: impl Fn(&Object) -> Vec<String>) -> HashSet<(String, String)> {
     let of = |object: &Object| {
         let namespace = object.namespace().to_owned();
-        named(object).into_iter().map(move |name| (namespace.clone(), name))
+        names_in(object).into_iter().map(move |name| (namespace.clone(), name))
     };
     objects.iter().flat_map(of).collect()
 }
@@ -154,13 +156,13 @@ fn secret_action(secret: &Object, names: &Names, limit: &str) -> SecretAction {
     if created.get(..10).is_none_or(|created| created >= limit) {
         return SecretAction::Keep;
     }
-    let used = secret.label(&names.label_key("legacy-token-last-used"));
-    if used.is_some_and(|used| !is_day(used) || used >= limit) {
+    let last_used = secret.label(&names.label_key("legacy-token-last-used"));
+    if last_used.is_some_and(|last_used| !is_day(last_used) || last_used >= limit) {
         return SecretAction::Keep;
     }
     match secret.label(&names.label_key("legacy-token-invalid-since")) {
-        Some(marked) if is_day(marked) && marked >= limit => SecretAction::Keep,
-        Some(marked) if is_day(marked) => SecretAction::Delete,
+        Some(invalid_since) if is_day(invalid_since) && invalid_since >= limit => SecretAction::Keep,
+        Some(invalid_since) if is_day(invalid_since) => SecretAction::Delete,
         _ => SecretAction::MarkInvalid,
     }
 }
@@ -183,7 +185,7 @@ mod tests {
     #[test]
     fn unused_token_secret_is_marked_after_a_year_and_deleted_after_two() {
         let names = Names::new(Preset::Kubernetes, "").unwrap();
-        for (kind, created, used, marked, want) in [
+        for (kind, created, last_used, invalid_since, want) in [
             ("kubernetes.io/service-account-token", "2020-01-01", None, None, SecretAction::MarkInvalid),
             (
                 "kubernetes.io/service-account-token",
@@ -225,7 +227,9 @@ mod tests {
             ("Opaque", "2020-01-01", None, None, SecretAction::Keep),
         ] {
             let mut labels = Map::new();
-            for (label, day) in [("legacy-token-last-used", used), ("legacy-token-invalid-since", marked)] {
+            for (label, day) in
+                [("legacy-token-last-used", last_used), ("legacy-token-invalid-since", invalid_since)]
+            {
                 if let Some(day) = day {
                     labels.insert(names.label_key(label), day.into());
                 }

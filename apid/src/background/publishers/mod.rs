@@ -40,30 +40,30 @@ pub fn publish(server_state: &Arc<ServerState>, own_accounts: bool, published_co
     tokio::spawn(legacy_tokens::run(Arc::clone(server_state), own_accounts));
 }
 
-/// Sends `what` to a queue at the start and after each change of a file.
+/// Sends `message` to a queue at the start and after each change of a file.
 fn send_on_change<T: Clone + Send + 'static>(
     files: Vec<PathBuf>,
     queue: UnboundedSender<T>,
-    what: T,
+    message: T,
 ) -> Watch {
     let snapshot = Snapshot::new(files);
-    let _ = queue.send(what.clone());
+    let _ = queue.send(message.clone());
     snapshot.watch(move || {
-        let _ = queue.send(what.clone());
+        let _ = queue.send(message.clone());
         true
     })
 }
 
-/// Creates a ConfigMap, or adds these entries to it; `exactly` removes all other entries.
+/// Creates a ConfigMap, or adds these entries to it; `is_exact` removes all other entries.
 async fn put(
     actor: &Actor,
     maps: &Collection,
     (namespace, name): (&str, &str),
     data: Map<String, Value>,
-    exactly: bool,
+    is_exact: bool,
 ) -> Result<(), Status> {
     let target = |name| Target { collection: maps, namespace, name, subresource: "" };
-    let written = match stored::get(maps, namespace, name).await? {
+    let result = match stored::get(maps, namespace, name).await? {
         None => {
             let mut object = Object::default();
             object.set_meta("name", name);
@@ -72,12 +72,16 @@ async fn put(
             actor.create(target(""), object).await
         }
         Some(mut object) => {
-            let held = object.get("data").and_then(Value::as_object);
-            let has = |(key, value): (&String, &Value)| held.is_some_and(|held| held.get(key) == Some(value));
-            if data.iter().all(has) && (!exactly || held.is_some_and(|held| held.len() == data.len())) {
+            let existing = object.get("data").and_then(Value::as_object);
+            let has = |(key, value): (&String, &Value)| {
+                existing.is_some_and(|existing| existing.get(key) == Some(value))
+            };
+            if data.iter().all(has)
+                && (!is_exact || existing.is_some_and(|existing| existing.len() == data.len()))
+            {
                 return Ok(());
             }
-            if exactly {
+            if is_exact {
                 object.set("data", data);
             } else {
                 object.part_mut("data").extend(data);
@@ -85,7 +89,7 @@ async fn put(
             actor.update(target(name), object).await
         }
     };
-    match written {
+    match result {
         // Another client created it, the namespace is terminating, or the ConfigMap is immutable until it is
         // deleted.
         Err(status)
@@ -101,7 +105,7 @@ async fn put(
 }
 
 /// Reads a file.
-fn text(file: &Path) -> Result<String, Status> {
+fn read_file(file: &Path) -> Result<String, Status> {
     std::fs::read_to_string(file)
         .map_err(|error| Status::unavailable(format!("{}: {error}", file.display()), 1))
 }

@@ -14,11 +14,12 @@ use tokio::sync::mpsc;
 use super::super::actor::{Actor, Target};
 use super::super::reflector::{ObjectEvent, reflect};
 use super::super::stored;
-use super::{RETRY, put, send_on_change, text};
+use super::{RETRY, put, read_file, send_on_change};
 use crate::server_state::{Collection, ServerState};
 
-/// The name of the ConfigMap under every preset, and its key.
+/// The name of the ConfigMap under every preset.
 const NAME: &str = "kube-root-ca.crt";
+/// The key of the CA bundle in the ConfigMap and in token Secrets.
 const KEY: &str = "ca.crt";
 
 /// A unit of work.
@@ -51,30 +52,31 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, file
     else {
         return;
     };
-    let (wanted, mut queue) = mpsc::unbounded_channel();
-    let _watch = send_on_change(vec![file.clone()], wanted.clone(), Task::All);
-    let again = wanted.clone();
-    let tell = |wanted: &mpsc::UnboundedSender<Task>, task| drop(wanted.send(task));
-    let (of_namespaces, of_maps, of_secrets) = (wanted.clone(), wanted.clone(), wanted);
-    let follow_namespaces = reflect(namespaces.items.clone(), move |seen| {
-        if let ObjectEvent::Exists(namespace) = seen
+    let (task_sender, mut tasks) = mpsc::unbounded_channel();
+    let _watch = send_on_change(vec![file.clone()], task_sender.clone(), Task::All);
+    let requeue_sender = task_sender.clone();
+    let send_task = |task_sender: &mpsc::UnboundedSender<Task>, task| drop(task_sender.send(task));
+    let (namespace_sender, map_sender, secret_sender) =
+        (task_sender.clone(), task_sender.clone(), task_sender);
+    let follow_namespaces = reflect(namespaces.items.clone(), move |event| {
+        if let ObjectEvent::Exists(namespace) = event
             && !namespace.is_terminating()
         {
-            tell(&of_namespaces, Task::Namespace(namespace.name().to_owned()));
+            send_task(&namespace_sender, Task::Namespace(namespace.name().to_owned()));
         }
     });
-    let follow_maps = reflect(maps.items.clone(), move |seen| {
-        let (ObjectEvent::Exists(map) | ObjectEvent::Deleted(map)) = seen;
+    let follow_maps = reflect(maps.items.clone(), move |event| {
+        let (ObjectEvent::Exists(map) | ObjectEvent::Deleted(map)) = event;
         if map.name() == NAME {
-            tell(&of_maps, Task::Namespace(map.namespace().to_owned()));
+            send_task(&map_sender, Task::Namespace(map.namespace().to_owned()));
         }
     });
     let kind = server_state.names.label_key("service-account-token");
-    let follow_secrets = reflect(secrets.items.clone(), move |seen| {
-        if let ObjectEvent::Exists(secret) = seen
+    let follow_secrets = reflect(secrets.items.clone(), move |event| {
+        if let ObjectEvent::Exists(secret) = event
             && secret.field("type") == kind
         {
-            tell(&of_secrets, Task::Secret(secret.namespace().to_owned(), secret.name().to_owned()));
+            send_task(&secret_sender, Task::Secret(secret.namespace().to_owned(), secret.name().to_owned()));
         }
     });
     let publisher = Publisher {
@@ -88,26 +90,26 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, file
     };
     let work = async {
         // Each failed task has at most one retry timer, however often it is requested meanwhile.
-        let (retry, mut failed) = mpsc::unbounded_channel();
-        let mut waiting = HashSet::new();
+        let (retry_sender, mut retries) = mpsc::unbounded_channel();
+        let mut pending_retries = HashSet::new();
         loop {
             let task = tokio::select! {
-                Some(task) = failed.recv() => {
-                    waiting.remove(&task);
+                Some(task) = retries.recv() => {
+                    pending_retries.remove(&task);
                     task
                 }
-                task = queue.recv() => match task {
+                task = tasks.recv() => match task {
                     Some(task) => task,
                     None => return,
                 },
             };
-            if let Err(status) = publisher.perform(&task, &again).await {
+            if let Err(status) = publisher.perform(&task, &requeue_sender).await {
                 tracing::warn!(?task, reason = %status, "publishing the root CA failed; retrying");
-                if waiting.insert(task.clone()) {
-                    let retry = retry.clone();
+                if pending_retries.insert(task.clone()) {
+                    let retry_sender = retry_sender.clone();
                     tokio::spawn(async move {
                         tokio::time::sleep(RETRY).await;
-                        let _ = retry.send(task);
+                        let _ = retry_sender.send(task);
                     });
                 }
             }
@@ -117,13 +119,13 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, file
 }
 
 impl Publisher<'_> {
-    /// Runs a task. `Task::All` queues all parts separately, so that a failing part does not block the
+    /// Runs a task. `Task::All` queues all parts separately, so a failing part does not block the
     /// others.
     async fn perform(&self, task: &Task, queue: &mpsc::UnboundedSender<Task>) -> Result<(), Status> {
-        let authority = text(&self.file)?;
+        let authority = read_file(&self.file)?;
         match task {
-            Task::Namespace(namespace) => self.namespace(namespace, &authority).await,
-            Task::Secret(namespace, name) => self.secret(namespace, name, &authority).await,
+            Task::Namespace(namespace) => self.publish_in_namespace(namespace, &authority).await,
+            Task::Secret(namespace, name) => self.add_to_secret(namespace, name, &authority).await,
             Task::All => {
                 let scope = |collection: &Collection| collection.items.prefix().to_string();
                 for namespace in stored::objects(self.namespaces, &scope(self.namespaces)).await? {
@@ -137,11 +139,12 @@ impl Publisher<'_> {
         }
     }
 
-    async fn namespace(&self, namespace: &str, authority: &str) -> Result<(), Status> {
-        let home = self.namespaces.items.get(&self.namespaces.resource.key("", namespace)).await;
-        let (home, _) = home.map_err(stored::unavailable)?;
-        let stays = home.as_deref().and_then(stored::entry).is_some_and(|entry| !entry.is_terminating());
-        if !stays {
+    async fn publish_in_namespace(&self, namespace: &str, authority: &str) -> Result<(), Status> {
+        let namespace_item = self.namespaces.items.get(&self.namespaces.resource.key("", namespace)).await;
+        let (namespace_item, _) = namespace_item.map_err(stored::unavailable)?;
+        let is_active =
+            namespace_item.as_deref().and_then(stored::entry).is_some_and(|entry| !entry.is_terminating());
+        if !is_active {
             return Ok(());
         }
         let data = Map::from_iter([(KEY.to_owned(), authority.into())]);
@@ -149,17 +152,17 @@ impl Publisher<'_> {
     }
 
     /// Adds the CA bundle to a Secret that has a token; clients use both together.
-    async fn secret(&self, namespace: &str, name: &str, authority: &str) -> Result<(), Status> {
+    async fn add_to_secret(&self, namespace: &str, name: &str, authority: &str) -> Result<(), Status> {
         let item = self.secrets.items.get(&self.secrets.resource.key(namespace, name)).await;
         let (item, _) = item.map_err(stored::unavailable)?;
         let Some(secret) = item.as_deref().and_then(stored::object) else { return Ok(()) };
         let encoded = STANDARD.encode(authority);
         let is_token =
             secret.str_at(&["type"]) == Some(&self.server_state.names.label_key("service-account-token"));
-        let filled = secret.str_at(&["data", "token"]).is_some();
+        let has_token = secret.str_at(&["data", "token"]).is_some();
         if secret.is_terminating()
             || !is_token
-            || !filled
+            || !has_token
             || secret.str_at(&["data", KEY]) == Some(encoded.as_str())
         {
             return Ok(());

@@ -2,7 +2,7 @@
 //!
 //! # Reference
 //!
-//! The group `apiregistration` itself has none.
+//! The group `apiregistration` itself has no APIService.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use apimachinery::names::Names;
 use kinds::Registry;
 use serde_json::json;
 
-use super::{StartObject, definitions, filled, same_spec};
+use super::{StartObject, definitions, same_spec, without_nulls};
 
 /// The default priority of a version in its group.
 const DEFAULT_VERSION_PRIORITY: i64 = 15;
@@ -53,13 +53,13 @@ pub(super) fn all(registry: &Registry, names: &Names) -> Vec<StartObject> {
 }
 
 fn start_object(stem: &str, version: &str, names: &Names) -> Option<StartObject> {
-    let (_, group_priority, elsewhere) = PRIORITIES.iter().find(|(group, ..)| *group == stem)?;
-    let version_priority = elsewhere
+    let (_, group_priority, version_priorities) = PRIORITIES.iter().find(|(group, ..)| *group == stem)?;
+    let version_priority = version_priorities
         .iter()
         .find(|(other, _)| *other == version)
-        .map_or(DEFAULT_VERSION_PRIORITY, |(_, place)| *place);
+        .map_or(DEFAULT_VERSION_PRIORITY, |(_, priority)| *priority);
     let group = names.group(stem);
-    let spec = filled([
+    let spec = without_nulls([
         ("group", Some(group.as_str()).filter(|group| !group.is_empty()).into()),
         ("version", version.into()),
         ("groupPriorityMinimum", (*group_priority).into()),

@@ -11,8 +11,8 @@ use super::{collection, objects, reconcile_on_changes};
 use crate::background::actor::{Actor, Target, is_race};
 use crate::background::condition::{Condition, with_conditions};
 
-/// Follows both kinds until the process ends. Notifies `wake` of every change, because some objects are
-/// restored.
+/// Follows both kinds until the process ends. Notifies `wake` of every change, because changed start objects may
+/// have to be restored.
 pub(super) async fn run(actor: Actor, wake: Arc<Notify>) {
     let (Ok(schemas), Ok(levels)) = (
         collection(actor.server_state(), ("flowcontrol.apiserver", "FlowSchema")),
@@ -21,19 +21,19 @@ pub(super) async fn run(actor: Actor, wake: Arc<Notify>) {
         return;
     };
     let both = [&schemas.items, &levels.items];
-    let tell = || wake.notify_one();
-    reconcile_on_changes(both, "the status of flow schemas", tell, || reconcile(&actor)).await;
+    let notify = || wake.notify_one();
+    reconcile_on_changes(both, "the status of flow schemas", notify, || reconcile(&actor)).await;
 }
 
 async fn reconcile(actor: &Actor) -> Result<(), Status> {
     let server_state = actor.server_state();
     let schemas = collection(server_state, ("flowcontrol.apiserver", "FlowSchema"))?;
     let levels = collection(server_state, ("flowcontrol.apiserver", "PriorityLevelConfiguration"))?;
-    let there: HashSet<String> =
+    let level_names: HashSet<String> =
         objects(&levels).await?.iter().map(|level| level.name().to_owned()).collect();
     let now = apimachinery::time::time(server_state.clock.now());
     for schema in objects(&schemas).await? {
-        let Some(next) = with_dangling_condition(&schema, &there, &now) else { continue };
+        let Some(next) = with_dangling_condition(&schema, &level_names, &now) else { continue };
         let target =
             Target { collection: &schemas, namespace: "", name: schema.name(), subresource: "status" };
         match actor.update(target, next).await {
@@ -47,10 +47,10 @@ async fn reconcile(actor: &Actor) -> Result<(), Status> {
 }
 
 /// Returns the flow schema with the correct condition, or None if it has it already.
-fn with_dangling_condition(schema: &Object, there: &HashSet<String>, now: &str) -> Option<Object> {
+fn with_dangling_condition(schema: &Object, level_names: &HashSet<String>, now: &str) -> Option<Object> {
     let level = schema.str_at(&["spec", "priorityLevelConfiguration", "name"]).unwrap_or("");
     let names = format!("This FlowSchema references the PriorityLevelConfiguration object named {level:?}");
-    let (status_is_true, reason, message) = match there.contains(level) {
+    let (status_is_true, reason, message) = match level_names.contains(level) {
         true => (false, "Found", format!("{names} and it exists")),
         false => (true, "NotFound", format!("{names} but there is no such object")),
     };
@@ -65,7 +65,8 @@ mod tests {
 
     #[test]
     fn dangling_condition_time_changes_only_with_status() {
-        let there = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<HashSet<_>>();
+        let level_names =
+            |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<HashSet<_>>();
         let schema = |level: &str| {
             let schema = json!({
                 "metadata": {"name": "s"}, "spec": {"priorityLevelConfiguration": {"name": level}},
@@ -74,7 +75,7 @@ mod tests {
             Object::from_value(schema).unwrap()
         };
         let conditions = |object: &Object| object.at(&["status", "conditions"]).unwrap().clone();
-        let first = with_dangling_condition(&schema("a"), &there(&["a"]), "1").unwrap();
+        let first = with_dangling_condition(&schema("a"), &level_names(&["a"]), "1").unwrap();
         assert_eq!(
             conditions(&first),
             json!([{"type": "Other"}, {
@@ -82,13 +83,13 @@ mod tests {
                 "message": "This FlowSchema references the PriorityLevelConfiguration object named \"a\" and it exists",
             }])
         );
-        assert_eq!(with_dangling_condition(&first, &there(&["a"]), "2"), None);
-        let gone = with_dangling_condition(&first, &there(&[]), "3").unwrap();
+        assert_eq!(with_dangling_condition(&first, &level_names(&["a"]), "2"), None);
+        let gone = with_dangling_condition(&first, &level_names(&[]), "3").unwrap();
         assert_eq!(conditions(&gone)[1]["status"], "True");
         assert_eq!(conditions(&gone)[1]["lastTransitionTime"], "3");
         let mut other = gone;
         other.set("spec", json!({"priorityLevelConfiguration": {"name": "b"}}));
-        let other = with_dangling_condition(&other, &there(&["a"]), "4").unwrap();
+        let other = with_dangling_condition(&other, &level_names(&["a"]), "4").unwrap();
         assert_eq!(conditions(&other)[1]["lastTransitionTime"], "3", "the status did not change");
     }
 }

@@ -49,8 +49,8 @@ async fn reconcile(actor: &Actor) -> Result<(), Status> {
     let now = apimachinery::time::time(server_state.clock.now());
     for service in objects(&services).await? {
         let target = Target { collection: &services, namespace: "", name: service.name(), subresource: "" };
-        let is_wanted = desired.iter().any(|desired| desired.object.name() == service.name());
-        let done = if service.label(&key) == Some("true") && !is_wanted {
+        let is_desired = desired.iter().any(|desired| desired.object.name() == service.name());
+        let result = if service.label(&key) == Some("true") && !is_desired {
             actor.delete(target, &Default::default()).await.map(drop)
         } else if service.at(&["spec", "service"]).is_none_or(Value::is_null)
             && let Some(next) = with_conditions(&service, &available, &now)
@@ -59,7 +59,7 @@ async fn reconcile(actor: &Actor) -> Result<(), Status> {
         } else {
             Ok(())
         };
-        match done {
+        match result {
             // The APIService was changed or deleted meanwhile; the next event covers it.
             Err(status) if is_race(&status) => {}
             other => other?,

@@ -10,7 +10,7 @@ use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use serde_json::json;
 
-use super::{StartObject, filled, same_spec};
+use super::{StartObject, same_spec, without_nulls};
 
 const GROUP: &str = "flowcontrol.apiserver";
 
@@ -66,14 +66,14 @@ fn levels(names: &Names) -> Vec<StartObject> {
     let level = |name: &str, origin: Origin, spec: Value| {
         start_object("PriorityLevelConfiguration", name, origin, spec, names)
     };
-    let limited = |shares: u32, lendable: u32, response: Value| {
+    let limited_spec = |shares: u32, lendable: u32, response: Value| {
         json!({"type": "Limited", "limited": {
             "nominalConcurrencyShares": shares, "lendablePercent": lendable, "limitResponse": response,
         }})
     };
-    let queued = |name: &str, shares: u32, lendable: u32, queues: u32, hand: u32| {
+    let queued_level = |name: &str, shares: u32, lendable: u32, queues: u32, hand: u32| {
         let queuing = json!({"queues": queues, "handSize": hand, "queueLengthLimit": 50});
-        level(name, Suggested, limited(shares, lendable, json!({"type": "Queue", "queuing": queuing})))
+        level(name, Suggested, limited_spec(shares, lendable, json!({"type": "Queue", "queuing": queuing})))
     };
     vec![
         level(
@@ -81,13 +81,13 @@ fn levels(names: &Names) -> Vec<StartObject> {
             Mandatory,
             json!({"type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}}),
         ),
-        level("catch-all", Mandatory, limited(5, 0, json!({"type": "Reject"}))),
-        queued("system", 30, 33, 64, 6),
-        queued("node-high", 40, 25, 64, 6),
-        queued("leader-election", 10, 0, 16, 4),
-        queued("workload-high", 40, 50, 128, 6),
-        queued("workload-low", 100, 90, 128, 6),
-        queued("global-default", 20, 50, 128, 6),
+        level("catch-all", Mandatory, limited_spec(5, 0, json!({"type": "Reject"}))),
+        queued_level("system", 30, 33, 64, 6),
+        queued_level("node-high", 40, 25, 64, 6),
+        queued_level("leader-election", 10, 0, 16, 4),
+        queued_level("workload-high", 40, 50, 128, 6),
+        queued_level("workload-low", 100, 90, 128, 6),
+        queued_level("global-default", 20, 50, 128, 6),
     ]
 }
 
@@ -104,14 +104,14 @@ struct Schema<'a> {
 
 impl Schema<'_> {
     fn start_object(self, origin: Origin, names: &Names) -> StartObject {
-        let some = |list: Vec<Value>| Some(list).filter(|list| !list.is_empty()).into();
-        let rule = filled([
+        let non_empty = |list: Vec<Value>| Some(list).filter(|list| !list.is_empty()).into();
+        let rule = without_nulls([
             ("subjects", self.subjects.into()),
-            ("resourceRules", some(self.resources)),
-            ("nonResourceRules", some(self.paths)),
+            ("resourceRules", non_empty(self.resources)),
+            ("nonResourceRules", non_empty(self.paths)),
         ]);
         let distinguisher = Some(self.distinguisher).filter(|kind| !kind.is_empty());
-        let spec = filled([
+        let spec = without_nulls([
             ("priorityLevelConfiguration", json!({"name": self.level})),
             ("matchingPrecedence", self.precedence.into()),
             ("distinguisherMethod", distinguisher.map(|kind| json!({ "type": kind })).into()),
@@ -125,7 +125,7 @@ const BY_USER: &str = "ByUser";
 const BY_NAMESPACE: &str = "ByNamespace";
 
 fn schemas(names: &Names) -> Vec<StartObject> {
-    let everything = |name, level, precedence, distinguisher, subjects| Schema {
+    let full_schema = |name, level, precedence, distinguisher, subjects| Schema {
         name,
         level,
         precedence,
@@ -136,7 +136,7 @@ fn schemas(names: &Names) -> Vec<StartObject> {
         })],
         paths: vec![json!({"verbs": ["*"], "nonResourceURLs": ["*"]})],
     };
-    let some = |name, level, precedence, subjects, resources| Schema {
+    let user_schema = |name, level, precedence, subjects, resources| Schema {
         name,
         level,
         precedence,
@@ -147,7 +147,7 @@ fn schemas(names: &Names) -> Vec<StartObject> {
     };
     let everybody = || vec![group("system:unauthenticated"), group("system:authenticated")];
     let system_account = |name: &str| json!({"kind": "ServiceAccount", "serviceAccount": {"name": name, "namespace": names.system_namespace}});
-    let elect = |api_group: &str, resources: &[&str]| {
+    let election_rule = |api_group: &str, resources: &[&str]| {
         json!({
             "verbs": ["get", "create", "update"], "apiGroups": [api_group], "resources": resources, "namespaces": ["*"],
         })
@@ -171,22 +171,28 @@ fn schemas(names: &Names) -> Vec<StartObject> {
         "verbs": ["*"], "apiGroups": [&coordination], "resources": ["leases"], "namespaces": ["*"],
     });
     let mandatory = [
-        everything("exempt", "exempt", 1, "", vec![group("system:masters")]),
-        everything("catch-all", "catch-all", 10_000, BY_USER, everybody()),
+        full_schema("exempt", "exempt", 1, "", vec![group("system:masters")]),
+        full_schema("catch-all", "catch-all", 10_000, BY_USER, everybody()),
     ];
     let suggested = [
-        everything("system-nodes", "system", 500, BY_USER, vec![group("system:nodes")]),
-        some("system-node-high", "node-high", 400, vec![group("system:nodes")], vec![nodes, node_leases]),
+        full_schema("system-nodes", "system", 500, BY_USER, vec![group("system:nodes")]),
+        user_schema(
+            "system-node-high",
+            "node-high",
+            400,
+            vec![group("system:nodes")],
+            vec![nodes, node_leases],
+        ),
         probes,
-        some(
+        user_schema(
             "system-leader-election",
             "leader-election",
             100,
             vec![manager.clone(), scheduler.clone(), system_account("*")],
-            vec![elect(&coordination, &["leases"])],
+            vec![election_rule(&coordination, &["leases"])],
         ),
         // Must precede the next schema, which would match these writes as leader elections.
-        some(
+        user_schema(
             "endpoint-controller",
             "workload-high",
             150,
@@ -195,20 +201,26 @@ fn schemas(names: &Names) -> Vec<StartObject> {
                 system_account("endpoint-controller"),
                 system_account("endpointslicemirroring-controller"),
             ],
-            vec![elect("", &["endpoints"])],
+            vec![election_rule("", &["endpoints"])],
         ),
-        some(
+        user_schema(
             "workload-leader-election",
             "leader-election",
             200,
             vec![system_account("*")],
-            vec![elect("", &["endpoints", "configmaps"]), elect(&coordination, &["leases"])],
+            vec![election_rule("", &["endpoints", "configmaps"]), election_rule(&coordination, &["leases"])],
         ),
-        everything("kube-controller-manager", "workload-high", 800, BY_NAMESPACE, vec![manager]),
-        everything("kube-scheduler", "workload-high", 800, BY_NAMESPACE, vec![scheduler]),
-        everything(&system_accounts, "workload-high", 900, BY_NAMESPACE, vec![system_account("*")]),
-        everything("service-accounts", "workload-low", 9_000, BY_USER, vec![group("system:serviceaccounts")]),
-        everything("global-default", "global-default", 9_900, BY_USER, everybody()),
+        full_schema("kube-controller-manager", "workload-high", 800, BY_NAMESPACE, vec![manager]),
+        full_schema("kube-scheduler", "workload-high", 800, BY_NAMESPACE, vec![scheduler]),
+        full_schema(&system_accounts, "workload-high", 900, BY_NAMESPACE, vec![system_account("*")]),
+        full_schema(
+            "service-accounts",
+            "workload-low",
+            9_000,
+            BY_USER,
+            vec![group("system:serviceaccounts")],
+        ),
+        full_schema("global-default", "global-default", 9_900, BY_USER, everybody()),
     ];
     let mandatory = mandatory.into_iter().map(|schema| schema.start_object(Mandatory, names));
     mandatory.chain(suggested.into_iter().map(|schema| schema.start_object(Suggested, names))).collect()
@@ -247,7 +259,7 @@ mod tests {
     #[test]
     fn suggested_flow_control_objects_follow_autoupdate_annotation() {
         let key = "apf.kubernetes.io/autoupdate-spec";
-        let of = |annotation: Option<&str>, generation: u64, level: &str| {
+        let flow_schema = |annotation: Option<&str>, generation: u64, level: &str| {
             let mut object =
                 json!({"metadata": {"name": "s", "generation": generation}, "spec": {"level": level}});
             if let Some(value) = annotation {
@@ -255,8 +267,8 @@ mod tests {
             }
             Object::from_value(object).unwrap()
         };
-        let desired = of(Some("true"), 0, "new");
-        for (annotation, generation, level, annotation_value, has) in [
+        let desired = flow_schema(Some("true"), 0, "new");
+        for (annotation, generation, level, expected_annotation, expected_level) in [
             (Some("true"), 1, "new", "true", "new"),
             (Some("true"), 5, "old", "true", "new"),
             (Some("false"), 1, "old", "false", "old"),
@@ -265,17 +277,17 @@ mod tests {
             (None, 2, "old", "false", "old"),
             (Some("odd"), 2, "old", "false", "old"),
         ] {
-            let current = of(annotation, generation, level);
+            let current = flow_schema(annotation, generation, level);
             let next = restore_suggested(&current, &desired);
             assert_eq!(
                 next.is_none(),
-                annotation == Some(annotation_value) && level == has,
+                annotation == Some(expected_annotation) && level == expected_level,
                 "{annotation:?} {generation}"
             );
             let next = next.unwrap_or(current);
             assert_eq!(
                 (next.annotation(key), next.str_at(&["spec", "level"])),
-                (Some(annotation_value), Some(has))
+                (Some(expected_annotation), Some(expected_level))
             );
         }
     }

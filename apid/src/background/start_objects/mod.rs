@@ -3,14 +3,14 @@
 //! # Contract
 //!
 //! [`run`] creates all missing objects concurrently and then reports completion. Correct objects are not
-//! written again, so that a restart changes nothing. Some objects are *created once* per start: a deleted one
+//! written again, so a restart changes nothing. Some objects are *created once* per start: a deleted one
 //! stays away until the next start. Others are *kept*: a deleted one is restored at the next check, at the
 //! latest after [`CHECK_INTERVAL`].
 //!
-//! | objects | deleted | changed |
+//! | objects | after a deletion | after a change |
 //! |---|---|---|
-//! | priority classes | until the next start | left unchanged |
-//! | APIServices of built-in group versions | until the next start | restored at the start |
+//! | priority classes | absent until the next start | left unchanged |
+//! | APIServices of built-in group versions | absent until the next start | restored at the next start |
 //! | APIServices of custom resource definitions | restored | restored; see [`definitions`] |
 //! | mandatory flow schemas and priority levels | restored | restored |
 //! | suggested flow schemas and priority levels | restored | restored if unchanged, see [`flow_control`] |
@@ -19,7 +19,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (ordinary writes): the objects are written through the verbs as `system:apiserver`, so that
+//! INVARIANT (ordinary writes): the objects are written through the verbs as `system:apiserver`, so
 //! audit and admission handle them like other writes.
 
 use std::sync::Arc;
@@ -81,24 +81,28 @@ impl StartObject {
 }
 
 /// Returns an object of the fields that are not null.
-fn filled<'a>(fields: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
+fn without_nulls<'a>(fields: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
     let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
     fields.map(|(field, value)| (field.to_owned(), value)).collect()
 }
 
-/// Creates the objects, calls `made`, and restores the kept ones until the process ends.
+/// Creates the objects, calls `on_created`, and restores the kept ones until the process ends.
 ///
-/// `made` is called after one attempt for each object. An object that an admission plugin rejects is retried
+/// `on_created` is called after one attempt for each object. An object that an admission plugin rejects is retried
 /// and does not delay the start.
-pub async fn run(server_state: Arc<ServerState>, published: AdvertisedServer, made: impl FnOnce() + Send) {
+pub async fn run(
+    server_state: Arc<ServerState>,
+    published: AdvertisedServer,
+    on_created: impl FnOnce() + Send,
+) {
     let actor = Actor::apiserver(server_state.clone());
     let names = &server_state.names;
-    let mut once = priority_classes::all();
-    once.extend(api_services::all(&server_state.registry(), names));
+    let mut created_once = priority_classes::all();
+    created_once.extend(api_services::all(&server_state.registry(), names));
     let mut kept = flow_control::all(names);
     kept.extend(own_service::objects(&published, names));
-    let (mut failed, _) = tokio::join!(ensure_all(&actor, &once), ensure_all(&actor, &kept));
-    made();
+    let (mut failed, _) = tokio::join!(ensure_all(&actor, &created_once), ensure_all(&actor, &kept));
+    on_created();
     let wake = Arc::new(Notify::new());
     tokio::spawn(dangling::run(actor.clone(), wake.clone()));
     tokio::spawn(definitions::run(actor.clone()));
@@ -115,29 +119,29 @@ pub async fn run(server_state: Arc<ServerState>, published: AdvertisedServer, ma
 /// Concurrent changes cause one run; a failed run is retried.
 async fn reconcile_on_changes<F: Future<Output = Result<(), Status>> + Send>(
     collections: [&Arc<Items>; 2],
-    what: &str,
-    also: impl Fn() + Clone + Send,
+    subject: &str,
+    on_change: impl Fn() + Clone + Send,
     reconcile: impl Fn() -> F + Send,
 ) {
     let changed = Arc::new(Notify::new());
-    let followed = collections.map(|items| {
-        let (changed, also) = (Arc::clone(&changed), also.clone());
+    let reflectors = collections.map(|items| {
+        let (changed, on_change) = (Arc::clone(&changed), on_change.clone());
         reflect(Arc::clone(items), move |_| {
             changed.notify_one();
-            also();
+            on_change();
         })
     });
-    let looks = async {
+    let work = async {
         loop {
             changed.notified().await;
             if let Err(status) = reconcile().await {
-                tracing::warn!(reason = %status, "updating {what} failed; retrying");
+                tracing::warn!(reason = %status, "updating {subject} failed; retrying");
                 tokio::time::sleep(RETRY).await;
                 changed.notify_one();
             }
         }
     };
-    tokio::join!(join_all(followed), looks);
+    tokio::join!(join_all(reflectors), work);
 }
 
 /// Ensures each object; returns those that failed.
@@ -145,9 +149,9 @@ async fn ensure_all<'a>(
     actor: &Actor,
     desired: impl IntoIterator<Item = &'a StartObject>,
 ) -> Vec<&'a StartObject> {
-    let each = desired.into_iter().map(async |desired| (desired, ensure(actor, desired).await));
+    let results = desired.into_iter().map(async |desired| (desired, ensure(actor, desired).await));
     let mut failed = Vec::new();
-    for (desired, result) in join_all(each).await {
+    for (desired, result) in join_all(results).await {
         if let Err(status) = result {
             let (kind, name) = (desired.kind.1, desired.object.name());
             tracing::warn!(kind, name, reason = %status, "creating a start object failed; retrying");

@@ -12,12 +12,13 @@ use crate::config::ServiceRange;
 
 /// The port of the Service.
 const PORT: u16 = 443;
+/// The namespace of the Service.
 const DEFAULT: &str = "default";
 
 /// The address under which clients reach this server.
 #[derive(Clone, Debug)]
 pub struct AdvertisedServer {
-    /// The address; None if the server has only the loopback address, so that the Service has no endpoints.
+    /// The address; None if the server has only the loopback address; the Service then has no endpoints.
     pub address: Option<IpAddr>,
     /// The port.
     pub port: u16,
@@ -126,15 +127,17 @@ mod tests {
 
     #[test]
     fn advertised_address_is_flag_or_bound_address_and_never_loopback() {
-        let at = |bound: &str, asked: Option<&str>| {
-            let asked = asked.map(|ip| ip.parse().unwrap());
-            AdvertisedServer::new(asked, SocketAddr::new(bound.parse().unwrap(), 6443), Vec::new()).address
+        let advertised_address = |bound: &str, flag: Option<&str>| {
+            let flag = flag.map(|ip| ip.parse().unwrap());
+            AdvertisedServer::new(flag, SocketAddr::new(bound.parse().unwrap(), 6443), Vec::new()).address
         };
-        assert_eq!(at("192.0.2.7", None), Some("192.0.2.7".parse().unwrap()));
-        assert_eq!(at("127.0.0.1", Some("192.0.2.8")), Some("192.0.2.8".parse().unwrap()));
-        assert_eq!(at("192.0.2.7", Some("127.0.0.1")), None);
+        assert_eq!(advertised_address("192.0.2.7", None), Some("192.0.2.7".parse().unwrap()));
+        assert_eq!(advertised_address("127.0.0.1", Some("192.0.2.8")), Some("192.0.2.8".parse().unwrap()));
+        assert_eq!(advertised_address("192.0.2.7", Some("127.0.0.1")), None);
         for general in ["127.0.0.1", "0.0.0.0", "::"] {
-            assert!(at(general, None).is_none_or(|ip| !ip.is_loopback() && !ip.is_unspecified()));
+            assert!(
+                advertised_address(general, None).is_none_or(|ip| !ip.is_loopback() && !ip.is_unspecified())
+            );
         }
     }
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::StartObject;
 
-/// Above the maximum value of user-defined priority classes.
+/// Value of `system-cluster-critical`, above the maximum value of user-defined priority classes.
 const CRITICAL: i64 = 2_000_000_000;
 
 /// Returns both priority classes.

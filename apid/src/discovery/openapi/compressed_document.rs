@@ -58,14 +58,14 @@ impl CompressedDocument {
     ///
     /// None in practice: apid itself compressed the input.
     pub fn decompress(&self) -> io::Result<Bytes> {
-        let mut held = self.plain.lock();
-        let plain = match held.upgrade() {
+        let mut weak_document = self.plain.lock();
+        let plain = match weak_document.upgrade() {
             Some(plain) => plain,
             None => {
                 let mut plain = Vec::with_capacity(self.size);
                 GzDecoder::new(&*self.gzip).read_to_end(&mut plain)?;
                 let plain = Arc::new(DecompressedDocument(plain));
-                *held = Arc::downgrade(&plain);
+                *weak_document = Arc::downgrade(&plain);
                 plain
             }
         };
@@ -84,7 +84,7 @@ impl CompressedDocument {
     }
 }
 
-/// Writer that compresses a document chunk by chunk, so that the whole document is never in memory.
+/// Writer that compresses a document chunk by chunk, so the whole document is never in memory.
 pub(super) struct DocumentCompressor {
     encoder: GzEncoder<Vec<u8>>,
     digest: digest::Context,

@@ -9,7 +9,7 @@ use apimachinery::names::{Names, SchemaExtension};
 use serde_json::{Map, Value};
 
 /// Keywords that OpenAPI 2 does not have.
-const UNKNOWN: [&str; 6] = ["oneOf", "anyOf", "allOf", "not", "nullable", "default"];
+const UNSUPPORTED_KEYWORDS: [&str; 6] = ["oneOf", "anyOf", "allOf", "not", "nullable", "default"];
 
 /// Reduces a schema and all its parts.
 pub(super) fn simplify(schema: &mut Map<String, Value>, names: &Names) {
@@ -24,7 +24,7 @@ pub(super) fn simplify(schema: &mut Map<String, Value>, names: &Names) {
             schema.remove(keyword);
         }
     }
-    for keyword in UNKNOWN {
+    for keyword in UNSUPPORTED_KEYWORDS {
         schema.remove(keyword);
     }
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {

@@ -3,7 +3,7 @@
 //! # Reference
 //!
 //! Field numbers of the package `openapi.v2`, file `OpenAPIv2.proto` of gnostic. Maps are lists of named
-//! values.
+//! values. The fields `place` and `ty` are `in` and `type` there, which are Rust keywords.
 
 use prost::{Message, Oneof};
 

@@ -37,20 +37,21 @@ pub(super) struct Kinds {
     by_type: BTreeMap<String, BTreeSet<GroupVersionKind>>,
     /// The custom kinds by type.
     custom: BTreeMap<String, KindRef>,
-    nothing: BTreeSet<GroupVersionKind>,
+    no_kinds: BTreeSet<GroupVersionKind>,
 }
 
 impl Kinds {
     /// Collects the kinds of a registry, and those that all groups share.
     pub(super) fn new(registry: &Registry, names: &Names) -> Self {
-        let mut kinds = Kinds { by_type: BTreeMap::new(), custom: BTreeMap::new(), nothing: BTreeSet::new() };
+        let mut kinds =
+            Kinds { by_type: BTreeMap::new(), custom: BTreeMap::new(), no_kinds: BTreeSet::new() };
         kinds.add("meta/v1.Status", GroupVersionKind::new("", "v1", "Status"));
         kinds.add_shared("", "v1");
         for resource in registry.resources() {
             let group = &resource.group_resource.group;
             for version in resource.kind.versions() {
-                // Shared types name the built-in groups only, so that documents of built-in groups stay equal
-                // when custom kinds come and go.
+                // Shared types name only the built-in groups, so the documents of built-in groups do not change
+                // when custom kinds are added or removed.
                 if resource.is_custom() {
                     let type_name = type_of(&resource.kind, group, version);
                     kinds.custom.insert(type_name, resource.kind.clone());
@@ -91,13 +92,13 @@ impl Kinds {
 
     /// Returns the kinds of a type, sorted.
     pub(super) fn of_type(&self, type_name: &str) -> &BTreeSet<GroupVersionKind> {
-        self.by_type.get(type_name).unwrap_or(&self.nothing)
+        self.by_type.get(type_name).unwrap_or(&self.no_kinds)
     }
 
     /// Returns the description of a type that is a kind.
     pub(super) fn describe(&self, type_name: &str) -> Option<String> {
         let kind = self.of_type(type_name).first()?;
-        let place = if kind.group.is_empty() {
+        let group_version = if kind.group.is_empty() {
             format!("the core group, {}", kind.version)
         } else {
             format!("{}/{}", kind.group, kind.version)
@@ -107,8 +108,8 @@ impl Kinds {
             "WatchEvent" => "An event of a watch.".to_owned(),
             "Status" => "Result of a request that does not return an object.".to_owned(),
             name => match name.strip_suffix("List") {
-                Some(item) => format!("A list of {item} objects of {place}."),
-                None => format!("{name} of {place}."),
+                Some(item) => format!("A list of {item} objects of {group_version}."),
+                None => format!("{name} of {group_version}."),
             },
         })
     }
@@ -125,11 +126,11 @@ pub(super) fn type_of(kind: &KindRef, group: &str, version: &str) -> String {
     let Some(type_name) = kind.type_name() else {
         return format!("{CUSTOM}{group}/{version}/{}", kind.kind());
     };
-    let own = type_name.split_once('/').and_then(|(package, rest)| {
+    let versioned_type = type_name.split_once('/').and_then(|(package, rest)| {
         let (_, name) = rest.split_once('.')?;
         Some(format!("{package}/{version}.{name}"))
     });
-    own.filter(|name| Schema::of(name).is_some()).unwrap_or_else(|| type_name.to_owned())
+    versioned_type.filter(|name| Schema::of(name).is_some()).unwrap_or_else(|| type_name.to_owned())
 }
 
 /// Returns type and kind of the body of a subresource.

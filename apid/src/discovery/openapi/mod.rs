@@ -55,7 +55,7 @@ pub struct OpenApi {
     v2_protobuf: OnceLock<Result<CompressedDocument, OpenApiError>>,
     v3: OnceLock<Result<V3, OpenApiError>>,
     /// The documents of group versions, shared with the documents of earlier registries.
-    built: Arc<BuiltDocuments>,
+    cached_documents: Arc<BuiltDocuments>,
 }
 
 /// A document could not be built. All later requests for it get the same error.
@@ -79,7 +79,7 @@ struct V3 {
 }
 
 /// A group version and its resources, in the order of the registry.
-struct GroupVersion {
+struct GroupVersionResources {
     /// `api/v1`, `apis/<group>/<version>`
     path: String,
     version: String,
@@ -113,7 +113,7 @@ impl OpenApi {
             v2: OnceLock::new(),
             v2_protobuf: OnceLock::new(),
             v3: OnceLock::new(),
-            built: Arc::default(),
+            cached_documents: Arc::default(),
         }
     }
 
@@ -121,7 +121,10 @@ impl OpenApi {
     /// same resources are shared.
     #[must_use]
     pub fn with_registry(&self, registry: Arc<Registry>) -> Self {
-        OpenApi { built: Arc::clone(&self.built), ..OpenApi::new(registry, Arc::clone(&self.names)) }
+        OpenApi {
+            cached_documents: Arc::clone(&self.cached_documents),
+            ..OpenApi::new(registry, Arc::clone(&self.names))
+        }
     }
 
     /// Returns the OpenAPI 2 document as JSON.
@@ -167,35 +170,35 @@ impl OpenApi {
     }
 
     fn v3(&self) -> Result<&V3, OpenApiError> {
-        self.v3.get_or_init(|| self.make_v3().map_err(OpenApiError::from)).as_ref().map_err(Clone::clone)
+        self.v3.get_or_init(|| self.build_v3().map_err(OpenApiError::from)).as_ref().map_err(Clone::clone)
     }
 
-    fn make_v3(&self) -> io::Result<V3> {
+    fn build_v3(&self) -> io::Result<V3> {
         let mut documents = BTreeMap::new();
         let mut paths = Map::new();
         for group_version in self.group_versions() {
-            let document = self.built(&group_version)?;
+            let document = self.cached_or_built(&group_version)?;
             let location = OpenApi::v3_location(&group_version.path, document.hash());
             paths.insert(group_version.path.clone(), json!({"serverRelativeURL": location}));
             documents.insert(group_version.path, document);
         }
-        self.built.lock().retain(|path, _| documents.contains_key(path));
+        self.cached_documents.lock().retain(|path, _| documents.contains_key(path));
         Ok(V3 { index: pack(&json!({"paths": paths}))?, documents })
     }
 
     /// Returns the document of a group version. Builds it unless it exists for the same resources.
-    fn built(&self, group_version: &GroupVersion) -> io::Result<CompressedDocument> {
+    fn cached_or_built(&self, group_version: &GroupVersionResources) -> io::Result<CompressedDocument> {
         let is_same = |resources: &[Arc<Resource>]| {
             resources.iter().map(Arc::as_ptr).eq(group_version.resources.iter().map(Arc::as_ptr))
         };
-        if let Some((resources, document)) = self.built.lock().get(&group_version.path)
+        if let Some((resources, document)) = self.cached_documents.lock().get(&group_version.path)
             && is_same(resources)
         {
             return Ok(document.clone());
         }
         let document = pack(&v3::document(self, group_version))?;
         let resources = group_version.resources.clone();
-        self.built.lock().insert(group_version.path.clone(), (resources, document.clone()));
+        self.cached_documents.lock().insert(group_version.path.clone(), (resources, document.clone()));
         Ok(document)
     }
 
@@ -203,9 +206,9 @@ impl OpenApi {
         self.kinds.get_or_init(|| kinds::Kinds::new(&self.registry, &self.names))
     }
 
-    fn group_versions(&self) -> Vec<GroupVersion> {
-        let mut all: Vec<GroupVersion> = Vec::new();
-        let mut places: HashMap<String, usize> = HashMap::new();
+    fn group_versions(&self) -> Vec<GroupVersionResources> {
+        let mut all: Vec<GroupVersionResources> = Vec::new();
+        let mut indexes: HashMap<String, usize> = HashMap::new();
         for resource in self.registry.resources() {
             let group = &resource.group_resource.group;
             for version in resource.kind.versions() {
@@ -214,11 +217,11 @@ impl OpenApi {
                 } else {
                     format!("apis/{group}/{version}")
                 };
-                match places.get(&path).and_then(|index| all.get_mut(*index)) {
+                match indexes.get(&path).and_then(|index| all.get_mut(*index)) {
                     Some(known) => known.resources.push(Arc::clone(resource)),
                     None => {
-                        places.insert(path.clone(), all.len());
-                        all.push(GroupVersion {
+                        indexes.insert(path.clone(), all.len());
+                        all.push(GroupVersionResources {
                             path,
                             version: version.to_owned(),
                             resources: vec![Arc::clone(resource)],

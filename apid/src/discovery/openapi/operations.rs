@@ -28,10 +28,10 @@ pub(super) struct Operation {
     pub(super) action: &'static str,
     pub(super) id: String,
     pub(super) description: String,
-    /// Names of its general query parameters.
+    /// Names of its general query parameters, see [`parameters::all_general`].
     pub(super) general: &'static [&'static str],
-    /// Specific query parameters.
-    pub(super) own: Vec<Parameter>,
+    /// Query parameters of this operation alone.
+    pub(super) specific: Vec<Parameter>,
     /// Type of the body, and whether the body is required.
     pub(super) body: Option<(String, bool)>,
     /// Media types of the body; empty for any.
@@ -57,7 +57,7 @@ const CUSTOM_PATCHES: &[&str] =
 const TEXT: &[&str] = &["text/plain", "application/json", "application/yaml"];
 const ANYTHING: &[&str] = &["*/*"];
 
-fn owned(media_types: &[&str]) -> Vec<String> {
+fn string_list(media_types: &[&str]) -> Vec<String> {
     media_types.iter().map(|media_type| (*media_type).to_owned()).collect()
 }
 
@@ -93,20 +93,23 @@ pub(super) fn paths(resource: &Resource, version: &str, names: &Names) -> Vec<Pa
     let verbs = |verb: &Verb| resource.kind.verbs().contains(verb);
 
     let mut paths = Vec::new();
-    paths.push(main.path(collection, false, main.of_collection()));
-    paths.push(main.path(item.clone(), true, main.of_item()));
+    paths.push(main.path(collection, false, main.collection_operations()));
+    paths.push(main.path(item.clone(), true, main.item_operations()));
     for subresource in resource.kind.subresources() {
         main.subresource(&item, version, subresource, names, &mut paths);
     }
     if verbs(&Verb::Watch) {
-        let watched = format!("{root}/watch{namespaced}/{plural}");
-        paths.push(main.path(watched.clone(), false, vec![main.watch("List", main.scope, "")]));
-        paths.push(main.path(format!("{watched}/{{name}}"), true, vec![main.watch("", main.scope, "")]));
+        let watch_path = format!("{root}/watch{namespaced}/{plural}");
+        paths.push(main.path(watch_path.clone(), false, vec![main.watch("List", main.scope, "")]));
+        paths.push(main.path(format!("{watch_path}/{{name}}"), true, vec![main.watch("", main.scope, "")]));
     }
     if resource.kind.namespaced() && verbs(&Verb::List) {
         // Operations across all namespaces.
         let list = main.operation("get", "list", "List", "ForAllNamespaces", parameters::READ_MANY);
-        let list = Operation { id: main.operation_id("list", "", "ForAllNamespaces"), ..main.listing(list) };
+        let list = Operation {
+            id: main.operation_id("list", "", "ForAllNamespaces"),
+            ..main.with_list_response(list)
+        };
         paths.push(Path { path: format!("{root}/{plural}"), parameters: pretty(), operations: vec![list] });
         if verbs(&Verb::Watch) {
             let watch = main.watch("List", "", "ForAllNamespaces");
@@ -157,15 +160,16 @@ struct ResourcePaths<'a> {
     kind: GroupVersionKind,
     /// Prefix of operation ids, such as `CoreV1`.
     id: String,
+    /// Part of operation ids: `Namespaced` for namespaced kinds.
     scope: &'static str,
     /// The Protobuf media type.
     protobuf: &'static str,
 }
 
 impl ResourcePaths<'_> {
-    fn path(&self, path: String, named: bool, operations: Vec<Operation>) -> Path {
+    fn path(&self, path: String, has_name: bool, operations: Vec<Operation>) -> Path {
         let mut parameters = Vec::new();
-        if named {
+        if has_name {
             parameters.push(parameters::name(self.resource.kind.kind()));
         }
         if self.resource.kind.namespaced() {
@@ -184,7 +188,7 @@ impl ResourcePaths<'_> {
         &self,
         method: &'static str,
         action: &'static str,
-        what: &str,
+        subject: &str,
         suffix: &str,
         general: &'static [&'static str],
     ) -> Operation {
@@ -194,17 +198,18 @@ impl ResourcePaths<'_> {
             "put" => "replace",
             other => other,
         };
-        let what = if what.is_empty() { String::new() } else { format!(" {}", what.to_ascii_lowercase()) };
+        let subject =
+            if subject.is_empty() { String::new() } else { format!(" {}", subject.to_ascii_lowercase()) };
         Operation {
             method,
             action,
             id: self.operation_id(word, self.scope, suffix),
-            description: format!("{word} {}{what}", self.resource.kind.kind()),
+            description: format!("{word} {}{subject}", self.resource.kind.kind()),
             general,
-            own: Vec::new(),
+            specific: Vec::new(),
             body: None,
             consumes: &[],
-            produces: self.documents(),
+            produces: self.object_media_types(),
             codes: &[200],
             response: Some(self.type_name.clone()),
             kind: self.kind.clone(),
@@ -213,8 +218,8 @@ impl ResourcePaths<'_> {
     }
 
     /// Returns the media types of objects.
-    fn documents(&self) -> Vec<String> {
-        let mut media_types = owned(&["application/json", "application/yaml"]);
+    fn object_media_types(&self) -> Vec<String> {
+        let mut media_types = string_list(&["application/json", "application/yaml"]);
         // Custom kinds have no Protobuf message.
         if !self.resource.is_custom() {
             media_types.push(self.protobuf.to_owned());
@@ -223,24 +228,24 @@ impl ResourcePaths<'_> {
     }
 
     /// Returns the media types of objects and of watch streams.
-    fn documents_and_streams(&self) -> Vec<String> {
+    fn list_media_types(&self) -> Vec<String> {
         let streams =
             ["application/json", self.protobuf].map(|media_type| format!("{media_type};stream=watch"));
-        [self.documents(), streams.to_vec()].concat()
+        [self.object_media_types(), streams.to_vec()].concat()
     }
 
-    fn listing(&self, operation: Operation) -> Operation {
+    fn with_list_response(&self, operation: Operation) -> Operation {
         let response = Some(format!("{}List", self.type_name));
-        Operation { produces: self.documents_and_streams(), response, ..operation }
+        Operation { produces: self.list_media_types(), response, ..operation }
     }
 
-    fn of_collection(&self) -> Vec<Operation> {
+    fn collection_operations(&self) -> Vec<Operation> {
         let mut operations = Vec::new();
         for verb in self.resource.kind.verbs() {
             match verb {
                 Verb::List => {
                     let list = self.operation("get", "list", "", "", parameters::READ_MANY);
-                    operations.push(self.listing(list));
+                    operations.push(self.with_list_response(list));
                 }
                 Verb::Create => operations.push(Operation {
                     body: Some((self.type_name.clone(), true)),
@@ -260,7 +265,7 @@ impl ResourcePaths<'_> {
         operations
     }
 
-    fn of_item(&self) -> Vec<Operation> {
+    fn item_operations(&self) -> Vec<Operation> {
         let mut operations = Vec::new();
         for verb in self.resource.kind.verbs() {
             match verb {
@@ -298,22 +303,22 @@ impl ResourcePaths<'_> {
     }
 
     fn delete(&self, suffix: &str) -> Operation {
-        let whole = self.resource.kind.facts().delete_returns_object;
+        let returns_object = self.resource.kind.facts().delete_returns_object;
         Operation {
             body: Some(("meta/v1.DeleteOptions".to_owned(), false)),
             codes: &[200, 202],
-            response: Some(if whole { self.type_name.clone() } else { "meta/v1.Status".to_owned() }),
+            response: Some(if returns_object { self.type_name.clone() } else { "meta/v1.Status".to_owned() }),
             ..self.operation("delete", "delete", "", suffix, parameters::DELETE)
         }
     }
 
     /// Builds an operation of the deprecated watch paths.
-    fn watch(&self, many: &str, scope: &str, suffix: &str) -> Operation {
-        let action = if many.is_empty() { "watch" } else { "watchlist" };
+    fn watch(&self, list_suffix: &str, scope: &str, suffix: &str) -> Operation {
+        let action = if list_suffix.is_empty() { "watch" } else { "watchlist" };
         Operation {
-            id: self.operation_id("watch", scope, &format!("{many}{suffix}")),
+            id: self.operation_id("watch", scope, &format!("{list_suffix}{suffix}")),
             description: format!("watch {}; use the parameter `watch` of a list", self.resource.kind.kind()),
-            produces: self.documents_and_streams(),
+            produces: self.list_media_types(),
             response: Some(WATCH_EVENT.to_owned()),
             deprecated: true,
             ..self.operation("get", action, "", "", parameters::READ_MANY)
@@ -332,50 +337,53 @@ impl ResourcePaths<'_> {
         let path = format!("{item}/{}", subresource.name);
         let suffix = camel(subresource.name);
         if kind.kind.ends_with("Options") {
-            let own = parameters::of_options(&type_name);
+            let specific = parameters::option_parameters(&type_name);
             let connect = |suffix: &str| -> Vec<Operation> {
                 let methods = subresource.verbs.iter().filter_map(|verb| connect_method(*verb));
-                methods.map(|method| self.connect(method, suffix, &kind, &own)).collect()
+                methods.map(|method| self.connect(method, suffix, &kind, &specific)).collect()
             };
             paths.push(self.path(path.clone(), true, connect(&suffix)));
             // A proxy subresource also has paths below its own.
-            if own.iter().any(|parameter| parameter.name == "path") {
-                let mut deeper =
+            if specific.iter().any(|parameter| parameter.name == "path") {
+                let mut nested =
                     self.path(format!("{path}/{{path}}"), true, connect(&format!("{suffix}WithPath")));
-                deeper.parameters.push(parameters::rest());
-                for operation in &mut deeper.operations {
-                    operation.own.retain(|parameter| parameter.name != "path");
+                nested.parameters.push(parameters::proxied_path());
+                for operation in &mut nested.operations {
+                    operation.specific.retain(|parameter| parameter.name != "path");
                 }
-                paths.push(deeper);
+                paths.push(nested);
             }
             return;
         }
         let operations = subresource.verbs.iter().filter_map(|verb| {
-            let with = |method, action, general| Operation {
+            let build = |method, action, general| Operation {
                 response: Some(type_name.clone()),
                 kind: kind.clone(),
                 ..self.operation(method, action, subresource.name, &suffix, general)
             };
             Some(match verb {
-                // A read-only subresource without a kind of its own returns text.
+                // A read-only subresource without its own kind returns text.
                 Verb::Get
                     if subresource.verbs == [Verb::Get]
                         && self.resource.kind.body_kind(subresource) == self.kind.kind =>
                 {
                     Operation {
                         response: None,
-                        produces: owned(TEXT),
-                        own: parameters::of_options(&format!("{}{suffix}Options", self.type_name)),
-                        ..with("get", "get", &[])
+                        produces: string_list(TEXT),
+                        specific: parameters::option_parameters(&format!(
+                            "{}{suffix}Options",
+                            self.type_name
+                        )),
+                        ..build("get", "get", &[])
                     }
                 }
-                Verb::Get => with("get", "get", &[]),
-                Verb::Update => self.put(with("put", "put", parameters::WRITE)),
-                Verb::Patch => self.patch(with("patch", "patch", parameters::PATCH)),
+                Verb::Get => build("get", "get", &[]),
+                Verb::Update => self.put(build("put", "put", parameters::WRITE)),
+                Verb::Patch => self.patch(build("patch", "patch", parameters::PATCH)),
                 Verb::Create => Operation {
                     body: Some((type_name.clone(), true)),
                     codes: &[200, 201, 202],
-                    ..with("post", "post", parameters::WRITE)
+                    ..build("post", "post", parameters::WRITE)
                 },
                 Verb::Delete => self.delete(&suffix),
                 Verb::DeleteCollection | Verb::List | Verb::Watch => return None,
@@ -390,7 +398,7 @@ impl ResourcePaths<'_> {
         method: &'static str,
         suffix: &str,
         kind: &GroupVersionKind,
-        own: &[Parameter],
+        specific: &[Parameter],
     ) -> Operation {
         let scope = format!("{}{}", camel(method), self.scope);
         Operation {
@@ -400,8 +408,8 @@ impl ResourcePaths<'_> {
                 suffix.to_ascii_lowercase(),
                 self.resource.kind.kind()
             ),
-            own: own.to_vec(),
-            produces: owned(ANYTHING),
+            specific: specific.to_vec(),
+            produces: string_list(ANYTHING),
             response: None,
             kind: kind.clone(),
             ..self.operation(method, "connect", "", suffix, &[])

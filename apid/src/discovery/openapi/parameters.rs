@@ -16,7 +16,7 @@ pub(super) enum ParameterLocation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parameter {
     pub(super) name: &'static str,
-    pub(super) place: ParameterLocation,
+    pub(super) location: ParameterLocation,
     pub(super) ty: &'static str,
     pub(super) description: String,
 }
@@ -26,10 +26,12 @@ impl Parameter {
     pub(super) fn to_value(&self, openapi_version: OpenApiVersion) -> Value {
         let mut value = Map::new();
         value.insert("name".into(), self.name.into());
-        value
-            .insert("in".into(), if self.place == ParameterLocation::Path { "path" } else { "query" }.into());
+        value.insert(
+            "in".into(),
+            if self.location == ParameterLocation::Path { "path" } else { "query" }.into(),
+        );
         value.insert("description".into(), self.description.as_str().into());
-        if self.place == ParameterLocation::Path {
+        if self.location == ParameterLocation::Path {
             value.insert("required".into(), true.into());
         }
         match openapi_version {
@@ -56,12 +58,12 @@ pub(super) fn namespace() -> Parameter {
 }
 
 /// Returns the path parameter `{path}`, the rest of a proxied path.
-pub(super) fn rest() -> Parameter {
+pub(super) fn proxied_path() -> Parameter {
     path("path", "Path of the proxied request.".to_owned())
 }
 
 fn path(name: &'static str, description: String) -> Parameter {
-    Parameter { name, place: ParameterLocation::Path, ty: "string", description }
+    Parameter { name, location: ParameterLocation::Path, ty: "string", description }
 }
 
 /// General query parameters with the same meaning in all operations: name, type, description.
@@ -145,7 +147,7 @@ pub(super) const DELETE_MANY: &[&str] = &[
 pub(super) fn all_general() -> impl Iterator<Item = Parameter> {
     GENERAL.into_iter().map(|(name, ty, description)| Parameter {
         name,
-        place: ParameterLocation::Query,
+        location: ParameterLocation::Query,
         ty,
         description: description.to_owned(),
     })
@@ -157,7 +159,7 @@ pub(super) fn general(name: &str) -> Option<Parameter> {
 }
 
 /// Returns the query parameters for the fields of an options type; none for an unknown type.
-pub(super) fn of_options(type_name: &str) -> Vec<Parameter> {
+pub(super) fn option_parameters(type_name: &str) -> Vec<Parameter> {
     let fields = facts::fields(type_name).unwrap_or_default();
     let parameters = fields.into_iter().filter(|field| !matches!(field.name, "kind" | "apiVersion"));
     parameters
@@ -166,11 +168,11 @@ pub(super) fn of_options(type_name: &str) -> Vec<Parameter> {
                 Shape::Bool => "boolean",
                 Shape::Int32 | Shape::Int64 => "integer",
                 // A list is sent by repeating the parameter.
-                Shape::List(of) if matches!(**of, Shape::Int32 | Shape::Int64) => "integer",
+                Shape::List(element) if matches!(**element, Shape::Int32 | Shape::Int64) => "integer",
                 _ => "string",
             };
             let description = format!("The option `{}`.", field.name);
-            Parameter { name: field.name, place: ParameterLocation::Query, ty, description }
+            Parameter { name: field.name, location: ParameterLocation::Query, ty, description }
         })
         .collect()
 }

@@ -57,13 +57,13 @@ pub(super) fn parameters(all: &Value) -> ParameterDefinitions {
 }
 
 pub(super) fn path_item(path: &str, item: &Value) -> NamedPathItem {
-    let at = |method: &str| item.get(method).map(operation);
+    let method_operation = |method: &str| item.get(method).map(operation);
     let value = PathItem {
-        get: at("get"),
-        put: at("put"),
-        post: at("post"),
-        delete: at("delete"),
-        patch: at("patch"),
+        get: method_operation("get"),
+        put: method_operation("put"),
+        post: method_operation("post"),
+        delete: method_operation("delete"),
+        patch: method_operation("patch"),
         parameters: parameter_items(item),
     };
     NamedPathItem { name: path.to_owned(), value: Some(value) }
@@ -90,8 +90,8 @@ fn operation(value: &Value) -> Operation {
     }
 }
 
-fn parameter_items(of: &Value) -> Vec<ParametersItem> {
-    let list = of.get("parameters").and_then(Value::as_array).into_iter().flatten();
+fn parameter_items(parent: &Value) -> Vec<ParametersItem> {
+    let list = parent.get("parameters").and_then(Value::as_array).into_iter().flatten();
     list.map(|value| {
         let item = if value.get("$ref").is_some() {
             ParameterOrReference::Reference(JsonReference { reference: text(value, "$ref") })
@@ -108,7 +108,7 @@ fn parameter(value: &Value) -> Parameter {
     let (name, description) = (text(value, "name"), text(value, "description"));
     let (ty, unique_items) = (text(value, "type"), value.get("uniqueItems").is_some());
     let required = value.get("required").is_some();
-    let other = |parameter| AnyParameter::NonBody(NonBodyParameter { oneof: Some(parameter) });
+    let non_body = |parameter| AnyParameter::NonBody(NonBodyParameter { oneof: Some(parameter) });
     let parameter = match place.as_str() {
         "body" => AnyParameter::Body(BodyParameter {
             name,
@@ -116,7 +116,7 @@ fn parameter(value: &Value) -> Parameter {
             required,
             schema: value.get("schema").map(|value| Box::new(schema(value))),
         }),
-        "path" => other(ParameterSubSchema::Path(PathParameter {
+        "path" => non_body(ParameterSubSchema::Path(PathParameter {
             required,
             place,
             description,
@@ -124,7 +124,9 @@ fn parameter(value: &Value) -> Parameter {
             ty,
             unique_items,
         })),
-        _ => other(ParameterSubSchema::Query(QueryParameter { place, description, name, ty, unique_items })),
+        _ => {
+            non_body(ParameterSubSchema::Query(QueryParameter { place, description, name, ty, unique_items }))
+        }
     };
     Parameter { oneof: Some(parameter) }
 }

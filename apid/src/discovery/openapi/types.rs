@@ -31,13 +31,13 @@ impl Types<'_> {
         &self,
         roots: impl IntoIterator<Item = &'t str>,
     ) -> BTreeMap<String, Value> {
-        let mut waiting: Vec<String> = roots.into_iter().map(str::to_owned).collect();
+        let mut pending: Vec<String> = roots.into_iter().map(str::to_owned).collect();
         let mut seen: BTreeSet<String> = BTreeSet::new();
         let mut definitions = BTreeMap::new();
-        while let Some(type_name) = waiting.pop() {
+        while let Some(type_name) = pending.pop() {
             if seen.insert(type_name.clone()) {
                 let definition =
-                    self.definition(&type_name, &mut |referred| waiting.push(referred.to_owned()));
+                    self.definition(&type_name, &mut |referred| pending.push(referred.to_owned()));
                 definitions.insert(self.definition_name(&type_name), definition);
             }
         }
@@ -95,8 +95,8 @@ impl Types<'_> {
                 }))
             }
             _ if type_name.starts_with(CUSTOM) => {
-                let (schema, describes_itself) = self.custom_schema(type_name, refer);
-                return self.with_kinds(type_name, schema, describes_itself);
+                let (schema, has_description) = self.custom_schema(type_name, refer);
+                return self.with_kinds(type_name, schema, has_description);
             }
             // A value of several JSON types has no `type`: arbitrary JSON, or a schema or another value.
             _ if self.is_any(type_name) => Map::new(),
@@ -105,8 +105,8 @@ impl Types<'_> {
         self.with_kinds(type_name, schema, false)
     }
 
-    fn with_kinds(&self, type_name: &str, mut schema: Map<String, Value>, describes_itself: bool) -> Value {
-        if let Some(text) = self.kinds.describe(type_name).filter(|_| !describes_itself) {
+    fn with_kinds(&self, type_name: &str, mut schema: Map<String, Value>, has_description: bool) -> Value {
+        if let Some(text) = self.kinds.describe(type_name).filter(|_| !has_description) {
             schema.insert("description".into(), text.into());
         }
         let kinds = self.kinds.of_type(type_name);
@@ -119,7 +119,7 @@ impl Types<'_> {
         Value::Object(schema)
     }
 
-    /// Returns the schema of a custom kind or of its list, and whether it has a description of its own.
+    /// Returns the schema of a custom kind or of its list, and whether it has its own description.
     fn custom_schema(&self, type_name: &str, refer: &mut dyn FnMut(&str)) -> (Map<String, Value>, bool) {
         let text = json!({"type": "string"});
         if let Some(KindRef::Custom(kind)) = self.kinds.custom(type_name) {
@@ -137,8 +137,8 @@ impl Types<'_> {
             properties.insert("metadata".into(), self.reference_of_field(OBJECT_META));
             schema.insert("properties".into(), Value::Object(properties));
             schema.insert("type".into(), "object".into());
-            let describes_itself = schema.contains_key("description");
-            return (schema, describes_itself);
+            let has_description = schema.contains_key("description");
+            return (schema, has_description);
         }
         let item = type_name.strip_suffix("List").unwrap_or(type_name);
         refer(LIST_META);
@@ -309,7 +309,7 @@ fn zero(shape: &Shape, omitted: bool) -> Option<Value> {
     }
 }
 
-/// Returns the description of a field: that of the file, or one generated from its name, and its facts.
+/// Returns the description of a field: the text of the file or of its name, then sentences about its facts.
 fn describe(type_name: &str, field: &Field) -> Option<String> {
     let mut sentences: Vec<String> = Vec::new();
     let general = match (field.name, field.shape.target()) {

@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! The document is written part by part in either encoding, so that the whole is never in memory. It omits
+//! The document is written part by part in either encoding, so the whole document is never in memory. It omits
 //! defaults, because OpenAPI 2 clients do not support them beside references.
 
 use std::collections::BTreeMap;
@@ -27,13 +27,16 @@ struct TaggedPath {
 
 fn paths(api: &OpenApi) -> BTreeMap<String, TaggedPath> {
     let group_versions = api.group_versions();
-    let resources =
-        group_versions.iter().flat_map(|of| of.resources.iter().map(|r| (r, of.version.as_str())));
+    let resources = group_versions.iter().flat_map(|group_version| {
+        group_version.resources.iter().map(|r| (r, group_version.version.as_str()))
+    });
     resources
         .flat_map(|(resource, version)| {
             let tag = operations::tag(resource, version);
-            let own = operations::paths(resource, version, &api.names);
-            own.into_iter().map(move |path| (path.path.clone(), TaggedPath { path, tag: tag.clone() }))
+            let resource_paths = operations::paths(resource, version, &api.names);
+            resource_paths
+                .into_iter()
+                .map(move |path| (path.path.clone(), TaggedPath { path, tag: tag.clone() }))
         })
         .collect()
 }
@@ -60,14 +63,14 @@ pub(super) fn json(api: &OpenApi) -> io::Result<CompressedDocument> {
         json!({"BearerToken": security_scheme()}),
     )?;
     let items = paths.iter().map(|(name, tagged)| (name, item(tagged, &types)));
-    members(&mut packer, "paths", items)?;
-    members(&mut packer, "definitions", definitions(&paths, &types).iter())?;
+    write_member(&mut packer, "paths", items)?;
+    write_member(&mut packer, "definitions", definitions(&paths, &types).iter())?;
     packer.write_all(b"}")?;
     packer.finish()
 }
 
 /// Writes a member of the document that is an object, entry by entry.
-fn members<'n>(
+fn write_member<'n>(
     out: &mut impl Write,
     name: &str,
     entries: impl Iterator<Item = (&'n String, impl serde::Serialize)>,
@@ -90,8 +93,8 @@ pub(super) fn protobuf(api: &OpenApi) -> io::Result<CompressedDocument> {
     let paths = paths(api);
     let mut packer = DocumentCompressor::new();
     // A Protobuf decoder merges concatenated parts: fields, and entries of repeated fields.
-    let mut part = |document: gnostic::Document| packer.write_all(&document.encode_to_vec());
-    part(gnostic::Document {
+    let mut write_part = |document: gnostic::Document| packer.write_all(&document.encode_to_vec());
+    write_part(gnostic::Document {
         swagger: VERSION.to_owned(),
         info: Some(protobuf::info(&api.info())),
         parameters: Some(protobuf::parameters(&general_parameters())),
@@ -100,13 +103,13 @@ pub(super) fn protobuf(api: &OpenApi) -> io::Result<CompressedDocument> {
         ..gnostic::Document::default()
     })?;
     for (name, tagged) in &paths {
-        part(gnostic::Document {
+        write_part(gnostic::Document {
             paths: Some(gnostic::Paths { path: vec![protobuf::path_item(name, &item(tagged, &types))] }),
             ..gnostic::Document::default()
         })?;
     }
     for (name, definition) in definitions(&paths, &types) {
-        part(gnostic::Document {
+        write_part(gnostic::Document {
             definitions: Some(gnostic::Definitions {
                 additional_properties: vec![protobuf::named_schema(&name, &definition)],
             }),
@@ -131,11 +134,12 @@ fn item(tagged: &TaggedPath, types: &Types<'_>) -> Value {
     for operation in &tagged.path.operations {
         item.insert(operation.method.to_owned(), operation_value(operation, types, &tagged.tag));
     }
-    let own = tagged.path.parameters.iter().map(|parameter| match parameters::general(parameter.name) {
-        Some(general) if general == *parameter => reference(parameter.name),
-        _ => parameter.to_value(OpenApiVersion::V2),
-    });
-    item.insert("parameters".into(), own.collect());
+    let parameters =
+        tagged.path.parameters.iter().map(|parameter| match parameters::general(parameter.name) {
+            Some(general) if general == *parameter => reference(parameter.name),
+            _ => parameter.to_value(OpenApiVersion::V2),
+        });
+    item.insert("parameters".into(), parameters.collect());
     Value::Object(item)
 }
 
@@ -160,8 +164,8 @@ fn operation_value(operation: &Operation, types: &Types<'_>, tag: &str) -> Value
         body
     });
     let general = operation.general.iter().map(|name| reference(name));
-    let own = operation.own.iter().map(|parameter| parameter.to_value(OpenApiVersion::V2));
-    let parameters: Vec<Value> = body.chain(general).chain(own).collect();
+    let specific = operation.specific.iter().map(|parameter| parameter.to_value(OpenApiVersion::V2));
+    let parameters: Vec<Value> = body.chain(general).chain(specific).collect();
     if !parameters.is_empty() {
         value.insert("parameters".into(), Value::Array(parameters));
     }

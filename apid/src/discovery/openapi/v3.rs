@@ -7,18 +7,18 @@ use serde_json::{Map, Value, json};
 use super::operations::{self, Operation, Path};
 use super::parameters;
 use super::types::Types;
-use super::{GroupVersion, OpenApi, OpenApiVersion, extensions, security_scheme};
+use super::{GroupVersionResources, OpenApi, OpenApiVersion, extensions, security_scheme};
 
 /// Builds the document of a group version.
-pub(super) fn document(api: &OpenApi, of: &GroupVersion) -> Value {
+pub(super) fn document(api: &OpenApi, group_version: &GroupVersionResources) -> Value {
     let types = Types { openapi_version: OpenApiVersion::V3, names: &api.names, kinds: api.kinds() };
     let mut paths = Map::new();
     let mut roots: BTreeSet<String> = BTreeSet::new();
-    for resource in &of.resources {
-        let own = operations::paths(resource, &of.version, &api.names);
-        roots.extend(operations::types(&own).map(str::to_owned));
-        let tag = operations::tag(resource, &of.version);
-        for path in own {
+    for resource in &group_version.resources {
+        let resource_paths = operations::paths(resource, &group_version.version, &api.names);
+        roots.extend(operations::types(&resource_paths).map(str::to_owned));
+        let tag = operations::tag(resource, &group_version.version);
+        for path in resource_paths {
             let value = item(&path, &types, &tag);
             paths.insert(path.path, value);
         }
@@ -51,7 +51,7 @@ fn operation_value(operation: &Operation, types: &Types<'_>, tag: &str) -> Value
     value.insert("operationId".into(), operation.id.as_str().into());
     let general = operation.general.iter().filter_map(|name| parameters::general(name));
     let parameters: Vec<Value> =
-        general.chain(operation.own.iter().cloned()).map(|p| p.to_value(OpenApiVersion::V3)).collect();
+        general.chain(operation.specific.iter().cloned()).map(|p| p.to_value(OpenApiVersion::V3)).collect();
     if !parameters.is_empty() {
         value.insert("parameters".into(), Value::Array(parameters));
     }

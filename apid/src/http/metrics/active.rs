@@ -21,8 +21,8 @@ const LONG_RUNNING: Definition = Definition::new(
 
 /// Requests in flight, by request kind.
 pub(super) struct InFlightRequests {
-    reading: Arc<TimedCounter>,
-    mutating: Arc<TimedCounter>,
+    reads: Arc<TimedCounter>,
+    writes: Arc<TimedCounter>,
 }
 
 impl InFlightRequests {
@@ -32,17 +32,17 @@ impl InFlightRequests {
             let gauge = gauges.get_or_create(&vec![("request_kind", kind.to_owned())]).clone();
             let counter =
                 Arc::new(TimedCounter { counter: PeakCounter::default(), clock: Arc::clone(clock) });
-            let collected = Arc::clone(&counter);
+            let collected_counter = Arc::clone(&counter);
             metrics.collect_with(move || {
-                gauge.set(collected.counter.peak(collected.second()));
+                gauge.set(collected_counter.counter.peak(collected_counter.second()));
             });
             counter
         };
-        InFlightRequests { reading: counter("readOnly"), mutating: counter("mutating") }
+        InFlightRequests { reads: counter("readOnly"), writes: counter("mutating") }
     }
 
     pub(super) fn begin(&self, is_write: bool) -> ActiveRequest {
-        let requests = if is_write { &self.mutating } else { &self.reading };
+        let requests = if is_write { &self.writes } else { &self.reads };
         requests.counter.enter(requests.second());
         ActiveRequest(Active::InFlight(Arc::clone(requests)))
     }
@@ -75,7 +75,7 @@ struct Peaks {
 }
 
 impl Peaks {
-    /// Begins a new second. A second without a change has the value at its begin as its peak.
+    /// Begins a new second. The peak of a second without a change is its initial value.
     fn advance(&mut self, second: u64) {
         if second == self.second {
             return;

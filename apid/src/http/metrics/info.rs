@@ -32,7 +32,7 @@ const HIDDEN: Definition = Definition::new(
 const DISABLED: Definition =
     Definition::new("disabled_metrics_total", Stability::Beta, "Number of metrics disabled by a flag");
 
-/// Registers the facts. The build has no Go version.
+/// Registers the metrics of this file. The label `go_version` is empty, because the server is not built with Go.
 pub(super) fn register(metrics: &Arc<Metrics>, gates: &FeatureGates, build: &BuildInfo) {
     let labels: Labels = [
         ("major", "1"),
@@ -55,30 +55,30 @@ pub(super) fn register(metrics: &Arc<Metrics>, gates: &FeatureGates, build: &Bui
         let labels = vec![("name", gate.name.to_owned()), ("stage", stage.to_owned())];
         features.get_or_create(&labels).set(i64::from(is_on));
     }
-    register_own_counts(metrics);
+    register_metric_counts(metrics);
 }
 
 /// Registers the numbers of declared and hidden metrics.
-fn register_own_counts(metrics: &Arc<Metrics>) {
+fn register_metric_counts(metrics: &Arc<Metrics>) {
     let registered = metrics.counter::<Labels>(&REGISTERED);
     let hidden = metrics.single_counter(&HIDDEN);
     metrics.single_counter(&DISABLED);
-    let counted = Arc::downgrade(metrics);
+    let weak_metrics = Arc::downgrade(metrics);
     metrics.collect_with(move || {
-        let Some(metrics) = counted.upgrade() else { return };
+        let Some(metrics) = weak_metrics.upgrade() else { return };
         let declared = metrics.declared();
         raise(&hidden, declared.iter().filter(|family| family.is_hidden()).count() as u64);
         for stability in [Stability::Alpha, Stability::Beta, Stability::Stable] {
-            let of_class = declared.iter().filter(|family| family.stability == stability);
-            let mut versions: Vec<Option<u32>> = of_class.map(|family| family.deprecated).collect();
+            let families = declared.iter().filter(|family| family.stability == stability);
+            let mut versions: Vec<Option<u32>> = families.map(|family| family.deprecated).collect();
             versions.sort_unstable();
-            for same in versions.chunk_by(|a, b| a == b) {
-                let deprecated = same.first().copied().flatten();
+            for group in versions.chunk_by(|a, b| a == b) {
+                let deprecated = group.first().copied().flatten();
                 let labels = vec![
                     ("stability_level", stability.as_str().to_owned()),
                     ("deprecated_version", deprecated.map_or_else(String::new, |minor| format!("1.{minor}"))),
                 ];
-                raise(&registered.get_or_create(&labels).clone(), same.len() as u64);
+                raise(&registered.get_or_create(&labels).clone(), group.len() as u64);
             }
         }
     });

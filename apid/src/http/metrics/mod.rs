@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! Each request counts once, after its response head is made. A cache maps the properties of a request to the
-//! handles of its series, so that counting allocates nothing after the first request of a series.
+//! handles of its series, so counting allocates nothing after the first request of a series.
 //!
 //! # Invariants
 //!
@@ -120,8 +120,8 @@ pub struct RequestMetrics {
     terminations: Counters<Labels>,
     aborts: Counters<Labels>,
     deprecated: Gauges<Labels>,
-    /// Cache of used series.
-    used: RwLock<HashMap<Series, SeriesHandles>>,
+    /// Handles of the series that requests have used.
+    handles: RwLock<HashMap<Series, SeriesHandles>>,
     in_flight: InFlightRequests,
     long_running: LongRunningRequests,
     /// Results of health checks, for `/metrics/slis`.
@@ -145,12 +145,12 @@ pub(super) struct RequestOutcome {
 }
 
 impl RequestMetrics {
-    /// Registers the metrics. The clock measures the seconds of requests in flight.
+    /// Registers the metrics. The clock gives the second to which a peak of requests in flight belongs.
     pub fn new(metrics: &Metrics, clock: &Arc<dyn Clock>) -> Self {
         let process = ProcessMetrics::new(metrics);
         metrics.collect_with(move || process.update());
         let field_validation = metrics.histogram::<Labels>(&FIELD_VALIDATION, VALIDATION_BUCKETS);
-        let of_value = |value: &str| {
+        let histogram_of = |value: &str| {
             field_validation.get_or_create(&vec![("field_validation", value.to_owned())]).clone()
         };
         RequestMetrics {
@@ -159,11 +159,11 @@ impl RequestMetrics {
             sli_durations: metrics.histogram(&SLI_DURATION, DURATION_BUCKETS),
             response_sizes: metrics.histogram(&RESPONSE_SIZES, RESPONSE_BUCKETS),
             body_sizes: metrics.histogram(&BODY_SIZES, BODY_BUCKETS),
-            field_validation: FIELD_VALIDATION_VALUES.map(of_value),
+            field_validation: FIELD_VALIDATION_VALUES.map(histogram_of),
             terminations: metrics.counter(&TERMINATIONS),
             aborts: metrics.counter(&ABORTS),
             deprecated: metrics.gauge(&DEPRECATED),
-            used: RwLock::default(),
+            handles: RwLock::default(),
             in_flight: InFlightRequests::new(metrics, clock),
             long_running: LongRunningRequests::new(metrics),
             health: HealthMetrics::new(),
@@ -191,14 +191,14 @@ impl RequestMetrics {
             labels.push(("code", outcome.code.to_string()));
             self.terminations.get_or_create(&labels).inc();
         }
-        // Counts under the read lock, so that requests do not contend for reference counts of the series.
-        if let Some(handles) = self.used.read().get(&series) {
+        // Counts under the read lock, so requests do not contend for the reference counts of the handles.
+        if let Some(handles) = self.handles.read().get(&series) {
             return handles.count(outcome);
         }
         let handles = self.make_handles(&series, resource);
-        let unknown_size = handles.count(outcome);
-        self.used.write().insert(series, handles);
-        unknown_size
+        let size_histogram = handles.count(outcome);
+        self.handles.write().insert(series, handles);
+        size_histogram
     }
 
     /// Records the size of a request body.
@@ -210,7 +210,7 @@ impl RequestMetrics {
     }
 
     /// Marks a deprecated resource as requested. `removed_release` is empty if no release removes it yet.
-    pub(super) fn deprecated(
+    pub(super) fn mark_deprecated(
         &self,
         resource: &Resource,
         version: &str,
@@ -228,7 +228,7 @@ impl RequestMetrics {
     }
 
     /// Returns a closure that counts an aborted response.
-    pub(super) fn aborts(
+    pub(super) fn abort_counter(
         &self,
         info: &RequestInfo,
         query: &Query,

@@ -17,7 +17,7 @@ use crate::http::request_info::RequestInfo;
 pub(super) struct Series {
     verb: &'static str,
     /// Hash of group and resource; 0 for no resource.
-    kind: u64,
+    resource_hash: u64,
     version: VersionLabel,
     /// The subresource, or the path of a health endpoint.
     subresource: &'static str,
@@ -27,19 +27,20 @@ pub(super) struct Series {
     code: u16,
 }
 
-/// Hashes the fields that distinguish most series, because every request hashes one.
+/// Hashes only the fields that distinguish most series, because every request computes this hash.
 impl Hash for Series {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let verb = self.verb.as_bytes().first().copied().unwrap_or_default();
-        (self.kind ^ u64::from(self.code) << 8 ^ u64::from(verb)).hash(state);
+        (self.resource_hash ^ u64::from(self.code) << 8 ^ u64::from(verb)).hash(state);
     }
 }
 
 /// The handles of one series.
 pub(super) struct SeriesHandles {
     pub(super) requests: Counter,
-    /// None for watches, as in `sli`.
+    /// None for watches.
     pub(super) duration: Option<Histogram>,
+    /// None for watches.
     pub(super) sli: Option<Histogram>,
     /// Only for reads.
     pub(super) response_size: Option<Histogram>,
@@ -81,8 +82,8 @@ impl Series {
             None => health_path(info),
         };
         Series {
-            verb: if a.resource_request { verb(&a.verb, head) } else { method_label(&head.method) },
-            kind: resource.map_or(0, |r| r.hash),
+            verb: if a.resource_request { verb_label(&a.verb, head) } else { method_label(&head.method) },
+            resource_hash: resource.map_or(0, |r| r.hash),
             version: VersionLabel::new(resource.map_or("", |_| a.version.as_str())),
             subresource,
             scope: scope(info, resource.is_some()),
@@ -109,12 +110,12 @@ impl Series {
 
     /// Whether the request creates or changes an object, so that its fields are validated.
     pub(super) fn is_write(&self) -> bool {
-        self.kind != 0 && matches!(self.verb, "POST" | "PUT" | "PATCH" | "APPLY")
+        self.resource_hash != 0 && matches!(self.verb, "POST" | "PUT" | "PATCH" | "APPLY")
     }
 
     /// The labels that most families share.
     pub(super) fn resource_labels(&self, resource: Option<&Resource>) -> Labels {
-        let resource = resource.filter(|_| self.kind != 0);
+        let resource = resource.filter(|_| self.resource_hash != 0);
         vec![
             ("verb", self.verb.to_owned()),
             ("group", resource.map_or_else(String::new, |r| r.group_resource.group.clone())),
@@ -127,7 +128,7 @@ impl Series {
     }
 }
 
-/// A version in place: a lookup allocates nothing. A longer version is cut.
+/// A version stored inline, so a lookup allocates nothing. A longer version is cut.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct VersionLabel([u8; VersionLabel::BYTES]);
 
@@ -153,7 +154,7 @@ impl VersionLabel {
 }
 
 /// The verb label of a resource request.
-fn verb(verb: &str, head: &Parts) -> &'static str {
+fn verb_label(verb: &str, head: &Parts) -> &'static str {
     match verb {
         "create" => "POST",
         "get" => "GET",
@@ -173,7 +174,7 @@ fn is_apply(head: &Parts) -> bool {
     media_type.is_some_and(|text| text.starts_with("application/apply-patch+"))
 }
 
-/// The verb label of another request.
+/// The verb label of a request that is no resource request.
 fn method_label(method: &Method) -> &'static str {
     match *method {
         // The reference counts HEAD as GET.

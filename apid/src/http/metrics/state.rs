@@ -22,7 +22,7 @@ const CACHE_REVISION: Definition = Definition::new(
 const INITIALIZATIONS: Definition = Definition::new(
     "apiserver_watch_cache_initializations_total",
     Stability::Alpha,
-    "Number of loads of a resource into the watch cache",
+    "Number of initializations of the watch cache, by resource",
 );
 const EVENTS_RECEIVED: Definition = Definition::new(
     "apiserver_watch_cache_events_received_total",
@@ -89,20 +89,22 @@ struct StateMetrics {
     events_received: Counters<Labels>,
     events_dispatched: Counters<Labels>,
     size: Gauge,
+    /// In the order of the definitions in `new`.
     store: [Gauge; 8],
     rotations: serving::metrics::Counter,
+    /// In the order of the definitions in `new`.
     authorization: [Gauge; 5],
 }
 
-/// Registers the metrics of a state, which they refer to weakly.
+/// Registers the metrics of the server state. They hold a weak reference to the state.
 pub fn collect_state(server_state: &Arc<ServerState>) {
     let metrics = &server_state.metrics;
     info::register(metrics, &server_state.gates, &serving::build::INFO);
-    let registered = StateMetrics::new(metrics);
+    let state_metrics = StateMetrics::new(metrics);
     let state: Weak<ServerState> = Arc::downgrade(server_state);
     metrics.collect_with(move || {
         if let Some(state) = state.upgrade() {
-            registered.update(&state);
+            state_metrics.update(&state);
         }
     });
 }
@@ -137,12 +139,12 @@ impl StateMetrics {
     fn update(&self, state: &ServerState) {
         self.update_store(state);
         self.update_cache(state);
-        let health = state.auth.cache_stats();
+        let stats = state.auth.cache_stats();
         let values = [
-            to_gauge(health.decisions),
-            to_gauge(health.decision_bytes),
-            to_gauge(health.mirror_lag),
-            i64::from(health.is_mirror_synced),
+            to_gauge(stats.decisions),
+            to_gauge(stats.decision_bytes),
+            to_gauge(stats.mirror_lag),
+            i64::from(stats.is_mirror_synced),
             i64::from(state.auth.unreachable().is_none()),
         ];
         for (gauge, value) in self.authorization.iter().zip(values) {
@@ -169,7 +171,7 @@ impl StateMetrics {
         raise(&self.rotations, stats.rotations);
     }
 
-    /// A resource that no request has read is not loaded and has no series.
+    /// Updates the series of each resource in the watch cache. A resource that no request has read is not loaded.
     fn update_cache(&self, state: &ServerState) {
         // The series of removed definitions disappear. The counts of a definition that is created again begin at 0.
         self.objects.clear();

@@ -253,16 +253,16 @@ async fn horizontal_pod_autoscaler_converts_between_v1_and_v2() {
     let [v1, v2] =
         ["v1", "v2"].map(|v| format!("/apis/autoscaling/{v}/namespaces/a/horizontalpodautoscalers"));
     let since = server.get(&v2).await.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
-    let made = server.post(&v2, autoscaler("h")).await.json();
-    let shown = server.get(&format!("{v1}/h")).await.json();
-    assert_eq!(shown["apiVersion"], "autoscaling/v1");
-    assert_eq!(shown["spec"]["targetCPUUtilizationPercentage"], 80);
+    let created = server.post(&v2, autoscaler("h")).await.json();
+    let converted = server.get(&format!("{v1}/h")).await.json();
+    assert_eq!(converted["apiVersion"], "autoscaling/v1");
+    assert_eq!(converted["spec"]["targetCPUUtilizationPercentage"], 80);
     for field in ["uid", "resourceVersion", "creationTimestamp"] {
-        assert_eq!(shown["metadata"][field], made["metadata"][field], "{field}");
+        assert_eq!(converted["metadata"][field], created["metadata"][field], "{field}");
     }
-    let same = server.put(&format!("{v1}/h"), shown.clone()).await.json();
+    let same = server.put(&format!("{v1}/h"), converted.clone()).await.json();
     assert_eq!(
-        same["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"],
+        same["metadata"]["resourceVersion"], created["metadata"]["resourceVersion"],
         "update without changes keeps the resourceVersion"
     );
 
@@ -271,7 +271,7 @@ async fn horizontal_pod_autoscaler_converts_between_v1_and_v2() {
         (&list["kind"], &list["apiVersion"]),
         (&json!("HorizontalPodAutoscalerList"), &json!("autoscaling/v1"))
     );
-    assert_eq!(list["items"][0]["spec"], shown["spec"]);
+    assert_eq!(list["items"][0]["spec"], converted["spec"]);
     assert_eq!(list["items"][0].get("kind"), None);
     let changed =
         server.merge(&format!("{v1}/h"), json!({"spec": {"targetCPUUtilizationPercentage": 50}})).await;
@@ -333,10 +333,10 @@ async fn event_converts_between_core_and_events_group() {
     let server = Server::start().await;
     let core = "/api/v1/namespaces/a/events";
     let newer = format!("/apis/{}/v1/namespaces/a/events", server.server_state.names.group("events"));
-    let made = server.post(&newer, event("e")).await;
-    assert_eq!(made.code, 201, "{:?}", made.json());
-    let (made, shown) = (made.json(), server.get(&format!("{core}/e")).await.json());
-    assert_eq!(shown["metadata"]["uid"], made["metadata"]["uid"]);
+    let created = server.post(&newer, event("e")).await;
+    assert_eq!(created.code, 201, "{:?}", created.json());
+    let (created, converted) = (created.json(), server.get(&format!("{core}/e")).await.json());
+    assert_eq!(converted["metadata"]["uid"], created["metadata"]["uid"]);
     for (field, stored) in [
         ("regarding", "involvedObject"),
         ("note", "message"),
@@ -346,7 +346,7 @@ async fn event_converts_between_core_and_events_group() {
         ("eventTime", "eventTime"),
     ] {
         assert_eq!(
-            (&made[field], shown.get(stored)),
+            (&created[field], converted.get(stored)),
             (&event("e")[field], Some(&event("e")[field])),
             "{field}"
         );
@@ -354,14 +354,14 @@ async fn event_converts_between_core_and_events_group() {
     let old = json!({"metadata": {"name": "old"}, "involvedObject": {"namespace": "a", "name": "q"}, "count": 3,
         "source": {"component": "c", "host": "h"}, "firstTimestamp": "2024-01-02T03:04:05Z", "lastTimestamp": "2024-01-02T03:04:06Z"});
     assert_eq!(server.post(core, old.clone()).await.code, 201);
-    let shown = server.get(&format!("{newer}/old")).await.json();
+    let converted = server.get(&format!("{newer}/old")).await.json();
     for (field, stored) in [
         ("deprecatedCount", "count"),
         ("deprecatedSource", "source"),
         ("deprecatedFirstTimestamp", "firstTimestamp"),
         ("deprecatedLastTimestamp", "lastTimestamp"),
     ] {
-        assert_eq!(shown[field], old[stored], "{field}");
+        assert_eq!(converted[field], old[stored], "{field}");
     }
 
     let selected = |field: &str| format!("{newer}?fieldSelector={field}");

@@ -25,7 +25,7 @@ fn map(data: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": data})
 }
 
-fn one() -> String {
+fn object_url() -> String {
     format!("{MAPS}/one")
 }
 
@@ -55,15 +55,15 @@ fn causes(reply: &Reply) -> Vec<(String, String)> {
 #[tokio::test]
 async fn apply_creates_then_patches_object() {
     let server = Server::start().await;
-    let created = server.apply_with(&one(), "m1", "", &map(json!({"a": "1"}))).await;
+    let created = server.apply_with(&object_url(), "m1", "", &map(json!({"a": "1"}))).await;
     assert_eq!(created.code, 201, "{created:?}");
     let entry_of = entry(&created.json(), "m1", "Apply").unwrap();
     assert_eq!(entry_of["fieldsV1"], json!({"f:data": {"f:a": {}}}));
     assert_eq!((&entry_of["apiVersion"], &entry_of["fieldsType"]), (&json!("v1"), &json!("FieldsV1")));
 
-    let changed = server.apply_with(&one(), "m1", "", &map(json!({"a": "2", "b": "2"}))).await;
+    let changed = server.apply_with(&object_url(), "m1", "", &map(json!({"a": "2", "b": "2"}))).await;
     assert_eq!((changed.code, &changed.json()["data"]), (200, &json!({"a": "2", "b": "2"})));
-    let again = server.apply_with(&one(), "m1", "", &map(json!({"a": "2", "b": "2"}))).await;
+    let again = server.apply_with(&object_url(), "m1", "", &map(json!({"a": "2", "b": "2"}))).await;
     assert_eq!(
         again.json(),
         changed.json(),
@@ -71,7 +71,7 @@ async fn apply_creates_then_patches_object() {
     );
 
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: one\ndata:\n  a: three\n";
-    let url = format!("{}?fieldManager=m1", one());
+    let url = format!("{}?fieldManager=m1", object_url());
     let yaml = server.send("PATCH", &url, &[("content-type", "application/apply-patch+yaml")], yaml).await;
     assert_eq!(yaml.json()["data"], json!({"a": "three"}), "b has no owner and is removed");
 }
@@ -79,21 +79,22 @@ async fn apply_creates_then_patches_object() {
 #[tokio::test]
 async fn apply_conflict_returns_409_with_every_field() {
     let server = Server::start().await;
-    server.apply(&one(), "m1", map(json!({"a": "1", "b": "1"}))).await;
-    let before = server.get(&one()).await.body;
-    let rejected = server.apply_with(&one(), "m2", "", &map(json!({"a": "2", "b": "2", "c": "2"}))).await;
+    server.apply(&object_url(), "m1", map(json!({"a": "1", "b": "1"}))).await;
+    let before = server.get(&object_url()).await.body;
+    let rejected =
+        server.apply_with(&object_url(), "m2", "", &map(json!({"a": "2", "b": "2", "c": "2"}))).await;
     let by_m1 = |field: &str| (r#"conflict with "m1""#.to_owned(), field.to_owned());
     assert_eq!(causes(&rejected), [by_m1(".data.a"), by_m1(".data.b")]);
-    assert_eq!(server.get(&one()).await.body, before, "the object is unchanged");
+    assert_eq!(server.get(&object_url()).await.body, before, "the object is unchanged");
 
-    let forced = server.apply_with(&one(), "m2", "&force=true", &map(json!({"a": "2"}))).await;
+    let forced = server.apply_with(&object_url(), "m2", "&force=true", &map(json!({"a": "2"}))).await;
     assert_eq!((forced.code, &forced.json()["data"]), (200, &json!({"a": "2", "b": "1"})));
     assert_eq!(owned(&forced.json(), "m2"), json!({"f:data": {"f:a": {}}}));
     assert_eq!(owned(&forced.json(), "m1"), json!({"f:data": {"f:b": {}}}));
 
     // A manager that changes a value with another verb owns it, and applies conflict with that manager.
-    server.merge(&format!("{}?fieldManager=m3", one()), json!({"data": {"b": "3"}})).await;
-    let rejected = server.apply_with(&one(), "m1", "", &map(json!({"b": "1"}))).await;
+    server.merge(&format!("{}?fieldManager=m3", object_url()), json!({"data": {"b": "3"}})).await;
+    let rejected = server.apply_with(&object_url(), "m1", "", &map(json!({"b": "1"}))).await;
     let [(message, field)] = &causes(&rejected)[..] else { panic!("{rejected:?}") };
     assert!(message.starts_with(r#"conflict with "m3" using v1"#), "{message}");
     assert_eq!(field, ".data.b");
@@ -102,24 +103,28 @@ async fn apply_conflict_returns_409_with_every_field() {
 #[tokio::test]
 async fn fields_applied_by_two_managers_are_shared() {
     let server = Server::start().await;
-    server.apply(&one(), "m1", map(json!({"a": "1", "own": "1"}))).await;
-    let shared = server.apply(&one(), "m2", map(json!({"a": "1"}))).await;
+    server.apply(&object_url(), "m1", map(json!({"a": "1", "own": "1"}))).await;
+    let shared = server.apply(&object_url(), "m2", map(json!({"a": "1"}))).await;
     assert_eq!(owned(&shared, "m1"), json!({"f:data": {"f:a": {}, "f:own": {}}}));
     assert_eq!(owned(&shared, "m2"), json!({"f:data": {"f:a": {}}}));
 
-    let rejected = server.apply_with(&one(), "m1", "", &map(json!({"a": "2", "own": "1"}))).await;
+    let rejected = server.apply_with(&object_url(), "m1", "", &map(json!({"a": "2", "own": "1"}))).await;
     assert_eq!(causes(&rejected), [(r#"conflict with "m2""#.to_owned(), ".data.a".to_owned())]);
 
-    let dropped = server.apply(&one(), "m1", map(json!({"own": "1"}))).await;
+    let dropped = server.apply(&object_url(), "m1", map(json!({"own": "1"}))).await;
     assert_eq!(dropped["data"], json!({"a": "1", "own": "1"}), "the value has another owner");
     assert_eq!(owned(&dropped, "m1"), json!({"f:data": {"f:own": {}}}));
     assert_eq!(owned(&dropped, "m2"), json!({"f:data": {"f:a": {}}}));
 
-    let left = server
-        .apply(&one(), "m1", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}}))
+    let reduced = server
+        .apply(
+            &object_url(),
+            "m1",
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}}),
+        )
         .await;
-    assert_eq!(left["data"], json!({"a": "1"}), "a field without owner is removed");
-    assert_eq!(entry(&left, "m1", "Apply"), None, "a manager without fields has no entry");
+    assert_eq!(reduced["data"], json!({"a": "1"}), "a field without owner is removed");
+    assert_eq!(entry(&reduced, "m1", "Apply"), None, "a manager without fields has no entry");
 }
 
 #[tokio::test]
@@ -223,59 +228,74 @@ async fn apply_merges_maps_by_map_type() {
 #[tokio::test]
 async fn invalid_apply_options_or_body_are_rejected() {
     let server = Server::start().await;
-    let with = |member: &str, value: Value| {
+    let map_with = |member: &str, value: Value| {
         let mut body = map(json!({"a": "1"}));
         body[member] = value;
         body
     };
-    let anonymous = server.apply_with(&one(), "", "", &map(json!({}))).await;
+    let anonymous = server.apply_with(&object_url(), "", "", &map(json!({}))).await;
     assert_eq!(
         (anonymous.code, &anonymous.json()["details"]["causes"][0]["field"]),
         (422, &json!("fieldManager"))
     );
     let owners = json!({"name": "one", "managedFields": [{"manager": "m9"}]});
     for (what, body, code) in [
-        ("another kind", with("kind", json!("Secret")), 400),
-        ("another version", with("apiVersion", json!("v2")), 400),
-        ("no kind", with("kind", json!(null)), 400),
-        ("another name", with("metadata", json!({"name": "two"})), 400),
-        ("no name", with("metadata", json!({})), 400),
-        ("another namespace", with("metadata", json!({"name": "one", "namespace": "b"})), 400),
-        ("owners", with("metadata", owners), 400),
+        ("another kind", map_with("kind", json!("Secret")), 400),
+        ("another version", map_with("apiVersion", json!("v2")), 400),
+        ("no kind", map_with("kind", json!(null)), 400),
+        ("another name", map_with("metadata", json!({"name": "two"})), 400),
+        ("no name", map_with("metadata", json!({})), 400),
+        ("another namespace", map_with("metadata", json!({"name": "one", "namespace": "b"})), 400),
+        ("owners", map_with("metadata", owners), 400),
         ("a list", json!([1]), 400),
-        ("another type", with("data", json!([])), 400),
-        ("a uid of nothing", with("metadata", json!({"name": "one", "uid": "u"})), 409),
+        ("another type", map_with("data", json!([])), 400),
+        ("a uid of nothing", map_with("metadata", json!({"name": "one", "uid": "u"})), 409),
     ] {
-        let reply = server.apply_with(&one(), "m1", "", &body).await;
+        let reply = server.apply_with(&object_url(), "m1", "", &body).await;
         assert_eq!((what, reply.code), (what, code), "{reply:?}");
         assert_eq!(reply.json()["kind"], "Status");
     }
     let owners = server
-        .apply_with(&one(), "m1", "", &with("metadata", json!({"name": "one", "managedFields": [{}]})))
+        .apply_with(
+            &object_url(),
+            "m1",
+            "",
+            &map_with("metadata", json!({"name": "one", "managedFields": [{}]})),
+        )
         .await;
     assert_eq!(owners.json()["message"], "metadata.managedFields must be nil");
-    assert_eq!(server.get(&one()).await.code, 404);
+    assert_eq!(server.get(&object_url()).await.code, 404);
 
     // Unknown fields, with each value of `fieldValidation`.
-    let extra = with("extra", json!(1));
-    assert_eq!(server.apply_with(&one(), "m1", "&fieldValidation=Strict", &extra).await.code, 400);
-    let warned = server.apply_with(&one(), "m1", "", &extra).await;
+    let extra = map_with("extra", json!(1));
+    assert_eq!(server.apply_with(&object_url(), "m1", "&fieldValidation=Strict", &extra).await.code, 400);
+    let warned = server.apply_with(&object_url(), "m1", "", &extra).await;
     assert_eq!(warned.code, 201);
     assert!(warned.header("warning").contains("unknown field"), "{warned:?}");
     assert_eq!(
-        server.apply_with(&one(), "m1", "&fieldValidation=Ignore", &extra).await.header("warning"),
+        server.apply_with(&object_url(), "m1", "&fieldValidation=Ignore", &extra).await.header("warning"),
         ""
     );
 
     // A stale resourceVersion is a conflict. The current one succeeds, and so does any when the object does
     // not exist.
     let stale = server
-        .apply_with(&one(), "m1", "", &with("metadata", json!({"name": "one", "resourceVersion": "1"})))
+        .apply_with(
+            &object_url(),
+            "m1",
+            "",
+            &map_with("metadata", json!({"name": "one", "resourceVersion": "1"})),
+        )
         .await;
     assert_eq!(stale.code, 409, "{stale:?}");
-    let current = server.get(&one()).await.json()["metadata"]["resourceVersion"].clone();
+    let current = server.get(&object_url()).await.json()["metadata"]["resourceVersion"].clone();
     let fits = server
-        .apply_with(&one(), "m1", "", &with("metadata", json!({"name": "one", "resourceVersion": current})))
+        .apply_with(
+            &object_url(),
+            "m1",
+            "",
+            &map_with("metadata", json!({"name": "one", "resourceVersion": current})),
+        )
         .await;
     assert_eq!(fits.code, 200, "{fits:?}");
     let two =
@@ -283,9 +303,9 @@ async fn invalid_apply_options_or_body_are_rejected() {
     assert_eq!(server.apply_with(&format!("{MAPS}/two"), "m1", "", &two).await.code, 201);
 
     // Dry run.
-    let dry = server.apply_with(&one(), "m1", "&dryRun=All", &map(json!({"a": "9"}))).await;
+    let dry = server.apply_with(&object_url(), "m1", "&dryRun=All", &map(json!({"a": "9"}))).await;
     assert_eq!((dry.code, &dry.json()["data"]["a"]), (200, &json!("9")));
-    assert_eq!(server.get(&one()).await.json()["data"]["a"], "1");
+    assert_eq!(server.get(&object_url()).await.json()["data"]["a"], "1");
 }
 
 #[tokio::test]
@@ -302,13 +322,14 @@ async fn kubectl_apply_migrates_client_side_fields() {
 
     // Another manager keeps the annotation and conflicts. The manager `kubectl` takes over its own
     // client-side fields.
-    let other = server.apply_with(&one(), "other", "", &map(json!({"a": "2"}))).await;
+    let other = server.apply_with(&object_url(), "other", "", &map(json!({"a": "2"}))).await;
     assert_eq!(other.code, 409);
-    let shared = server.apply(&one(), "other", map(json!({"b": "1"}))).await;
+    let shared = server.apply(&object_url(), "other", map(json!({"b": "1"}))).await;
     assert_eq!(shared["metadata"]["annotations"][LAST], map(json!({"a": "1"})).to_string());
-    let taken = server.apply(&one(), "kubectl", map(json!({"a": "2"}))).await;
-    assert_eq!(taken["data"]["a"], "2");
-    let last: Value = serde_json::from_str(taken["metadata"]["annotations"][LAST].as_str().unwrap()).unwrap();
+    let migrated = server.apply(&object_url(), "kubectl", map(json!({"a": "2"}))).await;
+    assert_eq!(migrated["data"]["a"], "2");
+    let last: Value =
+        serde_json::from_str(migrated["metadata"]["annotations"][LAST].as_str().unwrap()).unwrap();
     assert_eq!(last["data"], json!({"a": "2"}), "the annotation is updated");
 
     // Without the annotation, apply adds none.
@@ -322,8 +343,8 @@ async fn kubectl_apply_migrates_client_side_fields() {
 async fn apply_to_object_without_managed_fields_adds_before_first_apply() {
     let server = Server::start().await;
     server.post(&format!("{MAPS}?fieldManager=m1"), map(json!({"a": "1", "b": "1"}))).await;
-    server.merge(&one(), json!({"metadata": {"managedFields": [{}]}})).await;
-    let applied = server.apply(&one(), "m2", map(json!({"a": "1"}))).await;
+    server.merge(&object_url(), json!({"metadata": {"managedFields": [{}]}})).await;
+    let applied = server.apply(&object_url(), "m2", map(json!({"a": "1"}))).await;
     assert_eq!(owned(&applied, "before-first-apply"), json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}}));
     assert_eq!(owned(&applied, "m2"), json!({"f:data": {"f:a": {}}}));
 }

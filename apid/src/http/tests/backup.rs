@@ -48,8 +48,8 @@ async fn backup_requires_verb_post_on_its_path() {
 async fn second_backup_at_the_same_time_gets_429() {
     let server = Server::start().await;
     let permit = server.server_state.backups.clone().try_acquire_owned().unwrap();
-    let refused = server.send("POST", "/store/backup", &[], "").await;
-    assert_eq!((refused.code, refused.header("retry-after")), (429, "1"));
+    let rejected = server.send("POST", "/store/backup", &[], "").await;
+    assert_eq!((rejected.code, rejected.header("retry-after")), (429, "1"));
     drop(permit);
     assert_eq!(server.send("POST", "/store/backup", &[], "").await.code, 200);
 }

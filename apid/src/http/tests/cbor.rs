@@ -12,7 +12,7 @@ async fn get(server: &Server, url: &str) -> Reply {
 }
 
 /// Decodes a body as one CBOR item.
-fn item(body: &[u8]) -> Value {
+fn decode_item(body: &[u8]) -> Value {
     assert!(body.starts_with(&[0xd9, 0xd9, 0xf7]), "the body begins with the self-describing tag");
     cbor::decode(body, Limits::BODY).unwrap().value
 }
@@ -33,16 +33,16 @@ async fn cbor_is_read_and_written_for_built_in_kinds() {
     for url in [one.as_str(), MAPS, "/api/v1/namespaces/a/pods/p", pods, "/api/v1", "/apis"] {
         let reply = get(&server, url).await;
         assert_eq!((reply.code, reply.header("content-type")), (200, CBOR), "{url}");
-        assert_eq!(item(&reply.body), server.get(url).await.json(), "{url}");
+        assert_eq!(decode_item(&reply.body), server.get(url).await.json(), "{url}");
     }
     let changed = send("PUT", &one, CBOR, map("one", "2")).await;
-    assert_eq!((changed.code, &item(&changed.body)["data"]["k"]), (200, &json!("2")));
+    assert_eq!((changed.code, &decode_item(&changed.body)["data"]["k"]), (200, &json!("2")));
     let status = get(&server, &format!("{MAPS}/none")).await;
-    assert_eq!((status.code, &item(&status.body)["kind"]), (404, &json!("Status")));
+    assert_eq!((status.code, &decode_item(&status.body)["kind"]), (404, &json!("Status")));
     let table = server
         .send("GET", MAPS, &[("accept", "application/cbor;as=Table;g=meta.example.test;v=v1")], "")
         .await;
-    assert_eq!(item(&table.body)["kind"], "Table");
+    assert_eq!(decode_item(&table.body)["kind"], "Table");
     let unknown = json!({"metadata": {"name": "u"}, "nope": 1});
     let warned = send("POST", MAPS, CBOR, unknown.clone()).await;
     assert_eq!((warned.code, warned.header("warning")), (201, r#"299 - "unknown field \"nope\"""#));
@@ -101,7 +101,7 @@ async fn cbor_watch_is_cbor_sequence() {
             (0..reply.body.len()).filter(|at| reply.body[*at..].starts_with(&[0xd9, 0xd9, 0xf7])).collect();
         let ends = starts.iter().skip(1).copied().chain([reply.body.len()]);
         let events: Vec<Value> =
-            starts.iter().zip(ends).map(|(start, end)| item(&reply.body[*start..end])).collect();
+            starts.iter().zip(ends).map(|(start, end)| decode_item(&reply.body[*start..end])).collect();
         assert_eq!(events, json, "{accept}");
     }
 }

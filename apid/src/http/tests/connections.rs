@@ -51,7 +51,7 @@ async fn websocket(address: SocketAddr, url: &str, headers: &str) -> (HeaderMap,
 
 /// Reads a server message; returns opcode and payload.
 async fn message(stream: &mut TcpStream) -> (u8, Vec<u8>) {
-    let read = async {
+    let read_frame = async {
         let (first, second) = (stream.read_u8().await.unwrap(), stream.read_u8().await.unwrap());
         assert_eq!((first & 0xf0, second & 0x80), (0x80, 0), "the frame is final and unmasked");
         let length = match second {
@@ -63,7 +63,7 @@ async fn message(stream: &mut TcpStream) -> (u8, Vec<u8>) {
         stream.read_exact(&mut payload).await.unwrap();
         (first & 0x0f, payload)
     };
-    tokio::time::timeout(DEADLINE, read).await.unwrap()
+    tokio::time::timeout(DEADLINE, read_frame).await.unwrap()
 }
 
 const KEY: &str = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n";
@@ -207,8 +207,8 @@ async fn unread_list_is_aborted_at_request_timeout() {
     let server = Server::start_with_timeout(Duration::from_secs(3)).await;
     let address = serve(&server).await;
     for i in 0..OBJECTS {
-        let made = server.post(MAPS, map(&format!("m{i:04}"), &"x".repeat(OBJECT_BYTES))).await;
-        assert_eq!(made.code, 201);
+        let created = server.post(MAPS, map(&format!("m{i:04}"), &"x".repeat(OBJECT_BYTES))).await;
+        assert_eq!(created.code, 201);
     }
     let mut aborted = 0;
     for accept in ["application/json", "application/yaml"] {
@@ -239,13 +239,13 @@ async fn unread_list_is_aborted_at_request_timeout() {
             assert!(bytes < MAX_BUFFERED_BYTES, "{accept}: {bytes} bytes were buffered (HTTP/2: {http2})");
         }
     }
-    let whole = get_with_small_buffer(address, MAPS, "application/json", false)
+    let complete = get_with_small_buffer(address, MAPS, "application/json", false)
         .await
         .into_body()
         .collect()
         .await
         .unwrap();
-    let list: Value = serde_json::from_slice(&whole.to_bytes()).unwrap();
+    let list: Value = serde_json::from_slice(&complete.to_bytes()).unwrap();
     assert_eq!(
         list["items"].as_array().unwrap().len(),
         OBJECTS,
@@ -257,12 +257,12 @@ async fn unread_list_is_aborted_at_request_timeout() {
 ///
 /// Writes or reads of the client then fail.
 async fn wait_until_closed(stream: &mut TcpStream, sent: &[u8]) {
-    let gone = async {
+    let closed = async {
         while stream.write_all(sent).await.is_ok() && stream.read_u8().await.is_ok() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(DEADLINE, gone).await.expect("the server closes the connection");
+    tokio::time::timeout(DEADLINE, closed).await.expect("the server closes the connection");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -273,8 +273,8 @@ async fn stalled_connection_is_closed_at_request_timeout() {
     let (_, code, mut watch) = websocket(address, &url, KEY).await;
     assert_eq!(code, 101);
     for i in 0..OBJECTS {
-        let made = server.post(MAPS, map(&format!("m{i:04}"), &"x".repeat(OBJECT_BYTES))).await;
-        assert_eq!(made.code, 201);
+        let created = server.post(MAPS, map(&format!("m{i:04}"), &"x".repeat(OBJECT_BYTES))).await;
+        assert_eq!(created.code, 201);
     }
     let mut list = TcpStream::connect(address).await.unwrap();
     list.write_all(format!("GET {MAPS} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
@@ -316,9 +316,9 @@ async fn slow_watch_client_has_bounded_buffer_and_can_resume() {
         let name = |event: &Value| event["object"]["metadata"]["name"].as_str().unwrap().to_owned();
         let mut names: Vec<String> = events.iter().map(name).collect();
         while names.len() < OBJECTS {
-            let from = server.get(&format!("{MAPS}/{}", names.last().unwrap())).await.json();
-            let from = from["metadata"]["resourceVersion"].as_str().unwrap();
-            let url = format!("{MAPS}?watch=1&timeoutSeconds=1&resourceVersion={from}");
+            let last = server.get(&format!("{MAPS}/{}", names.last().unwrap())).await.json();
+            let last = last["metadata"]["resourceVersion"].as_str().unwrap();
+            let url = format!("{MAPS}?watch=1&timeoutSeconds=1&resourceVersion={last}");
             let response = server.open("GET", &url, &[], "".into()).await;
             names.extend(read_to_end(response.into_body()).await.1.iter().map(name));
         }

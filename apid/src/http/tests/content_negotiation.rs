@@ -163,7 +163,7 @@ async fn every_resource_is_served_as_json_and_table() {
                 assert!(["string", "integer", "number", "date", "boolean"].contains(&kind), "{url}: {kind}");
                 assert!(column["priority"].is_u64(), "{url}");
             }
-            assert!(protobuf::is_form_of(resource), "{url}");
+            assert!(protobuf::has_message(resource), "{url}");
             let form = schema::Schema::of_kind(&resource.api_version(), resource.kind.kind()).unwrap();
             assert_eq!(Some(form.name()), resource.kind.type_name(), "{url}");
             served += 1;
@@ -256,11 +256,11 @@ async fn pod_table_wide_columns_have_priority_1() {
     let table = get(&server, pods, "application/json;as=Table;g=meta.example.test;v=v1").await.json();
     let columns = table["columnDefinitions"].as_array().unwrap();
     assert_eq!(table["rows"][0]["cells"].as_array().unwrap().len(), columns.len());
-    let of = |priority: u64| -> Vec<&str> {
+    let names_of_priority = |priority: u64| -> Vec<&str> {
         columns.iter().filter(|c| c["priority"] == priority).map(|c| c["name"].as_str().unwrap()).collect()
     };
-    assert_eq!(of(0), ["Name", "Ready", "Status", "Restarts", "Age"]);
-    assert_eq!(of(1), ["IP", "Node", "Nominated Node", "Readiness Gates"]);
+    assert_eq!(names_of_priority(0), ["Name", "Ready", "Status", "Restarts", "Age"]);
+    assert_eq!(names_of_priority(1), ["IP", "Node", "Nominated Node", "Readiness Gates"]);
     assert_eq!(columns[0]["format"], "name");
 }
 
@@ -347,8 +347,8 @@ async fn responses_have_content_type_cache_control_and_audit_id() {
         assert_eq!(reply.header("cache-control"), "no-cache, private", "{url}");
         assert!(!reply.header("audit-id").is_empty(), "{url}");
     }
-    let own = server.send("GET", MAPS, &[("audit-id", "mine-1")], "").await;
-    assert_eq!(own.header("audit-id"), "mine-1");
+    let reply = server.send("GET", MAPS, &[("audit-id", "mine-1")], "").await;
+    assert_eq!(reply.header("audit-id"), "mine-1");
     for url in ["/api", "/apis", "/api/v1"] {
         assert_eq!(server.get(url).await.header("vary"), "Accept", "{url}");
     }

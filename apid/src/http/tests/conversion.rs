@@ -131,8 +131,9 @@ async fn converted_kind_is_read_and_written_in_both_versions() {
     assert_eq!(server.get(&format!("{WIDGETS_V2}/x")).await.json()["spec"], json!({"length": 5}));
 
     let apply = [("content-type", "application/apply-patch+yaml")];
-    let sent = widget("x", json!({"size": 6})).to_string();
-    let applied = server.send("PATCH", &format!("{url}?fieldManager=m&force=true"), &apply, sent).await;
+    let configuration = widget("x", json!({"size": 6})).to_string();
+    let applied =
+        server.send("PATCH", &format!("{url}?fieldManager=m&force=true"), &apply, configuration).await;
     assert_eq!((applied.code, &applied.json()["spec"]), (200, &json!({"size": 6})));
     let mut in_v2 = widget("x", json!({"length": 7}));
     in_v2["apiVersion"] = json!("shop.example.com/v2");
@@ -174,12 +175,12 @@ async fn list_and_watch_convert_objects_in_batches() {
     let change = json!({"spec": {"length": 8}});
     assert_eq!(server.merge(&format!("{WIDGETS_V2}/w1"), change).await.code, 200);
     assert_eq!(server.delete(&format!("{WIDGETS_V2}/w1"), Value::Null).await.code, 200);
-    let seen = tokio::time::timeout(Duration::from_secs(20), watch.into_body().collect()).await;
-    let seen = events(&seen.expect("the watch ends").unwrap().to_bytes());
-    let seen: Vec<_> =
-        seen.iter().map(|event| (event["type"].as_str().unwrap(), &event["object"]["spec"])).collect();
+    let received = tokio::time::timeout(Duration::from_secs(20), watch.into_body().collect()).await;
+    let received = events(&received.expect("the watch ends").unwrap().to_bytes());
+    let received: Vec<_> =
+        received.iter().map(|event| (event["type"].as_str().unwrap(), &event["object"]["spec"])).collect();
     let spec = json!({"size": 8});
-    assert_eq!(seen, [("ADDED", &spec), ("DELETED", &spec)]);
+    assert_eq!(received, [("ADDED", &spec), ("DELETED", &spec)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,10 +221,10 @@ async fn dead_converter_fails_requests_of_its_version_only() {
     assert_eq!((failed.code, failed.json()["message"].as_str()), (500, Some(message)));
     assert!(failed.json().get("reason").is_none());
     assert_eq!(server.get(WIDGETS).await.code, 500);
-    let refused = server.post(WIDGETS, widget("y", json!({"size": 3}))).await;
-    assert_eq!(refused.code, 500);
+    let rejected = server.post(WIDGETS, widget("y", json!({"size": 3}))).await;
+    assert_eq!(rejected.code, 500);
     assert!(
-        refused.json()["message"]
+        rejected.json()["message"]
             .as_str()
             .unwrap()
             .starts_with("conversion webhook for shop.example.com/v1, Kind=Widget")
@@ -316,7 +317,7 @@ async fn write_that_waits_for_a_conversion_ends_at_the_request_timeout() {
         request_timeout: Duration::from_secs(2),
         ..super::Settings::default()
     };
-    let server = with_controller(Server::of_settings(settings).await).await;
+    let server = with_controller(Server::start_with_settings(settings).await).await;
     define(&server, definition("v2")).await;
     apply_in_both_versions(&server).await;
     converter.is_stuck.store(true, Ordering::SeqCst);

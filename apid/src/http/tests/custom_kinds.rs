@@ -147,9 +147,9 @@ async fn established_kind_is_served_by_every_endpoint() {
 async fn status_and_scale_follow_definition() {
     let server = start().await;
     define(&server, definition(&[version("v1", true)])).await;
-    let mut sent = widget("x", json!({"size": 2}));
-    sent["status"] = json!({"size": 7});
-    assert!(server.post(WIDGETS, sent).await.json().get("status").is_none());
+    let mut body = widget("x", json!({"size": 2}));
+    body["status"] = json!({"size": 7});
+    assert!(server.post(WIDGETS, body).await.json().get("status").is_none());
     let url = format!("{WIDGETS}/x");
     let status = json!({"status": {"size": 1, "selector": "a=b"}, "spec": null});
     let patched = server.merge(&format!("{url}/status"), status).await.json();
@@ -164,8 +164,8 @@ async fn status_and_scale_follow_definition() {
     let scaled = server.get(&url).await.json();
     assert_eq!((&scaled["spec"]["size"], &scaled["metadata"]["generation"]), (&json!(5), &json!(2)));
     assert_eq!(server.merge(&format!("{url}/scale"), json!({"spec": {"replicas": -1}})).await.code, 422);
-    let sent = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "x"}, "spec": {"replicas": 6}});
-    let scaled = server.put(&format!("{url}/scale"), sent).await;
+    let body = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "x"}, "spec": {"replicas": 6}});
+    let scaled = server.put(&format!("{url}/scale"), body).await;
     assert_eq!(
         (scaled.code, &scaled.json()["spec"]["replicas"]),
         (200, &json!(6)),
@@ -191,8 +191,8 @@ async fn server_side_apply_tracks_owners_of_custom_fields() {
     assert_eq!(apply("one", widget("x", json!({"size": 2, "color": "red"}))).await.code, 201);
     assert_eq!(apply("two", widget("x", json!({"size": 3}))).await.code, 409);
     assert_eq!(apply("two", widget("x", json!({"size": 2}))).await.code, 200);
-    let left = apply("one", widget("x", json!({"size": 2}))).await.json();
-    assert_eq!(left["spec"], json!({"size": 2}), "the field without an owner is removed");
+    let reduced = apply("one", widget("x", json!({"size": 2}))).await.json();
+    assert_eq!(reduced["spec"], json!({"size": 2}), "the field without an owner is removed");
 }
 
 #[tokio::test]
@@ -290,9 +290,9 @@ async fn changed_schema_applies_to_stored_objects_and_ends_watches_of_its_kind()
     properties["shape"] = json!({"type": "string", "default": "round"});
     changed.as_object_mut().unwrap().remove("selectableFields");
     assert_eq!(server.merge(&url, json!({"spec": {"versions": [changed]}})).await.code, 200);
-    let seen = tokio::time::timeout(Duration::from_secs(20), of_widgets.into_body().collect()).await;
-    let seen = events(&seen.expect("the watch ends").unwrap().to_bytes());
-    assert_eq!(seen[0]["type"], "ADDED");
+    let received = tokio::time::timeout(Duration::from_secs(20), of_widgets.into_body().collect()).await;
+    let received = events(&received.expect("the watch ends").unwrap().to_bytes());
+    assert_eq!(received[0]["type"], "ADDED");
     eventually("the new schema", || async {
         let object = server.get(&format!("{WIDGETS}/x")).await.json();
         (object["spec"] == json!({"size": 1, "shape": "round"})).then_some(())
@@ -314,13 +314,13 @@ async fn changed_schema_applies_to_stored_objects_and_ends_watches_of_its_kind()
 async fn deleted_definition_deletes_objects_and_honours_their_finalizers() {
     let server = start().await;
     define(&server, definition(&[version("v1", true)])).await;
-    let mut kept = widget("kept", json!({}));
-    kept["metadata"]["finalizers"] = json!(["example.com/keep"]);
-    assert_eq!(server.post(WIDGETS, kept).await.code, 201);
+    let mut held = widget("kept", json!({}));
+    held["metadata"]["finalizers"] = json!(["example.com/keep"]);
+    assert_eq!(server.post(WIDGETS, held).await.code, 201);
     assert_eq!(server.post(WIDGETS, widget("x", json!({}))).await.code, 201);
     let watch = server.open("GET", &format!("{WIDGETS}?watch=1&timeoutSeconds=60"), &[], "".into()).await;
     // A client that reads all the time sees the deletions before the watch ends.
-    let seen = tokio::spawn(async move {
+    let received = tokio::spawn(async move {
         tokio::time::timeout(Duration::from_secs(60), watch.into_body().collect()).await
     });
     let url = format!("{DEFINITIONS}/widgets.shop.example.com");
@@ -335,9 +335,9 @@ async fn deleted_definition_deletes_objects_and_honours_their_finalizers() {
         (is_gone && terminating["metadata"]["deletionTimestamp"].is_string()).then_some(())
     })
     .await;
-    let refused = server.post(WIDGETS, widget("y", json!({}))).await;
-    let message = refused.json()["message"].as_str().unwrap().to_owned();
-    assert_eq!(refused.code, 403, "{message}");
+    let rejected = server.post(WIDGETS, widget("y", json!({}))).await;
+    let message = rejected.json()["message"].as_str().unwrap().to_owned();
+    assert_eq!(rejected.code, 403, "{message}");
     assert!(
         message.ends_with("create not allowed while custom resource definition is terminating"),
         "{message}"
@@ -352,8 +352,8 @@ async fn deleted_definition_deletes_objects_and_honours_their_finalizers() {
         (server.get(&url).await.code == 404 && server.get(WIDGETS).await.code == 404).then_some(())
     })
     .await;
-    let seen = events(&seen.await.unwrap().expect("the watch ends").unwrap().to_bytes());
-    assert!(seen.iter().any(|event| event["type"] == "DELETED"), "{seen:?}");
+    let received = events(&received.await.unwrap().expect("the watch ends").unwrap().to_bytes());
+    assert!(received.iter().any(|event| event["type"] == "DELETED"), "{received:?}");
     assert_eq!(server.get("/apis/shop.example.com/v1").await.code, 404);
     assert_eq!(server.get("/openapi/v3/apis/shop.example.com/v1").await.code, 404);
 }

@@ -22,15 +22,15 @@ async fn apply(server: &Server, group: &str, manager: &str, spec: Value) -> Repl
     server.send("PATCH", &url, &[("content-type", "application/apply-patch+yaml")], body.to_string()).await
 }
 
-fn list(fields: Value) -> Value {
-    let mut list = json!({"type": "array", "items": {"type": "object", "required": ["k"],
+fn list_schema(fields: Value) -> Value {
+    let mut list_schema = json!({"type": "array", "items": {"type": "object", "required": ["k"],
         "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}}});
-    list.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    json!({"type": "object", "properties": {"list": list}})
+    list_schema.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    json!({"type": "object", "properties": {"list": list_schema}})
 }
 
-fn keyed() -> Value {
-    list(json!({"x-svc-list-type": "map", "x-svc-list-map-keys": ["k"]}))
+fn list_with_key() -> Value {
+    list_schema(json!({"x-svc-list-type": "map", "x-svc-list-map-keys": ["k"]}))
 }
 
 /// Replaces the schema of a definition and waits until OpenAPI publishes its list type.
@@ -59,45 +59,51 @@ async fn applied_fields_merge_by_the_types_of_the_schema() {
     let part = json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}});
     let mut atomic = part.clone();
     atomic["x-svc-map-type"] = json!("atomic");
-    let with = |schema: &Value| json!({"type": "object", "properties": {"part": schema}});
+    let schema_of_part = |schema: &Value| json!({"type": "object", "properties": {"part": schema}});
     let item = |k: &str, v: i64| json!({"k": k, "v": v});
     for (i, (row, schema, first, second, result)) in [
         (
             "D-MRG-20",
-            with(&free),
+            schema_of_part(&free),
             json!({"part": {"a": 1}}),
             json!({"part": {"b": 2}}),
             Ok(json!({"part": {"a": 1, "b": 2}})),
         ),
         (
             "D-MRG-21",
-            list(json!({})),
+            list_schema(json!({})),
             json!({"list": [item("x", 1)]}),
             json!({"list": [item("y", 1)]}),
             Err(".spec.list"),
         ),
         (
             "D-MRG-22",
-            keyed(),
+            list_with_key(),
             json!({"list": [item("x", 1)]}),
             json!({"list": [item("y", 1)]}),
             Ok(json!({"list": [item("x", 1), item("y", 1)]})),
         ),
         (
             "D-MRG-22",
-            keyed(),
+            list_with_key(),
             json!({"list": [item("x", 1)]}),
             json!({"list": [item("x", 2)]}),
             Err(".spec.list[k=\"x\"].v"),
         ),
         (
             "D-MRG-23",
-            with(&part),
+            schema_of_part(&part),
             json!({"part": {"a": 1}}),
             json!({"part": {"b": 2}}),
             Ok(json!({"part": {"a": 1, "b": 2}})),
         ),
-        ("D-MRG-23", with(&atomic), json!({"part": {"a": 1}}), json!({"part": {"b": 2}}), Err(".spec.part")),
+        (
+            "D-MRG-23",
+            schema_of_part(&atomic),
+            json!({"part": {"a": 1}}),
+            json!({"part": {"b": 2}}),
+            Err(".spec.part"),
+        ),
     ]
     .into_iter()
     .enumerate()
@@ -121,10 +127,10 @@ async fn applied_fields_merge_by_the_types_of_the_schema() {
 async fn granular_schema_keeps_owners_of_atomic_list_without_conflict() {
     let server = start().await;
     let group = "granular.example.com";
-    define(&server, definition(group, list(json!({"x-svc-list-type": "atomic"})))).await;
+    define(&server, definition(group, list_schema(json!({"x-svc-list-type": "atomic"})))).await;
     let first = json!({"list": [{"k": "x", "v": 1}, {"k": "y", "v": 1}]});
     assert_eq!(apply(&server, group, "first", first).await.code, 201);
-    change_schema(&server, group, keyed()).await;
+    change_schema(&server, group, list_with_key()).await;
     let applied = apply(&server, group, "second", json!({"list": [{"k": "x", "v": 1}]})).await;
     assert_eq!(applied.code, 200, "D-SSA-33: {}", applied.json());
     let changed = apply(&server, group, "second", json!({"list": [{"k": "z", "v": 3}]})).await;
@@ -135,10 +141,10 @@ async fn granular_schema_keeps_owners_of_atomic_list_without_conflict() {
 async fn atomic_schema_makes_changes_conflict_with_owners_of_items() {
     let server = start().await;
     let group = "atomic.example.com";
-    define(&server, definition(group, keyed())).await;
+    define(&server, definition(group, list_with_key())).await;
     assert_eq!(apply(&server, group, "first", json!({"list": [{"k": "x", "v": 1}]})).await.code, 201);
     assert_eq!(apply(&server, group, "second", json!({"list": [{"k": "y", "v": 1}]})).await.code, 200);
-    change_schema(&server, group, list(json!({"x-svc-list-type": "atomic"}))).await;
+    change_schema(&server, group, list_schema(json!({"x-svc-list-type": "atomic"}))).await;
     let conflict = apply(&server, group, "first", json!({"list": [{"k": "x", "v": 2}]})).await;
     assert_eq!(conflict.code, 409, "D-SSA-34: {}", conflict.json());
     assert!(conflict.json()["message"].as_str().unwrap().contains("second"), "{}", conflict.json());

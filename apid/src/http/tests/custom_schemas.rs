@@ -113,24 +113,25 @@ async fn updates_that_add_costly_rules_are_rejected() {
     assert_eq!(rejected.code, 422);
     assert!(message(&rejected).contains("estimated rule cost exceeds budget"), "{}", message(&rejected));
 
-    // Requirements D-CCOST-12 and D-LIM-11: `bytes` list items cost the estimate of one rule; the definition has a
-    // limit for the sum of its rules.
+    // Requirements D-CCOST-12 and D-LIM-11: the estimated cost of one rule is within its limit; the sum of 100 rules
+    // exceeds the limit of a definition.
     let rules_of = |count: usize| -> Value {
         (0..count)
             .map(|i| json!({"rule": format!("self.list.all(a, self.list.exists(b, a == b || a == '{i}'))")}))
             .collect()
     };
-    let bounded = json!({"type": "array", "maxItems": 1_000, "items": {"type": "string", "maxLength": 10}});
-    let with =
-        |count: usize| definition(group, with_rules(object(json!({"list": bounded})), rules_of(count)));
+    let bounded_list =
+        json!({"type": "array", "maxItems": 1_000, "items": {"type": "string", "maxLength": 10}});
+    let definition_with_rules =
+        |count: usize| definition(group, with_rules(object(json!({"list": bounded_list})), rules_of(count)));
     let url = format!("{DEFINITIONS}?dryRun=All");
-    let other = |mut definition: Value| {
+    let in_other_group = |mut definition: Value| {
         definition["metadata"]["name"] = json!("things.sum.example.com");
         definition["spec"]["group"] = json!("sum.example.com");
         definition
     };
-    assert_eq!(server.post(&url, other(with(1))).await.code, 201);
-    let sum = server.post(&url, other(with(100))).await;
+    assert_eq!(server.post(&url, in_other_group(definition_with_rules(1))).await.code, 201);
+    let sum = server.post(&url, in_other_group(definition_with_rules(100))).await;
     assert_eq!(sum.code, 422);
     let text = message(&sum);
     assert!(text.contains("rule cost total for entire OpenAPIv3 schema exceeds budget"), "{text}");
@@ -304,9 +305,9 @@ async fn rules_of_one_object_share_a_budget() {
         .map(|i| json!({"rule": format!("self.list.all(a, self.list.all(b, a + b != {}))", -1 - i)}))
         .collect();
     define(&server, definition(group, with_rules(object(json!({"list": list})), rules))).await;
-    let of = |count: usize| thing(group, json!({"list": vec![1; count]}));
-    assert_eq!(server.post(&url(group), of(10)).await.code, 201);
-    let mut large = of(300);
+    let thing_with_items = |count: usize| thing(group, json!({"list": vec![1; count]}));
+    assert_eq!(server.post(&url(group), thing_with_items(10)).await.code, 201);
+    let mut large = thing_with_items(300);
     large["metadata"]["name"] = json!("large");
     let rejected = server.post(&url(group), large).await;
     assert_eq!(rejected.code, 422, "D-CCOST-8");

@@ -20,7 +20,7 @@ fn pod(name: &str, spec: Value) -> Value {
     pod
 }
 
-fn held(name: &str) -> Value {
+fn map_with_finalizer(name: &str) -> Value {
     json!({"metadata": {"name": name, "finalizers": ["example.com/hold"]}})
 }
 
@@ -29,23 +29,28 @@ async fn grace(server: &Server, reply: &Reply, name: &str) -> (Value, bool) {
     assert_eq!(reply.code, 200, "{}", reply.json());
     let body = reply.json();
     assert_eq!(body["kind"], "Pod");
-    let there = server.get(&format!("{PODS}/{name}")).await.code == 200;
-    (body["metadata"]["deletionGracePeriodSeconds"].clone(), there)
+    let exists = server.get(&format!("{PODS}/{name}")).await.code == 200;
+    (body["metadata"]["deletionGracePeriodSeconds"].clone(), exists)
 }
 
 #[tokio::test]
 async fn pod_grace_period_can_only_be_shortened() {
     let server = Server::start().await;
-    let placed = |seconds: Value| json!({"nodeName": "n", "terminationGracePeriodSeconds": seconds});
+    let spec_on_node = |seconds: Value| json!({"nodeName": "n", "terminationGracePeriodSeconds": seconds});
     for (i, (spec, query, body, want)) in [
-        (placed(json!(20)), "", Value::Null, (json!(20), true)),
+        (spec_on_node(json!(20)), "", Value::Null, (json!(20), true)),
         (json!({"nodeName": "n"}), "", Value::Null, (json!(30), true)),
-        (placed(json!(20)), "?gracePeriodSeconds=50", Value::Null, (json!(50), true)),
+        (spec_on_node(json!(20)), "?gracePeriodSeconds=50", Value::Null, (json!(50), true)),
         // A body replaces all options of the query, also when it is empty.
-        (placed(json!(20)), "?gracePeriodSeconds=50", json!({}), (json!(20), true)),
-        (placed(json!(20)), "?gracePeriodSeconds=50", json!({"gracePeriodSeconds": 3}), (json!(3), true)),
-        (placed(json!(20)), "", json!({"gracePeriodSeconds": -3}), (json!(1), true)),
-        (placed(json!(20)), "", json!({"gracePeriodSeconds": 0}), (json!(0), false)),
+        (spec_on_node(json!(20)), "?gracePeriodSeconds=50", json!({}), (json!(20), true)),
+        (
+            spec_on_node(json!(20)),
+            "?gracePeriodSeconds=50",
+            json!({"gracePeriodSeconds": 3}),
+            (json!(3), true),
+        ),
+        (spec_on_node(json!(20)), "", json!({"gracePeriodSeconds": -3}), (json!(1), true)),
+        (spec_on_node(json!(20)), "", json!({"gracePeriodSeconds": 0}), (json!(0), false)),
         // A pod without a node is deleted at once.
         (json!({"terminationGracePeriodSeconds": 20}), "", Value::Null, (json!(0), false)),
         (json!({}), "?gracePeriodSeconds=9", Value::Null, (json!(0), false)),
@@ -54,14 +59,14 @@ async fn pod_grace_period_can_only_be_shortened() {
     .enumerate()
     {
         let name = format!("p{i}");
-        let made = server.post(PODS, pod(&name, spec)).await;
-        assert_eq!(made.code, 201, "{}", made.json());
+        let created = server.post(PODS, pod(&name, spec)).await;
+        assert_eq!(created.code, 201, "{}", created.json());
         let reply = server.delete(&format!("{PODS}/{name}{query}"), body.clone()).await;
         assert_eq!(grace(&server, &reply, &name).await, want, "{i} {query} {body}");
     }
 
     // A terminated pod has no grace period.
-    server.post(PODS, pod("over", placed(json!(20)))).await;
+    server.post(PODS, pod("over", spec_on_node(json!(20)))).await;
     let status = json!({"status": {"phase": "Succeeded"}});
     assert_eq!(server.merge(&format!("{PODS}/over/status"), status).await.code, 200);
     let reply = server.delete(&format!("{PODS}/over"), Value::Null).await;
@@ -69,7 +74,7 @@ async fn pod_grace_period_can_only_be_shortened() {
 
     // Repeated deletes may shorten the grace period, not extend it. Only the first one increments the
     // generation.
-    server.post(PODS, pod("slow", placed(json!(30)))).await;
+    server.post(PODS, pod("slow", spec_on_node(json!(30)))).await;
     for (seconds, want) in
         [(None, 30), (Some(40), 30), (None, 30), (Some(10), 10), (Some(20), 10), (Some(1), 1)]
     {
@@ -81,9 +86,9 @@ async fn pod_grace_period_can_only_be_shortened() {
 
     // Removing the last finalizer does not shorten the grace period. Grace period 0 deletes at once without
     // finalizers.
-    let mut both = pod("both", placed(json!(30)));
-    both["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    server.post(PODS, both).await;
+    let mut held_pod = pod("both", spec_on_node(json!(30)));
+    held_pod["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    server.post(PODS, held_pod).await;
     server.delete(&format!("{PODS}/both"), Value::Null).await;
     let release = json!({"metadata": {"finalizers": null}});
     assert_eq!(server.merge(&format!("{PODS}/both"), release).await.code, 200);
@@ -95,19 +100,19 @@ async fn pod_grace_period_can_only_be_shortened() {
 #[tokio::test]
 async fn force_deleted_pod_sends_modified_then_deleted_event() {
     let server = Server::start().await;
-    let made = server.post(PODS, pod("p", json!({"nodeName": "n"}))).await.json();
-    let version = made["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let created = server.post(PODS, pod("p", json!({"nodeName": "n"}))).await.json();
+    let version = created["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     let reply = server.delete(&format!("{PODS}/p?gracePeriodSeconds=0"), Value::Null).await;
     assert!(reply.json()["metadata"]["deletionTimestamp"].is_string());
     let watch = format!("{PODS}?watch=1&resourceVersion={version}&timeoutSeconds=1");
     let events = server.get(&watch).await;
     let events: Vec<Value> =
         events.body.split(|b| *b == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
-    let told: Vec<_> = events
+    let grace_periods: Vec<_> = events
         .iter()
         .map(|e| (e["type"].as_str().unwrap(), e["object"]["metadata"]["deletionGracePeriodSeconds"].clone()))
         .collect();
-    assert_eq!(told, [("MODIFIED", json!(0)), ("DELETED", json!(0))]);
+    assert_eq!(grace_periods, [("MODIFIED", json!(0)), ("DELETED", json!(0))]);
 }
 
 #[tokio::test]
@@ -148,7 +153,7 @@ async fn propagation_policy_and_orphan_dependents_add_finalizer() {
         }
     }
     // `orphanDependents: false` gives 202 if the object still exists.
-    server.post(MAPS, held("h")).await;
+    server.post(MAPS, map_with_finalizer("h")).await;
     let reply = server.delete(&format!("{MAPS}/h?orphanDependents=false"), Value::Null).await;
     assert_eq!((reply.code, reply.json()["kind"].clone()), (202, json!("ConfigMap")));
 }
@@ -200,7 +205,7 @@ async fn ignore_store_read_error_option_excludes_other_options() {
         assert_eq!(wrong.code, 400);
         assert_eq!(server.get(&format!("{MAPS}/x")).await.code, 200, "the object must not be deleted");
         // The option has no effect on a valid object.
-        server.post(MAPS, held("h")).await;
+        server.post(MAPS, map_with_finalizer("h")).await;
         server.delete(&format!("{MAPS}/h"), json!({ignore: true})).await;
         assert_eq!(server.get(&format!("{MAPS}/h")).await.code, 200, "the object still has a finalizer");
         assert_eq!(server.delete(&format!("{MAPS}/x"), json!({ignore: true})).await.code, 200);
@@ -211,7 +216,7 @@ async fn ignore_store_read_error_option_excludes_other_options() {
 #[tokio::test]
 async fn delete_dry_run_keeps_object() {
     let server = Server::start().await;
-    server.post(MAPS, held("h")).await;
+    server.post(MAPS, map_with_finalizer("h")).await;
     server.post(MAPS, json!({"metadata": {"name": "x"}})).await;
     server.post(PODS, pod("p", json!({"nodeName": "n"}))).await;
     let dry = json!({"dryRun": ["All"]});
@@ -289,27 +294,29 @@ async fn delete_collection_applies_selectors_and_limit() {
         let labels = json!({"even": (i % 2 == 0).to_string()});
         server.post(MAPS, json!({"metadata": {"name": format!("m{i:02}"), "labels": labels}})).await;
     }
-    server.post(MAPS, held("held")).await;
+    server.post(MAPS, map_with_finalizer("held")).await;
     let names = |list: &Value| -> Vec<String> {
         let items = list["items"].as_array().unwrap();
         items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     };
-    let gone = server.delete(&format!("{MAPS}?labelSelector=even%3Dtrue&limit=3"), Value::Null).await.json();
-    assert_eq!(names(&gone), ["m00", "m02", "m04"]);
-    assert_eq!(gone["kind"], "ConfigMapList");
+    let deleted =
+        server.delete(&format!("{MAPS}?labelSelector=even%3Dtrue&limit=3"), Value::Null).await.json();
+    assert_eq!(names(&deleted), ["m00", "m02", "m04"]);
+    assert_eq!(deleted["kind"], "ConfigMapList");
     assert!(
-        gone["items"][0]["metadata"].get("deletionTimestamp").is_none(),
+        deleted["items"][0]["metadata"].get("deletionTimestamp").is_none(),
         "the response has the objects before deletion"
     );
-    let gone = server.delete(&format!("{MAPS}?fieldSelector=metadata.name%3Dm01"), Value::Null).await.json();
-    assert_eq!(names(&gone), ["m01"]);
+    let deleted =
+        server.delete(&format!("{MAPS}?fieldSelector=metadata.name%3Dm01"), Value::Null).await.json();
+    assert_eq!(names(&deleted), ["m01"]);
     let wrong = json!({"preconditions": {"uid": "another"}});
     assert_eq!(server.delete(MAPS, wrong).await.code, 409);
     assert_eq!(names(&server.get(MAPS).await.json()).len(), 17);
     server.delete(MAPS, json!({"propagationPolicy": "Background"})).await;
-    let left = server.get(MAPS).await.json();
-    assert_eq!(names(&left), ["held"]);
-    assert!(left["items"][0]["metadata"]["deletionTimestamp"].is_string());
+    let remaining = server.get(MAPS).await.json();
+    assert_eq!(names(&remaining), ["held"]);
+    assert!(remaining["items"][0]["metadata"]["deletionTimestamp"].is_string());
     assert_eq!(server.delete(MAPS, Value::Null).await.code, 200, "deleting a terminating object succeeds");
 }
 
@@ -353,9 +360,9 @@ async fn unreadable_object_is_deleted_only_with_gate_and_option() {
         server.server_state.store.commit(&key, Op::Create(torn)).await.unwrap();
         let reply = server.delete(&bad, options.clone()).await;
         assert_eq!(reply.code, code, "{gates} {options}");
-        let there = server.server_state.store.get(&key, None).await.unwrap().is_some();
-        assert_eq!(there, code != 200, "{gates} {options}");
-        if there {
+        let exists = server.server_state.store.get(&key, None).await.unwrap().is_some();
+        assert_eq!(exists, code != 200, "{gates} {options}");
+        if exists {
             assert_eq!(server.get(MAPS).await.code, 500, "the list contains the unreadable object");
         } else {
             assert_eq!(reply.json()["details"]["name"], "bad");
@@ -365,7 +372,7 @@ async fn unreadable_object_is_deleted_only_with_gate_and_option() {
     }
     // With the gate, a valid object is deleted as usual, and delete collection rejects the option.
     let server = Server::start_with_gates("AllowUnsafeMalformedObjectDeletion=true").await;
-    server.post(MAPS, held("h")).await;
+    server.post(MAPS, map_with_finalizer("h")).await;
     assert_eq!(server.delete(&format!("{MAPS}/h"), ignore()).await.json()["kind"], "ConfigMap");
     assert_eq!(server.get(&format!("{MAPS}/h")).await.code, 200);
     let reply = server.delete(MAPS, ignore()).await;
@@ -390,12 +397,14 @@ async fn interrupted_pod_deletion_is_completed_after_restart() {
     server.delete(&format!("{PODS}/ends"), Value::Null).await;
 
     crate::background::start(&server.server_state, false, true, HOUR, HOUR);
-    let gone = async {
+    let removal = async {
         while server.get(&format!("{PODS}/cut")).await.code != 404 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(30), gone).await.expect("the marked pod is removed");
+    tokio::time::timeout(std::time::Duration::from_secs(30), removal)
+        .await
+        .expect("the marked pod is removed");
     assert_eq!(server.get(&format!("{PODS}/ends")).await.code, 200);
 }
 
@@ -412,7 +421,7 @@ async fn unreadable_object_blocks_only_namespace_deletion() {
     }
     crate::background::start(&server.server_state, false, false, HOUR, HOUR);
     assert_eq!(server.delete("/api/v1/namespaces/a", Value::Null).await.code, 200);
-    let told = async {
+    let failure_message = async {
         loop {
             let namespace = server.get("/api/v1/namespaces/a").await.json();
             let conditions = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -425,10 +434,10 @@ async fn unreadable_object_blocks_only_namespace_deletion() {
         }
     };
     let limit = std::time::Duration::from_secs(30);
-    let told = tokio::time::timeout(limit, told)
+    let failure_message = tokio::time::timeout(limit, failure_message)
         .await
         .expect("the namespace has a NamespaceDeletionContentFailure condition");
-    assert!(told.contains("1 of pods cannot be read"), "{told}");
+    assert!(failure_message.contains("1 of pods cannot be read"), "{failure_message}");
     for name in ["x", "y"] {
         assert_eq!(server.get(&format!("{MAPS}/{name}")).await.code, 404, "{name}");
     }
@@ -436,12 +445,12 @@ async fn unreadable_object_blocks_only_namespace_deletion() {
     for path in [format!("{PODS}/bad"), format!("{MAPS}/bad")] {
         assert_eq!(server.delete(&path, ignore()).await.code, 200);
     }
-    let gone = async {
+    let removal = async {
         while server.get("/api/v1/namespaces/a").await.code != 404 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(limit, gone).await.expect("the namespace is removed");
+    tokio::time::timeout(limit, removal).await.expect("the namespace is removed");
 }
 
 #[tokio::test]
@@ -451,9 +460,9 @@ async fn system_priority_class_is_protected_from_delete_but_not_from_delete_coll
     let class = format!("{classes}/system-node-critical");
     let object = json!({"metadata": {"name": "system-node-critical"}, "value": 2_000_001_000});
     assert_eq!(server.post(classes, object).await.code, 201);
-    let refused = server.delete(&class, Value::Null).await;
-    assert_eq!(refused.code, 403);
-    let message = refused.json()["message"].as_str().unwrap().to_owned();
+    let rejected = server.delete(&class, Value::Null).await;
+    assert_eq!(rejected.code, 403);
+    let message = rejected.json()["message"].as_str().unwrap().to_owned();
     assert!(message.ends_with("this is a system priority class and cannot be deleted"), "{message}");
     assert_eq!(server.get(&class).await.code, 200);
     assert_eq!(server.delete(classes, Value::Null).await.code, 200);
@@ -470,9 +479,9 @@ async fn delete_collection_with_limit_reports_remaining_objects() {
     assert_eq!(reply["items"].as_array().unwrap().len(), 2, "{reply}");
     assert_eq!(reply["metadata"]["remainingItemCount"], 3);
     assert!(reply["metadata"]["continue"].is_string());
-    let left = server.get(MAPS).await.json();
+    let remaining = server.get(MAPS).await.json();
     let names: Vec<_> =
-        left["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["name"]).collect();
+        remaining["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["name"]).collect();
     assert_eq!(names, ["m3", "m4", "m5"], "the first keys are deleted");
 }
 

@@ -361,9 +361,9 @@ async fn failed_request_returns_status_with_reason() {
         (&invalid["details"]["kind"], &invalid["details"]["causes"][0]["field"]),
         (&json!("ConfigMap"), &json!("metadata.name"))
     );
-    let late = server.get(&huge).await;
-    assert!(late.header("retry-after").parse::<u32>().is_ok_and(|seconds| seconds > 0), "{late:?}");
-    assert_eq!(late.json()["details"]["retryAfterSeconds"].to_string(), late.header("retry-after"));
+    let rejected = server.get(&huge).await;
+    assert!(rejected.header("retry-after").parse::<u32>().is_ok_and(|seconds| seconds > 0), "{rejected:?}");
+    assert_eq!(rejected.json()["details"]["retryAfterSeconds"].to_string(), rejected.header("retry-after"));
 }
 
 #[tokio::test]
@@ -388,8 +388,8 @@ async fn continue_token_of_compacted_revision_returns_410() {
     assert_eq!(server.get(&page).await.code, 200, "the store history still contains the revision");
     let now = server.server_state.store.revision();
     server.server_state.store.compact(now).await.unwrap();
-    let gone = server.get(&page).await;
-    assert_eq!((gone.code, &gone.json()["reason"]), (410, &json!("Expired")));
+    let expired = server.get(&page).await;
+    assert_eq!((expired.code, &expired.json()["reason"]), (410, &json!("Expired")));
     let exact = format!("{MAPS}?resourceVersion={version}&resourceVersionMatch=Exact");
     assert_eq!(server.get(&exact).await.code, 410);
     // With a limit and no match, the resourceVersion is exact. A list without a limit is at least as new.

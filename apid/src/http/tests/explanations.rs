@@ -138,12 +138,15 @@ async fn cached_denial_has_no_explanation_while_authd_is_unreachable() {
 async fn unauthorized_status_has_audit_id_of_client_only() {
     let (server, _) = server(AuditLog::off(), &MISSES).await;
     let credentials = ("authorization", "Bearer bad");
-    let own = server.send("GET", "/version", &[credentials], "").await;
-    assert_eq!((own.code, own.json().get("details")), (401, None), "the body of the reference");
-    assert!(!own.headers["audit-id"].is_empty());
-    let given = server.send("GET", "/version", &[credentials, ("audit-id", "build-7")], "").await;
-    assert_eq!((given.code, &given.json()["details"]), (401, &serde_json::json!({"uid": "build-7"})));
-    assert_eq!(given.headers["audit-id"], "build-7");
+    let reply = server.send("GET", "/version", &[credentials], "").await;
+    assert_eq!((reply.code, reply.json().get("details")), (401, None), "the body of the reference");
+    assert!(!reply.headers["audit-id"].is_empty());
+    let reply_to_id = server.send("GET", "/version", &[credentials, ("audit-id", "build-7")], "").await;
+    assert_eq!(
+        (reply_to_id.code, &reply_to_id.json()["details"]),
+        (401, &serde_json::json!({"uid": "build-7"}))
+    );
+    assert_eq!(reply_to_id.headers["audit-id"], "build-7");
     let invalid = server.send("GET", "/version", &[credentials, ("audit-id", "a b")], "").await;
     assert_eq!((invalid.code, invalid.json().get("details")), (401, None));
     let denied =

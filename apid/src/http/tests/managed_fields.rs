@@ -216,7 +216,7 @@ async fn scale_replicas_are_owned_in_parent_object() {
             "spec": {"containers": [{"name": "a", "image": "a:1"}]}}}});
     server.apply(web, "author", intent.clone()).await;
     let scale = format!("{web}/scale");
-    let of = |replicas: u32| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "web"}, "spec": {"replicas": replicas}});
+    let scale_to = |replicas: u32| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "web"}, "spec": {"replicas": replicas}});
     let replicas = json!({"f:spec": {"f:replicas": {}}});
 
     assert_eq!(
@@ -224,13 +224,13 @@ async fn scale_replicas_are_owned_in_parent_object() {
         400,
         "configuration of another kind"
     );
-    let rejected = server.apply_with(&scale, "scaler", "", &of(5)).await;
+    let rejected = server.apply_with(&scale, "scaler", "", &scale_to(5)).await;
     assert_eq!(
         (rejected.code, &rejected.json()["details"]["causes"][0]["field"]),
         (409, &json!(".spec.replicas")),
         "{rejected:?}"
     );
-    let shared = server.apply(&scale, "scaler", of(2)).await;
+    let shared = server.apply(&scale, "scaler", scale_to(2)).await;
     assert_eq!((&shared["kind"], &shared["spec"]), (&json!("Scale"), &json!({"replicas": 2})));
     assert_eq!(shared["metadata"].get("managedFields"), None, "a Scale has no managedFields");
     let object = server.get(web).await.json();
@@ -241,7 +241,7 @@ async fn scale_replicas_are_owned_in_parent_object() {
     );
     assert_eq!(owned(&object, "author")["f:spec"]["f:replicas"], json!({}));
 
-    let forced = server.apply_with(&scale, "scaler", "&force=true", &of(5)).await;
+    let forced = server.apply_with(&scale, "scaler", "&force=true", &scale_to(5)).await;
     assert_eq!((forced.code, &forced.json()["spec"]), (200, &json!({"replicas": 5})), "{forced:?}");
     assert_eq!(owned(&server.get(web).await.json(), "author")["f:spec"].get("f:replicas"), None);
     let rejected = server.apply_with(web, "author", "", &intent).await;
@@ -251,13 +251,16 @@ async fn scale_replicas_are_owned_in_parent_object() {
         (409, &json!("conflict with \"scaler\" with subresource \"scale\""))
     );
 
-    let put = server.put(&format!("{scale}?fieldManager=hand"), of(7)).await;
+    let put = server.put(&format!("{scale}?fieldManager=hand"), scale_to(7)).await;
     assert_eq!((put.code, &put.json()["spec"]), (200, &json!({"replicas": 7})));
     let object = server.get(web).await.json();
     assert_eq!(entry(&object, "scaler", "Apply"), None);
     let part = entry(&object, "hand", "Update").unwrap();
     assert_eq!((&part["subresource"], &part["fieldsV1"]), (&json!("scale"), &replicas));
-    assert_eq!(server.apply_with(&scale, "scaler", "&force=true", &of(0)).await.json()["spec"], json!({}));
+    assert_eq!(
+        server.apply_with(&scale, "scaler", "&force=true", &scale_to(0)).await.json()["spec"],
+        json!({})
+    );
     let wrong = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "web"}, "spec": {"replicas": -1}});
     assert_eq!(server.apply_with(&scale, "scaler", "&force=true", &wrong).await.code, 422);
 }

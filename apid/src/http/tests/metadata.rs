@@ -30,9 +30,9 @@ async fn create_with_existing_name_returns_409() {
     let mut uids = BTreeSet::new();
     for url in [MAPS, "/api/v1/namespaces/b/configmaps", "/api/v1/namespaces/a/secrets", "/api/v1/nodes"] {
         let body = json!({"metadata": {"name": "x", "uid": "mine"}});
-        let made = server.post(url, body.clone()).await;
-        assert_eq!(made.code, 201, "{url}");
-        assert!(uids.insert(uid(made)), "{url}");
+        let created = server.post(url, body.clone()).await;
+        assert_eq!(created.code, 201, "{url}");
+        assert!(uids.insert(uid(created)), "{url}");
         let again = server.post(url, body.clone()).await;
         assert_eq!((again.code, &again.json()["reason"]), (409, &json!("AlreadyExists")), "{url}");
         assert_eq!(server.delete(&format!("{url}/x"), Value::Null).await.code, 200);
@@ -77,10 +77,10 @@ async fn generate_name_retries_on_collision() {
     assert_eq!((exhausted.code, &exhausted.json()["reason"]), (409, &json!("AlreadyExists")));
     assert_eq!(rng.draws.load(Ordering::Relaxed), 17);
 
-    let both = json!({"metadata": {"generateName": "gen-", "name": "chosen"}});
-    let made = server.post(MAPS, both).await.json();
+    let body = json!({"metadata": {"generateName": "gen-", "name": "chosen"}});
+    let created = server.post(MAPS, body).await.json();
     assert_eq!(
-        (&made["metadata"]["name"], &made["metadata"]["generateName"]),
+        (&created["metadata"]["name"], &created["metadata"]["generateName"]),
         (&json!("chosen"), &json!("gen-"))
     );
     let long = json!({"metadata": {"generateName": "l".repeat(80)}});
@@ -120,8 +120,8 @@ async fn object_name_format_is_validated_by_kind() {
             );
         }
     }
-    let none = server.post(MAPS, json!({})).await;
-    assert_eq!((none.code, causes(&none)), (422, vec!["metadata.name".to_owned()]));
+    let unnamed = server.post(MAPS, json!({})).await;
+    assert_eq!((unnamed.code, causes(&unnamed)), (422, vec!["metadata.name".to_owned()]));
 }
 
 /// Every resource has a scope in discovery and is served only in that scope.
@@ -201,26 +201,29 @@ async fn update_creates_missing_object_for_some_kinds() {
 #[tokio::test]
 async fn server_managed_metadata_cannot_be_set_by_clients() {
     let server = Server::start().await;
-    let sent = json!({
+    let client_metadata = json!({
         "name": "x", "uid": "mine", "creationTimestamp": "1999-01-01T00:00:00Z", "selfLink": "/mine", "generation": 7,
         "deletionTimestamp": "1999-01-01T00:00:00Z", "deletionGracePeriodSeconds": 3, "resourceVersion": "0",
     });
-    let made = server.post(MAPS, json!({"metadata": sent})).await.json();
-    let metadata = &made["metadata"];
+    let object = server.post(MAPS, json!({"metadata": client_metadata})).await.json();
+    let metadata = &object["metadata"];
     assert_eq!(
-        (&made["kind"], &made["apiVersion"], &metadata["name"], &metadata["namespace"]),
+        (&object["kind"], &object["apiVersion"], &metadata["name"], &metadata["namespace"]),
         (&json!("ConfigMap"), &json!("v1"), &json!("x"), &json!("a"))
     );
     for absent in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         assert_eq!(metadata.get(absent), None, "{absent}");
     }
     assert_ne!(metadata["uid"], "mine");
-    let created = metadata["creationTimestamp"].as_str().unwrap();
-    assert!(created.len() == 20 && created.ends_with('Z') && !created.starts_with("1999"), "{created}");
+    let creation_time = metadata["creationTimestamp"].as_str().unwrap();
+    assert!(
+        creation_time.len() == 20 && creation_time.ends_with('Z') && !creation_time.starts_with("1999"),
+        "{creation_time}"
+    );
     let version = metadata["resourceVersion"].as_str().unwrap().to_owned();
 
     let url = format!("{MAPS}/x");
-    let with =
+    let body_with =
         |field: &str, value: &str| json!({"metadata": {"name": "x", field: value}, "data": {"k": "1"}});
     for (field, value) in [
         ("creationTimestamp", "1999-01-01T00:00:00Z"),
@@ -228,20 +231,20 @@ async fn server_managed_metadata_cannot_be_set_by_clients() {
         ("deletionTimestamp", "1999-01-01T00:00:00Z"),
         ("deletionGracePeriodSeconds", "3"),
     ] {
-        let mut body = with(field, value);
+        let mut body = body_with(field, value);
         if field == "deletionGracePeriodSeconds" {
             body["metadata"][field] = json!(3);
         }
         let reply = server.put(&url, body).await;
         let found = server.get(&url).await.json();
         assert!(matches!(reply.code, 200 | 422), "{field}");
-        assert_eq!(found["metadata"]["creationTimestamp"], created, "{field}");
+        assert_eq!(found["metadata"]["creationTimestamp"], creation_time, "{field}");
         assert_eq!(found["metadata"].get("deletionTimestamp"), None, "{field}");
         assert_eq!(found["metadata"].get("selfLink"), None, "{field}");
     }
-    let conflict = server.put(&url, with("uid", "other")).await;
+    let conflict = server.put(&url, body_with("uid", "other")).await;
     assert_eq!(conflict.code, 409);
-    let uid = made["metadata"]["uid"].as_str().unwrap();
+    let uid = object["metadata"]["uid"].as_str().unwrap();
     assert_eq!(
         conflict.json()["message"],
         format!(
@@ -251,7 +254,7 @@ async fn server_managed_metadata_cannot_be_set_by_clients() {
     );
     let now = server.get(&url).await.json();
     assert_ne!(now["metadata"]["resourceVersion"], version.as_str(), "a write changes the resourceVersion");
-    assert_eq!(now["metadata"]["uid"], made["metadata"]["uid"]);
+    assert_eq!(now["metadata"]["uid"], object["metadata"]["uid"]);
 
     let rejected = server.post(MAPS, json!({"metadata": {"name": "y", "resourceVersion": "7"}})).await;
     assert_eq!(rejected.code, 500);
@@ -264,11 +267,11 @@ async fn server_managed_metadata_cannot_be_set_by_clients() {
 #[tokio::test]
 async fn write_without_changes_creates_no_revision_or_event() {
     let server = Server::start().await;
-    let made = server.post(MAPS, map("x", "1")).await.json();
-    let version = made["metadata"]["resourceVersion"].as_str().unwrap();
+    let created = server.post(MAPS, map("x", "1")).await.json();
+    let version = created["metadata"]["resourceVersion"].as_str().unwrap();
     let url = format!("{MAPS}/x");
     for reply in [
-        server.put(&url, made.clone()).await,
+        server.put(&url, created.clone()).await,
         server.put(&url, map("x", "1")).await,
         server.merge(&url, json!({"data": {"k": "1"}})).await,
         server.merge(&url, json!({})).await,
@@ -312,15 +315,15 @@ async fn labels_annotations_finalizers_and_owners_are_validated() {
         let mut body = json!({"metadata": metadata});
         body["metadata"]["generateName"] = json!("x-");
         let reply = server.post(MAPS, body.clone()).await;
-        let shown = body.to_string();
-        let shown = shown.get(..120).unwrap_or(&shown);
-        assert_eq!(reply.code, code, "{shown}: {}", reply.json()["message"]);
+        let text = body.to_string();
+        let text = text.get(..120).unwrap_or(&text);
+        assert_eq!(reply.code, code, "{text}: {}", reply.json()["message"]);
         let causes = causes(&reply);
-        assert!(causes.iter().all(|cause| cause.starts_with(field)), "{shown}: {causes:?}");
-        assert_eq!(causes.is_empty(), code != 422, "{shown}");
+        assert!(causes.iter().all(|cause| cause.starts_with(field)), "{text}: {causes:?}");
+        assert_eq!(causes.is_empty(), code != 422, "{text}");
         if code == 201 {
             for part in metadata_fields(&body) {
-                assert_eq!(reply.json()["metadata"][part], body["metadata"][part], "{shown}");
+                assert_eq!(reply.json()["metadata"][part], body["metadata"][part], "{text}");
             }
         }
     }
@@ -335,9 +338,9 @@ fn metadata_fields(body: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn generation_increments_only_on_spec_changes() {
     let server = Server::start().await;
-    let made = server.post(DEPLOYMENTS, deployment(json!({"name": "d", "generation": 9}))).await.json();
+    let created = server.post(DEPLOYMENTS, deployment(json!({"name": "d", "generation": 9}))).await.json();
     assert_eq!(
-        (&made["metadata"]["generation"], made["status"].get("observedGeneration")),
+        (&created["metadata"]["generation"], created["status"].get("observedGeneration")),
         (&json!(1), None)
     );
     let url = format!("{DEPLOYMENTS}/d");
@@ -403,8 +406,8 @@ async fn finalizers_can_be_reordered_and_removed_in_any_order() {
 async fn reviews_and_status_have_no_name_and_no_list() {
     let server = Server::start().await;
     assert_eq!(server.get("/version").await.json().get("metadata"), None);
-    let gone = server.get(&format!("{MAPS}/gone")).await.json();
-    assert_eq!((&gone["kind"], &gone["metadata"]), (&json!("Status"), &json!({})));
+    let status = server.get(&format!("{MAPS}/gone")).await.json();
+    assert_eq!((&status["kind"], &status["metadata"]), (&json!("Status"), &json!({})));
     let group = |stem: &str| server.server_state.names.group(stem);
     let apply = ("content-type", "application/apply-patch+yaml");
     for (stem, review) in [("authorization", "subjectaccessreviews"), ("authentication", "tokenreviews")] {

@@ -185,54 +185,57 @@ impl Server {
         audit: AuditLog,
         gates: &str,
     ) -> Self {
-        Server::of(auth, audit, Settings { gates, ..Settings::default() }).await
+        Server::with_settings(auth, audit, Settings { gates, ..Settings::default() }).await
     }
 
-    async fn of_settings(settings: Settings<'_>) -> Self {
-        Server::of(|clock| Auth::allow_all(clock), AuditLog::off(), settings).await.with_namespaces().await
+    async fn start_with_settings(settings: Settings<'_>) -> Self {
+        Server::with_settings(|clock| Auth::allow_all(clock), AuditLog::off(), settings)
+            .await
+            .with_namespaces()
+            .await
     }
 
     /// Like [`Server::start`], with another random source and additional kinds.
     pub(super) async fn start_with_kinds(rng: Arc<dyn Rng>, kinds: &[&'static [Kind]]) -> Self {
-        Server::of_settings(Settings { rng, kinds, ..Settings::default() }).await
+        Server::start_with_settings(Settings { rng, kinds, ..Settings::default() }).await
     }
 
     /// Like [`Server::start`], with feature gates and another declarative validation.
     pub(super) async fn start_with_validator(gates: &str, validator: Validator) -> Self {
-        Server::of_settings(Settings { gates, validator, ..Settings::default() }).await
+        Server::start_with_settings(Settings { gates, validator, ..Settings::default() }).await
     }
 
     /// Like [`Server::start`], for an emulated release.
     pub(super) async fn start_with_versions(versions: CompatibilityVersions) -> Self {
-        Server::of_settings(Settings { versions, ..Settings::default() }).await
+        Server::start_with_settings(Settings { versions, ..Settings::default() }).await
     }
 
     /// Like [`Server::start`], with other cache limits.
     pub(super) async fn start_with_cache_limits(limits: Limits) -> Self {
-        Server::of_settings(Settings { limits, ..Settings::default() }).await
+        Server::start_with_settings(Settings { limits, ..Settings::default() }).await
     }
 
     /// Like [`Server::start`], with another request timeout.
     pub(super) async fn start_with_timeout(request_timeout: Duration) -> Self {
-        Server::of_settings(Settings { request_timeout, ..Settings::default() }).await
+        Server::start_with_settings(Settings { request_timeout, ..Settings::default() }).await
     }
 
     /// Like [`Server::start`], with ranges of cluster IP addresses.
     pub(super) async fn start_with_ranges(preset: Preset, ranges: &[ServiceRange]) -> Self {
-        Server::of_settings(Settings { preset, ranges, ..Settings::default() }).await
+        Server::start_with_settings(Settings { preset, ranges, ..Settings::default() }).await
     }
 
     /// Like [`Server::start`], with the names of a preset.
     pub(super) async fn start_with_preset(preset: Preset) -> Self {
-        Server::of_settings(Settings { preset, ..Settings::default() }).await
+        Server::start_with_settings(Settings { preset, ..Settings::default() }).await
     }
 
     /// Like [`Server::start`], with another client of conversion webhooks.
     pub(super) async fn start_with_converter(conversion_client: Arc<dyn ConversionClient>) -> Self {
-        Server::of_settings(Settings { conversion_client, ..Settings::default() }).await
+        Server::start_with_settings(Settings { conversion_client, ..Settings::default() }).await
     }
 
-    async fn of(
+    async fn with_settings(
         auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>,
         audit: AuditLog,
         settings: Settings<'_>,

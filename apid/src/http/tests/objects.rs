@@ -38,9 +38,9 @@ async fn create_get_update_patch_and_delete_object() {
     let patched = server.merge(&one, json!({"data": {"k": null, "l": "4"}})).await;
     assert_eq!((patched.code, &patched.json()["data"]), (200, &json!({"l": "4"})));
 
-    let gone = server.delete(&one, json!(null)).await;
-    assert_eq!((gone.code, &gone.json()["status"]), (200, &json!("Success")));
-    assert_eq!(gone.json()["details"]["kind"], "configmaps");
+    let deleted = server.delete(&one, json!(null)).await;
+    assert_eq!((deleted.code, &deleted.json()["status"]), (200, &json!("Success")));
+    assert_eq!(deleted.json()["details"]["kind"], "configmaps");
     assert_eq!(server.get(&one).await.code, 404);
 }
 
@@ -50,12 +50,12 @@ async fn finalizer_delays_object_deletion() {
     let one = format!("{MAPS}/one");
     let body = json!({"metadata": {"name": "one", "finalizers": ["example.test/x"]}});
     assert_eq!(server.post(MAPS, body).await.code, 201);
-    let held = server.delete(&one, json!(null)).await.json();
-    assert!(held["metadata"]["deletionTimestamp"].is_string(), "{held}");
+    let terminating = server.delete(&one, json!(null)).await.json();
+    assert!(terminating["metadata"]["deletionTimestamp"].is_string(), "{terminating}");
     let again = server.delete(&one, json!(null)).await.json();
-    assert_eq!(again["metadata"]["resourceVersion"], held["metadata"]["resourceVersion"]);
-    let taken = server.post(MAPS, map("one", "1")).await.json();
-    assert!(taken["message"].as_str().unwrap().starts_with("object is being deleted"), "{taken}");
+    assert_eq!(again["metadata"]["resourceVersion"], terminating["metadata"]["resourceVersion"]);
+    let rejected = server.post(MAPS, map("one", "1")).await.json();
+    assert!(rejected["message"].as_str().unwrap().starts_with("object is being deleted"), "{rejected}");
     let more = json!({"metadata": {"finalizers": ["example.test/x", "example.test/y"]}});
     assert_eq!(server.merge(&one, more).await.code, 422);
     assert_eq!(server.merge(&one, json!({"metadata": {"finalizers": null}})).await.code, 200);
@@ -169,14 +169,14 @@ async fn invalid_request_returns_status_with_code_and_reason() {
         server.get("/apis/none.example.com/v1/things").await.header("content-type"),
         "text/plain; charset=utf-8"
     );
-    let with = |name: &'static str, value: &'static str| {
+    let code_with_header = |name: &'static str, value: &'static str| {
         let server = &server;
         async move { server.send("GET", one, &[(name, value)], "").await.code }
     };
-    assert_eq!(with("accept", "application/xml").await, 406);
-    assert_eq!(with("authorization", "Bearer bad").await, 401);
-    assert_eq!(with("impersonate-user", "root").await, 200);
-    assert_eq!(with("impersonate-group", "team").await, 400);
+    assert_eq!(code_with_header("accept", "application/xml").await, 406);
+    assert_eq!(code_with_header("authorization", "Bearer bad").await, 401);
+    assert_eq!(code_with_header("impersonate-user", "root").await, 200);
+    assert_eq!(code_with_header("impersonate-group", "team").await, 400);
 }
 
 #[tokio::test]
@@ -188,14 +188,14 @@ async fn cancelled_request_is_audited() {
     // The request waits for a future revision.
     let request = server.open("GET", "/api/v1/namespaces?resourceVersion=100000&left", &[], "".into());
     assert!(tokio::time::timeout(Duration::from_millis(50), request).await.is_err());
-    let whole = server.get("/api/v1/namespaces?stayed").await;
-    assert_eq!(whole.code, 200);
+    let completed = server.get("/api/v1/namespaces?stayed").await;
+    assert_eq!(completed.code, 200);
     server.server_state.audit.close();
     let lines = std::fs::read_to_string(file).unwrap();
-    let about = |what: &str| lines.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();
-    assert_eq!(about("?stayed").len(), 1, "{lines}");
-    let left = about("&left");
-    assert!(left.len() == 1 && left[0].contains("the client disconnected"), "{lines}");
+    let lines_with = |what: &str| lines.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();
+    assert_eq!(lines_with("?stayed").len(), 1, "{lines}");
+    let aborted = lines_with("&left");
+    assert!(aborted.len() == 1 && aborted[0].contains("the client disconnected"), "{lines}");
 }
 
 #[tokio::test]
@@ -262,8 +262,8 @@ async fn create_with_resource_version_fails_unless_dry_run() {
     let body = json!({"metadata": {"name": "v", "resourceVersion": "7"}});
     let dry = server.post(&format!("{MAPS}?dryRun=All"), body.clone()).await;
     assert_eq!((dry.code, &dry.json()["metadata"]["resourceVersion"]), (201, &json!("7")), "{dry:?}");
-    let refused = server.post(MAPS, body).await;
-    assert_eq!(refused.code, 500, "{refused:?}");
+    let rejected = server.post(MAPS, body).await;
+    assert_eq!(rejected.code, 500, "{rejected:?}");
     let invalid = json!({"metadata": {"name": "V_", "resourceVersion": "7"}});
     assert_eq!(server.post(MAPS, invalid).await.code, 422, "validation precedes the version");
     for accepted in ["0", "word"] {

@@ -197,8 +197,8 @@ async fn dry_run_returns_result_without_storing() {
     assert!(one_run.json()["metadata"].get("resourceVersion").is_none());
     let bad = json!({"metadata": {"name": "Bad_Name"}});
     assert_eq!(server.post(&format!("{MAPS}?dryRun=All"), bad).await.code, 422);
-    let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
-    server.post(MAPS, held).await;
+    let body_with_finalizer = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
+    server.post(MAPS, body_with_finalizer).await;
     let deleted = server.delete(&format!("{MAPS}/held?dryRun=All"), json!(null)).await;
     assert!(deleted.code == 200 && deleted.json()["metadata"]["deletionTimestamp"].is_string());
     assert!(server.get(&format!("{MAPS}/held")).await.json()["metadata"].get("deletionTimestamp").is_none());
@@ -206,11 +206,11 @@ async fn dry_run_returns_result_without_storing() {
     let reply = server.get(&format!("{MAPS}?watch=1&timeoutSeconds=1&resourceVersion={watch}")).await;
     let events = reply.body.split(|b| *b == b'\n').filter(|line| !line.is_empty());
     let events: Vec<Value> = events.map(|line| serde_json::from_slice(line).unwrap()).collect();
-    let told: Vec<_> = events
+    let changes: Vec<_> = events
         .iter()
         .map(|e| (e["type"].as_str().unwrap(), e["object"]["metadata"]["name"].as_str().unwrap()))
         .collect();
-    assert_eq!(told, [("ADDED", "one"), ("DELETED", "one"), ("ADDED", "one"), ("ADDED", "held")]);
+    assert_eq!(changes, [("ADDED", "one"), ("DELETED", "one"), ("ADDED", "one"), ("ADDED", "held")]);
 }
 
 /// An invalid body per format.
@@ -244,12 +244,16 @@ async fn unknown_or_duplicate_fields_by_field_validation_mode() {
         ] {
             let reply = send("POST", &format!("{pods}{query}")).await;
             assert_eq!(reply.code, 201, "{media_type} {query} {:?}", reply.json());
-            let mut told: Vec<String> = warnings(&reply)
+            let mut reported_warnings: Vec<String> = warnings(&reply)
                 .into_iter()
                 .map(|w| w["299 - \"".len()..w.len() - 1].replace('\\', ""))
                 .collect();
-            told.sort_unstable();
-            assert_eq!(told, if warns { texts.clone() } else { Vec::new() }, "{media_type} {query}");
+            reported_warnings.sort_unstable();
+            assert_eq!(
+                reported_warnings,
+                if warns { texts.clone() } else { Vec::new() },
+                "{media_type} {query}"
+            );
             let stored = server.get(&format!("{pods}/f")).await.json();
             assert_eq!(stored["spec"]["nodeName"], "b", "the last duplicate wins");
             assert!(stored["spec"].get("foo").is_none() && stored["metadata"].get("nope").is_none());

@@ -146,12 +146,12 @@ async fn strategic_merge_patch_merges_lists_by_key_and_directives() {
         .patch(DEPLOYMENT, "strategic-merge-patch", &json!({"metadata": {"finalizers": ["example.test/c"]}}))
         .await;
     assert_eq!(added.json()["metadata"]["finalizers"].as_array().map(Vec::len), Some(3));
-    let gone =
+    let deletion =
         json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.test/a", "example.test/c"]}});
-    let gone = server.patch(DEPLOYMENT, "strategic-merge-patch", &gone).await;
-    assert_eq!(gone.json()["metadata"]["finalizers"], json!(["example.test/b"]));
+    let deletion = server.patch(DEPLOYMENT, "strategic-merge-patch", &deletion).await;
+    assert_eq!(deletion.json()["metadata"]["finalizers"], json!(["example.test/b"]));
     // Fields that the patch does not name are kept.
-    assert_eq!(gone.json()["spec"]["selector"], json!({"matchLabels": {"app": "web"}}));
+    assert_eq!(deletion.json()["spec"]["selector"], json!({"matchLabels": {"app": "web"}}));
 }
 
 #[tokio::test]
@@ -180,20 +180,21 @@ async fn patch_with_stale_resource_version_returns_409() {
     let patch = json!([{"op": "add", "path": "/data/json", "value": "1"}]);
     assert_eq!(server.patch(&one, "json-patch", &patch).await.code, 200);
     // A stale resourceVersion is a conflict. The current one succeeds, also as a `test` operation.
-    let with = |version: &Value| json!({"metadata": {"resourceVersion": version}, "data": {"x": version}});
+    let patch_of_version =
+        |version: &Value| json!({"metadata": {"resourceVersion": version}, "data": {"x": version}});
     for kind in ["merge-patch", "strategic-merge-patch"] {
-        let stale = server.patch(&one, kind, &with(&old)).await;
+        let stale = server.patch(&one, kind, &patch_of_version(&old)).await;
         assert_eq!((stale.code, &stale.json()["reason"]), (409, &json!("Conflict")), "{kind}");
     }
     let current = server.get(&one).await.json()["metadata"]["resourceVersion"].clone();
-    assert_eq!(server.patch(&one, "merge-patch", &with(&current)).await.code, 200);
-    let tested = |version: &Value| {
+    assert_eq!(server.patch(&one, "merge-patch", &patch_of_version(&current)).await.code, 200);
+    let patch_with_test = |version: &Value| {
         json!([{"op": "test", "path": "/metadata/resourceVersion", "value": version},
             {"op": "add", "path": "/data/y", "value": "1"}])
     };
-    assert_eq!(server.patch(&one, "json-patch", &tested(&current)).await.code, 422);
+    assert_eq!(server.patch(&one, "json-patch", &patch_with_test(&current)).await.code, 422);
     let current = server.get(&one).await.json()["metadata"]["resourceVersion"].clone();
-    assert_eq!(server.patch(&one, "json-patch", &tested(&current)).await.code, 200);
+    assert_eq!(server.patch(&one, "json-patch", &patch_with_test(&current)).await.code, 200);
 }
 
 #[tokio::test]

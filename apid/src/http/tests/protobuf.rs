@@ -145,11 +145,11 @@ async fn object_response_is_protobuf_envelope() {
     assert_eq!((reply.code, reply.header("content-type")), (200, PROTOBUF));
     let (api_version, kind, raw) = open(&reply.body);
     assert_eq!((api_version.as_str(), kind.as_str()), ("v1", "ConfigMap"));
-    let read = ConfigMap::decode(&raw[..]).unwrap();
-    assert_eq!(json!(read.data), json["data"]);
-    assert_eq!(read.binary_data["bytes"], [0, 1, 2]);
-    assert_eq!(read.immutable, Some(true));
-    let meta = read.metadata.unwrap();
+    let decoded = ConfigMap::decode(&raw[..]).unwrap();
+    assert_eq!(json!(decoded.data), json["data"]);
+    assert_eq!(decoded.binary_data["bytes"], [0, 1, 2]);
+    assert_eq!(decoded.immutable, Some(true));
+    let meta = decoded.metadata.unwrap();
     for (field, value) in [
         ("name", &meta.name),
         ("namespace", &meta.namespace),
@@ -178,19 +178,19 @@ async fn request_body_is_protobuf_envelope() {
     let send = async |method: &str, url: &str, media_type: &str, body: Vec<u8>| {
         server.send(method, url, &[("content-type", media_type), ("accept", "application/json")], body).await
     };
-    let whole = envelope(Some(("v1", "ConfigMap")), &message("whole"));
-    let created = send("POST", MAPS, PROTOBUF, whole.clone()).await;
+    let typed = envelope(Some(("v1", "ConfigMap")), &message("whole"));
+    let created = send("POST", MAPS, PROTOBUF, typed.clone()).await;
     assert_eq!((created.code, &created.json()["data"]), (201, &json!({"k": "v"})));
-    assert_eq!(send("PUT", &format!("{MAPS}/whole"), PROTOBUF, whole.clone()).await.code, 200);
+    assert_eq!(send("PUT", &format!("{MAPS}/whole"), PROTOBUF, typed.clone()).await.code, 200);
     assert_eq!(send("POST", MAPS, PROTOBUF, envelope(None, &message("untyped"))).await.code, 201);
     for (what, media_type, body, code) in [
-        ("no magic bytes", PROTOBUF, whole[4..].to_vec(), 400),
-        ("cut off", PROTOBUF, whole[..whole.len() - 9].to_vec(), 400),
+        ("no magic bytes", PROTOBUF, typed[4..].to_vec(), 400),
+        ("cut off", PROTOBUF, typed[..typed.len() - 9].to_vec(), 400),
         ("nothing", PROTOBUF, Vec::new(), 400),
         ("another kind", PROTOBUF, envelope(Some(("v1", "Secret")), &message("x")), 400),
         ("another version", PROTOBUF, envelope(Some(("v2", "ConfigMap")), &message("x")), 400),
-        ("not JSON", "application/json", whole.clone(), 400),
-        ("the other preset's name", "application/vnd.kubernetes.protobuf", whole.clone(), 415),
+        ("not JSON", "application/json", typed.clone(), 400),
+        ("the other preset's name", "application/vnd.kubernetes.protobuf", typed.clone(), 415),
     ] {
         let reply = send("POST", MAPS, media_type, body).await;
         assert_eq!(reply.code, code, "{what}: {reply:?}");
@@ -296,10 +296,11 @@ async fn protobuf_watch_is_stream_of_length_prefixed_frames() {
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let events: Vec<_> =
         frames(&body).into_iter().map(|(kind, object)| (kind, tree(&object, "core/v1.ConfigMap"))).collect();
-    let told: Vec<_> = events.iter().map(|(kind, object)| (kind.as_str(), &object["data"]["k"])).collect();
+    let contents: Vec<_> =
+        events.iter().map(|(kind, object)| (kind.as_str(), &object["data"]["k"])).collect();
     let data = [json!("1"), json!("2"), json!("2"), json!(null)];
     let kinds = ["ADDED", "MODIFIED", "DELETED", "BOOKMARK"];
-    assert_eq!(told, kinds.into_iter().zip(&data).collect::<Vec<_>>());
+    assert_eq!(contents, kinds.into_iter().zip(&data).collect::<Vec<_>>());
     let versions: Vec<u64> = events
         .iter()
         .map(|(_, object)| object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap())

@@ -28,7 +28,7 @@ impl Representation {
                 return self.oracle_encode(self.oracle_json(listed));
             }
             Shape::Metadata(version) => {
-                let items = objects.map(|object| self.partial(self.converted(object).unwrap(), version));
+                let items = objects.map(|object| self.partial_object(self.convert(object).unwrap(), version));
                 json!({
                     "kind": "PartialObjectMetadataList",
                     "apiVersion": self.meta_version(version),
@@ -55,7 +55,7 @@ impl Representation {
             }
             let shown = ResponseObject::item(Arc::clone(item));
             if !self.is_sent_as_stored() {
-                let mut object = self.converted(shown.object().unwrap()).unwrap();
+                let mut object = self.convert(shown.object().unwrap()).unwrap();
                 object.remove("kind");
                 object.remove("apiVersion");
                 let schema = Schema::of_kind(&self.api_version(), self.resource.kind.kind());
@@ -78,8 +78,7 @@ impl Representation {
                 Schema::of("meta/v1.ListMeta").unwrap().write_protobuf(&metadata, out)
             });
             for item in &listed.items {
-                let object =
-                    self.converted(ResponseObject::item(Arc::clone(item)).object().unwrap()).unwrap();
+                let object = self.convert(ResponseObject::item(Arc::clone(item)).object().unwrap()).unwrap();
                 write_message(2, out, |out| schema.write_protobuf(&object, out));
             }
         });
@@ -94,13 +93,13 @@ impl Representation {
                 shown.write_json(&mut json, true).unwrap();
                 if let Format::Protobuf(_) = self.format {
                     json.clear();
-                    protobuf::object(&object, &mut json).unwrap();
+                    protobuf::write_object(&object, &mut json).unwrap();
                     return json;
                 }
                 return self.oracle_encode(json);
             }
-            Shape::Own | Shape::AggregatedDiscovery(_) => self.converted(object).unwrap().into_value(),
-            Shape::Metadata(version) => self.partial(self.converted(object).unwrap(), version),
+            Shape::Own | Shape::AggregatedDiscovery(_) => self.convert(object).unwrap().into_value(),
+            Shape::Metadata(version) => self.partial_object(self.convert(object).unwrap(), version),
             Shape::Table(version) => {
                 let metadata = json!({"resourceVersion": object.resource_version()});
                 let rows = vec![self.row(object, version).unwrap()];
@@ -155,8 +154,8 @@ fn representations(server: &Server, resource: &Arc<Resource>, version: &str) -> 
                 continue;
             }
             let negotiated = Negotiation { format, shape };
-            let made = Representation::new(&server.server_state, resource, version, negotiated, include);
-            all.push(made.unwrap().with_pretty(pretty));
+            let result = Representation::new(&server.server_state, resource, version, negotiated, include);
+            all.push(result.unwrap().with_pretty(pretty));
         }
     }
     all
@@ -226,23 +225,23 @@ async fn check(server: &Server, group: &str, version: &str, plural: &str, object
             let list = || listed(&items[..count], token, (count == 2).then_some(12));
             // Cells show ages, which may change between the two encodings.
             let is_equal = (0..5).any(|_| {
-                let made = read(representation.list(list()).unwrap(), count);
-                made == representation.oracle_list(&list())
+                let encoded = read(representation.list(list()).unwrap(), count);
+                encoded == representation.oracle_list(&list())
             });
             assert!(is_equal, "list of {count} {what}");
         }
         for item in [&items[0], &items[1]] {
-            let shown = ResponseObject::Cached(Arc::clone(item), Revision(78));
+            let object = ResponseObject::Cached(Arc::clone(item), Revision(78));
             let is_equal = (0..5).any(|_| {
-                let made = match representation.object(&shown).unwrap() {
-                    EncodedObject::Whole(made) if matches!(format, Format::Protobuf(_)) => made,
+                let encoded = match representation.object(&object).unwrap() {
+                    EncodedObject::Whole(encoded) if matches!(format, Format::Protobuf(_)) => encoded,
                     EncodedObject::Whole(json) => representation.oracle_encode(json),
                     EncodedObject::Chunks(mut chunks) => {
                         while chunks.prepare().unwrap() {}
                         whole(chunks).unwrap().to_vec()
                     }
                 };
-                made == representation.oracle_object(&shown)
+                encoded == representation.oracle_object(&object)
             });
             assert!(is_equal, "object {what}");
         }
@@ -433,7 +432,7 @@ async fn unread_compressed_list_holds_no_compressor() {
     let negotiated = Negotiation { format: Format::Json, shape: Shape::Own };
     let representation = Representation::new(&server.server_state, resource, "v1", negotiated, "").unwrap();
     let mut buffered = BufferedChunks::new(representation.list(listed(&items, "", None)).unwrap());
-    while buffered.prepare_upto(128 * 1024).unwrap() {}
+    while buffered.prepare_up_to(128 * 1024).unwrap() {}
     assert!(buffered.known_size().is_none());
     assert!(Gzip::new(Box::new(buffered)).held_bytes() < 1024);
 }

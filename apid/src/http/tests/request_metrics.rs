@@ -29,9 +29,9 @@ async fn request_metrics_count_by_verb_resource_and_code() {
         assert_eq!(server.metric_lines(&total).await, [format!("{total}{round}")]);
         assert!(server.metric_lines(&timed("count")).await[0].ends_with(&format!("}} {round}")));
         let buckets = server.metric_lines("apiserver_request_duration_seconds_bucket{").await;
-        let ours = |line: &&String| line.contains(labels) && line.contains(r#"verb="GET""#);
-        let all = buckets.iter().filter(ours).find(|line| line.contains(r#"le="+Inf""#)).unwrap();
-        assert!(all.ends_with(&format!("}} {round}")), "{all}");
+        let is_of_get = |line: &&String| line.contains(labels) && line.contains(r#"verb="GET""#);
+        let infinite = buckets.iter().filter(is_of_get).find(|line| line.contains(r#"le="+Inf""#)).unwrap();
+        assert!(infinite.ends_with(&format!("}} {round}")), "{infinite}");
         assert_eq!(server.metric_lines(&timed("sum")).await.len(), 1);
     }
     let trial = format!("{MAPS}?dryRun=All");
@@ -60,10 +60,10 @@ async fn deprecated_api_request_sets_metric_and_audit_annotation() {
     let lines = std::fs::read_to_string(file).unwrap();
     for line in lines.lines() {
         let event: serde_json::Value = serde_json::from_str(line).unwrap();
-        let asked = event["requestURI"].as_str().unwrap().contains("componentstatuses");
+        let is_deprecated = event["requestURI"].as_str().unwrap().contains("componentstatuses");
         let key = server.server_state.names.group_key("deprecated");
-        let said = event["annotations"].get(&key);
-        assert_eq!(said, asked.then(|| json!("true")).as_ref(), "{line}");
+        let annotation = event["annotations"].get(&key);
+        assert_eq!(annotation, is_deprecated.then(|| json!("true")).as_ref(), "{line}");
     }
     assert_eq!(lines.matches("/deprecated\"").count(), 2, "{lines}");
 }

@@ -63,8 +63,8 @@ async fn list_pages_are_one_snapshot() {
                 );
             }
         }
-        let whole = server.get(&format!("{MAPS}?continue={token}")).await.json();
-        assert_eq!(names(&whole), ["c", "d", "e"], "without a limit, the rest of the list");
+        let remainder = server.get(&format!("{MAPS}?continue={token}")).await.json();
+        assert_eq!(names(&remainder), ["c", "d", "e"], "without a limit, the rest of the list");
 
         let mut forged = token.to_owned();
         forged.replace_range(40..41, if &token[40..41] == "A" { "B" } else { "A" });
@@ -89,9 +89,9 @@ async fn list_pages_are_one_snapshot() {
     }
 }
 
-/// The expected response.
+/// The list that a request returns, or its error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cell {
+enum ExpectedList {
     /// The newest state, complete or its first page.
     Newest { items: usize },
     /// The state of the requested resourceVersion, complete or its first page.
@@ -102,16 +102,16 @@ enum Cell {
 
 #[tokio::test]
 async fn list_outcome_by_resource_version_match_and_limit() {
-    use Cell::{Exact, Newest, Rejected};
+    use ExpectedList::{Exact, Newest, Rejected};
     for gates in GATES {
         let server = Server::start_with_gates(gates).await;
         server.post(MAPS, map("a", "old")).await;
-        let asked = version(&server.post(MAPS, map("b", "old")).await);
+        let past = version(&server.post(MAPS, map("b", "old")).await);
         server.put(&format!("{MAPS}/a"), map("a", "new")).await;
         server.post(MAPS, map("c", "new")).await;
         let newest = server.server_state.cache.revision().to_string();
         // Match, limit, and the outcomes without resourceVersion, for 0, and for an existing one.
-        for (wanted, limit, cells) in [
+        for (version_match, limit, expected_lists) in [
             ("", "", [Newest { items: 3 }, Newest { items: 3 }, Newest { items: 3 }]),
             ("", "1", [Newest { items: 1 }, Newest { items: 3 }, Exact { items: 1 }]),
             ("Exact", "", [Rejected(422), Rejected(422), Exact { items: 2 }]),
@@ -120,11 +120,15 @@ async fn list_outcome_by_resource_version_match_and_limit() {
             ("NotOlderThan", "1", [Rejected(422), Newest { items: 3 }, Newest { items: 1 }]),
             ("Newest", "", [Rejected(422), Rejected(422), Rejected(422)]),
         ] {
-            for (at, cell) in ["", "0", asked.as_str()].into_iter().zip(cells) {
-                let parameters =
-                    [("resourceVersionMatch", wanted), ("limit", limit), ("resourceVersion", at)];
-                let given = parameters.iter().filter(|(_, value)| !value.is_empty());
-                let query: Vec<_> = given.map(|(name, value)| format!("{name}={value}")).collect();
+            for (resource_version, expected_list) in ["", "0", past.as_str()].into_iter().zip(expected_lists)
+            {
+                let parameters = [
+                    ("resourceVersionMatch", version_match),
+                    ("limit", limit),
+                    ("resourceVersion", resource_version),
+                ];
+                let nonempty = parameters.iter().filter(|(_, value)| !value.is_empty());
+                let query: Vec<_> = nonempty.map(|(name, value)| format!("{name}={value}")).collect();
                 let url = format!("{MAPS}?{}", query.join("&"));
                 let (from_store, consistent) =
                     (metric_sum(&server, FROM_STORE).await, metric_sum(&server, CONSISTENT).await);
@@ -132,15 +136,19 @@ async fn list_outcome_by_resource_version_match_and_limit() {
                 let from_store = metric_sum(&server, FROM_STORE).await - from_store;
                 let consistent = metric_sum(&server, CONSISTENT).await - consistent;
                 let list = reply.json();
-                match cell {
+                match expected_list {
                     Rejected(code) => assert_eq!(reply.code, code, "{url}"),
                     Newest { items } => {
                         assert_eq!((names(&list).len(), version(&reply)), (items, newest.clone()), "{url}");
                         assert_eq!(list["items"][0]["data"]["k"], "new", "{url}");
-                        assert_eq!((from_store, consistent), (0, u64::from(at.is_empty())), "{url}");
+                        assert_eq!(
+                            (from_store, consistent),
+                            (0, u64::from(resource_version.is_empty())),
+                            "{url}"
+                        );
                     }
                     Exact { items } => {
-                        assert_eq!((names(&list).len(), version(&reply)), (items, asked.clone()), "{url}");
+                        assert_eq!((names(&list).len(), version(&reply)), (items, past.clone()), "{url}");
                         assert_eq!(list["items"][0]["data"]["k"], "old", "{url}");
                         let remaining = &list["metadata"]["remainingItemCount"];
                         assert_eq!(*remaining, if items == 1 { json!(1) } else { Value::Null }, "{url}");
@@ -149,22 +157,23 @@ async fn list_outcome_by_resource_version_match_and_limit() {
                 }
                 // Items have their own resourceVersion, which may be older than that of the list.
                 for item in list["items"].as_array().into_iter().flatten() {
-                    let own: u64 = item["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-                    assert!(own <= version(&reply).parse().unwrap(), "{url}");
+                    let item_version: u64 =
+                        item["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+                    assert!(item_version <= version(&reply).parse().unwrap(), "{url}");
                 }
-                let one = server.get(&format!("{MAPS}/a?resourceVersion={at}")).await;
+                let object = server.get(&format!("{MAPS}/a?resourceVersion={resource_version}")).await;
                 assert_eq!(
-                    (one.code, &one.json()["data"]["k"]),
+                    (object.code, &object.json()["data"]["k"]),
                     (200, &json!("new")),
                     "get of the newest state"
                 );
             }
         }
-        let page = format!("{MAPS}?resourceVersion={asked}&resourceVersionMatch=Exact&limit=1");
+        let page = format!("{MAPS}?resourceVersion={past}&resourceVersionMatch=Exact&limit=1");
         let token = server.get(&page).await.json()["metadata"]["continue"].as_str().unwrap().to_owned();
         let from_store = metric_sum(&server, FROM_STORE).await;
         let rest = server.get(&format!("{MAPS}?continue={token}")).await;
-        assert_eq!((names(&rest.json()), version(&rest)), (vec!["b"], asked.clone()), "{gates}");
+        assert_eq!((names(&rest.json()), version(&rest)), (vec!["b"], past.clone()), "{gates}");
         let from_store = metric_sum(&server, FROM_STORE).await - from_store;
         assert_eq!(
             from_store,
@@ -174,7 +183,7 @@ async fn list_outcome_by_resource_version_match_and_limit() {
         for (selector, want) in
             [("labelSelector=!x", vec!["a", "b"]), ("fieldSelector=metadata.name%3Db", vec!["b"])]
         {
-            let url = format!("{MAPS}?resourceVersion={asked}&resourceVersionMatch=Exact&{selector}");
+            let url = format!("{MAPS}?resourceVersion={past}&resourceVersionMatch=Exact&{selector}");
             assert_eq!(names(&server.get(&url).await.json()), want, "{selector}");
         }
     }
@@ -287,10 +296,10 @@ async fn list_pages_are_one_snapshot_during_concurrent_writes() {
         for _ in 0..40 {
             let limit = random.random_range(1..8);
             let mut page = server.get(&format!("{MAPS}?limit={limit}")).await;
-            let of = version(&page);
+            let first_version = version(&page);
             let mut all: Vec<Value> = Vec::new();
             loop {
-                assert_eq!((page.code, version(&page)), (200, of.clone()));
+                assert_eq!((page.code, version(&page)), (200, first_version.clone()));
                 let list = page.json();
                 all.extend(list["items"].as_array().unwrap().iter().cloned());
                 let Some(token) = list["metadata"]["continue"].as_str() else { break };
@@ -299,13 +308,15 @@ async fn list_pages_are_one_snapshot_during_concurrent_writes() {
                 tokio::task::yield_now().await;
                 page = server.get(&url).await;
             }
-            let exact = server.get(&format!("{MAPS}?resourceVersion={of}&resourceVersionMatch=Exact")).await;
+            let exact = server
+                .get(&format!("{MAPS}?resourceVersion={first_version}&resourceVersionMatch=Exact"))
+                .await;
             assert_eq!(
                 exact.json()["items"],
                 json!(all),
-                "{gates}: pages differ from the exact list at {of}"
+                "{gates}: pages differ from the exact list at {first_version}"
             );
-            lists.push((of.parse::<u64>().unwrap(), all));
+            lists.push((first_version.parse::<u64>().unwrap(), all));
         }
         finish.send_replace(true);
         for writer in writers {
@@ -325,9 +336,9 @@ async fn list_pages_are_one_snapshot_during_concurrent_writes() {
             .history(&prefix, Revision(0), server.server_state.store.revision())
             .await
             .unwrap();
-        for (of, list) in lists {
+        for (first_version, list) in lists {
             let mut rows = BTreeMap::new();
-            for change in past.changes.iter().filter(|change| change.revision.0 <= of) {
+            for change in past.changes.iter().filter(|change| change.revision.0 <= first_version) {
                 match change.new {
                     Some(_) => rows.insert(change.key.to_string(), change.revision.to_string()),
                     None => rows.remove(&*change.key),
@@ -345,7 +356,7 @@ async fn list_pages_are_one_snapshot_during_concurrent_writes() {
             assert_eq!(
                 list,
                 rows.into_iter().collect::<Vec<_>>(),
-                "{gates}: the list differs from the history at {of}"
+                "{gates}: the list differs from the history at {first_version}"
             );
         }
     }

@@ -33,7 +33,7 @@ impl Fixture {
         Fixture { server, definitions, url }
     }
 
-    async fn both() -> [Self; 2] {
+    async fn start_with_both_presets() -> [Self; 2] {
         [Fixture::start(Preset::Svc).await, Fixture::start(Preset::Kubernetes).await]
     }
 
@@ -95,7 +95,7 @@ fn schema_of(definition: &Value) -> Value {
 
 #[tokio::test]
 async fn responses_in_every_format_have_names_of_preset() {
-    for fixture in Fixture::both().await {
+    for fixture in Fixture::start_with_both_presets().await {
         fixture.create().await;
         let (server, url, schema) = (&fixture.server, &fixture.url, fixture.schema());
         let get = |accept: &'static str, url: String| async move {
@@ -124,7 +124,7 @@ async fn responses_in_every_format_have_names_of_preset() {
 
 #[tokio::test]
 async fn update_and_patches_accept_names_of_preset() {
-    for fixture in Fixture::both().await {
+    for fixture in Fixture::start_with_both_presets().await {
         fixture.create().await;
         let (server, url) = (&fixture.server, &fixture.url);
         let extension = fixture.name(SchemaExtension::PreserveUnknownFields);
@@ -168,7 +168,7 @@ async fn update_and_patches_accept_names_of_preset() {
 
 #[tokio::test]
 async fn apply_migrates_annotation_with_names_of_preset() {
-    for fixture in Fixture::both().await {
+    for fixture in Fixture::start_with_both_presets().await {
         let annotation =
             fixture.server.server_state.names.label_sub_key("kubectl", "last-applied-configuration");
         let mut created = fixture.definition();
@@ -198,10 +198,10 @@ async fn unknown_extension_is_reported_by_its_own_name() {
         let mut definition = fixture.definition();
         definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"][foreign] = json!("atomic");
         let url = format!("{}?fieldValidation=Strict", fixture.definitions);
-        let refused = fixture.server.post(&url, definition.clone()).await;
-        let message = refused.json()["message"].as_str().unwrap().to_owned();
+        let rejected = fixture.server.post(&url, definition.clone()).await;
+        let message = rejected.json()["message"].as_str().unwrap().to_owned();
         let unknown = format!("unknown field \"spec.versions[0].schema.openAPIV3Schema.{foreign}\"");
-        assert_eq!(refused.code, 400);
+        assert_eq!(rejected.code, 400);
         assert!(message.contains(&unknown), "{message}");
 
         definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -210,16 +210,16 @@ async fn unknown_extension_is_reported_by_its_own_name() {
             .remove(foreign);
         let extension = fixture.name(SchemaExtension::MapType);
         definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"][extension] = json!(1);
-        let refused = fixture.server.post(&fixture.definitions, definition).await;
-        let message = refused.json()["message"].as_str().unwrap().to_owned();
-        assert_eq!(refused.code, 400);
+        let rejected = fixture.server.post(&fixture.definitions, definition).await;
+        let message = rejected.json()["message"].as_str().unwrap().to_owned();
+        assert_eq!(rejected.code, 400);
         assert!(message.contains(extension), "{message}");
     }
 }
 
 #[tokio::test]
 async fn extensions_have_effect_on_objects() {
-    for fixture in Fixture::both().await {
+    for fixture in Fixture::start_with_both_presets().await {
         fixture.create().await;
         let server = &fixture.server;
         let widgets = "/apis/shop.example.com/v1/widgets";
@@ -243,9 +243,9 @@ async fn extensions_have_effect_on_objects() {
             (json!({"size": 1, "part": {"kind": "A"}}), "spec.part.apiVersion"),
             (json!({"size": 1, "port": true}), "spec.port"),
         ] {
-            let refused = server.post(widgets, widget("b", spec)).await;
-            let message = refused.json()["message"].as_str().unwrap_or_default().to_owned();
-            assert_eq!(refused.code, 422, "{message}");
+            let rejected = server.post(widgets, widget("b", spec)).await;
+            let message = rejected.json()["message"].as_str().unwrap_or_default().to_owned();
+            assert_eq!(rejected.code, 422, "{message}");
             assert!(message.contains(cause), "{message}");
         }
         let openapi = server.get("/openapi/v3/apis/shop.example.com/v1").await.json();
@@ -302,7 +302,7 @@ async fn tolerated_violation_of_rule_is_warning() {
 
 #[tokio::test]
 async fn document_of_definition_kind_has_names_of_preset() {
-    for fixture in Fixture::both().await {
+    for fixture in Fixture::start_with_both_presets().await {
         let group = fixture.server.server_state.names.group("apiextensions");
         let document = fixture.server.get(&format!("/openapi/v3/apis/{group}/v1")).await.json();
         let schemas = document["components"]["schemas"].as_object().unwrap();

@@ -15,7 +15,7 @@ fn body(name: &str, mut spec: Value) -> Value {
 }
 
 /// The path of the IPAddress objects.
-fn records(server: &Server) -> String {
+fn addresses_path(server: &Server) -> String {
     format!("/apis/{}/v1/ipaddresses", server.server_state.names.group("networking"))
 }
 
@@ -30,7 +30,7 @@ async fn change_of_type_releases_and_allocates() {
     let (address, port) =
         (created["spec"]["clusterIP"].clone(), created["spec"]["ports"][0]["nodePort"].clone());
     assert!(port.as_u64().is_some_and(|port| (30_000..30_100).contains(&port)), "{created}");
-    let record = server.get(&format!("{}/{}", records(&server), address.as_str().unwrap())).await;
+    let record = server.get(&format!("{}/{}", addresses_path(&server), address.as_str().unwrap())).await;
     assert_eq!(
         record.json()["spec"]["parentRef"],
         json!({"resource": "services", "namespace": "a", "name": "s"})
@@ -51,9 +51,9 @@ async fn change_of_type_releases_and_allocates() {
 async fn address_cannot_be_changed_or_taken_twice() {
     let server = dual_stack(Preset::Kubernetes).await;
     server.post(SERVICES, body("one", json!({"clusterIP": "10.0.0.9"}))).await;
-    let taken = server.post(SERVICES, body("two", json!({"clusterIP": "10.0.0.9"}))).await;
+    let rejected = server.post(SERVICES, body("two", json!({"clusterIP": "10.0.0.9"}))).await;
     assert_eq!(
-        taken.json()["message"],
+        rejected.json()["message"],
         "Service \"two\" is invalid: spec.clusterIPs: Invalid value: [\"10.0.0.9\"]: failed to allocate IP 10.0.0.9: provided IP is already allocated"
     );
     let changed =
@@ -100,7 +100,7 @@ async fn dry_run_leaves_the_pool_unchanged() {
     for i in 0..300 {
         assert_eq!(server.post(&url, body(&format!("s{i}"), json!({"type": "NodePort"}))).await.code, 201);
     }
-    let records = server.get(&records(&server)).await.json();
+    let records = server.get(&addresses_path(&server)).await.json();
     assert_eq!(records["items"], json!([]));
     assert_eq!(server.post(SERVICES, body("s", json!({"type": "NodePort"}))).await.code, 201);
 }

@@ -17,7 +17,7 @@ fn pod(name: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
 }
 
-async fn made(server: &Server, url: &str, body: Value) -> Value {
+async fn create(server: &Server, url: &str, body: Value) -> Value {
     let reply = server.post(url, body).await;
     assert_eq!(reply.code, 201, "{url}: {:?}", reply.json());
     reply.json()
@@ -35,7 +35,7 @@ async fn scale_subresource_of_every_workload_kind() {
         ("/apis/apps/v1/namespaces/a/statefulsets", workload("x")),
         ("/api/v1/namespaces/a/replicationcontrollers", controller),
     ] {
-        let object = made(&server, url, body).await;
+        let object = create(&server, url, body).await;
         let scale = server.get(&format!("{url}/x/scale")).await.json();
         assert_eq!(
             (&scale["kind"], &scale["apiVersion"]),
@@ -70,7 +70,7 @@ async fn scale_subresource_of_every_workload_kind() {
 #[tokio::test]
 async fn scale_update_checks_preconditions_and_validation() {
     let server = Server::start().await;
-    let object = made(&server, DEPLOYMENTS, workload("d")).await;
+    let object = create(&server, DEPLOYMENTS, workload("d")).await;
     let url = format!("{DEPLOYMENTS}/d/scale");
     let metadata =
         |field: &str, value: &str| json!({"metadata": {"name": "d", field: value}, "spec": {"replicas": 4}});
@@ -135,8 +135,8 @@ async fn scale_update_checks_preconditions_and_validation() {
         same["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"],
         "update without changes keeps the resourceVersion"
     );
-    let none = server.put(&url, json!({"metadata": {"name": "d"}})).await.json();
-    assert_eq!(none["spec"], json!({}), "missing replicas mean 0");
+    let without_replicas = server.put(&url, json!({"metadata": {"name": "d"}})).await.json();
+    assert_eq!(without_replicas["spec"], json!({}), "missing replicas mean 0");
 }
 
 #[tokio::test]
@@ -146,13 +146,13 @@ async fn binding_assigns_pod_to_node() {
     for (pod_name, url, again) in
         [("p", format!("{PODS}/p/binding"), "n2"), ("q", "/api/v1/namespaces/a/bindings".to_owned(), "n1")]
     {
-        let before = made(&server, PODS, pod(pod_name)).await;
+        let before = create(&server, PODS, pod(pod_name)).await;
         let preview = server.post(&format!("{url}?dryRun=All"), binding(pod_name, "n1")).await;
         assert_eq!(preview.code, 201);
         assert!(server.get(&format!("{PODS}/{pod_name}")).await.json()["spec"].get("nodeName").is_none());
-        let done = server.post(&url, binding(pod_name, "n1")).await;
+        let bound = server.post(&url, binding(pod_name, "n1")).await;
         assert_eq!(
-            (done.code, done.json()),
+            (bound.code, bound.json()),
             (
                 201,
                 json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
@@ -169,7 +169,7 @@ async fn binding_assigns_pod_to_node() {
         let rejected = server.post(&url, binding(pod_name, again)).await;
         assert_eq!((rejected.code, &rejected.json()["details"]["kind"]), (409, &json!("pods/binding")));
     }
-    made(&server, PODS, pod("r")).await;
+    create(&server, PODS, pod("r")).await;
     let url = format!("{PODS}/r/binding");
     let conditional = |field: &str| json!({"metadata": {"name": "r", field: "7"}, "target": {"name": "n"}});
     for (body, code) in [
@@ -192,7 +192,7 @@ async fn pod_subresources_change_only_their_fields() {
     let server = Server::start().await;
     let body = json!({"metadata": {"name": "p"}, "spec": {"containers": [
         {"name": "c", "image": "i", "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "200m"}}}]}});
-    made(&server, PODS, body).await;
+    create(&server, PODS, body).await;
     let strategic = ("content-type", "application/strategic-merge-patch+json");
     let patch = async |part: &str, body: Value| -> Reply {
         server.send("PATCH", &format!("{PODS}/p/{part}"), &[strategic], body.to_string()).await
@@ -235,19 +235,19 @@ async fn pod_subresources_change_only_their_fields() {
 #[tokio::test]
 async fn connected_subresource_is_checked_and_never_connected() {
     let server = Server::start().await;
-    made(&server, PODS, pod("p")).await;
+    create(&server, PODS, pod("p")).await;
     let mut on_node = pod("on-node");
     on_node["spec"]["nodeName"] = json!("n");
-    made(&server, PODS, on_node).await;
+    create(&server, PODS, on_node).await;
     let mut lost = pod("lost");
     lost["spec"]["nodeName"] = json!("gone");
-    made(&server, PODS, lost).await;
+    create(&server, PODS, lost).await;
     let mut two = pod("two");
     two["spec"]["containers"] = json!([{"name": "a", "image": "a"}, {"name": "b", "image": "b"}]);
-    made(&server, PODS, two).await;
+    create(&server, PODS, two).await;
     let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80, "name": "web"}]}});
-    made(&server, "/api/v1/namespaces/a/services", service).await;
-    made(&server, "/api/v1/nodes", json!({"metadata": {"name": "n"}})).await;
+    create(&server, "/api/v1/namespaces/a/services", service).await;
+    create(&server, "/api/v1/nodes", json!({"metadata": {"name": "n"}})).await;
     for (method, path, code, text) in [
         ("GET", "pods/p/log", 204, ""),
         ("GET", "pods/p/log?container=other", 400, "container other is not valid for pod p"),
@@ -278,7 +278,7 @@ async fn connected_subresource_is_checked_and_never_connected() {
         }
     }
     let endpoints = |subsets: Value| json!({"metadata": {"name": "s"}, "subsets": subsets});
-    made(&server, "/api/v1/namespaces/a/endpoints", endpoints(json!([]))).await;
+    create(&server, "/api/v1/namespaces/a/endpoints", endpoints(json!([]))).await;
     let proxy = |name: &str| format!("/api/v1/namespaces/a/services/{name}/proxy/x");
     let message = |reply: Reply| reply.json()["message"].as_str().unwrap_or_default().to_owned();
     let reply = server.get(&proxy("s")).await;
@@ -319,7 +319,7 @@ async fn eviction_respects_pod_disruption_budget() {
     let budgets =
         format!("/apis/{}/v1/namespaces/a/poddisruptionbudgets", server.server_state.names.group("policy"));
     let running = async |name: &str| {
-        made(&server, PODS, pod(name)).await;
+        create(&server, PODS, pod(name)).await;
         let status = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
         assert_eq!(server.merge(&format!("{PODS}/{name}/status"), json!({"status": status})).await.code, 200);
     };
@@ -338,14 +338,14 @@ async fn eviction_respects_pod_disruption_budget() {
     assert_eq!(server.get(&format!("{PODS}/p/eviction")).await.code, 405);
 
     // A budget without a selector selects no pod; an empty selector selects all pods.
-    made(&server, &budgets, json!({"metadata": {"name": "none"}, "spec": {"minAvailable": 1}})).await;
+    create(&server, &budgets, json!({"metadata": {"name": "none"}, "spec": {"minAvailable": 1}})).await;
     let preview = evict("p", json!({"deleteOptions": {"dryRun": ["All"]}})).await;
     assert_eq!((preview.code, server.get(&format!("{PODS}/p")).await.code), (201, 200), "a dry run");
-    let done = evict("p", json!({})).await;
-    assert_eq!((done.code, &done.json()["status"]), (201, &json!("Success")));
+    let evicted = evict("p", json!({})).await;
+    assert_eq!((evicted.code, &evicted.json()["status"]), (201, &json!("Success")));
     assert_eq!(server.get(&format!("{PODS}/p")).await.code, 404);
 
-    made(
+    create(
         &server,
         &budgets,
         json!({"metadata": {"name": "all"}, "spec": {"minAvailable": 1, "selector": {}}}),
@@ -356,23 +356,23 @@ async fn eviction_respects_pod_disruption_budget() {
     let url = format!("{budgets}/all/status");
     let count = |allowed: u32| json!({"status": {"disruptionsAllowed": allowed, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2, "observedGeneration": 1}});
     assert_eq!(server.merge(&url, count(0)).await.code, 200);
-    let kept = evict("q", json!({})).await;
-    assert_eq!((kept.code, kept.header("retry-after")), (429, ""));
-    assert_eq!(kept.json()["details"]["causes"][0]["reason"], "DisruptionBudget");
+    let rejected = evict("q", json!({})).await;
+    assert_eq!((rejected.code, rejected.header("retry-after")), (429, ""));
+    assert_eq!(rejected.json()["details"]["causes"][0]["reason"], "DisruptionBudget");
     assert_eq!(server.merge(&url, count(1)).await.code, 200);
     assert_eq!(evict("q", json!({})).await.code, 201);
     let charged = server.get(&format!("{budgets}/all")).await.json();
     assert_eq!(charged["status"]["disruptionsAllowed"], 0);
     assert!(charged["status"]["disruptedPods"].get("q").is_some());
     assert_eq!(evict("r", json!({})).await.code, 429);
-    made(&server, PODS, pod("old")).await;
+    create(&server, PODS, pod("old")).await;
     let old = json!({"kind": "Eviction", "apiVersion": format!("{}/v1beta1", server.server_state.names.group("policy"))});
     assert_eq!(evict("old", old).await.code, 201, "eviction in version policy/v1beta1");
     let other = json!({"kind": "Eviction", "apiVersion": "apps/v1"});
     assert_eq!(evict("r", other).await.code, 400);
-    made(&server, PODS, pod("pending")).await;
+    create(&server, PODS, pod("pending")).await;
     assert_eq!(evict("pending", json!({})).await.code, 201, "pending pods need no budget");
-    made(
+    create(
         &server,
         &budgets,
         json!({"metadata": {"name": "too"}, "spec": {"minAvailable": 1, "selector": {}}}),

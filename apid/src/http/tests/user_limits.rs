@@ -17,16 +17,16 @@ use super::{MAPS, Server, map};
 
 /// Counts how often the only thread of the runtime is free while a future runs.
 async fn count_idle_polls<F: Future>(work: F) -> (F::Output, u64) {
-    let (done, idle_polls) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (is_done, idle_polls) = (AtomicBool::new(false), AtomicU64::new(0));
     let count = async {
-        while !done.load(Ordering::Relaxed) {
+        while !is_done.load(Ordering::Relaxed) {
             idle_polls.fetch_add(1, Ordering::Relaxed);
             tokio::task::yield_now().await;
         }
     };
     let work = async {
         let output = work.await;
-        done.store(true, Ordering::Relaxed);
+        is_done.store(true, Ordering::Relaxed);
         output
     };
     let (output, ()) = tokio::join!(work, count);

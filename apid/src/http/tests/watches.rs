@@ -69,8 +69,8 @@ async fn watch_sends_existing_objects_then_changes() {
     let list = server.get(MAPS).await.json();
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
     let mut newest = Lines::open(&server, &format!("{MAPS}?watch")).await;
-    let mut from = Lines::open(&server, &format!("{MAPS}?watch=1&resourceVersion={version}")).await;
-    let mut item = Lines::open(&server, &format!("{MAPS}/b?watch=true")).await;
+    let mut from_version = Lines::open(&server, &format!("{MAPS}?watch=1&resourceVersion={version}")).await;
+    let mut by_name = Lines::open(&server, &format!("{MAPS}/b?watch=true")).await;
     let mut old_path =
         Lines::open(&server, &format!("/api/v1/watch/namespaces/a/configmaps?resourceVersion={version}"))
             .await;
@@ -81,9 +81,9 @@ async fn watch_sends_existing_objects_then_changes() {
     server.post(MAPS, map("c", "1")).await;
     let changes = [("ADDED", "b", "1"), ("MODIFIED", "a", "2"), ("DELETED", "b", "1"), ("ADDED", "c", "1")];
     assert_eq!(newest.take(5).await, events(&[&[("ADDED", "a", "1")], &changes[..]].concat()));
-    assert_eq!(from.take(4).await, events(&changes));
+    assert_eq!(from_version.take(4).await, events(&changes));
     assert_eq!(old_path.take(4).await, events(&changes));
-    assert_eq!(item.take(2).await, events(&[changes[0], changes[2]]));
+    assert_eq!(by_name.take(2).await, events(&[changes[0], changes[2]]));
 }
 
 #[tokio::test]
@@ -251,7 +251,7 @@ async fn watch_from_resource_version_0_or_none_sends_initial_events() {
 #[tokio::test]
 async fn watch_events_are_ordered_and_unique_across_reconnects() {
     let server = std::sync::Arc::new(Server::start().await);
-    let mut from = server.server_state.cache.revision().0;
+    let mut last_version = server.server_state.cache.revision().0;
     let writers: Vec<_> = (0..4)
         .map(|writer| {
             let server = std::sync::Arc::clone(&server);
@@ -264,13 +264,13 @@ async fn watch_events_are_ordered_and_unique_across_reconnects() {
         .collect();
     let mut names = std::collections::BTreeSet::new();
     while names.len() < 1_000 {
-        let mut lines = Lines::open(&server, &format!("{MAPS}?watch=1&resourceVersion={from}")).await;
+        let mut lines = Lines::open(&server, &format!("{MAPS}?watch=1&resourceVersion={last_version}")).await;
         for _ in 0..100.min(1_000 - names.len()) {
             let event = lines.next().await.unwrap();
             let meta = &event["object"]["metadata"];
             let version = meta["resourceVersion"].as_str().unwrap().parse().unwrap();
-            assert!(version > from, "events out of order");
-            from = version;
+            assert!(version > last_version, "events out of order");
+            last_version = version;
             assert!(names.insert(meta["name"].as_str().unwrap().to_owned()), "event delivered twice");
         }
     }
@@ -315,11 +315,11 @@ async fn bookmark_of_quiet_collection_has_store_revision() {
         server.post("/api/v1/namespaces/a/secrets", json!({"metadata": {"name": format!("s{i}")}})).await;
     }
     let bookmark = quiet.next().await.unwrap();
-    let at = bookmark["object"]["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
-    assert_eq!((&bookmark["type"], at.parse().unwrap()), (&json!("BOOKMARK"), begin.0 + 3));
+    let bookmark_version = bookmark["object"]["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    assert_eq!((&bookmark["type"], bookmark_version.parse().unwrap()), (&json!("BOOKMARK"), begin.0 + 3));
     assert_eq!(bookmark["object"]["apiVersion"], "v1");
     server.server_state.store.compact(server.server_state.store.revision()).await.unwrap();
-    let mut again = Lines::open(&server, &url(&at)).await;
+    let mut again = Lines::open(&server, &url(&bookmark_version)).await;
     server.post(MAPS, map("a", "1")).await;
     assert_eq!(again.take(1).await, events(&[("ADDED", "a", "1")]), "the watch resumes at the bookmark");
     let mut expired = Lines::open(&server, &url(&begin.to_string())).await;
@@ -368,8 +368,8 @@ async fn initial_events_end_with_bookmark_then_changes_follow() {
                 (&mark["type"], &meta["annotations"]["example.test/initial-events-end"]),
                 (&json!("BOOKMARK"), &json!("true"))
             );
-            let at: u64 = meta["resourceVersion"].as_str().unwrap().parse().unwrap();
-            assert!(at >= now.0, "{query}");
+            let bookmark_version: u64 = meta["resourceVersion"].as_str().unwrap().parse().unwrap();
+            assert!(bookmark_version >= now.0, "{query}");
         }
         server.put(&format!("{MAPS}/a"), map("a", "2")).await;
         assert_eq!(lines.take(1).await, events(&[("MODIFIED", "a", "2")]), "{query}");
@@ -412,10 +412,10 @@ async fn watch_events_in_every_representation() {
             assert_eq!(first.body, second.body, "{accept}");
         }
         let lines = second.body.split(|b| *b == b'\n').filter(|line| !line.is_empty());
-        let sent: Vec<Value> = lines.map(|line| serde_json::from_slice(line).unwrap()).collect();
-        let types: Vec<_> = sent.iter().map(|event| event["type"].as_str().unwrap()).collect();
+        let events_sent: Vec<Value> = lines.map(|line| serde_json::from_slice(line).unwrap()).collect();
+        let types: Vec<_> = events_sent.iter().map(|event| event["type"].as_str().unwrap()).collect();
         assert_eq!(types, ["ADDED", "MODIFIED", "DELETED", "BOOKMARK"], "{accept}");
-        for (i, event) in sent.iter().enumerate() {
+        for (i, event) in events_sent.iter().enumerate() {
             let object = &event["object"];
             assert_eq!(object["kind"], kind, "{accept}");
             if i == 3 {

@@ -74,8 +74,8 @@ impl AdmissionBackend {
     }
 
     fn objects(&self, kind: ObjectKind) -> Result<&Objects, Status> {
-        let known = self.kinds.get(&(kind.group, kind.kind));
-        known.ok_or_else(|| Status::internal(format!("objects of kind {} are not served", kind.kind)))
+        let objects = self.kinds.get(&(kind.group, kind.kind));
+        objects.ok_or_else(|| Status::internal(format!("objects of kind {} are not served", kind.kind)))
     }
 
     /// The objects of a custom kind, which is served now.
@@ -119,7 +119,7 @@ impl Objects {
             return Ok(object);
         }
         let object = Arc::new(tree(item, item.revision())?);
-        self.decoded.keep(item, &object);
+        self.decoded.insert(item, &object);
         Ok(object)
     }
 
@@ -139,8 +139,8 @@ impl Objects {
                 items.push(item);
             }
         }
-        let keep = items.len() <= CACHED_LIST_MAX;
-        let object = |item: &&Arc<Item>| match keep {
+        let is_cached = items.len() <= CACHED_LIST_MAX;
+        let object = |item: &&Arc<Item>| match is_cached {
             true => self.decode(item),
             false => tree(item, item.revision()).map(Arc::new),
         };
@@ -148,7 +148,7 @@ impl Objects {
     }
 }
 
-/// Whether a label selector selects an item. An item that cannot be decoded is selected, so that its error is seen.
+/// Whether a label selector selects an item. An item that cannot be decoded is selected, so its error is reported.
 fn is_selected(selector: &Value, item: &Item) -> bool {
     let Ok(entry) = entry(item) else { return true };
     let labels = entry.labels().map(|(key, value)| (key.to_owned(), Value::from(value))).collect();
@@ -276,8 +276,8 @@ impl Authorizer for AdmissionBackend {
     fn decide<'a>(
         &'a self,
         user: &'a Arc<UserInfo>,
-        question: Attributes,
+        attributes: Attributes,
     ) -> MaybeFuture<'a, Result<Decision, Status>> {
-        MaybeFuture::later(async move { self.server_state()?.auth.decision(user, question).await })
+        MaybeFuture::later(async move { self.server_state()?.auth.decision(user, attributes).await })
     }
 }

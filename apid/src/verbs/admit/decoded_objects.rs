@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded memory): the cache holds objects of at most [`CACHE_LIMIT_BYTES`] stored bytes, over all kinds. The
-//! decoded trees take about five times as much. INVARIANT (recently read objects stay): an object that was
+//! INVARIANT (bounded memory): the cache holds objects of at most [`CACHE_LIMIT_BYTES`] stored bytes, over all kinds.
+//! The decoded trees take about five times as much. INVARIANT (recently read objects stay): an object that was
 //! read since the last rotation of the generations is not evicted.
 
 use std::collections::HashMap;
@@ -43,40 +43,41 @@ impl DecodedObjects {
     /// Returns the cached object of an item, if its revision is that of the item.
     pub(super) fn get(&self, item: &Item) -> Option<Arc<Object>> {
         let mut generations = self.0.lock();
-        if let Some(kept) = generations.young.get(item.key()) {
-            return (kept.revision == item.revision()).then(|| Arc::clone(&kept.object));
+        if let Some(cached) = generations.young.get(item.key()) {
+            return (cached.revision == item.revision()).then(|| Arc::clone(&cached.object));
         }
-        let kept = generations.old.remove(item.key()).filter(|kept| kept.revision == item.revision())?;
-        let object = Arc::clone(&kept.object);
-        let evicted = generations.keep(item.key(), kept);
+        let cached =
+            generations.old.remove(item.key()).filter(|cached| cached.revision == item.revision())?;
+        let object = Arc::clone(&cached.object);
+        let evicted = generations.insert(item.key(), cached);
         drop(generations);
         drop(evicted);
         Some(object)
     }
 
     /// Caches the object of an item.
-    pub(super) fn keep(&self, item: &Item, object: &Arc<Object>) {
+    pub(super) fn insert(&self, item: &Item, object: &Arc<Object>) {
         let bytes = item.key().len() + item.value().len();
-        let kept = CachedObject { revision: item.revision(), bytes, object: Arc::clone(object) };
+        let cached = CachedObject { revision: item.revision(), bytes, object: Arc::clone(object) };
         // Dropping many trees takes time, so the evicted objects are dropped after the lock is released.
-        let evicted = self.0.lock().keep(item.key(), kept);
+        let evicted = self.0.lock().insert(item.key(), cached);
         drop(evicted);
     }
 }
 
 impl Generations {
     /// Inserts an object into the young generation and returns the evicted objects.
-    fn keep(&mut self, key: &Arc<str>, kept: CachedObject) -> HashMap<Arc<str>, CachedObject> {
-        if kept.bytes > CACHE_LIMIT_BYTES / 2 {
+    fn insert(&mut self, key: &Arc<str>, cached: CachedObject) -> HashMap<Arc<str>, CachedObject> {
+        if cached.bytes > CACHE_LIMIT_BYTES / 2 {
             return HashMap::new();
         }
         let mut evicted = HashMap::new();
-        if self.bytes + kept.bytes > CACHE_LIMIT_BYTES / 2 {
+        if self.bytes + cached.bytes > CACHE_LIMIT_BYTES / 2 {
             evicted = std::mem::replace(&mut self.old, std::mem::take(&mut self.young));
             self.bytes = 0;
         }
-        self.bytes += kept.bytes;
-        if let Some(before) = self.young.insert(Arc::clone(key), kept) {
+        self.bytes += cached.bytes;
+        if let Some(before) = self.young.insert(Arc::clone(key), cached) {
             self.bytes -= before.bytes;
         }
         evicted
@@ -87,21 +88,22 @@ impl Generations {
 mod tests {
     use super::*;
 
-    fn keep(generations: &mut Generations, key: &str, bytes: usize) {
-        let kept = CachedObject { revision: Revision::default(), bytes, object: Arc::default() };
-        drop(generations.keep(&Arc::from(key), kept));
+    fn insert(generations: &mut Generations, key: &str, bytes: usize) {
+        let cached = CachedObject { revision: Revision::default(), bytes, object: Arc::default() };
+        drop(generations.insert(&Arc::from(key), cached));
     }
 
     #[test]
     fn decoded_object_cache_stays_within_limit_and_retains_read_objects() {
         let mut generations = Generations::default();
         for i in 0..100 {
-            keep(&mut generations, &format!("k{i}"), CACHE_LIMIT_BYTES / 20);
+            insert(&mut generations, &format!("k{i}"), CACHE_LIMIT_BYTES / 20);
             if let Some(first) = generations.old.remove("k0") {
-                drop(generations.keep(&Arc::from("k0"), first));
+                drop(generations.insert(&Arc::from("k0"), first));
             }
-            let bytes =
-                |half: &HashMap<Arc<str>, CachedObject>| half.values().map(|kept| kept.bytes).sum::<usize>();
+            let bytes = |half: &HashMap<Arc<str>, CachedObject>| {
+                half.values().map(|cached| cached.bytes).sum::<usize>()
+            };
             assert_eq!(bytes(&generations.young), generations.bytes);
             assert!(bytes(&generations.young) + bytes(&generations.old) <= CACHE_LIMIT_BYTES);
             assert!(generations.young.contains_key("k0"), "k0 is read in every round");
@@ -116,10 +118,10 @@ mod tests {
     fn decoded_object_cache_replaces_revisions_and_skips_large_objects() {
         let mut generations = Generations::default();
         for _ in 0..100 {
-            keep(&mut generations, "same", CACHE_LIMIT_BYTES / 5);
+            insert(&mut generations, "same", CACHE_LIMIT_BYTES / 5);
         }
         assert_eq!((generations.young.len(), generations.bytes), (1, CACHE_LIMIT_BYTES / 5));
-        keep(&mut generations, "big", CACHE_LIMIT_BYTES / 2 + 1);
+        insert(&mut generations, "big", CACHE_LIMIT_BYTES / 2 + 1);
         assert!(!generations.young.contains_key("big"));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! The handles of a series are looked up once, so that an admission of a known series allocates nothing.
+//! The handle of a series is looked up once, so an admission of a known series allocates nothing.
 
 use std::collections::HashMap;
 
@@ -32,7 +32,7 @@ type Labels = Vec<(&'static str, &'static str)>;
 pub(in crate::verbs) struct AdmissionMetrics {
     plugins: Histograms<Labels>,
     steps: Histograms<Labels>,
-    used: RwLock<HashMap<Series, Histogram>>,
+    histograms: RwLock<HashMap<Series, Histogram>>,
 }
 
 impl AdmissionMetrics {
@@ -41,14 +41,14 @@ impl AdmissionMetrics {
         AdmissionMetrics {
             plugins: metrics.histogram(&PLUGIN, BUCKETS),
             steps: metrics.histogram(&STEP, BUCKETS),
-            used: RwLock::default(),
+            histograms: RwLock::default(),
         }
     }
 
     fn observe(&self, name: &'static str, timing: PhaseTiming) {
         let PhaseTiming { phase, operation, is_rejected, took } = timing;
         let series = (name, phase, operation, is_rejected);
-        if let Some(histogram) = self.used.read().get(&series) {
+        if let Some(histogram) = self.histograms.read().get(&series) {
             return histogram.observe(took.as_secs_f64());
         }
         let mut labels = vec![
@@ -64,7 +64,7 @@ impl AdmissionMetrics {
             }
         };
         histogram.observe(took.as_secs_f64());
-        self.used.write().insert(series, histogram);
+        self.histograms.write().insert(series, histogram);
     }
 }
 

@@ -86,7 +86,7 @@ impl AdmissionRequest<'_> {
             namespace: call.namespace,
             name: call.name,
             old,
-            user: call.by.user(),
+            user: call.authorized.user(),
             dry_run: self.dry_run,
             options: &self.options,
             reinvoked: false,

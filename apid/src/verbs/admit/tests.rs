@@ -25,13 +25,13 @@ use crate::background::AdmissionWrites;
 use crate::server_state::Cache;
 
 /// A store that counts its reads.
-struct Counting {
+struct CountingStore {
     store: MemoryStore,
     reads: AtomicUsize,
 }
 
 #[async_trait]
-impl Store for Counting {
+impl Store for CountingStore {
     fn revision(&self) -> Revision {
         self.store.revision()
     }
@@ -75,18 +75,19 @@ impl Store for Counting {
     }
 }
 
-struct World {
-    store: Arc<Counting>,
+struct TestSetup {
+    store: Arc<CountingStore>,
     backend: Arc<AdmissionBackend>,
     registry: Registry,
     chain: Chain,
 }
 
-async fn world() -> World {
+async fn setup() -> TestSetup {
     let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
     let registry = Registry::new(&names);
     let cache = Arc::new(Cache::new(Limits::default()));
-    let store = Arc::new(Counting { store: MemoryStore::new(cache.clone()), reads: AtomicUsize::new(0) });
+    let store =
+        Arc::new(CountingStore { store: MemoryStore::new(cache.clone()), reads: AtomicUsize::new(0) });
     cache.attach(&(store.clone() as Arc<dyn Store>));
     let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
     let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) =
@@ -115,10 +116,10 @@ async fn world() -> World {
         let row = kinds::entry::encode(&Object::from_value(object).unwrap());
         store.commit(key, Op::Create(row)).await.unwrap();
     }
-    World { store, backend, registry, chain }
+    TestSetup { store, backend, registry, chain }
 }
 
-impl World {
+impl TestSetup {
     async fn create_config_map(&self) {
         let (user, options, notes) = (Arc::new(UserInfo::anonymous()), Value::Null, PluginOutput::default());
         let attributes = Attributes {
@@ -145,20 +146,20 @@ impl World {
 
 #[tokio::test]
 async fn write_without_affected_plugin_reads_nothing_from_store() {
-    let world = world().await;
-    world.create_config_map().await;
-    let first = world.store.reads.swap(0, Ordering::SeqCst);
+    let setup = setup().await;
+    setup.create_config_map().await;
+    let first = setup.store.reads.swap(0, Ordering::SeqCst);
     assert!(first > 0, "the first write loads the kinds that plugins read");
     for _ in 0..100 {
-        world.create_config_map().await;
+        setup.create_config_map().await;
     }
-    assert_eq!(world.store.reads.load(Ordering::SeqCst), 0);
+    assert_eq!(setup.store.reads.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
 async fn loaded_kind_is_read_from_cache_and_decoded_once() {
-    let world = world().await;
-    let get = |name: &'static str| world.backend.get(ObjectKind::NAMESPACE, "", name);
+    let setup = setup().await;
+    let get = |name: &'static str| setup.backend.get(ObjectKind::NAMESPACE, "", name);
     assert!(matches!(get("team"), MaybeFuture::Pending(_)), "the kind is not loaded yet");
     let first = get("team").get().await.unwrap().unwrap();
     assert_eq!((first.name(), first.resource_version()), ("team", "1"));
@@ -168,15 +169,15 @@ async fn loaded_kind_is_read_from_cache_and_decoded_once() {
     assert!(Arc::ptr_eq(&first, &again), "the object is decoded once");
     assert!(matches!(get("gone"), MaybeFuture::Ready(Ok(None))));
 
-    let everywhere = world.backend.list(QUOTA, "").get().await.unwrap();
+    let everywhere = setup.backend.list(QUOTA, "").get().await.unwrap();
     assert_eq!(everywhere.len(), 1);
     for (namespace, count) in [("other", 1), ("othe", 0), ("team", 0)] {
-        let MaybeFuture::Ready(Ok(listed)) = world.backend.list(QUOTA, namespace) else {
+        let MaybeFuture::Ready(Ok(listed)) = setup.backend.list(QUOTA, namespace) else {
             panic!("a loaded kind is listed without waiting")
         };
         assert_eq!(listed.len(), count, "{namespace}");
     }
-    assert!(world.backend.get_fresh(QUOTA, "other", "q").get().await.is_err(), "no server state is attached");
+    assert!(setup.backend.get_fresh(QUOTA, "other", "q").get().await.is_err(), "no server state is attached");
     let nothing = ObjectKind::new("", "Nothing");
-    assert!(matches!(world.backend.get(nothing, "", "x"), MaybeFuture::Ready(Err(_))));
+    assert!(matches!(setup.backend.get(nothing, "", "x"), MaybeFuture::Ready(Err(_))));
 }

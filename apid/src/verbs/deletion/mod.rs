@@ -5,7 +5,8 @@
 //!
 //! [`step`] decides for one state of the object. Kinds with graceful deletion ([`Strategy::grace`]) are
 //! marked with a grace period, which can only shrink. Finalizers, including those that the options request,
-//! keep an object terminating until they are removed. [`is_deletion_complete`] says when an update completes a deletion.
+//! keep an object terminating until they are removed. [`is_deletion_complete`] says when an update completes a
+//! deletion.
 //!
 //! # Reference
 //!
@@ -34,7 +35,7 @@ pub(super) enum DeletionStep {
     Wait,
     /// Store the object, which stays.
     Mark(Object),
-    /// Store the object, so that watches see it, then remove it.
+    /// Store the object first, so watches see its last state, then remove it.
     MarkAndRemove(Object),
     /// Remove the object.
     Remove,
@@ -45,9 +46,10 @@ pub(super) fn is_waiting(old: &Object, options: &DeleteOptions, kind: &KindRef) 
     if !old.is_terminating() {
         return false;
     }
-    let left = time_left(old);
+    let remaining_seconds = time_left(old);
     kind.strategy().has_pending_finalizers(old)
-        || (left > 0 && requested_seconds(options).is_none_or(|seconds| seconds >= left))
+        || (remaining_seconds > 0
+            && requested_seconds(options).is_none_or(|seconds| seconds >= remaining_seconds))
 }
 
 /// The grace period of the request; a negative one is one second.
@@ -62,12 +64,12 @@ pub(super) fn step(old: &Object, options: &DeleteOptions, kind: &KindRef, now: T
         return DeletionStep::Wait;
     }
     let mut new = old.clone();
-    let time_left = match graceful(&mut new, old, options, kind, now) {
+    let time_left = match update_grace_period(&mut new, old, options, kind, now) {
         Ok(time_left) => time_left,
         Err(GracePeriodRunning) => return DeletionStep::Wait,
     };
     let finalizers = finalizers(old, options, kind.facts().default_propagation);
-    let held = !finalizers.is_empty() || strategy.has_pending_finalizers(old);
+    let has_finalizers = !finalizers.is_empty() || strategy.has_pending_finalizers(old);
     if !old.finalizers().eq(finalizers.iter().map(String::as_str)) {
         match finalizers.is_empty() {
             true => drop(new.remove_meta("finalizers")),
@@ -76,11 +78,11 @@ pub(super) fn step(old: &Object, options: &DeleteOptions, kind: &KindRef, now: T
     }
     match time_left {
         Some(1..) => DeletionStep::Mark(new),
-        Some(_) if !held => DeletionStep::MarkAndRemove(new),
-        None if !held => DeletionStep::Remove,
+        Some(_) if !has_finalizers => DeletionStep::MarkAndRemove(new),
+        None if !has_finalizers => DeletionStep::Remove,
         _ => {
             if time_left.is_none() {
-                mark(&mut new, old, now);
+                mark_terminating(&mut new, old, now);
             }
             strategy.begin_deletion(&mut new);
             if new == *old { DeletionStep::Wait } else { DeletionStep::Mark(new) }
@@ -98,8 +100,9 @@ pub(super) fn is_deletion_complete(object: &Object, kind: &KindRef) -> bool {
 
 /// Returns the grace period in seconds of a terminating object.
 fn time_left(object: &Object) -> i64 {
-    let left = object.meta().and_then(|meta| meta.get("deletionGracePeriodSeconds")).and_then(Value::as_i64);
-    left.map_or(0, |seconds| if seconds < 0 { 1 } else { seconds })
+    let seconds =
+        object.meta().and_then(|meta| meta.get("deletionGracePeriodSeconds")).and_then(Value::as_i64);
+    seconds.map_or(0, |seconds| if seconds < 0 { 1 } else { seconds })
 }
 
 /// The grace period runs, and the request does not shorten it.
@@ -107,7 +110,7 @@ struct GracePeriodRunning;
 
 /// Sets or shortens the grace period. Returns None if the kind has no graceful deletion or the grace period
 /// is over.
-fn graceful(
+fn update_grace_period(
     new: &mut Object,
     old: &Object,
     options: &DeleteOptions,
@@ -117,34 +120,34 @@ fn graceful(
     let requested = requested_seconds(options);
     if !old.is_terminating() {
         let Some(seconds) = kind.strategy().grace_period_seconds(old, requested) else { return Ok(None) };
-        set(new, old, after(now, seconds), seconds);
+        set_deletion_fields(new, old, add_seconds(now, seconds), seconds);
         return Ok(Some(seconds));
     }
-    let left = time_left(old);
-    if left == 0 {
+    let remaining_seconds = time_left(old);
+    if remaining_seconds == 0 {
         return Ok(None);
     }
-    let seconds = requested.filter(|seconds| *seconds < left).ok_or(GracePeriodRunning)?;
-    let ends = time::parse(old.meta_str("deletionTimestamp")).unwrap_or(now);
-    set(new, old, after(ends, seconds - left).max(now), seconds);
+    let seconds = requested.filter(|seconds| *seconds < remaining_seconds).ok_or(GracePeriodRunning)?;
+    let deletion_time = time::parse(old.meta_str("deletionTimestamp")).unwrap_or(now);
+    set_deletion_fields(new, old, add_seconds(deletion_time, seconds - remaining_seconds).max(now), seconds);
     Ok(Some(seconds))
 }
 
 /// Marks an object as terminating that waits only for finalizers.
-fn mark(new: &mut Object, old: &Object, now: Timestamp) {
-    let ends = time::parse(old.meta_str("deletionTimestamp")).unwrap_or(now);
-    set(new, old, ends.min(now), 0);
+fn mark_terminating(new: &mut Object, old: &Object, now: Timestamp) {
+    let deletion_time = time::parse(old.meta_str("deletionTimestamp")).unwrap_or(now);
+    set_deletion_fields(new, old, deletion_time.min(now), 0);
 }
 
-fn set(new: &mut Object, old: &Object, ends: Timestamp, seconds: i64) {
+fn set_deletion_fields(new: &mut Object, old: &Object, deletion_time: Timestamp, seconds: i64) {
     if !old.is_terminating() && old.generation() > 0 {
         new.set_meta("generation", old.generation() + 1);
     }
-    new.set_meta("deletionTimestamp", time::time(ends));
+    new.set_meta("deletionTimestamp", time::time(deletion_time));
     new.set_meta("deletionGracePeriodSeconds", seconds);
 }
 
-fn after(time: Timestamp, seconds: i64) -> Timestamp {
+fn add_seconds(time: Timestamp, seconds: i64) -> Timestamp {
     time.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX)
 }
 

@@ -141,8 +141,8 @@ impl RawDeleteOptions {
         let text = self.propagation_policy.as_deref()?;
         let path = FieldPath::new("propagationPolicy");
         if self.orphan_dependents.is_some() {
-            let why = "orphanDependents and deletionPropagation cannot be both set";
-            errors.push(FieldError::invalid(&path, text, why));
+            let detail = "orphanDependents and deletionPropagation cannot be both set";
+            errors.push(FieldError::invalid(&path, text, detail));
         }
         let found = Propagation::ALL.into_iter().find(|propagation| propagation.as_str() == text);
         if found.is_none() {
@@ -155,16 +155,16 @@ impl RawDeleteOptions {
     /// Rejects options that need the decoded object, which an unreadable object does not have.
     fn reject_options_beside_ignore(&self, errors: &mut Vec<FieldError>) {
         let path = FieldPath::new(IGNORE_STORE_READ_ERROR);
-        for (option, given) in [
+        for (option, is_set) in [
             ("dryRun", self.dry_run.iter().any(|value| !value.is_empty())),
             ("propagationPolicy", self.propagation_policy.is_some()),
             ("orphanDependents", self.orphan_dependents.is_some()),
             ("gracePeriodSeconds", self.grace_period_seconds.is_some()),
             ("preconditions", self.preconditions.is_some()),
         ] {
-            if given {
-                let why = format!("cannot be set together with .{option}");
-                errors.push(FieldError::invalid(&path, true, &why));
+            if is_set {
+                let detail = format!("cannot be set together with .{option}");
+                errors.push(FieldError::invalid(&path, true, &detail));
             }
         }
     }

@@ -8,14 +8,14 @@ use super::*;
 
 const NOW: &str = "2026-03-01T12:00:00Z";
 
-fn at(text: &str) -> Timestamp {
+fn timestamp(text: &str) -> Timestamp {
     time::parse(text).unwrap()
 }
 
 fn kind_of(kind: &str) -> KindRef {
     let registry = Registry::new(&Names::new(Preset::Kubernetes, "").unwrap());
-    let found = registry.resources().iter().find(|resource| resource.kind.kind() == kind).unwrap();
-    found.kind.clone()
+    let resource = registry.resources().iter().find(|resource| resource.kind.kind() == kind).unwrap();
+    resource.kind.clone()
 }
 
 fn object(value: Value) -> Object {
@@ -33,7 +33,7 @@ fn grace(seconds: Option<i64>) -> DeleteOptions {
 #[test]
 fn propagation_policy_sets_finalizer() {
     use Propagation::{Background, Foreground, Orphan};
-    let held = "example.com/hold";
+    let hold = "example.com/hold";
     for (kind, before, propagation, orphan, after) in [
         // A kind with background propagation by default.
         ("ConfigMap", &[][..], None, None, None),
@@ -42,13 +42,13 @@ fn propagation_policy_sets_finalizer() {
         ("ConfigMap", &[], Some(Orphan), None, Some(&["orphan"][..])),
         ("ConfigMap", &[], None, Some(true), Some(&["orphan"])),
         ("ConfigMap", &[], Some(Foreground), None, Some(&["foregroundDeletion"])),
-        ("ConfigMap", &[held], None, None, Some(&[held])),
-        ("ConfigMap", &[held], Some(Orphan), None, Some(&[held, "orphan"])),
+        ("ConfigMap", &[hold], None, None, Some(&[hold])),
+        ("ConfigMap", &[hold], Some(Orphan), None, Some(&[hold, "orphan"])),
         // The object's finalizers decide if the options specify no policy.
         ("ConfigMap", &["orphan"], None, None, Some(&["orphan"])),
-        ("ConfigMap", &["foregroundDeletion", held], None, None, Some(&["foregroundDeletion", held])),
+        ("ConfigMap", &["foregroundDeletion", hold], None, None, Some(&["foregroundDeletion", hold])),
         ("ConfigMap", &["orphan"], Some(Background), None, None),
-        ("ConfigMap", &["orphan", held], Some(Foreground), None, Some(&[held, "foregroundDeletion"])),
+        ("ConfigMap", &["orphan", hold], Some(Foreground), None, Some(&[hold, "foregroundDeletion"])),
         ("ConfigMap", &["foregroundDeletion"], None, Some(true), Some(&["orphan"])),
         // A kind with orphan propagation by default.
         ("Job", &[], None, None, Some(&["orphan"])),
@@ -66,7 +66,7 @@ fn propagation_policy_sets_finalizer() {
         if !before.is_empty() {
             old.set_meta("finalizers", before.to_vec());
         }
-        let got = step(&old, &options(propagation, orphan), &kind_of(kind), at(NOW));
+        let got = step(&old, &options(propagation, orphan), &kind_of(kind), timestamp(NOW));
         let case = format!("{kind} {before:?} {propagation:?} {orphan:?}");
         match (got, after) {
             (DeletionStep::Remove, None) => {}
@@ -85,19 +85,19 @@ fn pod_grace_period_only_shrinks() {
     let pod = |spec: Value, phase: &str| {
         object(json!({"metadata": {"name": "p", "generation": 1}, "spec": spec, "status": {"phase": phase}}))
     };
-    let placed = json!({"nodeName": "n"});
+    let scheduled_spec = json!({"nodeName": "n"});
     for (spec, phase, requested, want) in [
-        (placed.clone(), "Running", None, 30),
+        (scheduled_spec.clone(), "Running", None, 30),
         (json!({"nodeName": "n", "terminationGracePeriodSeconds": 20}), "Running", None, 20),
         (json!({"nodeName": "n", "terminationGracePeriodSeconds": -4}), "Running", None, 1),
-        (placed.clone(), "Running", Some(50), 50),
-        (placed.clone(), "Running", Some(-3), 1),
-        (placed.clone(), "Running", Some(0), 0),
-        (placed.clone(), "Succeeded", Some(9), 0),
-        (placed.clone(), "Failed", None, 0),
+        (scheduled_spec.clone(), "Running", Some(50), 50),
+        (scheduled_spec.clone(), "Running", Some(-3), 1),
+        (scheduled_spec.clone(), "Running", Some(0), 0),
+        (scheduled_spec.clone(), "Succeeded", Some(9), 0),
+        (scheduled_spec.clone(), "Failed", None, 0),
         (json!({"terminationGracePeriodSeconds": 20}), "Pending", Some(5), 0),
     ] {
-        let got = step(&pod(spec.clone(), phase), &grace(requested), &kind_of("Pod"), at(NOW));
+        let got = step(&pod(spec.clone(), phase), &grace(requested), &kind_of("Pod"), timestamp(NOW));
         let (new, removed) = match got {
             DeletionStep::Mark(new) => (new, false),
             DeletionStep::MarkAndRemove(new) => (new, true),
@@ -105,12 +105,16 @@ fn pod_grace_period_only_shrinks() {
         };
         assert_eq!((time_left(&new), removed), (want, want == 0), "{spec} {phase} {requested:?}");
         assert_eq!(new.generation(), 2);
-        assert_eq!(time::parse(new.meta_str("deletionTimestamp")).unwrap(), after(at(NOW), want));
+        assert_eq!(
+            time::parse(new.meta_str("deletionTimestamp")).unwrap(),
+            add_seconds(timestamp(NOW), want)
+        );
     }
 
     // Consecutive deletes, one second apart: (requested seconds, seconds left, end in seconds after the first
     // request).
-    let DeletionStep::Mark(mut now) = step(&pod(placed, "Running"), &grace(None), &kind_of("Pod"), at(NOW))
+    let DeletionStep::Mark(mut now) =
+        step(&pod(scheduled_spec, "Running"), &grace(None), &kind_of("Pod"), timestamp(NOW))
     else {
         panic!("marked")
     };
@@ -128,17 +132,21 @@ fn pod_grace_period_only_shrinks() {
     .into_iter()
     .enumerate()
     {
-        let time = after(at(NOW), i as i64 + 1);
+        let time = add_seconds(timestamp(NOW), i as i64 + 1);
         match (step(&now, &grace(requested), &kind_of("Pod"), time), want) {
             (DeletionStep::Wait, None) => {}
             (DeletionStep::Mark(new), Some((seconds, end))) if seconds > 0 => {
                 assert_eq!(time_left(&new), seconds);
-                assert_eq!(at(new.meta_str("deletionTimestamp")), after(at(NOW), end), "{requested:?}");
+                assert_eq!(
+                    timestamp(new.meta_str("deletionTimestamp")),
+                    add_seconds(timestamp(NOW), end),
+                    "{requested:?}"
+                );
                 assert_eq!(new.generation(), 2, "generation increases once");
                 now = new;
             }
             (DeletionStep::MarkAndRemove(new), Some((0, end))) => {
-                assert_eq!(at(new.meta_str("deletionTimestamp")), after(at(NOW), end));
+                assert_eq!(timestamp(new.meta_str("deletionTimestamp")), add_seconds(timestamp(NOW), end));
             }
             (got, want) => panic!("{requested:?}: {got:?}, not {want:?}"),
         }
@@ -149,12 +157,12 @@ fn pod_grace_period_only_shrinks() {
 fn second_delete_changes_only_propagation_policy() {
     let old = object(json!({"metadata": {"name": "x", "generation": 3, "finalizers": ["example.com/hold"]}}));
     let DeletionStep::Mark(marked) =
-        step(&old, &options(Some(Propagation::Foreground), None), &kind_of("ReplicaSet"), at(NOW))
+        step(&old, &options(Some(Propagation::Foreground), None), &kind_of("ReplicaSet"), timestamp(NOW))
     else {
         panic!("marked")
     };
     assert_eq!(marked.generation(), 4);
-    let later = after(at(NOW), 60);
+    let later = add_seconds(timestamp(NOW), 60);
     for again in [DeleteOptions::default(), grace(Some(5)), options(Some(Propagation::Foreground), None)] {
         assert_eq!(step(&marked, &again, &kind_of("ReplicaSet"), later), DeletionStep::Wait, "{again:?}");
     }
@@ -165,10 +173,13 @@ fn second_delete_changes_only_propagation_policy() {
     assert_eq!(orphaning.finalizers().collect::<Vec<_>>(), ["example.com/hold", "orphan"]);
     assert_eq!((orphaning.generation(), orphaning.meta_str("deletionTimestamp")), (4, NOW));
     // Without finalizers and without a grace period, as after a crash between two writes.
-    let mut left = marked;
-    left.remove_meta("finalizers");
-    assert!(is_deletion_complete(&left, &kind_of("ReplicaSet")));
-    assert_eq!(step(&left, &DeleteOptions::default(), &kind_of("ReplicaSet"), later), DeletionStep::Remove);
+    let mut without_finalizers = marked;
+    without_finalizers.remove_meta("finalizers");
+    assert!(is_deletion_complete(&without_finalizers, &kind_of("ReplicaSet")));
+    assert_eq!(
+        step(&without_finalizers, &DeleteOptions::default(), &kind_of("ReplicaSet"), later),
+        DeletionStep::Remove
+    );
 }
 
 #[test]
@@ -177,13 +188,14 @@ fn namespace_delete_marks_terminating_until_spec_finalizers_are_removed() {
     let old = object(json!({
         "metadata": {"name": "x"}, "spec": {"finalizers": [names.api_service]}, "status": {"phase": "Active"},
     }));
-    let DeletionStep::Mark(marked) = step(&old, &grace(Some(0)), &kind_of("Namespace"), at(NOW)) else {
+    let DeletionStep::Mark(marked) = step(&old, &grace(Some(0)), &kind_of("Namespace"), timestamp(NOW))
+    else {
         panic!("marked")
     };
     assert_eq!(marked.str_at(&["status", "phase"]), Some("Terminating"));
     assert!(marked.meta().unwrap().get("deletionGracePeriodSeconds").is_none());
     let again = options(Some(Propagation::Orphan), None);
-    assert_eq!(step(&marked, &again, &kind_of("Namespace"), at(NOW)), DeletionStep::Wait);
+    assert_eq!(step(&marked, &again, &kind_of("Namespace"), timestamp(NOW)), DeletionStep::Wait);
     assert!(!is_deletion_complete(&marked, &kind_of("Namespace")));
 }
 

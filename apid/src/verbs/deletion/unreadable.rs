@@ -51,7 +51,7 @@ pub(in crate::verbs) fn reject_in_collections(
     if !is_unsafe_delete(call, options) {
         return Ok(());
     }
-    let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
-    let error = FieldError::invalid(&FieldPath::new(IGNORE_STORE_READ_ERROR), true, why);
+    let detail = "is not allowed with DELETECOLLECTION, try again after removing the option";
+    let error = FieldError::invalid(&FieldPath::new(IGNORE_STORE_READ_ERROR), true, detail);
     reject_if_any("DeleteOptions", &call.server_state.names, &[error])
 }

@@ -46,18 +46,21 @@ impl ApplyIntent {
     ///
     /// 400: malformed, or not an object. 413: over the decode limits.
     pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<Self, Status> {
-        let failed = |why: &str| Status::bad_request(format!("error decoding YAML: {why}"));
+        let decoding_error = |reason: &str| Status::bad_request(format!("error decoding YAML: {reason}"));
         let json = bytes.trim_ascii_start().starts_with(b"{").then(|| codec::json::decode(bytes, limits));
         let Decoded { value, duplicates } = match json {
             Some(Ok(decoded)) => decoded,
-            Some(Err(error)) if error.exceeds_budget() => return Err(decode_error_status(&error, failed)),
-            _ => codec::yaml::decode(bytes, limits).map_err(|error| decode_error_status(&error, failed))?,
+            Some(Err(error)) if error.exceeds_budget() => {
+                return Err(decode_error_status(&error, decoding_error));
+            }
+            _ => codec::yaml::decode(bytes, limits)
+                .map_err(|error| decode_error_status(&error, decoding_error))?,
         };
         match value {
             Value::Null => Ok(ApplyIntent { object: Object::default(), duplicates, limits }),
             value => match Object::from_value(value) {
                 Ok(object) => Ok(ApplyIntent { object, duplicates, limits }),
-                Err(_) => Err(failed("the body is not an object")),
+                Err(_) => Err(decoding_error("the body is not an object")),
             },
         }
     }
@@ -65,7 +68,7 @@ impl ApplyIntent {
     /// Returns 413 when the result of the apply exceeds the decode limits.
     pub(super) fn check_result(&self, object: &Object) -> Result<(), Status> {
         let checked = self.limits.check_map(&object.0);
-        checked.map_err(|error| decode_error_status(&error, |why| Status::bad_request(why)))
+        checked.map_err(|error| decode_error_status(&error, |reason| Status::bad_request(reason)))
     }
 
     /// Returns 400 for a type other than that of the URL.
@@ -80,7 +83,7 @@ impl ApplyIntent {
     /// Returns the object with stored names, and warnings about duplicate keys and undeclared fields.
     ///
     /// Where undeclared fields fail the apply, they cause no warning.
-    pub(super) fn validated(
+    pub(super) fn validate(
         &self,
         call: &Call<'_>,
         resource: &Resource,
@@ -120,7 +123,7 @@ pub(super) async fn apply(
 ) -> Result<WriteResult, Status> {
     let (resource, served, names) =
         (&call.collection.resource, &call.collection.served, &call.server_state.names);
-    let (Some(ownership), Some(schema)) = (Ownership::of(call, options), served.kind.schema()) else {
+    let (Some(ownership), Some(schema)) = (Ownership::for_call(call, options), served.kind.schema()) else {
         return Err(Status::internal("the kind has no schema"));
     };
     let write = ownership.write();
@@ -132,7 +135,7 @@ pub(super) async fn apply(
     let to_served = |object: &mut Object| {
         translation.into_iter().for_each(|translation| translation.translate_response(object, names));
     };
-    let (patch, warnings) = intent.validated(call, served, schema, options.field_validation)?;
+    let (patch, warnings) = intent.validate(call, served, schema, options.field_validation)?;
     let annotation = names.label_sub_key(KUBECTL, "last-applied-configuration");
     let last_applied = Some(LastApplied {
         annotation: &annotation,
@@ -156,7 +159,7 @@ pub(super) async fn apply(
         stored.map_err(|error| type_mismatch_status(call, &patch, &error.to_string()))?;
         resolve_namespace(call, &mut object)?;
         check_name(call, &object)?;
-        Ok(ProposedObject { object, warnings: warnings.clone(), applied: true })
+        Ok(ProposedObject { object, warnings: warnings.clone(), has_managed_fields: true })
     };
     let apply_converted = |old: &Object| {
         if !served.is_converted() {
@@ -169,11 +172,11 @@ pub(super) async fn apply(
     // Retry once if another request creates the object between the two steps.
     let mut is_retry = false;
     loop {
-        let modified = call.modify(options, &apply_converted).await;
+        let result = call.modify(options, &apply_converted).await;
         if ownership.convert_missing().await {
             continue;
         }
-        if let ModifyResult::Done(written) = modified? {
+        if let ModifyResult::Done(written) = result? {
             return Ok(written);
         }
         if !call.subresource.is_empty() {
@@ -205,8 +208,8 @@ pub(super) fn apply_error_status(call: &Call<'_>, patch: &Object, error: ApplyEr
         ApplyError::ManagedFields => Status::bad_request(error.to_string()),
         ApplyError::Ownership(_) => Status::internal(error),
         ApplyError::Typing(errors) => {
-            let twice = errors.iter().all(TypingError::is_duplicate);
-            let internal = if twice {
+            let is_duplicate_item = errors.iter().all(TypingError::is_duplicate);
+            let internal = if is_duplicate_item {
                 behaviour.duplicate_item_under_apply_is_internal
             } else {
                 behaviour.undeclared_field_fails_apply
@@ -215,19 +218,19 @@ pub(super) fn apply_error_status(call: &Call<'_>, patch: &Object, error: ApplyEr
             if errors.len() > ERRORS_MAX {
                 text.push("and more".to_owned());
             }
-            mistyped(patch, &text.join("\n"), internal)
+            mistyped_patch_status(patch, &text.join("\n"), internal)
         }
     }
 }
 
 /// Returns the Status for a value that does not fit the type of its field in stored form.
-pub(super) fn type_mismatch_status(call: &Call<'_>, patch: &Object, why: &str) -> Status {
-    mistyped(patch, why, call.server_state.names.behaviour.undeclared_field_fails_apply)
+pub(super) fn type_mismatch_status(call: &Call<'_>, patch: &Object, reason: &str) -> Status {
+    mistyped_patch_status(patch, reason, call.server_state.names.behaviour.undeclared_field_fails_apply)
 }
 
-fn mistyped(patch: &Object, why: &str, internal: bool) -> Status {
+fn mistyped_patch_status(patch: &Object, reason: &str, internal: bool) -> Status {
     let text = format!(
-        "failed to create typed patch object ({}/{}; {}): {why}",
+        "failed to create typed patch object ({}/{}; {}): {reason}",
         shorten(patch.namespace()),
         shorten(patch.name()),
         type_name(patch.api_version(), patch.kind())

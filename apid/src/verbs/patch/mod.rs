@@ -97,12 +97,12 @@ impl Patch {
     /// 400: not JSON, or not a patch of this type. 413: too many operations, or over the decode limits. 422:
     /// an unknown operation.
     pub fn parse(kind: Kind, bytes: &[u8], limits: Limits) -> Result<Self, Status> {
-        let shown = String::from_utf8_lossy(bytes.get(..MESSAGE_PATCH_MAX).unwrap_or(bytes)).into_owned();
+        let text = String::from_utf8_lossy(bytes.get(..MESSAGE_PATCH_MAX).unwrap_or(bytes)).into_owned();
         if kind == Kind::Apply {
             let document = Document::Apply(apply::ApplyIntent::read(bytes, limits)?);
-            return Ok(Patch { document, text: shown, duplicates: Vec::new(), limits });
+            return Ok(Patch { document, text, duplicates: Vec::new(), limits });
         }
-        let malformed = |why: &str| Status::bad_request(format!("error decoding patch: {why}"));
+        let malformed = |reason: &str| Status::bad_request(format!("error decoding patch: {reason}"));
         let decoded =
             codec::json::decode(bytes, limits).map_err(|error| decode_error_status(&error, malformed))?;
         let document = match (kind, decoded.value) {
@@ -113,7 +113,7 @@ impl Patch {
                 return Err(Status::bad_request("error decoding patch: a merge patch is an object"));
             }
         };
-        Ok(Patch { document, text: shown, duplicates: decoded.duplicates, limits })
+        Ok(Patch { document, text, duplicates: decoded.duplicates, limits })
     }
 
     fn apply(&self, call: &Call<'_>, kind: &KindRef, object: Map<String, Value>) -> Result<Value, Status> {
@@ -154,7 +154,7 @@ impl Patch {
         let value = self.apply(call, &kind.kind, old.0)?;
         self.limits
             .check(&value)
-            .map_err(|error| decode_error_status(&error, |why| Status::bad_request(why)))?;
+            .map_err(|error| decode_error_status(&error, |reason| Status::bad_request(reason)))?;
         let mut new = Object::from_value(value)
             .map_err(|_| self.invalid_result("the result is not an object", is_secret))?;
         // A patch that removes the type leaves it unchanged.
@@ -164,36 +164,41 @@ impl Patch {
         if new.api_version().is_empty() {
             new.set("apiVersion", old_version.as_str());
         }
-        let same = new.api_version() == old_version;
-        let is_other_version = !same && kind.kind.conversion_webhook().is_none();
+        let is_same_version = new.api_version() == old_version;
+        let is_other_version = !is_same_version && kind.kind.conversion_webhook().is_none();
         let version =
             is_other_version.then(|| call.kinds.registry.version_of(kind, new.api_version())).flatten();
         if kind.is_custom() {
-            self.check_custom_type(call, kind, &new, same || version.is_some())?;
-        } else if new.kind() != kind.kind.kind() || (!same && version.is_none()) {
-            return Err(self.changed_type(kind, &new, is_secret));
+            self.check_custom_type(call, kind, &new, is_same_version || version.is_some())?;
+        } else if new.kind() != kind.kind.kind() || (!is_same_version && version.is_none()) {
+            return Err(self.changed_type_status(kind, &new, is_secret));
         }
         let version = version.map_or(kind, |version| &**version);
-        let unfit = |error: TypeError| self.invalid_result(&error.to_string(), is_secret);
-        let conformed = version.conform_body(&mut new, &call.server_state.names).map_err(unfit)?;
+        let invalid_type = |error: TypeError| self.invalid_result(&error.to_string(), is_secret);
+        let conformance = version.conform_body(&mut new, &call.server_state.names).map_err(invalid_type)?;
         let strict_is_invalid = call.server_state.names.behaviour.strict_patch_is_invalid;
         // See requirements, appendix (g) 23.
-        let refuse = |why: String| {
-            if strict_is_invalid { self.invalid_result(&why, is_secret) } else { Status::bad_request(why) }
+        let reject = |reason: String| {
+            if strict_is_invalid {
+                self.invalid_result(&reason, is_secret)
+            } else {
+                Status::bad_request(reason)
+            }
         };
-        let warnings = validation.report(&self.duplicates, &conformed.unknown, None, refuse)?;
-        version.to_stored(&mut new, &call.server_state.names).map_err(unfit)?;
-        if kind.is_custom() && !same {
+        let warnings = validation.report(&self.duplicates, &conformance.unknown, None, reject)?;
+        version.to_stored(&mut new, &call.server_state.names).map_err(invalid_type)?;
+        if kind.is_custom() && !is_same_version {
             kind.repair(&mut new);
         }
         Ok((new, warnings))
     }
 
     /// Returns 422 for a result of another kind or version, which no object of a built-in kind can become.
-    fn changed_type(&self, kind: &Resource, new: &Object, is_secret: bool) -> Status {
+    fn changed_type_status(&self, kind: &Resource, new: &Object, is_secret: bool) -> Status {
         let (sent_kind, sent_version) = (quote(new.kind()), quote(new.api_version()));
-        let why = format!("no kind {sent_kind} of version {sent_version} can replace a {}", kind.kind.kind());
-        self.invalid_result(&why, is_secret)
+        let reason =
+            format!("no kind {sent_kind} of version {sent_version} can replace a {}", kind.kind.kind());
+        self.invalid_result(&reason, is_secret)
     }
 
     /// Checks the type of a patched custom object, with the errors of kube-apiserver.
@@ -205,9 +210,9 @@ impl Patch {
         has_known_version: bool,
     ) -> Result<(), Status> {
         if !has_known_version {
-            let found = new.api_version();
-            let why = format!("request to convert CR from an invalid group/version: {found}");
-            return Err(self.invalid_result(&why, false));
+            let api_version = new.api_version();
+            let reason = format!("request to convert CR from an invalid group/version: {api_version}");
+            return Err(self.invalid_result(&reason, false));
         }
         if new.kind() == kind.kind.kind() { Ok(()) } else { Err(kind.invalid_kind(call.name, new.kind())) }
     }
@@ -215,18 +220,18 @@ impl Patch {
     /// Returns 422 for a result that is not of the kind, with the field `patch`, as in the reference.
     ///
     /// The patch of a Secret is redacted, because Statuses are written to the audit log.
-    fn invalid_result(&self, why: &str, is_secret: bool) -> Status {
-        let nothing = GroupKind { group: String::new(), kind: String::new() };
+    fn invalid_result(&self, reason: &str, is_secret: bool) -> Status {
+        let no_kind = GroupKind { group: String::new(), kind: String::new() };
         let mut text = String::new();
         if is_secret {
-            let shown = FieldError::invalid(&FieldPath::new("patch"), REDACTED, why);
-            return Status::invalid(&nothing, "", &[shown]);
+            let error = FieldError::invalid(&FieldPath::new("patch"), REDACTED, reason);
+            return Status::invalid(&no_kind, "", &[error]);
         }
         match &self.document {
             Document::Strategic(patch) => write_go_map(patch, &mut text),
             _ => text.push_str(&self.text),
         }
-        Status::invalid(&nothing, "", &[FieldError::invalid(&FieldPath::new("patch"), text, why)])
+        Status::invalid(&no_kind, "", &[FieldError::invalid(&FieldPath::new("patch"), text, reason)])
     }
 }
 
@@ -269,7 +274,7 @@ fn json_failure(error: json_patch::Error) -> Status {
             Status::failure(Reason::Invalid, text).with_details(Details::default())
         }
         json_patch::Error::TooLarge(_) => Status::too_large(text),
-        json_patch::Error::Budget(error) => decode_error_status(&error, |why| Status::bad_request(why)),
+        json_patch::Error::Budget(error) => decode_error_status(&error, |reason| Status::bad_request(reason)),
     }
 }
 
@@ -298,12 +303,12 @@ pub async fn patch(call: &Call<'_>, patch: &Patch, options: &WriteOptions) -> Re
     let resource = &call.collection.resource;
     let (served, names) = (&call.collection.served, &call.server_state.names);
     let propose = |old: &Object| {
-        let mut shown = old.clone();
-        served.represent(&mut shown, names).map_err(Status::internal)?;
-        let (mut new, warnings) = patch.change(call, served, shown, options.field_validation)?;
+        let mut current = old.clone();
+        served.represent(&mut current, names).map_err(Status::internal)?;
+        let (mut new, warnings) = patch.change(call, served, current, options.field_validation)?;
         resolve_namespace(call, &mut new)?;
         check_name(call, &new)?;
-        Ok(ProposedObject { object: new, warnings, applied: false })
+        Ok(ProposedObject { object: new, warnings, has_managed_fields: false })
     };
     match call.modify(options, propose).await? {
         ModifyResult::Done(written) => Ok(written),

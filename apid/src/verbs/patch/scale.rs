@@ -36,7 +36,7 @@ pub(super) async fn apply(
     };
     let versions = OneVersion { api_version: body.api_version(), merge: schema.merge() };
     intent.check_type(body.kind.kind(), &versions.api_version)?;
-    let (patch, warnings) = intent.validated(call, body, schema, options.field_validation)?;
+    let (patch, warnings) = intent.validate(call, body, schema, options.field_validation)?;
     let (ignored, empty) = (Set::new(), schema.empty());
     let write_of_scale = Write {
         manager: options.manager(),
@@ -51,23 +51,23 @@ pub(super) async fn apply(
     };
     let apply = Apply { write: write_of_scale, force: options.force, last_applied: None };
     let version = call.collection.served.api_version();
-    let scaled = |old: &Object| {
+    let propose = |old: &Object| {
         let owners = ManagedFields::of(old);
-        let mut shown = scale_of(call, old);
-        of_scale(&owners, &versions.api_version).write(&mut shown);
+        let mut scale = scale_of(call, old);
+        scale_owners(&owners, &versions.api_version).write(&mut scale);
         let mut new =
-            apply.run(&shown, &patch).map_err(|error| apply_error_status(call, &patch, error))?.object;
+            apply.run(&scale, &patch).map_err(|error| apply_error_status(call, &patch, error))?.object;
         intent.check_result(&new)?;
         let owners_of_scale = ManagedFields::of(&new);
         body.conform(&mut new).map_err(|error| type_mismatch_status(call, &patch, &error.to_string()))?;
         check_name(call, &new)?;
-        Ok((new, warnings.clone(), Some(of_object(owners, owners_of_scale, &version))))
+        Ok((new, warnings.clone(), Some(object_owners(owners, owners_of_scale, &version))))
     };
-    write(call, body, options, scaled).await
+    write(call, body, options, propose).await
 }
 
 /// Returns the owners of the object's replicas as owners of its Scale.
-fn of_scale(owners: &ManagedFields, api_version: &str) -> ManagedFields {
+fn scale_owners(owners: &ManagedFields, api_version: &str) -> ManagedFields {
     let owning = owners.entries.iter().filter(|entry| entry.fields.contains(&*REPLICAS));
     let entries = owning.map(|entry| Entry {
         api_version: api_version.to_owned(),
@@ -78,15 +78,19 @@ fn of_scale(owners: &ManagedFields, api_version: &str) -> ManagedFields {
 }
 
 /// Returns the object's managed fields after the owners of its Scale changed.
-fn of_object(before: ManagedFields, mut owners_of_scale: ManagedFields, api_version: &str) -> ManagedFields {
+fn object_owners(
+    before: ManagedFields,
+    mut owners_of_scale: ManagedFields,
+    api_version: &str,
+) -> ManagedFields {
     owners_of_scale.entries.retain(|entry| entry.fields.contains(&*REPLICAS));
-    let same = |a: &Entry, b: &Entry| {
+    let is_same_owner = |a: &Entry, b: &Entry| {
         a.manager == b.manager && a.operation == b.operation && a.subresource == b.subresource
     };
     let mut entries = before.entries;
     for entry in entries.iter_mut().filter(|entry| entry.fields.contains(&*REPLICAS)) {
-        match owners_of_scale.entries.iter().position(|owner| same(owner, entry)) {
-            Some(at) => drop(owners_of_scale.entries.swap_remove(at)),
+        match owners_of_scale.entries.iter().position(|owner| is_same_owner(owner, entry)) {
+            Some(index) => drop(owners_of_scale.entries.swap_remove(index)),
             None => entry.fields = entry.fields.difference(&Set::of(&*REPLICAS)),
         }
     }

@@ -24,7 +24,7 @@ pub enum EventKind {
     Deleted,
 }
 
-/// The identifier of one encoding of an event.
+/// The identifier of one encoding of an event; callers define both numbers.
 pub type Form = (usize, u64);
 
 /// One change of one key.
@@ -34,42 +34,48 @@ pub struct Event<D: Decode> {
     new: Option<Arc<Item<D>>>,
     forms: Mutex<Vec<(Form, EncodedForm)>>,
     /// The bytes of all forms of all events.
-    encoded: Arc<AtomicUsize>,
+    encoded_bytes: Arc<AtomicUsize>,
 }
 
 /// The state of one encoded form of an event.
 enum EncodedForm {
-    /// A caller encodes the form. The lock is held meanwhile, and other callers of this form wait for it.
+    /// A caller encodes the form and holds the lock; other callers of this form wait for the lock.
     Pending(Arc<Mutex<Option<Bytes>>>),
     Ready(Bytes),
 }
 
 /// Maximum number of cached encoded forms of one event. Further forms are encoded for each request.
-const FORMS: usize = 8;
+const MAX_CACHED_FORMS: usize = 8;
 
-/// Bytes accounted for an event beside its values: the event, two items, and its entries in rings.
-const OVERHEAD: usize = 512;
+/// Bytes accounted for an event in addition to its values: the event, two items, and its entries in rings.
+const EVENT_OVERHEAD: usize = 512;
 
 impl<D: Decode> Event<D> {
     pub(super) fn new(
         revision: Revision,
         old: Option<Arc<Item<D>>>,
         new: Option<Arc<Item<D>>>,
-        encoded: &Arc<AtomicUsize>,
+        encoded_bytes: &Arc<AtomicUsize>,
     ) -> Arc<Self> {
-        Arc::new(Event { revision, old, new, forms: Mutex::default(), encoded: Arc::clone(encoded) })
+        Arc::new(Event {
+            revision,
+            old,
+            new,
+            forms: Mutex::default(),
+            encoded_bytes: Arc::clone(encoded_bytes),
+        })
     }
 
-    /// Builds an event from the engine's history; `item` builds the items.
+    /// Builds an event from a change of the engine's history; `item` builds the items before and after.
     pub(super) fn from_change(
         change: Change,
-        encoded: &Arc<AtomicUsize>,
+        encoded_bytes: &Arc<AtomicUsize>,
         mut item: impl FnMut(Row) -> Arc<Item<D>>,
     ) -> Arc<Self> {
         let Change { key, old, new, revision } = change;
         let old = old.map(&mut item);
         let new = new.map(|value| item(Row { key, value, revision }));
-        Event::new(revision, old, new, encoded)
+        Event::new(revision, old, new, encoded_bytes)
     }
 
     /// The revision of the change, reported to clients with either item.
@@ -103,8 +109,8 @@ impl<D: Decode> Event<D> {
         self.new.as_ref().or(self.old.as_ref()).map_or("", |item| item.key())
     }
 
-    /// The event in an encoded form. The caller defines the meaning of `form`: event type, version, media
-    /// type.
+    /// The event in an encoded form, encoded by `make`. The caller defines the meaning of `form`: event type, version,
+    /// media type.
     ///
     /// Single-flight: the first caller of a form encodes while other callers of this form wait. Callers of other
     /// forms never wait. The form is cached for the lifetime of the event.
@@ -114,7 +120,7 @@ impl<D: Decode> Event<D> {
             match forms.iter().find(|(known, _)| *known == form) {
                 Some((_, EncodedForm::Ready(bytes))) => return Ok(bytes.clone()),
                 Some((_, EncodedForm::Pending(pending))) => Some(Arc::clone(pending)),
-                None if forms.len() >= FORMS => None,
+                None if forms.len() >= MAX_CACHED_FORMS => None,
                 None => {
                     let pending = Arc::default();
                     forms.push((form, EncodedForm::Pending(Arc::clone(&pending))));
@@ -123,20 +129,20 @@ impl<D: Decode> Event<D> {
             }
         };
         let Some(pending) = pending else { return make() };
-        let mut encoded = pending.lock();
-        if let Some(bytes) = &*encoded {
+        let mut cached = pending.lock();
+        if let Some(bytes) = &*cached {
             return Ok(bytes.clone());
         }
         let bytes = make()?;
-        *encoded = Some(bytes.clone());
-        self.encoded.fetch_add(bytes.len(), Ordering::Relaxed);
+        *cached = Some(bytes.clone());
+        self.encoded_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
         if let Some((_, state)) = self.forms.lock().iter_mut().find(|(known, _)| *known == form) {
             *state = EncodedForm::Ready(bytes.clone());
         }
         Ok(bytes)
     }
 
-    /// Whether a form is cached, so that [`Event::form`] costs nothing.
+    /// Whether a form is cached: [`Event::form`] then costs nothing.
     pub fn is_form_ready(&self, form: Form) -> bool {
         let forms = self.forms.lock();
         forms.iter().any(|(known, state)| *known == form && matches!(state, EncodedForm::Ready(_)))
@@ -145,7 +151,7 @@ impl<D: Decode> Event<D> {
     /// Bytes accounted at creation: the event and both values. Forms are accounted when they are encoded.
     pub(super) fn weight(&self) -> usize {
         let bytes = |item: &Option<Arc<Item<D>>>| item.as_ref().map_or(0, |item| item.value().len());
-        OVERHEAD + bytes(&self.old) + bytes(&self.new)
+        EVENT_OVERHEAD + bytes(&self.old) + bytes(&self.new)
     }
 }
 
@@ -156,7 +162,7 @@ impl<D: Decode> Drop for Event<D> {
             EncodedForm::Pending(_) => 0,
         });
         let bytes: usize = ready.sum();
-        self.encoded.fetch_sub(bytes, Ordering::Relaxed);
+        self.encoded_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 

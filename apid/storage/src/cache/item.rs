@@ -45,7 +45,7 @@ impl<D: Decode> Item<D> {
         &self.row
     }
 
-    /// Whether the entry is decoded already, so that [`Item::entry`] costs nothing.
+    /// Whether the entry is decoded already: [`Item::entry`] then costs nothing.
     pub fn is_decoded(&self) -> bool {
         self.entry.get().is_some()
     }
@@ -66,7 +66,7 @@ impl<D: Decode> Item<D> {
     }
 }
 
-/// Omits the value, which may hold secrets.
+/// Shows the length of the value only, because values may hold secrets.
 impl<D: Decode> fmt::Debug for Item<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Item")

@@ -42,7 +42,7 @@
 //!
 //! # Reference
 //!
-//! design section 5; the watch cache of Kubernetes (KEP-2340), whose lists are also of the newest revision.
+//! The watch cache of Kubernetes (KEP-2340); its lists also have the newest revision.
 
 mod event;
 mod item;
@@ -82,7 +82,7 @@ use self::ring::Account;
 use self::timeline::Timeline;
 use crate::{Change, Error, Observer, Result, Revision, Store};
 
-/// Decodes rows to entries, the layers' view of an object. `kinds` provides one value for each resource.
+/// Decodes rows to entries, the decoded objects that callers read. `kinds` provides one decoder for each resource.
 pub trait Decode: Send + Sync + 'static {
     /// The decoded form of a row.
     type Entry: Send + Sync + 'static;
@@ -98,7 +98,7 @@ pub trait Decode: Send + Sync + 'static {
     fn decode(&self, key: &str, value: &Bytes) -> Result<Self::Entry, DecodeError>;
 }
 
-/// A stored value is invalid, and why.
+/// The reason why a stored value is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct DecodeError {
@@ -123,9 +123,9 @@ pub struct Limits {
     /// Maximum bytes of cached events with their encoded forms, over all resources. The oldest event of any
     /// resource is evicted first.
     pub ring_bytes: usize,
-    /// Maximum bytes of events that one [`Watcher::next`] returns, before and after.
+    /// Maximum bytes of the events that one [`Watcher::next`] returns, with the values before and after each change.
     ///
-    /// One event always fits.
+    /// The first event is returned whatever its size.
     pub batch_bytes: usize,
     /// Age up to which past states are readable from memory (requirements D-RV-45).
     ///
@@ -155,7 +155,7 @@ impl<D: Decode> Cache<D> {
             store: OnceLock::new(),
             limits,
             account: Mutex::new(Account::default()),
-            encoded: Arc::default(),
+            encoded_bytes: Arc::default(),
             timeline: Mutex::new(Timeline::new(limits.snapshot_age)),
         };
         Cache { shared: Arc::new(shared), resources: RwLock::default(), relay: OnceLock::new() }
@@ -177,7 +177,7 @@ impl<D: Decode> Cache<D> {
         }
     }
 
-    /// Returns the resource of a key prefix, and registers a new one.
+    /// Returns the resource of a key prefix, and registers the resource at the first call.
     ///
     /// `prefix` ends with `/` and is no prefix of another resource's prefix. A later call with the same
     /// prefix returns the same resource and drops its `decode`.
@@ -187,7 +187,10 @@ impl<D: Decode> Cache<D> {
         if let Some(resource) = resources.get(prefix) {
             return Arc::clone(resource);
         }
-        debug_assert!(owner(&resources, prefix).is_none(), "`{prefix}` lies within another resource");
+        debug_assert!(
+            resource_of_key(&resources, prefix).is_none(),
+            "`{prefix}` lies within another resource"
+        );
         let prefix: Arc<str> = Arc::from(prefix);
         let resource = Arc::new(Resource::new(Arc::clone(&prefix), decode, Arc::clone(&self.shared)));
         resources.insert(prefix, Arc::clone(&resource));
@@ -206,7 +209,7 @@ impl<D: Decode> Cache<D> {
         })
     }
 
-    /// Evicts the events at or before the compacted revision of the store, which gives their memory back.
+    /// Evicts the events at or before the compacted revision of the store, to free their memory.
     ///
     /// Lists and watches at such revisions are `Compacted` with or without these events.
     pub fn evict_compacted(&self) {
@@ -235,17 +238,17 @@ impl<D: Decode> Cache<D> {
 
 impl<D: Decode> Observer for Cache<D> {
     fn observe(&self, changes: &[Change]) {
-        let mut retained = Vec::with_capacity(changes.len());
-        let mut woken: Vec<Waiters> = Vec::new();
+        let mut events = Vec::with_capacity(changes.len());
+        let mut to_wake: Vec<Waiters> = Vec::new();
         {
-            // Held to the end of the batch. A resource registered meanwhile either sees a change here, or
-            // finds the observed revision at or after it and then loads at least that revision.
+            // The read lock is held to the end of the batch. A resource that is registered before or after the batch
+            // receives each change here, or loads at least the observed revision, which includes the change.
             let resources = self.resources.read();
             for change in changes {
-                match owner(&resources, &change.key) {
+                match resource_of_key(&resources, &change.key) {
                     Some(resource) => {
-                        if let Some(weight) = resource.apply(change, &mut woken) {
-                            retained.push((Arc::downgrade(resource), change.revision, weight));
+                        if let Some(weight) = resource.apply(change, &mut to_wake) {
+                            events.push((Arc::downgrade(resource), change.revision, weight));
                         }
                     }
                     None => self.shared.advance(change.revision),
@@ -255,14 +258,14 @@ impl<D: Decode> Observer for Cache<D> {
         if let Some(newest) = changes.last() {
             self.shared.timeline.lock().record(Instant::now(), newest.revision);
         }
-        self.shared.retain(retained);
-        relay::wake(woken, self.relay.get());
+        self.shared.retain(events);
+        relay::wake(to_wake, self.relay.get());
         self.shared.progress.notify_waiters();
     }
 }
 
-/// The resource of a key. No prefix begins another, so that the owner is the last one at or before the key.
-fn owner<'a, D: Decode>(
+/// The resource of a key. No prefix is a prefix of another, so the last prefix at or before the key is the only match.
+fn resource_of_key<'a, D: Decode>(
     resources: &'a BTreeMap<Arc<str>, Arc<Resource<D>>>,
     key: &str,
 ) -> Option<&'a Arc<Resource<D>>> {
@@ -273,6 +276,7 @@ fn owner<'a, D: Decode>(
 
 /// The state that the cache and its resources share.
 struct CacheShared<D: Decode> {
+    /// The newest observed revision.
     observed: AtomicU64,
     /// Notified after each batch.
     progress: Notify,
@@ -280,7 +284,7 @@ struct CacheShared<D: Decode> {
     limits: Limits,
     account: Mutex<Account<D>>,
     /// Bytes of the encoded forms of events.
-    encoded: Arc<AtomicUsize>,
+    encoded_bytes: Arc<AtomicUsize>,
     timeline: Mutex<Timeline>,
 }
 
@@ -315,7 +319,7 @@ impl<D: Decode> CacheShared<D> {
         let mut events = Some(events);
         loop {
             // The encoded forms are freed with their event, unless a reader still holds it.
-            let encoded = self.encoded.load(Ordering::Relaxed);
+            let encoded = self.encoded_bytes.load(Ordering::Relaxed);
             let limit = self.limits.ring_bytes.saturating_sub(encoded);
             let oldest = {
                 let mut account = self.account.lock();

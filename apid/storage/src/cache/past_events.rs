@@ -1,4 +1,4 @@
-//! The events of a resource before its load, from the engine's history: the newest ones within a limit of
+//! The events before the load of a resource, from the engine's history: the newest ones within a limit of
 //! bytes.
 //!
 //! # Invariants
@@ -31,9 +31,9 @@ impl<D: Decode> PastEvents<D> {
     }
 
     /// Adds the changes of a range, in order, and evicts the oldest events above the limit.
-    pub(super) fn add(&mut self, changes: Vec<Change>, decode: &Arc<D>, encoded: &Arc<AtomicUsize>) {
+    pub(super) fn add(&mut self, changes: Vec<Change>, decode: &Arc<D>, encoded_bytes: &Arc<AtomicUsize>) {
         for change in changes {
-            let event = Event::from_change(change, encoded, |row| {
+            let event = Event::from_change(change, encoded_bytes, |row| {
                 let cached = self.newest.get(&row.key).filter(|cached| cached.revision() == row.revision);
                 cached.map_or_else(|| Item::new(row, decode), Arc::clone)
             });
@@ -79,7 +79,7 @@ mod tests {
         }
     }
 
-    /// The change of a key at a revision, with the state before of an earlier one.
+    /// The change of a key at a revision; `before` is the revision of its previous row.
     fn change(key: &str, revision: u64, before: Option<u64>, after: bool) -> Change {
         let key: Arc<str> = Arc::from(key);
         let value = |revision: u64| Bytes::from(vec![u8::try_from(revision % 251).unwrap(); 1000]);

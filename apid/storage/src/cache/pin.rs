@@ -1,7 +1,7 @@
 //! Revocable snapshots for slow readers.
 //!
 //! A snapshot keeps old versions of changed items alive. While the ring reaches back to its revision, the
-//! ring holds these versions anyway. When the ring has moved past that revision, the cache revokes the
+//! ring holds these versions too. When the ring has moved past that revision, the cache revokes the
 //! snapshot, even while its reader is idle.
 
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ use crate::Revision;
 
 type PinSlot<D> = Mutex<Option<Snapshot<D>>>;
 
-/// Bytes accounted for an item beside its value.
-const OVERHEAD: usize = 64;
+/// Bytes accounted for an item in addition to its value.
+const ITEM_OVERHEAD: usize = 64;
 
 /// A revocable snapshot.
 pub struct Pin<D: Decode> {
@@ -33,14 +33,14 @@ impl<D: Decode> Pin<D> {
     /// The next items of a scope from the key `start`: as many as fit in `bytes`, and at least one if any
     /// exists.
     ///
-    /// None when the snapshot was revoked, because the reader is too slow.
+    /// None when the cache has revoked the snapshot, because the reader is too slow.
     pub fn items(&self, scope: &str, start: &str, bytes: usize) -> Option<Vec<Arc<Item<D>>>> {
         let snapshot = self.slot.lock().clone()?;
-        let mut taken = 0;
+        let mut total = 0;
         let items = snapshot.scope(scope, start).take_while(|item| {
-            let first = taken == 0;
-            taken += OVERHEAD + item.value().len();
-            first || taken <= bytes
+            let is_first = total == 0;
+            total += ITEM_OVERHEAD + item.value().len();
+            is_first || total <= bytes
         });
         Some(items.map(Arc::clone).collect())
     }
@@ -55,16 +55,16 @@ impl<D: Decode> fmt::Debug for Pin<D> {
 /// The pins of a resource, by revision.
 pub(super) struct Pins<D: Decode> {
     slots: BTreeMap<Revision, Vec<Weak<PinSlot<D>>>>,
-    /// Number of revisions at which dropped pins are removed.
+    /// When this many revisions have pins, the entries of dropped pins are removed.
     sweep_at: usize,
 }
 
 /// Minimum of [`Pins::sweep_at`].
-const SWEEP_AT: usize = 64;
+const MIN_SWEEP_AT: usize = 64;
 
 impl<D: Decode> Default for Pins<D> {
     fn default() -> Self {
-        Pins { slots: BTreeMap::new(), sweep_at: SWEEP_AT }
+        Pins { slots: BTreeMap::new(), sweep_at: MIN_SWEEP_AT }
     }
 }
 
@@ -76,7 +76,7 @@ impl<D: Decode> Pins<D> {
                 slots.retain(|slot| slot.strong_count() > 0);
                 !slots.is_empty()
             });
-            self.sweep_at = SWEEP_AT.max(2 * self.slots.len());
+            self.sweep_at = MIN_SWEEP_AT.max(2 * self.slots.len());
         }
         let revision = snapshot.revision();
         let slot = Arc::new(Mutex::new(Some(snapshot)));
@@ -89,9 +89,9 @@ impl<D: Decode> Pins<D> {
         if self.slots.first_key_value().is_none_or(|(revision, _)| *revision >= floor) {
             return Vec::new();
         }
-        let kept = self.slots.split_off(&floor);
-        let below = std::mem::replace(&mut self.slots, kept);
-        let slots = below.into_values().flatten().filter_map(|slot| slot.upgrade());
+        let current = self.slots.split_off(&floor);
+        let outdated = std::mem::replace(&mut self.slots, current);
+        let slots = outdated.into_values().flatten().filter_map(|slot| slot.upgrade());
         slots.filter_map(|slot| slot.lock().take()).collect()
     }
 }

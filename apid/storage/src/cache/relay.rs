@@ -1,4 +1,4 @@
-//! Wake-up of the watchers of rings, on a separate task when they are many.
+//! Wakes the watchers of rings: directly if they are few, otherwise on a separate task.
 //!
 //! Waking a task costs about a microsecond from outside its runtime, and a tenth of that from inside. So the
 //! writer thread only signals the relay task of the runtime, and that task wakes the watchers.
@@ -31,11 +31,11 @@ impl Relay {
     pub(super) fn start(runtime: &Handle) -> Relay {
         let pending = Pending::default();
         let (signal, mut signals) = mpsc::channel(1);
-        let rings = Arc::clone(&pending);
+        let task_pending = Arc::clone(&pending);
         runtime.spawn(async move {
             while signals.recv().await.is_some() {
-                let due = std::mem::take(&mut *rings.lock());
-                due.values().for_each(|notify| notify.notify_waiters());
+                let notifiers = std::mem::take(&mut *task_pending.lock());
+                notifiers.values().for_each(|notify| notify.notify_waiters());
             }
         });
         Relay { pending, signal }

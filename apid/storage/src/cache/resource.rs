@@ -1,4 +1,4 @@
-//! One cached resource: its map, its rings, and loading both during writes.
+//! One cached resource: its map, its rings, and the load of both while writes continue.
 //!
 //! # Invariants
 //!
@@ -78,14 +78,14 @@ enum LoadState<D: Decode> {
     Retired(Option<Rings<D>>),
 }
 
-/// A resource that follows the store.
+/// The state of a loaded resource, which follows the store.
 pub(super) struct Loaded<D: Decode> {
     items: Items<D>,
     /// The newest applied change, or the revision of the load: `items` includes all changes at or before it.
     applied: Revision,
     pub(super) rings: Rings<D>,
     pins: Pins<D>,
-    /// Whether the ring was extended to the time before the load.
+    /// Whether the extension of the ring to changes before the load was attempted; it happens once.
     is_extended_back: bool,
 }
 
@@ -108,12 +108,12 @@ impl<D: Decode> Resource<D> {
 
     /// The newest state of a key, and its revision.
     pub async fn get(self: &Arc<Self>, key: &str) -> Result<(Option<Arc<Item<D>>>, Revision)> {
-        self.loaded(|loaded, revision| (loaded.items.get(key).map(Arc::clone), revision)).await
+        self.with_loaded(|loaded, revision| (loaded.items.get(key).map(Arc::clone), revision)).await
     }
 
     /// The newest state of all keys.
     pub async fn snapshot(self: &Arc<Self>) -> Result<Snapshot<D>> {
-        self.loaded(|loaded, revision| Snapshot::new(revision, loaded.items.clone())).await
+        self.with_loaded(|loaded, revision| Snapshot::new(revision, loaded.items.clone())).await
     }
 
     /// The newest state of a key, without waiting; None while the resource is not loaded.
@@ -135,7 +135,7 @@ impl<D: Decode> Resource<D> {
         Some(ResourceStats { objects, revision, loads, received, dispatched })
     }
 
-    /// The revision of the newest change of a key, or of the load, without waiting; None while the resource is not
+    /// The revision of the newest change of any key, or of the load, without waiting; None while the resource is not
     /// loaded.
     pub fn last_change_now(&self) -> Option<Revision> {
         self.if_loaded(|loaded, _| loaded.applied)
@@ -162,14 +162,14 @@ impl<D: Decode> Resource<D> {
         if at < compacted.min(oldest) {
             return Err(Error::Compacted { requested: at, compacted });
         }
-        let found = self.loaded(|loaded, revision| {
+        let found = self.with_loaded(|loaded, revision| {
             if at > revision {
                 return None;
             }
             if loaded.applied <= at {
                 return Some((loaded.items.clone(), Vec::new()));
             }
-            let events = if at < oldest { None } else { loaded.rings.since(at, UNDO_LIMIT) };
+            let events = if at < oldest { None } else { loaded.rings.read_all_after(at, UNDO_LIMIT) };
             events.map(|events| (loaded.items.clone(), events))
         });
         Ok(found.await?.map(|(mut items, events)| {
@@ -190,8 +190,11 @@ impl<D: Decode> Resource<D> {
     /// followed.
     pub fn count_at(&self, scope: &str, start: &str, at: Revision) -> Option<usize> {
         let (current, events) = self.if_loaded(|loaded, revision| {
-            let events =
-                if loaded.applied <= at { Some(Vec::new()) } else { loaded.rings.since(at, UNDO_LIMIT) };
+            let events = if loaded.applied <= at {
+                Some(Vec::new())
+            } else {
+                loaded.rings.read_all_after(at, UNDO_LIMIT)
+            };
             let events = events.filter(|_| at <= revision)?;
             Some((Snapshot::new(revision, loaded.items.clone()), events))
         })??;
@@ -223,7 +226,7 @@ impl<D: Decode> Resource<D> {
         at: Revision,
     ) -> Result<ItemPage<D>> {
         if self.is_retired() {
-            return Err(retired());
+            return Err(retired_error());
         }
         let store = self.shared.store()?;
         let (rows, more) = if scope.ends_with('/') {
@@ -246,18 +249,18 @@ impl<D: Decode> Resource<D> {
 
     /// Watches a scope after a revision: first past changes, then new ones.
     ///
-    /// A future revision is awaited without events.
+    /// A watch after a future revision delivers nothing until the store passes that revision.
     ///
     /// # Errors
     ///
     /// `Compacted` when the history does not reach back to the revision.
     pub async fn watch(self: &Arc<Self>, scope: &str, after: Revision) -> Result<Watcher<D>, WatchError> {
         let scope: Arc<str> = Arc::from(scope);
-        if self.loaded(|loaded, _| after < loaded.rings.floor() && !loaded.is_extended_back).await? {
+        if self.with_loaded(|loaded, _| after < loaded.rings.floor() && !loaded.is_extended_back).await? {
             self.extend_back().await?;
         }
         let watcher = self
-            .loaded(|loaded, _| Watcher::register(Arc::clone(self), Arc::clone(&scope), after, loaded))
+            .with_loaded(|loaded, _| Watcher::register(Arc::clone(self), Arc::clone(&scope), after, loaded))
             .await?;
         watcher.check_start()?;
         Ok(watcher)
@@ -266,7 +269,7 @@ impl<D: Decode> Resource<D> {
     /// The newest state of all keys, and the changes of a scope after it.
     pub async fn snapshot_and_watch(self: &Arc<Self>, scope: &str) -> Result<(Snapshot<D>, Watcher<D>)> {
         let scope: Arc<str> = Arc::from(scope);
-        self.loaded(|loaded, revision| {
+        self.with_loaded(|loaded, revision| {
             let snapshot = Snapshot::new(revision, loaded.items.clone());
             (snapshot, Watcher::register(Arc::clone(self), Arc::clone(&scope), revision, loaded))
         })
@@ -276,7 +279,7 @@ impl<D: Decode> Resource<D> {
     /// As [`Resource::snapshot_and_watch`], for a reader that may be slow.
     pub async fn pin_and_watch(self: &Arc<Self>, scope: &str) -> Result<(Pin<D>, Watcher<D>)> {
         let scope: Arc<str> = Arc::from(scope);
-        self.loaded(|loaded, revision| {
+        self.with_loaded(|loaded, revision| {
             let pin = loaded.pins.pin(Snapshot::new(revision, loaded.items.clone()));
             (pin, Watcher::register(Arc::clone(self), Arc::clone(&scope), revision, loaded))
         })
@@ -338,7 +341,7 @@ impl<D: Decode> Resource<D> {
     }
 
     /// Runs `read` on the loaded state, after a load if necessary.
-    async fn loaded<R>(self: &Arc<Self>, read: impl Fn(&mut Loaded<D>, Revision) -> R) -> Result<R> {
+    async fn with_loaded<R>(self: &Arc<Self>, read: impl Fn(&mut Loaded<D>, Revision) -> R) -> Result<R> {
         if let Some(answer) = self.if_loaded(&read) {
             return Ok(answer);
         }
@@ -347,7 +350,7 @@ impl<D: Decode> Resource<D> {
     }
 
     /// Applies a change, advances the observed revision, and returns the weight of a retained event.
-    pub(super) fn apply(&self, change: &Change, woken: &mut Vec<Waiters>) -> Option<usize> {
+    pub(super) fn apply(&self, change: &Change, to_wake: &mut Vec<Waiters>) -> Option<usize> {
         let mut state = self.state.lock();
         let weight = match &mut *state {
             LoadState::Cold | LoadState::Retired(_) => None,
@@ -357,7 +360,7 @@ impl<D: Decode> Resource<D> {
             }
             LoadState::Loaded(loaded) => {
                 self.counts.dispatched.fetch_add(1, Ordering::Relaxed);
-                loaded.apply(change, &self.decode, &self.shared.encoded, woken)
+                loaded.apply(change, &self.decode, &self.shared.encoded_bytes, to_wake)
             }
         };
         self.counts.received.fetch_add(1, Ordering::Relaxed);
@@ -372,13 +375,14 @@ impl<D: Decode> Resource<D> {
         drop(self.if_loaded(|loaded, _| loaded.pins.revoke_below(loaded.rings.floor())));
     }
 
-    /// Extends the ring to the time before the load, once.
+    /// Extends the ring with changes before the load, once.
     ///
     /// The engine's history and the limit of bytes determine how far the extension reaches.
     async fn extend_back(self: &Arc<Self>) -> Result<()> {
         let _loading = self.loading.lock().await;
-        let begin = |loaded: &mut Loaded<D>, _| (!loaded.is_extended_back).then(|| loaded.rings.floor());
-        let Some(upto) = self.if_loaded(begin).flatten() else { return Ok(()) };
+        let floor_before_extension =
+            |loaded: &mut Loaded<D>, _| (!loaded.is_extended_back).then(|| loaded.rings.floor());
+        let Some(upto) = self.if_loaded(floor_before_extension).flatten() else { return Ok(()) };
         let store = self.shared.store()?;
         let upto = upto.min(store.revision());
         let limit = self.shared.limits.ring_bytes / PAST_EVENTS_DIVISOR;
@@ -393,21 +397,21 @@ impl<D: Decode> Resource<D> {
                 }
                 range => range?,
             };
-            past.add(changes, &self.decode, &self.shared.encoded);
+            past.add(changes, &self.decode, &self.shared.encoded_bytes);
             position = through;
         }
         let (events, floor) = past.into_events();
-        let kept = self.if_loaded(|loaded, _| {
+        let is_extended = self.if_loaded(|loaded, _| {
             loaded.is_extended_back = true;
-            let kept = floor < upto && loaded.rings.prepend(&events, floor, upto);
-            if kept {
+            let is_extended = floor < upto && loaded.rings.prepend(&events, floor, upto);
+            if is_extended {
                 let weights = events.iter().rev();
                 let weights = weights.map(|event| (Arc::downgrade(self), event.revision(), event.weight()));
                 self.shared.account.lock().account_past(weights);
             }
-            kept
+            is_extended
         });
-        if kept == Some(true) {
+        if is_extended == Some(true) {
             self.shared.retain(Vec::new());
         }
         Ok(())
@@ -420,7 +424,7 @@ impl<D: Decode> Resource<D> {
             let mut state = self.state.lock();
             match *state {
                 LoadState::Loaded(_) => return Ok(()),
-                LoadState::Retired(_) => return Err(retired()),
+                LoadState::Retired(_) => return Err(retired_error()),
                 LoadState::Cold | LoadState::Loading(_) => {}
             }
             *state = LoadState::Loading(Vec::new());
@@ -438,18 +442,20 @@ impl<D: Decode> Resource<D> {
             pins: Pins::default(),
             is_extended_back: false,
         };
-        let mut retained = Vec::new();
+        let mut events = Vec::new();
         let mut state = self.state.lock();
-        let LoadState::Loading(collected) = &mut *state else { return Err(retired()) };
+        let LoadState::Loading(collected) = &mut *state else { return Err(retired_error()) };
         for change in &mem::take(collected) {
-            if let Some(weight) = loaded.apply(change, &self.decode, &self.shared.encoded, &mut Vec::new()) {
-                retained.push((Arc::downgrade(self), change.revision, weight));
+            if let Some(weight) =
+                loaded.apply(change, &self.decode, &self.shared.encoded_bytes, &mut Vec::new())
+            {
+                events.push((Arc::downgrade(self), change.revision, weight));
             }
         }
         *state = LoadState::Loaded(loaded);
         self.counts.loads.fetch_add(1, Ordering::Relaxed);
         drop(state);
-        self.shared.retain(retained);
+        self.shared.retain(events);
         self.shared.progress.notify_waiters();
         Ok(())
     }
@@ -484,8 +490,8 @@ impl<D: Decode> Loaded<D> {
         &mut self,
         change: &Change,
         decode: &Arc<D>,
-        encoded: &Arc<AtomicUsize>,
-        woken: &mut Vec<Waiters>,
+        encoded_bytes: &Arc<AtomicUsize>,
+        to_wake: &mut Vec<Waiters>,
     ) -> Option<usize> {
         if change.revision <= self.applied {
             return None;
@@ -500,8 +506,8 @@ impl<D: Decode> Loaded<D> {
             None => (self.items.remove(&*change.key), None),
         };
         self.applied = change.revision;
-        let event = Event::new(change.revision, old, new, encoded);
-        self.rings.push(&event, woken);
+        let event = Event::new(change.revision, old, new, encoded_bytes);
+        self.rings.push(&event, to_wake);
         Some(event.weight())
     }
 }
@@ -519,7 +525,7 @@ impl<D: Decode> Drop for CollectGuard<'_, D> {
 }
 
 /// The error of an unregistered resource.
-fn retired() -> Error {
+fn retired_error() -> Error {
     Error::Unavailable("the resource is no longer served".to_owned())
 }
 

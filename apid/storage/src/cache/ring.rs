@@ -23,7 +23,7 @@ const LINEAR_SCAN_LIMIT: usize = 8;
 /// The ring of one scope.
 pub(super) struct Ring<D: Decode> {
     events: VecDeque<Arc<Event<D>>>,
-    /// The revision after which no event of the scope is missing.
+    /// The ring holds every event of the scope after this revision.
     floor: Revision,
     watchers: usize,
     notify: Arc<Notify>,
@@ -49,15 +49,15 @@ impl<D: Decode> Ring<D> {
 
     /// Events after a revision: as many as fit in `bytes`, and at least one if any exists. None below the
     /// floor.
-    pub(super) fn after(&self, revision: Revision, bytes: usize) -> Option<Vec<Arc<Event<D>>>> {
+    pub(super) fn read_after(&self, revision: Revision, bytes: usize) -> Option<Vec<Arc<Event<D>>>> {
         if revision < self.floor {
             return None;
         }
         let begin = self.index_after(revision);
-        let mut taken = 0;
+        let mut total = 0;
         let events = self.events.range(begin..).enumerate().take_while(|(index, event)| {
-            taken += event.weight();
-            *index == 0 || taken <= bytes
+            total += event.weight();
+            *index == 0 || total <= bytes
         });
         Some(events.map(|(_, event)| Arc::clone(event)).collect())
     }
@@ -79,7 +79,7 @@ impl<D: Decode> Ring<D> {
     }
 
     /// All events after a revision; None when they exceed `limit` or when the revision is below the floor.
-    pub(super) fn since(&self, revision: Revision, limit: usize) -> Option<Vec<Arc<Event<D>>>> {
+    pub(super) fn read_all_after(&self, revision: Revision, limit: usize) -> Option<Vec<Arc<Event<D>>>> {
         let begin = self.index_after(revision);
         let is_complete = revision >= self.floor && self.events.len() - begin <= limit;
         is_complete.then(|| self.events.range(begin..).map(Arc::clone).collect())
@@ -98,10 +98,10 @@ impl<D: Decode> Ring<D> {
         self.floor = floor;
     }
 
-    fn push(&mut self, event: &Arc<Event<D>>, woken: &mut Vec<Waiters>) {
+    fn push(&mut self, event: &Arc<Event<D>>, to_wake: &mut Vec<Waiters>) {
         self.events.push_back(Arc::clone(event));
         if self.watchers > 0 {
-            woken.push((Arc::clone(&self.notify), self.watchers));
+            to_wake.push((Arc::clone(&self.notify), self.watchers));
         }
     }
 
@@ -119,6 +119,7 @@ impl<D: Decode> Ring<D> {
 /// The rings of one resource.
 pub(super) struct Rings<D: Decode> {
     prefix: Arc<str>,
+    /// The ring of the whole resource.
     whole: Ring<D>,
     /// The rings of watched scopes.
     scoped: HashMap<Arc<str>, Ring<D>>,
@@ -130,7 +131,7 @@ impl<D: Decode> Rings<D> {
     }
 
     /// The ring of a scope; None for an unwatched scope.
-    pub(super) fn of(&self, scope: &str) -> Option<&Ring<D>> {
+    pub(super) fn ring_of(&self, scope: &str) -> Option<&Ring<D>> {
         if *scope == *self.prefix { Some(&self.whole) } else { self.scoped.get(scope) }
     }
 
@@ -141,8 +142,8 @@ impl<D: Decode> Rings<D> {
             return &self.whole;
         }
         let whole = &self.whole;
-        let newest = || Ring::new(whole.last().unwrap_or(whole.floor));
-        let ring = self.scoped.entry(Arc::clone(scope)).or_insert_with(newest);
+        let new_ring = || Ring::new(whole.last().unwrap_or(whole.floor));
+        let ring = self.scoped.entry(Arc::clone(scope)).or_insert_with(new_ring);
         ring.watchers += 1;
         ring.extend_back(after.max(whole.floor), scope, whole);
         ring
@@ -168,9 +169,9 @@ impl<D: Decode> Rings<D> {
         std::iter::once(&self.whole).chain(self.scoped.values()).map(|ring| &ring.notify)
     }
 
-    /// The events after a revision, if the ring holds them and they are at most `limit`.
-    pub(super) fn since(&self, revision: Revision, limit: usize) -> Option<Vec<Arc<Event<D>>>> {
-        self.whole.since(revision, limit)
+    /// All events after a revision; None when they are more than `limit`, or when the ring lacks some of them.
+    pub(super) fn read_all_after(&self, revision: Revision, limit: usize) -> Option<Vec<Arc<Event<D>>>> {
+        self.whole.read_all_after(revision, limit)
     }
 
     /// Removes a watcher from the ring of a scope.
@@ -186,14 +187,14 @@ impl<D: Decode> Rings<D> {
     }
 
     /// Adds the newest event, and collects the notifiers to wake.
-    pub(super) fn push(&mut self, event: &Arc<Event<D>>, woken: &mut Vec<Waiters>) {
-        self.whole.push(event, woken);
+    pub(super) fn push(&mut self, event: &Arc<Event<D>>, to_wake: &mut Vec<Waiters>) {
+        self.whole.push(event, to_wake);
         if self.scoped.is_empty() {
             return;
         }
         for scope in scopes(&self.prefix, event.key()) {
             if let Some(ring) = self.scoped.get_mut(scope) {
-                ring.push(event, woken);
+                ring.push(event, to_wake);
             }
         }
     }
@@ -222,7 +223,7 @@ fn scopes<'a>(prefix: &str, key: &'a str) -> impl Iterator<Item = &'a str> {
     below.chain([key.len()]).filter_map(|end| key.get(..end))
 }
 
-/// The account of all retained events over all resources, oldest first.
+/// The account of the bytes of all retained events over all resources, oldest event first.
 pub(super) struct Account<D: Decode> {
     bytes: usize,
     events: VecDeque<(Weak<Resource<D>>, Revision, usize)>,
@@ -287,11 +288,11 @@ mod tests {
 
     #[test]
     fn scopes_of_key_are_parents_below_resource_and_key() {
-        let of = |key| scopes("/r/", key).collect::<Vec<_>>();
-        assert_eq!(of("/r/name"), ["/r/name"]);
-        assert_eq!(of("/r/ns/name"), ["/r/ns/", "/r/ns/name"]);
-        assert_eq!(of("/r/a/b/c"), ["/r/a/", "/r/a/b/", "/r/a/b/c"]);
-        for scope in of("/r/a/b/c") {
+        let scopes_of = |key| scopes("/r/", key).collect::<Vec<_>>();
+        assert_eq!(scopes_of("/r/name"), ["/r/name"]);
+        assert_eq!(scopes_of("/r/ns/name"), ["/r/ns/", "/r/ns/name"]);
+        assert_eq!(scopes_of("/r/a/b/c"), ["/r/a/", "/r/a/b/", "/r/a/b/c"]);
+        for scope in scopes_of("/r/a/b/c") {
             assert!(in_scope(scope, "/r/a/b/c"), "{scope}");
         }
         assert!(!in_scope("/r/na", "/r/name"), "a scope without a slash is one key");

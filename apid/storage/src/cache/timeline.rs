@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::Revision;
 
-/// Minimum distance of samples.
+/// Minimum time between two samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The timeline; see the module documentation.
@@ -23,10 +23,10 @@ impl Timeline {
         Timeline { samples: VecDeque::new(), age }
     }
 
-    /// Records the newest revision.
+    /// Records the newest revision; within a second it replaces the revision of the last sample.
     pub(super) fn record(&mut self, now: Instant, revision: Revision) {
         match self.samples.back_mut() {
-            Some((since, newest)) if now.saturating_duration_since(*since) < SAMPLE_INTERVAL => {
+            Some((sampled_at, newest)) if now.saturating_duration_since(*sampled_at) < SAMPLE_INTERVAL => {
                 *newest = revision
             }
             _ => {
@@ -41,14 +41,14 @@ impl Timeline {
     /// The result has the precision of the samples.
     pub(super) fn floor(&mut self, now: Instant) -> Revision {
         let age = self.age;
-        let old = |sample: Option<&(Instant, Revision)>| {
-            sample.is_some_and(|(since, _)| now.saturating_duration_since(*since) >= age)
+        let is_expired = |sample: Option<&(Instant, Revision)>| {
+            sample.is_some_and(|(sampled_at, _)| now.saturating_duration_since(*sampled_at) >= age)
         };
         // Keep the newest expired sample: its revision was the newest until the next sample.
-        while old(self.samples.get(1)) {
+        while is_expired(self.samples.get(1)) {
             self.samples.pop_front();
         }
-        let oldest = self.samples.front().filter(|sample| old(Some(sample)));
+        let oldest = self.samples.front().filter(|sample| is_expired(Some(sample)));
         oldest.map_or(Revision(0), |(_, revision)| *revision)
     }
 }

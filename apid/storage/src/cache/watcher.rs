@@ -1,8 +1,8 @@
 //! A watcher: a position in the history of a scope.
 //!
 //! A watcher whose position is below the ring reads the engine's history, one range at a time, until it
-//! reaches the ring. From then on it reads only the ring. The ring extends itself for the first old watcher.
-//! So a watcher reads the history only when the ring had no space for such old events.
+//! reaches the ring. From then on it reads only the ring. The first such watcher extends the ring to older events.
+//! So a watcher reads the history only when the ring has no space for the events after its position.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ pub struct Watcher<D: Decode> {
     /// All events of the scope at or before this revision were delivered.
     position: Revision,
     notify: Arc<Notify>,
-    /// Whether the position has always been below the ring.
-    behind: bool,
+    /// Whether the position has been below the ring since registration; the watcher then reads the engine's history.
+    is_behind: bool,
 }
 
 impl<D: Decode> Watcher<D> {
@@ -51,8 +51,8 @@ impl<D: Decode> Watcher<D> {
         loaded: &mut Loaded<D>,
     ) -> Self {
         let ring = loaded.rings.add_watcher(&scope, position);
-        let (notify, behind) = (Arc::clone(ring.notify()), position < ring.floor());
-        Watcher { resource, scope, position, notify, behind }
+        let (notify, is_behind) = (Arc::clone(ring.notify()), position < ring.floor());
+        Watcher { resource, scope, position, notify, is_behind }
     }
 
     /// Checks that the store's history reaches back to the position.
@@ -69,9 +69,9 @@ impl<D: Decode> Watcher<D> {
 
     /// Waits for the next events, and returns at least one. Cancel-safe. An error ends the watcher.
     pub async fn next(&mut self) -> Result<Vec<Arc<Event<D>>>, WatchError> {
-        while self.behind {
+        while self.is_behind {
             let Some(floor) = self.floor()?.filter(|floor| *floor > self.position) else {
-                self.behind = false;
+                self.is_behind = false;
                 break;
             };
             let store = self.resource.shared().store()?;
@@ -83,10 +83,10 @@ impl<D: Decode> Watcher<D> {
             }
             let RevisionRange { changes, through } = store.history(&self.scope, self.position, upto).await?;
             self.position = through;
-            let (decode, encoded) = (self.resource.decode(), &self.resource.shared().encoded);
+            let (decode, encoded_bytes) = (self.resource.decode(), &self.resource.shared().encoded_bytes);
             let changes = changes.into_iter().filter(|change| in_scope(&self.scope, &change.key));
             let events: Vec<_> = changes
-                .map(|change| Event::from_change(change, encoded, |row| Item::new(row, decode)))
+                .map(|change| Event::from_change(change, encoded_bytes, |row| Item::new(row, decode)))
                 .collect();
             if !events.is_empty() {
                 return Ok(events);
@@ -94,14 +94,14 @@ impl<D: Decode> Watcher<D> {
         }
         loop {
             let notify = Arc::clone(&self.notify);
-            // Registered before the check of the ring: a later event wakes it.
-            let woken = notify.notified();
+            // The waiter is registered before the ring is read: an event after the read wakes it.
+            let notified = notify.notified();
             let events = self.pending()?;
             if let Some(last) = events.last() {
                 self.position = last.revision();
                 return Ok(events);
             }
-            woken.await;
+            notified.await;
         }
     }
 
@@ -109,10 +109,10 @@ impl<D: Decode> Watcher<D> {
     ///
     /// All events at or before the returned revision were delivered.
     pub fn progress(&mut self) -> Revision {
-        if !self.behind {
+        if !self.is_behind {
             let position = self.position;
             let newest = self.resource.if_loaded(|loaded, revision| {
-                let ring = loaded.rings.of(&self.scope)?;
+                let ring = loaded.rings.ring_of(&self.scope)?;
                 let idle = position >= ring.floor() && ring.last().is_none_or(|last| last <= position);
                 idle.then_some(revision)
             });
@@ -128,13 +128,16 @@ impl<D: Decode> Watcher<D> {
 
     /// The floor of the ring of the scope.
     fn floor(&self) -> Result<Option<Revision>, WatchError> {
-        let floor = self.resource.with_rings(|rings| rings.of(&self.scope).map(|ring| ring.floor()));
+        let floor = self.resource.with_rings(|rings| rings.ring_of(&self.scope).map(|ring| ring.floor()));
         floor.map(|(floor, _)| floor).ok_or(WatchError::Retired)
     }
 
+    /// The next events of the ring, possibly none.
     fn pending(&self) -> Result<Vec<Arc<Event<D>>>, WatchError> {
         let bytes = self.resource.shared().limits.batch_bytes;
-        let pending = self.resource.with_rings(|rings| rings.of(&self.scope)?.after(self.position, bytes));
+        let pending =
+            self.resource.with_rings(|rings| rings.ring_of(&self.scope)?.read_after(self.position, bytes));
+        // The flag says whether the resource is unregistered.
         match pending.ok_or(WatchError::Retired)? {
             (None, _) => Err(WatchError::Lagged { position: self.position }),
             (Some(events), true) if events.is_empty() => Err(WatchError::Retired),

@@ -85,7 +85,7 @@ pub async fn revisions_are_consecutive_and_rejected_commits_take_none(subject: T
     assert_eq!(subject.seen.changes().len(), 20);
 }
 
-/// The limits are exact.
+/// A key and a value of exactly the maximum size are accepted.
 pub async fn values_and_keys_above_limit_are_rejected(subject: TestStore) {
     let (key, value) = ("k".repeat(MAX_KEY), Bytes::from(vec![7; MAX_VALUE]));
     let revision = subject.create(&key, value.clone()).await;
@@ -120,20 +120,20 @@ pub async fn arbitrary_keys_and_values_round_trip(subject: TestStore) {
 /// 32 clients increment a counter, each until 20 successes: no increment is lost or repeated.
 pub async fn concurrent_updates_of_one_key_lose_no_increment(subject: TestStore) {
     const CLIENTS: u64 = 32;
-    const WINS: u64 = 20;
+    const UPDATES: u64 = 20;
     let first = subject.create("counter", "0").await;
     let mut clients = tokio::task::JoinSet::new();
     for _ in 0..CLIENTS {
         let store = subject.store.clone();
         clients.spawn(async move {
             let mut current = store.get("counter", None).await.unwrap().unwrap();
-            let mut wins = Vec::new();
-            while wins.len() < WINS as usize {
+            let mut revisions = Vec::new();
+            while revisions.len() < UPDATES as usize {
                 let count: u64 = std::str::from_utf8(&current.value).unwrap().parse().unwrap();
                 let value = Bytes::from((count + 1).to_string());
                 match store.commit("counter", Op::Update(value.clone(), current.revision)).await {
                     Ok(CommitOutcome { revision }) => {
-                        wins.push(revision);
+                        revisions.push(revision);
                         current.value = value;
                         current.revision = revision;
                     }
@@ -144,14 +144,14 @@ pub async fn concurrent_updates_of_one_key_lose_no_increment(subject: TestStore)
                     other => panic!("{other:?}"),
                 }
             }
-            wins
+            revisions
         });
     }
-    let wins: HashSet<Revision> = clients.join_all().await.into_iter().flatten().collect();
-    assert_eq!(wins.len() as u64, CLIENTS * WINS, "every successful update has its own revision");
+    let revisions: HashSet<Revision> = clients.join_all().await.into_iter().flatten().collect();
+    assert_eq!(revisions.len() as u64, CLIENTS * UPDATES, "every successful update has its own revision");
     let last = subject.get("counter").await.unwrap();
-    assert_eq!(last.value, (CLIENTS * WINS).to_string());
-    assert_eq!(last.revision, Revision(first.0 + CLIENTS * WINS), "a conflict takes no revision");
+    assert_eq!(last.value, (CLIENTS * UPDATES).to_string());
+    assert_eq!(last.revision, Revision(first.0 + CLIENTS * UPDATES), "a conflict takes no revision");
     check_history(&subject.seen.changes());
 }
 

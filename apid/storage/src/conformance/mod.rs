@@ -5,7 +5,7 @@
 //!
 //! # Reference
 //!
-//! etcd's KV and watch guarantees (ordered, unique, atomic, reliable, resumable) and design section 5.
+//! etcd's KV and watch guarantees (ordered, unique, atomic, reliable, resumable).
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,8 +28,8 @@ use parking_lot::Mutex;
 
 use crate::{Change, Observer, Op, Revision, Row, Store};
 
-/// Creates an empty store with an observer. The second value is dropped after the test case: a directory, for
-/// example.
+/// Creates an empty store with an observer. The second value is dropped after the test case, for example a temporary
+/// directory.
 pub type OpenStore = fn(Arc<dyn Observer>) -> (Arc<dyn Store>, Box<dyn Any + Send>);
 
 /// The store under test.
@@ -62,11 +62,11 @@ pub fn run<F: Future<Output = ()>>(open: OpenStore, case: impl FnOnce(TestStore)
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let seen = Arc::new(RecordingObserver::default());
-        let (store, kept) = open(seen.clone());
+        let (store, resources) = open(seen.clone());
         case(TestStore { store: store.clone(), seen }).await;
         store.close().await;
         drop(store);
-        drop(kept);
+        drop(resources);
     });
 }
 

@@ -15,8 +15,8 @@ const KEYS: [&str; 12] = ["a", "a-b/x", "a/x", "a/y", "a/y/z", "a0", "b/1", "b/2
 struct RandomOperations(SeededRng);
 
 impl RandomOperations {
-    fn below(&self, sides: u64) -> u64 {
-        (self.0.bits() % u128::from(sides)) as u64
+    fn below(&self, limit: u64) -> u64 {
+        (self.0.bits() % u128::from(limit)) as u64
     }
 
     fn key(&self) -> &'static str {
@@ -55,42 +55,42 @@ pub async fn random_operations_agree_with_reference_model(subject: TestStore) {
         Err(_) => 20_250_501,
     };
     println!("SEED={seed}");
-    let dice = RandomOperations(SeededRng::new(seed));
+    let random = RandomOperations(SeededRng::new(seed));
     let observed = Arc::new(RecordingObserver::default());
     let model = MemoryStore::new(observed.clone());
     let store = &*subject.store;
     for step in 0..STEPS {
-        let place = format!("SEED={seed}, step {step}");
-        match dice.below(10) {
+        let context = format!("SEED={seed}, step {step}");
+        match random.below(10) {
             0..=4 => {
-                let key = dice.key();
-                let op = dice.op(&model, key).await;
-                let wanted = model.commit(key, op.clone()).await;
-                assert_eq!(store.commit(key, op).await, wanted, "{place}");
+                let key = random.key();
+                let op = random.op(&model, key).await;
+                let expected = model.commit(key, op.clone()).await;
+                assert_eq!(store.commit(key, op).await, expected, "{context}");
             }
             5 => {
-                let (key, at) = (dice.key(), dice.revision(model.revision()));
-                assert_eq!(store.get(key, at).await, model.get(key, at).await, "{place}");
+                let (key, at) = (random.key(), random.revision(model.revision()));
+                assert_eq!(store.get(key, at).await, model.get(key, at).await, "{context}");
             }
             6 | 7 => {
-                let (prefix, start, at) = (dice.prefix(), dice.key(), dice.revision(model.revision()));
-                let start = if dice.below(2) == 0 { "" } else { start };
-                let limit = dice.below(6) as usize;
-                let wanted = model.range(prefix, start, limit, at).await;
-                assert_eq!(store.range(prefix, start, limit, at).await, wanted, "{place}");
+                let (prefix, start, at) = (random.prefix(), random.key(), random.revision(model.revision()));
+                let start = if random.below(2) == 0 { "" } else { start };
+                let limit = random.below(6) as usize;
+                let expected = model.range(prefix, start, limit, at).await;
+                assert_eq!(store.range(prefix, start, limit, at).await, expected, "{context}");
             }
             8 => {
-                let (prefix, after) = (dice.prefix(), Revision(dice.below(model.revision().0 + 2)));
-                let wanted = past(&model, prefix, after).await;
-                assert_eq!(past(store, prefix, after).await, wanted, "{place}");
+                let (prefix, after) = (random.prefix(), Revision(random.below(model.revision().0 + 2)));
+                let expected = past_changes(&model, prefix, after).await;
+                assert_eq!(past_changes(store, prefix, after).await, expected, "{context}");
             }
-            _ if dice.below(8) == 0 => {
-                let upto = Revision(dice.below(model.revision().0 + 2));
-                assert_eq!(store.compact(upto).await, model.compact(upto).await, "{place}");
+            _ if random.below(8) == 0 => {
+                let upto = Revision(random.below(model.revision().0 + 2));
+                assert_eq!(store.compact(upto).await, model.compact(upto).await, "{context}");
             }
             _ => {
-                assert_eq!(store.revision(), model.revision(), "{place}");
-                assert_eq!(store.compacted(), model.compacted(), "{place}");
+                assert_eq!(store.revision(), model.revision(), "{context}");
+                assert_eq!(store.compacted(), model.compacted(), "{context}");
             }
         }
     }
@@ -100,7 +100,7 @@ pub async fn random_operations_agree_with_reference_model(subject: TestStore) {
 /// The past changes that a watch delivers, up to the newest row of the prefix.
 ///
 /// Later changes can only be deletes, and the watch may deliver them or not.
-async fn past(store: &dyn Store, prefix: &str, after: Revision) -> Result<Vec<Change>> {
+async fn past_changes(store: &dyn Store, prefix: &str, after: Revision) -> Result<Vec<Change>> {
     let mut watch = store.watch(prefix, after).await?;
     let rows = store.range(prefix, "", 0, None).await?.rows;
     let newest = rows.iter().map(|row| row.revision).max().unwrap_or_default();

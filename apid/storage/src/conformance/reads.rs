@@ -27,8 +27,8 @@ pub async fn range_prefix_matches_key_text(subject: TestStore) {
         ("a/xx", &[]),
         ("\u{10ffff}", &[]),
     ];
-    for (prefix, wanted) in cases {
-        assert_eq!(subject.keys(prefix, None).await, wanted, "prefix {prefix:?}");
+    for (prefix, expected) in cases {
+        assert_eq!(subject.keys(prefix, None).await, expected, "prefix {prefix:?}");
     }
 }
 
@@ -95,8 +95,9 @@ pub async fn pages_at_one_revision_form_a_snapshot(subject: TestStore) {
     subject.delete("p/5", revisions[5]).await;
     let start = format!("{}\0", first.rows[2].key);
     let second = subject.store.range("p/", &start, 3, Some(first.revision)).await.unwrap();
-    let wanted: Vec<_> = (3..6).map(|number| row(&format!("p/{number}"), "old", revisions[number])).collect();
-    assert_eq!((second.rows, second.more, second.revision), (wanted, false, first.revision));
+    let expected: Vec<_> =
+        (3..6).map(|number| row(&format!("p/{number}"), "old", revisions[number])).collect();
+    assert_eq!((second.rows, second.more, second.revision), (expected, false, first.revision));
     assert_eq!(subject.keys("p/", None).await, ["p/0", "p/1", "p/2", "p/3", "p/35", "p/4"]);
 }
 
@@ -105,20 +106,20 @@ pub async fn reads_at_old_revisions_return_old_state(subject: TestStore) {
     let one = subject.create("a", "one").await;
     let two = subject.update("a", "two", one).await;
     subject.create("b", "x").await;
-    let gone = subject.delete("a", two).await;
+    let deleted = subject.delete("a", two).await;
     let again = subject.create("a", "three").await;
     let cases = [
         (Revision(0), None),
         (one, Some(row("a", "one", one))),
         (two, Some(row("a", "two", two))),
         (Revision(3), Some(row("a", "two", two))),
-        (gone, None),
+        (deleted, None),
         (again, Some(row("a", "three", again))),
     ];
-    for (at, wanted) in cases {
-        assert_eq!(subject.store.get("a", Some(at)).await.unwrap(), wanted, "get at {at}");
+    for (at, expected) in cases {
+        assert_eq!(subject.store.get("a", Some(at)).await.unwrap(), expected, "get at {at}");
         let page = subject.store.range("a", "", 0, Some(at)).await.unwrap();
-        assert_eq!(page.rows, Vec::from_iter(wanted), "range at {at}");
+        assert_eq!(page.rows, Vec::from_iter(expected), "range at {at}");
         assert_eq!(page.revision, at);
     }
 }
@@ -151,10 +152,10 @@ pub async fn range_skips_many_versions_of_a_key(subject: TestStore) {
 pub async fn read_at_future_revision_returns_future(subject: TestStore) {
     let current = subject.create("a", "one").await;
     let requested = Revision(current.0 + 1);
-    let future = |error: Error| matches!(error, Error::Future { requested: a, current: c } if a == requested && c == current);
-    assert!(future(subject.store.get("a", Some(requested)).await.unwrap_err()));
-    assert!(future(subject.store.range("", "", 0, Some(requested)).await.unwrap_err()));
-    assert!(future(subject.store.compact(requested).await.unwrap_err()));
+    let is_future_error = |error: Error| error == Error::Future { requested, current };
+    assert!(is_future_error(subject.store.get("a", Some(requested)).await.unwrap_err()));
+    assert!(is_future_error(subject.store.range("", "", 0, Some(requested)).await.unwrap_err()));
+    assert!(is_future_error(subject.store.compact(requested).await.unwrap_err()));
     assert_eq!(subject.store.compacted(), Revision(0));
 }
 
@@ -165,18 +166,21 @@ pub async fn compacted_revision_is_rejected_and_newest_rows_stay(subject: TestSt
     let one = subject.create("a", "one").await;
     let two = subject.update("a", "two", one).await;
     let b = subject.create("b", "x").await;
-    let gone = subject.delete("b", b).await;
+    let deleted = subject.delete("b", b).await;
     let three = subject.update("a", "three", two).await;
-    subject.create("quiet", "old").await;
-    let compacted = gone;
+    subject.create("unchanged", "old").await;
+    let compacted = deleted;
     subject.store.compact(compacted).await.unwrap();
     assert_eq!(subject.store.compacted(), compacted);
     for requested in 0..compacted.0 {
         let requested = Revision(requested);
-        let refused = |error: Error| matches!(error, Error::Compacted { requested: a, compacted: c } if a == requested && c == compacted);
-        assert!(refused(subject.store.get("a", Some(requested)).await.unwrap_err()), "get at {requested}");
+        let is_compacted_error = |error: Error| error == Error::Compacted { requested, compacted };
         assert!(
-            refused(subject.store.range("", "", 0, Some(requested)).await.unwrap_err()),
+            is_compacted_error(subject.store.get("a", Some(requested)).await.unwrap_err()),
+            "get at {requested}"
+        );
+        assert!(
+            is_compacted_error(subject.store.range("", "", 0, Some(requested)).await.unwrap_err()),
             "range at {requested}"
         );
     }
@@ -185,7 +189,7 @@ pub async fn compacted_revision_is_rejected_and_newest_rows_stay(subject: TestSt
     assert_eq!(get("b", Some(compacted)).await.unwrap(), None);
     assert_eq!(get("a", Some(three)).await.unwrap(), Some(row("a", "three", three)));
     subject.store.compact(subject.store.revision()).await.unwrap();
-    assert_eq!(subject.keys("", None).await, ["a", "quiet"]);
+    assert_eq!(subject.keys("", None).await, ["a", "unchanged"]);
     assert_eq!(get("a", None).await.unwrap(), Some(row("a", "three", three)));
     let again = subject.create("b", "back").await;
     assert_eq!(get("b", None).await.unwrap(), Some(row("b", "back", again)));
@@ -213,12 +217,12 @@ pub async fn reads_of_oversized_keys_find_nothing(subject: TestStore) {
             assert_eq!(subject.get(&long).await, None);
             assert!(subject.keys(&long, None).await.is_empty());
             let after = subject.store.range("", &long, 0, None).await.unwrap();
-            let wanted = match letter {
+            let expected = match letter {
                 "a" => 1,
                 "\0" => 2,
                 _ => 0,
             };
-            assert_eq!(after.rows.len(), wanted, "{length} times {letter:?}");
+            assert_eq!(after.rows.len(), expected, "{length} times {letter:?}");
         }
     }
 }
@@ -226,23 +230,23 @@ pub async fn reads_of_oversized_keys_find_nothing(subject: TestStore) {
 /// A writer updates keys in turn; a concurrent range always shows the state of one revision.
 pub async fn range_under_concurrent_writes_is_a_snapshot(subject: TestStore) {
     for key in 0..8 {
-        subject.create(&format!("coin/{key}"), "0").await;
+        subject.create(&format!("key/{key}"), "0").await;
     }
     let store = subject.store.clone();
     let writer = tokio::spawn(async move {
         for round in 0..150 {
-            let key = format!("coin/{}", (round * 5) % 8);
+            let key = format!("key/{}", (round * 5) % 8);
             let current = store.get(&key, None).await.unwrap().unwrap();
             let value = Bytes::from(round.to_string());
             store.commit(&key, Op::Update(value, current.revision)).await.unwrap();
         }
     });
     while !writer.is_finished() {
-        let page = subject.store.range("coin/", "", 0, None).await.unwrap();
+        let page = subject.store.range("key/", "", 0, None).await.unwrap();
         assert_eq!(page.rows.len(), 8);
         let newest = page.rows.iter().map(|row| row.revision).max().unwrap();
         assert_eq!(newest, page.revision, "the newest row has the revision of the page");
-        let again = subject.store.range("coin/", "", 0, Some(page.revision)).await.unwrap();
+        let again = subject.store.range("key/", "", 0, Some(page.revision)).await.unwrap();
         assert_eq!(page, again);
     }
     writer.await.unwrap();

@@ -64,7 +64,7 @@ pub async fn history_ranges_are_complete(subject: TestStore) {
     for (prefix, after, upto) in
         [("", 0, 3_000), ("a/", 0, 3_000), ("b/", 5, 2_999), ("c/", 0, 3_000), ("a/", 9, 9)]
     {
-        let (mut position, mut told) = (Revision(after), Vec::new());
+        let (mut position, mut delivered) = (Revision(after), Vec::new());
         while position < Revision(upto) {
             let range = subject.store.history(prefix, position, Revision(upto)).await.unwrap();
             assert!(
@@ -72,12 +72,12 @@ pub async fn history_ranges_are_complete(subject: TestStore) {
                 "every range makes progress"
             );
             assert!(range.changes.iter().all(|c| c.revision > position && c.revision <= range.through));
-            told.extend(range.changes.into_iter().map(|change| change.revision));
+            delivered.extend(range.changes.into_iter().map(|change| change.revision));
             position = range.through;
         }
         let seen = subject.seen.changes().into_iter().filter(|change| change.key.starts_with(prefix));
-        let wanted = seen.map(|change| change.revision).filter(|r| (after + 1..=upto).contains(&r.0));
-        assert_eq!(told, wanted.collect::<Vec<_>>(), "`{prefix}` from {after} to {upto}");
+        let expected = seen.map(|change| change.revision).filter(|r| (after + 1..=upto).contains(&r.0));
+        assert_eq!(delivered, expected.collect::<Vec<_>>(), "`{prefix}` from {after} to {upto}");
     }
     assert_eq!(subject.store.history("", Revision(9), Revision(9)).await.unwrap().changes, []);
     subject.store.compact(Revision(10)).await.unwrap();
@@ -93,7 +93,7 @@ pub async fn watch_changes_carry_old_and_new_values(subject: TestStore) {
     let mut live = subject.store.watch("", Revision(0)).await.unwrap();
     let one = subject.create("a", "one").await;
     let two = subject.update("a", "two", one).await;
-    let gone = subject.delete("a", two).await;
+    let deleted = subject.delete("a", two).await;
     let back = subject.create("a", "three").await;
     let change = |old, new: Option<&'static str>, revision| Change {
         key: "a".into(),
@@ -101,16 +101,16 @@ pub async fn watch_changes_carry_old_and_new_values(subject: TestStore) {
         new: new.map(|value| Bytes::from_static(value.as_bytes())),
         revision,
     };
-    let wanted = [
+    let expected = [
         change(None, Some("one"), one),
         change(Some(row("a", "one", one)), Some("two"), two),
-        change(Some(row("a", "two", two)), None, gone),
+        change(Some(row("a", "two", two)), None, deleted),
         change(None, Some("three"), back),
     ];
     let mut past = subject.store.watch("", Revision(0)).await.unwrap();
-    assert_eq!(take(&mut live, 4).await, wanted);
-    assert_eq!(take(&mut past, 4).await, wanted);
-    assert_eq!(subject.seen.changes(), wanted);
+    assert_eq!(take(&mut live, 4).await, expected);
+    assert_eq!(take(&mut past, 4).await, expected);
+    assert_eq!(subject.seen.changes(), expected);
 }
 
 /// A watch from compacted history is rejected; a watch from the compacted revision is complete.
@@ -141,7 +141,7 @@ pub async fn watch_from_future_revision_returns_future(subject: TestStore) {
     );
 }
 
-/// The backlog exceeds every buffer.
+/// The backlog of the watch exceeds the size of every buffer of the engine.
 pub async fn slow_watch_loses_no_change(subject: TestStore) {
     let mut watch = subject.store.watch("", Revision(0)).await.unwrap();
     let mut newest = HashMap::new();
@@ -190,8 +190,8 @@ pub async fn cancelled_watch_next_loses_no_change(subject: TestStore) {
     let mut turn = 0_u64;
     while changes.len() < 300 {
         turn += 1;
-        let patience = Duration::from_micros(turn % 200);
-        if let Ok(next) = tokio::time::timeout(patience, watch.next()).await {
+        let timeout = Duration::from_micros(turn % 200);
+        if let Ok(next) = tokio::time::timeout(timeout, watch.next()).await {
             changes.extend(next.unwrap());
         }
     }
@@ -219,7 +219,7 @@ pub async fn concurrent_writers_and_watchers_agree(subject: TestStore) {
         watchers.spawn(async move {
             let mut changes: Vec<Change> = Vec::new();
             while changes.len() < WRITERS * WRITES {
-                // Resumes after the last received change, with a delay.
+                // Each round opens a new watch after the last received change.
                 let after = changes.last().map_or(Revision(0), |change| change.revision);
                 let mut watch = store.watch("", after).await.unwrap();
                 for _ in 0..=watcher {
@@ -251,10 +251,10 @@ pub async fn concurrent_writers_and_watchers_agree(subject: TestStore) {
         });
     }
     writers.join_all().await;
-    let wanted = subject.seen.changes();
-    check_history(&wanted);
+    let expected = subject.seen.changes();
+    check_history(&expected);
     for changes in watchers.join_all().await {
-        assert_eq!(changes, wanted);
+        assert_eq!(changes, expected);
     }
 }
 

@@ -7,8 +7,8 @@
 //!
 //! # Concurrency
 //!
-//! A commit holds `commit_lock` until the observer returns, so that changes are observed in order. The engine holds
-//! `state` only during an access, so that the observer may read the store. Lock order: `commit_lock`, then `state`.
+//! A commit holds `commit_lock` until the observer returns: changes are observed in order. The engine holds
+//! `state` only during an access: the observer may read the store. Lock order: `commit_lock`, then `state`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl MemoryStore {
 
     fn write(&self, key: &str, op: Op) -> Result<CommitOutcome> {
         let _commit_lock = self.commit_lock.lock();
-        self.shared.open()?;
+        self.shared.check_open()?;
         let change = {
             let mut state = self.shared.state.write();
             let change = state.decide(key, op)?;
@@ -76,7 +76,7 @@ impl MemoryStore {
 }
 
 impl MemoryShared {
-    fn open(&self) -> Result<()> {
+    fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::SeqCst) {
             return Err(Error::Unavailable("the store is closed".to_owned()));
         }
@@ -154,14 +154,14 @@ impl Store for MemoryStore {
     }
 
     async fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Row>> {
-        self.shared.open()?;
+        self.shared.check_open()?;
         let state = self.shared.state.read();
         let at = self.shared.resolve_revision(&state, at)?;
         Ok(state.row(key, at))
     }
 
     async fn range(&self, prefix: &str, start: &str, limit: usize, at: Option<Revision>) -> Result<Page> {
-        self.shared.open()?;
+        self.shared.check_open()?;
         let state = self.shared.state.read();
         let at = self.shared.resolve_revision(&state, at)?;
         let mut page = Page { rows: Vec::new(), revision: Revision(at), more: false };
@@ -182,7 +182,7 @@ impl Store for MemoryStore {
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
-        self.shared.open()?;
+        self.shared.check_open()?;
         self.shared.resolve_revision(&self.shared.state.read(), Some(after))?;
         let published = self.shared.published.subscribe();
         Ok(Box::new(MemoryWatch {
@@ -194,7 +194,7 @@ impl Store for MemoryStore {
     }
 
     async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<RevisionRange> {
-        self.shared.open()?;
+        self.shared.check_open()?;
         let state = self.shared.state.read();
         self.shared.resolve_revision(&state, Some(after))?;
         self.shared.resolve_revision(&state, Some(upto.max(after)))?;
@@ -207,7 +207,7 @@ impl Store for MemoryStore {
 
     async fn compact(&self, upto: Revision) -> Result<()> {
         let _commit_lock = self.commit_lock.lock();
-        self.shared.open()?;
+        self.shared.check_open()?;
         let mut state = self.shared.state.write();
         if upto.0 > state.revision {
             return Err(Error::Future { requested: upto, current: Revision(state.revision) });
@@ -219,7 +219,7 @@ impl Store for MemoryStore {
     }
 
     fn health(&self) -> Result<()> {
-        self.shared.open()
+        self.shared.check_open()
     }
 
     async fn close(&self) {
@@ -240,7 +240,7 @@ struct MemoryWatch {
 impl Watch for MemoryWatch {
     async fn next(&mut self) -> Result<Vec<Change>> {
         loop {
-            self.shared.open()?;
+            self.shared.check_open()?;
             let upto = *self.published.borrow_and_update();
             if self.position < upto {
                 let changes = self.read(upto)?;
@@ -263,7 +263,7 @@ impl MemoryWatch {
             let requested = Revision(self.position);
             return Err(Error::Compacted { requested, compacted: Revision(state.compacted) });
         }
-        let wanted = state.history.range(self.position + 1..=upto).map(|(_, change)| change);
-        Ok(wanted.filter(|change| change.key.starts_with(&self.prefix)).cloned().collect())
+        let changes = state.history.range(self.position + 1..=upto).map(|(_, change)| change);
+        Ok(changes.filter(|change| change.key.starts_with(&self.prefix)).cloned().collect())
     }
 }

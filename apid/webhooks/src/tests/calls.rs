@@ -24,8 +24,8 @@ async fn calls_of_one_configuration_share_an_http2_connection() {
         assert_eq!(request.version, Version::HTTP_2);
         assert_eq!(request.peer_port, received[0].peer_port);
     }
-    let plain = WebhookCall { sends_timeout: false, ..call(LONG) };
-    clients.post(&hook.url(""), None, plain).await.unwrap();
+    let without_timeout = WebhookCall { sends_timeout: false, ..call(LONG) };
+    clients.post(&hook.url(""), None, without_timeout).await.unwrap();
     assert_eq!(hook.received()[3].path, "/");
 }
 
@@ -159,16 +159,16 @@ async fn slow_webhook_is_limited_and_does_not_delay_other_webhooks() {
     let slow = Webhook::start(|_| None).await;
     let quick = Webhook::start(|_| Some((200, Vec::new()))).await;
     let clients = Arc::new(clients(Stored::default(), "").0);
-    let (slow_configuration, within) = (slow.url("/slow"), LONG);
+    let (slow_configuration, timeout) = (slow.url("/slow"), LONG);
     let mut calls = tokio::task::JoinSet::new();
     for _ in 0..MAX_CALLS_IN_FLIGHT + 5 {
         let (clients, configuration) = (Arc::clone(&clients), slow_configuration.clone());
-        calls.spawn(async move { clients.post(&configuration, None, call(within)).await });
+        calls.spawn(async move { clients.post(&configuration, None, call(timeout)).await });
     }
     while slow.received().len() < MAX_CALLS_IN_FLIGHT {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    post(&clients, &quick.url("/quick"), within).await.unwrap();
+    post(&clients, &quick.url("/quick"), timeout).await.unwrap();
     assert_eq!(slow.received().len(), MAX_CALLS_IN_FLIGHT, "further calls wait for a permit");
     assert!(calls.try_join_next().is_none(), "no call has ended");
 }

@@ -37,7 +37,7 @@ pub enum ClaimsError {
     /// A claim appears twice.
     #[error("duplicate claim `{0}`")]
     Duplicate(String),
-    /// The payload is JSON but not an object.
+    /// The payload is JSON, but not an object.
     #[error("the claims are not an object")]
     NoObject,
     /// The claim `iss` names a different issuer.
@@ -55,7 +55,7 @@ pub enum ClaimsError {
     /// The time of `exp` has passed.
     #[error("the token expired {seconds} s ago")]
     Expired {
-        /// The seconds since then.
+        /// Seconds since the expiry.
         seconds: i64,
     },
     /// The time of `nbf` or `iat` has not come.
@@ -65,7 +65,7 @@ pub enum ClaimsError {
         event: &'static str,
         /// The claim with the time.
         claim: &'static str,
-        /// The seconds until then.
+        /// Seconds until that time.
         seconds: i64,
     },
 }

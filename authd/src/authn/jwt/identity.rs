@@ -56,14 +56,14 @@ pub(super) fn identify(
     }
     for (key, expression) in &authenticator.extra {
         let values = mapping
-            .texts(expression)
+            .evaluate_texts(expression)
             .map_err(|problem| format!("extra `{key}`: `{expression:?}`: {problem}"))?;
         if !values.is_empty() {
             user.extra.insert(key.clone(), values);
         }
     }
     for rule in &authenticator.claim_rules {
-        mapping.rule(rule)?;
+        mapping.check_claim_rule(rule)?;
     }
     if !authenticator.user_rules.is_empty() {
         let user_object = json!({
@@ -94,6 +94,7 @@ fn check_rule(subject: &str, rule: &Rule, outcome: Result<Cel<'_>, String>) -> R
     }
 }
 
+/// The evaluation of claim mappings on the claims of one token.
 struct Mapping<'c> {
     claims: &'c Map<String, Value>,
     ty: &'c Type,
@@ -104,22 +105,22 @@ impl<'c> Mapping<'c> {
         run(expression, "claims", Cel::object(self.claims, self.ty))
     }
 
-    fn text(&self, expression: &'c Expression) -> Result<String, String> {
+    fn evaluate_text(&self, expression: &'c Expression) -> Result<String, String> {
         let value = self.evaluate(expression)?;
         value.as_str().map(str::to_owned).ok_or_else(|| "must evaluate to string".to_owned())
     }
 
-    fn texts(&self, expression: &'c Expression) -> Result<Vec<String>, String> {
-        const MUST: &str = "must evaluate to string or list of strings";
+    fn evaluate_texts(&self, expression: &'c Expression) -> Result<Vec<String>, String> {
+        const TYPE_ERROR: &str = "must evaluate to string or list of strings";
         let all = match self.evaluate(expression)? {
             Cel::Null => Vec::new(),
             Cel::String(one) => vec![one.as_str().to_owned()],
             Cel::List(list) => {
                 let texts =
                     list.iter().map(|item| item.ok().and_then(|item| item.as_str().map(str::to_owned)));
-                texts.collect::<Option<Vec<_>>>().ok_or(MUST)?
+                texts.collect::<Option<Vec<_>>>().ok_or(TYPE_ERROR)?
             }
-            _ => return Err(MUST.to_owned()),
+            _ => return Err(TYPE_ERROR.to_owned()),
         };
         Ok(all.into_iter().filter(|text| !text.is_empty()).collect())
     }
@@ -132,9 +133,9 @@ impl<'c> Mapping<'c> {
 
     fn username(&self, source: &'c Source) -> Result<String, String> {
         let name = match source {
-            Source::Expression(expression) => {
-                self.text(expression).map_err(|problem| format!("username: `{expression:?}`: {problem}"))?
-            }
+            Source::Expression(expression) => self
+                .evaluate_text(expression)
+                .map_err(|problem| format!("username: `{expression:?}`: {problem}"))?,
             Source::Claim { claim, prefix } => {
                 let value = self.text_claim("username", claim)?;
                 if claim == "email" {
@@ -159,20 +160,20 @@ impl<'c> Mapping<'c> {
     fn groups(&self, source: Option<&'c Source>) -> Result<Vec<String>, String> {
         match source {
             None => Ok(Vec::new()),
-            Some(Source::Expression(expression)) => {
-                self.texts(expression).map_err(|problem| format!("groups: `{expression:?}`: {problem}"))
-            }
+            Some(Source::Expression(expression)) => self
+                .evaluate_texts(expression)
+                .map_err(|problem| format!("groups: `{expression:?}`: {problem}")),
             Some(Source::Claim { claim, prefix }) => {
                 let type_error =
                     || format!("groups: the claim `{claim}` is neither a string nor a list of strings");
-                let prefixed = |value: &Value| {
+                let add_prefix = |value: &Value| {
                     value.as_str().map(|text| format!("{prefix}{text}")).ok_or_else(type_error)
                 };
                 match self.claims.get(claim) {
                     None => self.reject_distributed_claim(claim).map(|()| Vec::new()),
                     Some(Value::Null) => Ok(Vec::new()),
-                    Some(Value::Array(list)) => list.iter().map(prefixed).collect(),
-                    Some(one) => Ok(vec![prefixed(one)?]),
+                    Some(Value::Array(list)) => list.iter().map(add_prefix).collect(),
+                    Some(one) => Ok(vec![add_prefix(one)?]),
                 }
             }
         }
@@ -194,12 +195,12 @@ impl<'c> Mapping<'c> {
             None => Ok(String::new()),
             Some(Source::Claim { claim, .. }) => self.text_claim("uid", claim).map(str::to_owned),
             Some(Source::Expression(expression)) => {
-                self.text(expression).map_err(|problem| format!("uid: `{expression:?}`: {problem}"))
+                self.evaluate_text(expression).map_err(|problem| format!("uid: `{expression:?}`: {problem}"))
             }
         }
     }
 
-    fn rule(&self, rule: &ClaimRule) -> Result<(), String> {
+    fn check_claim_rule(&self, rule: &ClaimRule) -> Result<(), String> {
         match rule {
             ClaimRule::Required { claim, value } => match self.claims.get(claim) {
                 None => Err(format!("the required claim `{claim}` is missing")),

@@ -26,7 +26,7 @@ pub struct IssuerHooks {
     pub set_note: Box<dyn Fn(Option<String>) + Send + Sync>,
 }
 
-/// State that all issuers share.
+/// The state behind all clones of [`Issuers`].
 struct IssuerRegistry {
     clock: Arc<dyn Clock>,
     hooks: OnceLock<IssuerHooks>,
@@ -63,7 +63,7 @@ impl ProviderEvents for IssuerRegistry {
     }
 }
 
-/// All issuers.
+/// A handle to the registry of known issuers.
 #[derive(Clone)]
 pub struct Issuers(Arc<IssuerRegistry>);
 

@@ -69,16 +69,19 @@ struct IssuerKeys {
 /// Rate limit for fetches that tokens trigger.
 #[derive(Debug)]
 struct FetchRateLimit {
+    /// Fetches allowed now.
     left: u32,
+    /// The time up to which the allowance is computed.
     since: Duration,
 }
 
 impl FetchRateLimit {
+    /// Takes one fetch; false if none is allowed now.
     fn take(&mut self, now: Duration) -> bool {
-        let pauses = now.saturating_sub(self.since).as_millis() / BURST_INTERVAL.as_millis();
-        if let Ok(pauses @ 1..) = u32::try_from(pauses) {
-            self.left = self.left.saturating_add(pauses).min(BURST);
-            self.since += BURST_INTERVAL.saturating_mul(pauses);
+        let intervals = now.saturating_sub(self.since).as_millis() / BURST_INTERVAL.as_millis();
+        if let Ok(intervals @ 1..) = u32::try_from(intervals) {
+            self.left = self.left.saturating_add(intervals).min(BURST);
+            self.since += BURST_INTERVAL.saturating_mul(intervals);
         }
         let is_allowed = self.left > 0;
         self.left = self.left.saturating_sub(1);
@@ -104,9 +107,11 @@ pub(super) struct Provider {
     events: Arc<dyn ProviderEvents>,
     cached: ArcSwap<IssuerKeys>,
     rate_limit: Mutex<FetchRateLimit>,
+    /// Locked during a fetch.
     fetching: tokio::sync::Mutex<()>,
     /// Number of fetches, successful or not.
     attempts: AtomicU64,
+    /// Whether the first fetch has ended.
     attempted: watch::Sender<bool>,
     task: Mutex<Option<AbortHandle>>,
 }
@@ -196,7 +201,7 @@ impl Provider {
         Err(format!("no key of the issuer verifies the signature{key_id}"))
     }
 
-    /// Fetches the keys once more if the rate limit allows; true if the known keys differ from `tried`.
+    /// Fetches the keys once more if the rate limit allows; true if the known keys now differ from `previous`.
     async fn refetch_keys(&self, previous: &Arc<IssuerKeys>) -> bool {
         let attempts_before = self.attempts.load(Ordering::SeqCst);
         let locked = tokio::time::timeout(FIRST_ATTEMPT, self.fetching.lock()).await;

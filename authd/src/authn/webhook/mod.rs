@@ -187,7 +187,7 @@ impl TokenWebhook {
                     ..AuthenticatedIdentity::default()
                 }))
             }
-            // The client of a rejected token waits as long as that of an accepted one.
+            // apid may cache the rejection as long as an acceptance; authd does not cache it.
             ReviewOutcome::Rejection(check) => Outcome::RejectedWithTtl(check, self.settings.ttl),
             ReviewOutcome::Failed(check) => Outcome::RejectedWithTtl(check, Duration::ZERO),
         }
@@ -233,7 +233,7 @@ impl TokenWebhook {
     }
 }
 
-/// Decodes a status.
+/// Decodes the status of a TokenReview; the token is removed from its error text.
 ///
 /// # Errors
 ///
@@ -253,7 +253,7 @@ fn read(status: &Map<String, Value>, token: &str) -> Result<ReviewOutcome, Field
     let no_user = Map::new();
     let user = read_field(status, "user", Value::as_object)?.unwrap_or(&no_user);
     let text = |name| read_field(user, name, Value::as_str).map(|text| text.unwrap_or_default().to_owned());
-    let lists = |value: &Value| -> Option<BTreeMap<String, Vec<String>>> {
+    let string_lists = |value: &Value| -> Option<BTreeMap<String, Vec<String>>> {
         value
             .as_object()?
             .iter()
@@ -266,7 +266,7 @@ fn read(status: &Map<String, Value>, token: &str) -> Result<ReviewOutcome, Field
         name: text("username")?,
         uid: text("uid")?,
         groups: read_field(user, "groups", string_array)?.unwrap_or_default(),
-        extra: read_field(user, "extra", lists)?.unwrap_or_default(),
+        extra: read_field(user, "extra", string_lists)?.unwrap_or_default(),
     };
     if user.name.is_empty() {
         return Ok(ReviewOutcome::Rejection("the webhook accepted the token and named no user".to_owned()));

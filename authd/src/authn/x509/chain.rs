@@ -62,9 +62,12 @@ pub(crate) enum ChainError {
 /// The CAs of a file.
 pub(crate) struct Authorities(Vec<Authority>);
 
+/// A CA with its validity in Unix seconds.
 struct Authority {
     anchor: TrustAnchor<'static>,
+    /// `notBefore`.
     from: i64,
+    /// `notAfter`.
     until: i64,
 }
 
@@ -111,16 +114,16 @@ impl Authorities {
     }
 
     /// The CAs as issuers of certificates and of revocation lists.
-    pub(super) fn keys(&self) -> impl Iterator<Item = IssuerKey<'_>> {
+    pub(super) fn issuer_keys(&self) -> impl Iterator<Item = IssuerKey<'_>> {
         self.0.iter().map(|authority| key_of(&authority.anchor))
     }
 
     /// Whether the two sets share a CA.
     pub(super) fn overlap(&self, others: &Authorities) -> bool {
-        let same = |one: &IssuerKey<'_>, other: &IssuerKey<'_>| {
+        let is_same_key = |one: &IssuerKey<'_>, other: &IssuerKey<'_>| {
             one.subject == other.subject && one.public_key == other.public_key
         };
-        self.keys().any(|one| others.keys().any(|other| same(&one, &other)))
+        self.issuer_keys().any(|one| others.issuer_keys().any(|other| is_same_key(&one, &other)))
     }
 
     /// Verifies a chain, leaf first.
@@ -151,7 +154,7 @@ impl Authorities {
             .map_err(|error| ChainError::Malformed(error.to_string()))?;
         let usage = KeyUsage::client_auth();
         let none_revoked = |path: &VerifiedPath<'_>| {
-            if is_revoked(path, revoked) { Err(webpki::Error::CertRevoked) } else { Ok(()) }
+            if has_revoked_certificate(path, revoked) { Err(webpki::Error::CertRevoked) } else { Ok(()) }
         };
         let path = end_entity
             .verify_for_usage(
@@ -175,9 +178,15 @@ impl Authorities {
                 validity(&certificate.der()).ok_or(ChainError::Unparsable("an intermediate"))?;
             (first, last) = (first.max(from), last.min(until));
         }
-        let used = || self.0.iter().filter(|authority| authority.anchor == *path.anchor());
-        first = used().map(|authority| authority.from).min().map_or(first, |from| first.max(from));
-        last = used().map(|authority| authority.until).max().map_or(last, |until| last.min(until));
+        let matching_authorities = || self.0.iter().filter(|authority| authority.anchor == *path.anchor());
+        first = matching_authorities()
+            .map(|authority| authority.from)
+            .min()
+            .map_or(first, |from| first.max(from));
+        last = matching_authorities()
+            .map(|authority| authority.until)
+            .max()
+            .map_or(last, |until| last.min(until));
         // The last second of `notAfter` is still valid.
         let ends = Timestamp::from_second(last.saturating_add(1)).ok();
         Ok(VerifiedChain { leaf, starts: Timestamp::from_second(first).ok(), ends })
@@ -185,7 +194,7 @@ impl Authorities {
 }
 
 /// Whether a revocation list names a certificate of the path under the name of its issuer.
-fn is_revoked(path: &VerifiedPath<'_>, lists: &Lists) -> bool {
+fn has_revoked_certificate(path: &VerifiedPath<'_>, lists: &Lists) -> bool {
     if lists.len() == 0 {
         return false;
     }
@@ -202,7 +211,7 @@ fn is_revoked(path: &VerifiedPath<'_>, lists: &Lists) -> bool {
         .chain([key_of(path.anchor())])
         .collect();
     certificates.any(|(issuer, serial)| {
-        issuers.iter().filter(|known| known.subject == issuer).any(|known| lists.revoke(*known, serial))
+        issuers.iter().filter(|known| known.subject == issuer).any(|known| lists.is_revoked(*known, serial))
     })
 }
 

@@ -9,7 +9,7 @@
 //!
 //! # Reference
 //!
-//! As Kubernetes, with two differences. A certificate without a common name is rejected; Kubernetes ignores
+//! Like Kubernetes, with two differences. A certificate without a common name is rejected; Kubernetes ignores
 //! it, and the request may be anonymous. X.509 version 1 certificates are not accepted, nor is
 //! `anyExtendedKeyUsage` in place of clientAuth.
 

@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! [`Lists::read`] reads all lists of a PEM file, or one in DER (RFC 5280, section 5). [`Lists::revoke`]
+//! [`Lists::read`] reads all lists of a PEM file, or one in DER (RFC 5280, section 5). [`Lists::is_revoked`]
 //! returns whether a list revokes a certificate, by serial number and issuer. The list must have the issuer's
 //! name and be signed with the issuer's key. A list past its next update still counts: revoked certificates
 //! stay revoked. [`Lists::keep_from`] keeps active lists beside an outdated list of the same issuer key: only
@@ -180,12 +180,12 @@ impl Lists {
         remarks
     }
 
-    /// Whether an issuer has revoked the certificate with a serial number.
-    pub(super) fn revoke(&self, issuer: IssuerKey<'_>, serial: &[u8]) -> bool {
+    /// Whether a list of the issuer revokes the certificate with a serial number.
+    pub(super) fn is_revoked(&self, issuer: IssuerKey<'_>, serial: &[u8]) -> bool {
         // The signature check comes last: only for a list that names the certificate.
         self.0.iter().any(|list| {
             list.issuer == issuer.subject
-                && list.serials.contains(serial_digits(serial))
+                && list.serials.contains(strip_leading_zeros(serial))
                 && list.is_signed_by(issuer.public_key)
         })
     }
@@ -206,7 +206,7 @@ impl List {
         let signed = SignedToken::of(der).ok_or("the list cannot be parsed")?;
         let issuer = der_contents(parsed.issuer().as_raw()).ok_or("the issuer cannot be parsed")?;
         let serials =
-            parsed.iter_revoked_certificates().map(|entry| serial_digits(entry.raw_serial()).to_vec());
+            parsed.iter_revoked_certificates().map(|entry| strip_leading_zeros(entry.raw_serial()).to_vec());
         Ok(List {
             issuer: issuer.to_vec(),
             issuer_text: parsed.issuer().to_string(),
@@ -232,8 +232,9 @@ impl List {
         if self.issuer != other.issuer {
             return false;
         }
-        let mut of_name = authorities.iter().filter(|authority| authority.subject == self.issuer.as_slice());
-        if let Some(signer) = of_name.find(|authority| self.is_signed_by(authority.public_key)) {
+        let mut with_issuer_name =
+            authorities.iter().filter(|authority| authority.subject == self.issuer.as_slice());
+        if let Some(signer) = with_issuer_name.find(|authority| self.is_signed_by(authority.public_key)) {
             return other.is_signed_by(signer.public_key);
         }
         match (&self.authority_key_id, &other.authority_key_id) {
@@ -244,15 +245,15 @@ impl List {
 
     /// Whether the holder of a public key signed the list.
     fn is_signed_by(&self, public_key: &[u8]) -> bool {
-        let cached = |keys: &[(Vec<u8>, bool)]| {
+        let find_cached = |keys: &[(Vec<u8>, bool)]| {
             keys.iter().find(|(key, _)| key == public_key).map(|(_, valid)| *valid)
         };
-        if let Some(is_valid) = cached(&self.keys.lock()) {
+        if let Some(is_valid) = find_cached(&self.keys.lock()) {
             return is_valid;
         }
         let is_valid = self.signed.is_signed_by(public_key);
         let mut keys = self.keys.lock();
-        if keys.len() < MAX_KEYS && cached(&keys).is_none() {
+        if keys.len() < MAX_KEYS && find_cached(&keys).is_none() {
             keys.push((public_key.to_vec(), is_valid));
         }
         is_valid
@@ -323,8 +324,8 @@ fn bits(content: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// A serial number without the leading zeros that some encoders write.
-fn serial_digits(bytes: &[u8]) -> &[u8] {
+/// Returns a serial number without the leading zeros that some encoders write.
+fn strip_leading_zeros(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     bytes.get(zeros..).unwrap_or_default()
 }

@@ -7,7 +7,7 @@
 //!
 //! # Reference
 //!
-//! As Kubernetes: the last common name is the user, and each organization is a group. Stricter than
+//! As in Kubernetes, the last common name is the user, and each organization is a group. Stricter than
 //! Kubernetes: names of more than [`MAX_NAME_BYTES`] bytes and names with control characters are rejected, because
 //! policy and logs cannot represent them.
 

@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! [`Trust::load`] reads the CAs of clients (`--client-ca-file`), those of authenticating proxies
-//! (`--requestheader-client-ca-file`) and the revocation lists (`--client-crl-file`), which apply to bundles.
+//! (`--requestheader-client-ca-file`) and the revocation lists (`--client-crl-file`), which apply to both bundles.
 //! [`Trust::reload`] reads all files again and activates them together, or leaves everything unchanged. An
 //! outdated revocation list is added to the active list and does not replace it.
 //!
@@ -53,11 +53,12 @@ pub(in crate::authn) enum PeerKind {
 #[derive(Debug, Default)]
 pub struct Trust {
     files: TrustFiles,
-    /// Every proxy of those CAs is trusted, with any name.
+    /// `--requestheader-allowed-names` is empty: a proxy may have any name.
     any_proxy: bool,
     current: ArcSwap<TrustSnapshot>,
 }
 
+/// CAs and revocation lists that were read together.
 #[derive(Debug, Default)]
 struct TrustSnapshot {
     clients: Option<Authorities>,
@@ -111,8 +112,8 @@ impl Trust {
     }
 
     /// Whether a CA for this kind of peer is configured.
-    pub(in crate::authn) fn trusts(&self, party: PeerKind) -> bool {
-        self.current.load().of(party).is_some()
+    pub(in crate::authn) fn trusts(&self, peer: PeerKind) -> bool {
+        self.current.load().authorities(peer).is_some()
     }
 
     /// Verifies a chain, leaf first.
@@ -122,19 +123,19 @@ impl Trust {
     /// The check that failed.
     pub(in crate::authn) fn verify<'c>(
         &self,
-        party: PeerKind,
+        peer: PeerKind,
         chain: &'c [Vec<u8>],
         now: Timestamp,
     ) -> Result<VerifiedChain<'c>, ChainError> {
         let snapshot = self.current.load();
-        let authorities = snapshot.of(party).ok_or(ChainError::NoAuthority)?;
+        let authorities = snapshot.authorities(peer).ok_or(ChainError::NoAuthority)?;
         authorities.verify(chain, &snapshot.revoked, now)
     }
 }
 
 impl TrustSnapshot {
-    fn of(&self, party: PeerKind) -> Option<&Authorities> {
-        match party {
+    fn authorities(&self, peer: PeerKind) -> Option<&Authorities> {
+        match peer {
             PeerKind::Client => self.clients.as_ref(),
             PeerKind::Proxy => self.proxies.as_ref(),
         }
@@ -164,7 +165,7 @@ impl TrustSnapshot {
         snapshot.remarks = snapshot.check(files, any_proxy, now)?;
         let bundles = [snapshot.clients.as_ref(), snapshot.proxies.as_ref()];
         let authorities: Vec<IssuerKey<'_>> =
-            bundles.into_iter().flatten().flat_map(Authorities::keys).collect();
+            bundles.into_iter().flatten().flat_map(Authorities::issuer_keys).collect();
         let kept = snapshot.revoked.keep_from(active, &authorities, now);
         snapshot.keeps_outdated_lists = !kept.is_empty();
         for remark in kept {
@@ -183,7 +184,7 @@ impl TrustSnapshot {
     ) -> Result<Vec<String>, Vec<ConfigError>> {
         let bundles = [self.clients.as_ref(), self.proxies.as_ref()];
         let authorities: Vec<IssuerKey<'_>> =
-            bundles.into_iter().flatten().flat_map(Authorities::keys).collect();
+            bundles.into_iter().flatten().flat_map(Authorities::issuer_keys).collect();
         let remarks = self.revoked.check_signers(&authorities, now).map_err(|error| {
             let path = files.revoked.as_deref().unwrap_or(Path::new(""));
             vec![ConfigError::flag_file("--client-crl-file", path, error)]

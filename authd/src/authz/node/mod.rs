@@ -60,7 +60,7 @@ pub(super) fn build(
     Ok(Box::new(Node { mirror: Arc::clone(mirror), policy }))
 }
 
-/// The node name of a node agent; `""` if the username has none.
+/// The node name of a node agent, `""` if the username has none; None for other users.
 fn node_of(user: &UserInfo) -> Option<&str> {
     user.name.strip_prefix(PREFIX).filter(|_| user.in_group(GROUP))
 }
@@ -118,7 +118,7 @@ struct NodeRequest<'a> {
 impl NodePolicy {
     fn new(names: &Names, by_selectors: bool) -> Self {
         NodePolicy {
-            rules: rules::of_every_node(names),
+            rules: rules::node_rules(names),
             by_selectors,
             lease_namespace: names.node_lease_namespace,
             coordination: names.group("coordination"),
@@ -135,30 +135,36 @@ impl NodeRequest<'_> {
             return NodeDecision::deny_any_name(format!("unknown node for user {PREFIX:?}"));
         }
         let NodePolicy { coordination, storage, resource, by_selectors, .. } = self.policy;
-        let is = |group: &str| request.group == group;
+        let in_group = |group: &str| request.group == group;
         match request.resource.as_str() {
             _ if !request.resource_request => self.decide_by_rules(),
-            "secrets" if is("") => self.read_named(ReferencedKind::Secret),
-            "configmaps" if is("") => self.read_named(ReferencedKind::ConfigMap),
-            "persistentvolumeclaims" if is("") && request.subresource == "status" => {
-                self.write_claim_status()
+            "secrets" if in_group("") => self.decide_read(ReferencedKind::Secret),
+            "configmaps" if in_group("") => self.decide_read(ReferencedKind::ConfigMap),
+            "persistentvolumeclaims" if in_group("") && request.subresource == "status" => {
+                self.decide_claim_status()
             }
-            "persistentvolumeclaims" if is("") => self.get(self.named_target(ReferencedKind::VolumeClaim)),
-            "persistentvolumes" if is("") => self.get(Target::Volume(&request.name)),
-            "resourceclaims" if is(resource) => self.get(self.named_target(ReferencedKind::ResourceClaim)),
-            "volumeattachments" if is(storage) => self.get(Target::VolumeAttachment(&request.name)),
-            "serviceaccounts" if is("") => self.service_account(),
-            "leases" if is(coordination) => self.lease(),
-            "csinodes" if is(storage) => self.csi_node(),
-            "resourceslices" if is(resource) => self.resource_slice(),
-            "nodes" if is("") && *by_selectors => self.node(),
-            "pods" if is("") && *by_selectors => self.pod(),
+            "persistentvolumeclaims" if in_group("") => {
+                self.decide_get(self.named_target(ReferencedKind::VolumeClaim))
+            }
+            "persistentvolumes" if in_group("") => self.decide_get(Target::Volume(&request.name)),
+            "resourceclaims" if in_group(resource) => {
+                self.decide_get(self.named_target(ReferencedKind::ResourceClaim))
+            }
+            "volumeattachments" if in_group(storage) => {
+                self.decide_get(Target::VolumeAttachment(&request.name))
+            }
+            "serviceaccounts" if in_group("") => self.decide_service_account(),
+            "leases" if in_group(coordination) => self.decide_lease(),
+            "csinodes" if in_group(storage) => self.decide_csi_node(),
+            "resourceslices" if in_group(resource) => self.decide_resource_slice(),
+            "nodes" if in_group("") && *by_selectors => self.decide_node(),
+            "pods" if in_group("") && *by_selectors => self.decide_pod(),
             _ => self.decide_by_rules(),
         }
     }
 
     fn named_target(&self, kind: ReferencedKind) -> Target<'_> {
-        Target::ReferencedKind(kind, &self.request.namespace, &self.request.name)
+        Target::ReferencedObject(kind, &self.request.namespace, &self.request.name)
     }
 
     fn decide_by_rules(&self) -> NodeDecision {
@@ -175,12 +181,12 @@ impl NodeRequest<'_> {
         let reason = format!("no relationship found between node '{}' and this object", self.node);
         NodeDecision {
             uses_graph: true,
-            uses_volumes: found.over_volumes,
+            uses_volumes: found.depends_on_volumes,
             ..NodeDecision::for_name(found.related, &reason)
         }
     }
 
-    fn get(&self, target: Target<'_>) -> NodeDecision {
+    fn decide_get(&self, target: Target<'_>) -> NodeDecision {
         if self.request.verb != "get" {
             return NodeDecision::deny_any_name("can only get individual resources of this type");
         }
@@ -190,7 +196,7 @@ impl NodeRequest<'_> {
         self.decide_by_graph(target)
     }
 
-    fn read_named(&self, kind: ReferencedKind) -> NodeDecision {
+    fn decide_read(&self, kind: ReferencedKind) -> NodeDecision {
         if !self.request.is_read_only() {
             return NodeDecision::deny_any_name("can only read resources of this type");
         }
@@ -203,7 +209,7 @@ impl NodeRequest<'_> {
         self.decide_by_graph(self.named_target(kind))
     }
 
-    fn write_claim_status(&self) -> NodeDecision {
+    fn decide_claim_status(&self) -> NodeDecision {
         match self.request.verb.as_str() {
             "get" | "update" | "patch" => {
                 self.decide_by_graph(self.named_target(ReferencedKind::VolumeClaim))
@@ -212,7 +218,7 @@ impl NodeRequest<'_> {
         }
     }
 
-    fn service_account(&self) -> NodeDecision {
+    fn decide_service_account(&self) -> NodeDecision {
         let request = self.request;
         if request.verb == "get" && request.subresource.is_empty() {
             return NodeDecision::deny_any_name("not allowed to get service accounts");
@@ -226,7 +232,7 @@ impl NodeRequest<'_> {
         self.decide_by_graph(self.named_target(ReferencedKind::ServiceAccount))
     }
 
-    fn lease(&self) -> NodeDecision {
+    fn decide_lease(&self) -> NodeDecision {
         let request = self.request;
         if !matches!(request.verb.as_str(), "get" | "create" | "update" | "patch" | "delete") {
             return NodeDecision::deny_any_name(
@@ -242,7 +248,7 @@ impl NodeRequest<'_> {
         self.decide_own_name("can only access node lease with the same name as the requesting node")
     }
 
-    fn csi_node(&self) -> NodeDecision {
+    fn decide_csi_node(&self) -> NodeDecision {
         if !matches!(self.request.verb.as_str(), "get" | "create" | "update" | "patch" | "delete") {
             return NodeDecision::deny_any_name("can only get, create, update, patch, or delete a CSINode");
         }
@@ -261,7 +267,7 @@ impl NodeRequest<'_> {
         NodeDecision::for_name(self.request.name == self.node, reason)
     }
 
-    fn resource_slice(&self) -> NodeDecision {
+    fn decide_resource_slice(&self) -> NodeDecision {
         let request = self.request;
         if !request.subresource.is_empty() {
             return NodeDecision::deny_any_name("cannot authorize ResourceSlice subresources");
@@ -284,7 +290,7 @@ impl NodeRequest<'_> {
         }
     }
 
-    fn node(&self) -> NodeDecision {
+    fn decide_node(&self) -> NodeDecision {
         let (node, name) = (self.node, self.request.name.as_str());
         match (self.request.subresource.as_str(), self.request.verb.as_str()) {
             // NodeRestriction checks that the object is the node's own; only admission knows the name of a
@@ -303,11 +309,11 @@ impl NodeRequest<'_> {
         }
     }
 
-    fn pod(&self) -> NodeDecision {
+    fn decide_pod(&self) -> NodeDecision {
         let request = self.request;
         let target = Target::Pod(&request.namespace, &request.name);
         match (request.subresource.as_str(), request.verb.as_str()) {
-            ("", "get") => self.get(target),
+            ("", "get") => self.decide_get(target),
             ("", "list" | "watch") if self.selects_own() => NodeDecision::allow(),
             ("", "list" | "watch") if request.name.is_empty() => {
                 NodeDecision::for_name(false, "can only list/watch pods with spec.nodeName field selector")

@@ -10,7 +10,7 @@ use crate::rules::PolicyRule;
 const ROLE: &str = "system:node";
 
 /// Returns the rules that apply to every node.
-pub(super) fn of_every_node(names: &Names) -> Vec<PolicyRule> {
+pub(super) fn node_rules(names: &Names) -> Vec<PolicyRule> {
     let defaults = bootstrap::default_policy(names);
     let role = defaults.cluster_roles.iter().find(|role| role.name() == ROLE);
     let rules = role.and_then(|role: &Object| role.get("rules")).and_then(Value::as_array);
@@ -20,8 +20,8 @@ pub(super) fn of_every_node(names: &Names) -> Vec<PolicyRule> {
         resources: vec!["endpoints".to_owned()],
         ..auth::PolicyRule::default()
     };
-    let of_role = rules.into_iter().flatten().map(rule);
-    of_role.chain([read_endpoints]).map(|rule| PolicyRule::from(&rule)).collect()
+    let role_rules = rules.into_iter().flatten().map(rule);
+    role_rules.chain([read_endpoints]).map(|rule| PolicyRule::from(&rule)).collect()
 }
 
 /// Converts a rule from its API form. Nodes use no non-resource URLs.

@@ -90,7 +90,7 @@ const UNRELATED: &str = "no relationship found between node 'n1' and this object
 const LEASES: &str = "coordination.k8s.io:leases";
 const SLICES: &str = "resource.k8s.io:resourceslices";
 
-/// `yes`, or the reason of the denial.
+/// A row is a request, and `yes` or the reason of the denial.
 #[tokio::test]
 async fn node_authorizer_decides_by_table() {
     let (mirror, _feed) = mirror();
@@ -260,11 +260,11 @@ async fn node_requires_username_prefix_and_group() {
         ("system:node:", &["system:nodes"], false, false, "unknown node for user \"system:node:\""),
     ] {
         let user = agent(name, groups);
-        let (of_services, of_secret) =
+        let (services_outcome, secret_outcome) =
             (answer(&mode, &user, &services).await, answer(&mode, &user, &secret).await);
-        let allowed = (of_services.decision.allowed(), of_secret.decision.allowed());
+        let allowed = (services_outcome.decision.allowed(), secret_outcome.decision.allowed());
         assert_eq!(allowed, (services_allowed, secret_allowed), "{name} {groups:?}");
-        assert_eq!(of_secret.decision.reason, reason, "{name} {groups:?}");
+        assert_eq!(secret_outcome.decision.reason, reason, "{name} {groups:?}");
     }
 }
 
@@ -301,7 +301,7 @@ async fn node_decision_lists_its_dependencies() {
 }
 
 #[tokio::test]
-async fn node_decision_on_stale_graph_is_not_yet() {
+async fn node_decision_on_stale_graph_returns_mirror_not_ready() {
     let (mirror, feed) = mirror();
     let mode = mode(&mirror, true);
     let user = agent("system:node:n1", &["system:nodes"]);

@@ -61,13 +61,14 @@ struct RemoteAuthorizer {
     webhooks: Webhooks,
 }
 
+/// The cache key of a response.
 #[derive(PartialEq, Eq, Hash)]
 struct ReviewKey {
     user: UserInfo,
     attributes: Attributes,
 }
 
-/// A decision, or the failure.
+/// A decision, or the reason for the failure of the call.
 type WebhookResult = Result<Arc<Decision>, Arc<str>>;
 
 pub(super) fn build(
@@ -155,7 +156,7 @@ impl RemoteAuthorizer {
     }
 }
 
-/// Decodes a status.
+/// Decodes the status of a SubjectAccessReview.
 ///
 /// # Errors
 ///

@@ -139,7 +139,7 @@ pub fn check(document: &Document, context: &Context) -> Result<Configuration, Ve
     let group = context.names.group("apiserver.config");
     let versions = ["v1beta1", "v1alpha1"].map(|version| format!("{group}/{version}"));
     document.decode(KIND, &versions, |fields| {
-        let authenticators = fields.objects("jwt", authenticator);
+        let authenticators = fields.objects("jwt", read_authenticator);
         let anonymous = fields.object("anonymous", |anonymous| Anonymous {
             enabled: anonymous.boolean("enabled").unwrap_or_default(),
             paths: anonymous.objects("conditions", |condition| condition.text("path")),
@@ -153,7 +153,7 @@ pub fn check(document: &Document, context: &Context) -> Result<Configuration, Ve
     })
 }
 
-fn authenticator(fields: &mut Fields<'_>) -> JwtAuthenticator {
+fn read_authenticator(fields: &mut Fields<'_>) -> JwtAuthenticator {
     let issuer = fields.object("issuer", |issuer| Issuer {
         url: issuer.text("url"),
         discovery_url: issuer.text("discoveryURL"),
@@ -162,8 +162,8 @@ fn authenticator(fields: &mut Fields<'_>) -> JwtAuthenticator {
         audience_match_policy: issuer.text("audienceMatchPolicy"),
     });
     let claim_mappings = fields.object("claimMappings", |mappings| ClaimMappings {
-        username: mappings.object("username", prefixed).unwrap_or_default(),
-        groups: mappings.object("groups", prefixed).unwrap_or_default(),
+        username: mappings.object("username", prefixed_claim_or_expression).unwrap_or_default(),
+        groups: mappings.object("groups", prefixed_claim_or_expression).unwrap_or_default(),
         uid: mappings
             .object("uid", |uid| PrefixedClaimOrExpression {
                 claim: uid.text("claim"),
@@ -192,7 +192,7 @@ fn authenticator(fields: &mut Fields<'_>) -> JwtAuthenticator {
     }
 }
 
-fn prefixed(fields: &mut Fields<'_>) -> PrefixedClaimOrExpression {
+fn prefixed_claim_or_expression(fields: &mut Fields<'_>) -> PrefixedClaimOrExpression {
     PrefixedClaimOrExpression {
         claim: fields.text("claim"),
         prefix: fields.optional_text("prefix"),

@@ -17,7 +17,7 @@ const HEAD: &str = "apiVersion: apiserver.config.svc.internal/v1beta1\nkind: Aut
 const ISSUER: &str = "issuer: {url: 'https://a.test', audiences: [x]}";
 const USERNAME: &str = "claimMappings: {username: {claim: sub, prefix: ''}}";
 
-fn faults_of(text: &str) -> Vec<String> {
+fn errors_of_file(text: &str) -> Vec<String> {
     match read(text.as_bytes(), &context()) {
         Ok(_) => Vec::new(),
         Err(errors) => errors.iter().map(ToString::to_string).collect(),
@@ -27,7 +27,7 @@ fn faults_of(text: &str) -> Vec<String> {
 /// The errors of one entry of `jwt`, without the line, which is the same for a whole flow mapping.
 fn errors(entry: &str) -> Vec<String> {
     let text = format!("{HEAD}jwt:\n- {{{entry}}}\n");
-    faults_of(&text)
+    errors_of_file(&text)
         .into_iter()
         .map(|error| error.strip_prefix("line 4: ").map(str::to_owned).unwrap_or(error))
         .collect()
@@ -89,7 +89,7 @@ fn authentication_config_version_and_kind_are_validated() {
         (format!("{HEAD}jwts: []\n"), "line 3: strict decoding error: unknown field \"jwts\""),
         (format!("{HEAD}jwt: []\njwt: []\n"), "line 4: strict decoding error: duplicate field \"jwt\""),
     ] {
-        let got = faults_of(&text);
+        let got = errors_of_file(&text);
         assert_eq!(got.len(), usize::from(!expected.is_empty()), "{text}\n{got:#?}");
         assert!(got.iter().all(|error| error.starts_with(expected)), "{text}\n{got:#?}");
     }
@@ -102,7 +102,7 @@ fn more_than_64_jwt_authenticators_are_rejected() {
         format!("{HEAD}jwt:\n{}", (0..count).map(entry).collect::<String>())
     };
     assert_eq!(read(file(64).as_bytes(), &context()).unwrap().jwt.len(), 64);
-    assert_eq!(faults_of(&file(65)), ["line 3: jwt: Too many: 65: must have at most 64 items"]);
+    assert_eq!(errors_of_file(&file(65)), ["line 3: jwt: Too many: 65: must have at most 64 items"]);
 }
 
 #[test]
@@ -175,13 +175,16 @@ fn jwt_discovery_url_is_validated() {
 fn duplicate_jwt_issuer_url_is_rejected() {
     let entry = |issuer: &str| format!("- {{{}}}\n", with_issuer(&format!("{issuer}, audiences: [x]")));
     let twice = format!("{HEAD}jwt:\n{0}{0}", entry("url: 'https://a.test'"));
-    assert_eq!(faults_of(&twice), ["line 5: jwt[1].issuer.url: Duplicate value: \"https://a.test\""]);
+    assert_eq!(errors_of_file(&twice), ["line 5: jwt[1].issuer.url: Duplicate value: \"https://a.test\""]);
     let same = format!(
         "{HEAD}jwt:\n{}{}",
         entry("url: 'https://a.test', discoveryURL: 'https://d.test'"),
         entry("url: 'https://b.test', discoveryURL: 'https://d.test'")
     );
-    assert_eq!(faults_of(&same), ["line 5: jwt[1].issuer.discoveryURL: Duplicate value: \"https://d.test\""]);
+    assert_eq!(
+        errors_of_file(&same),
+        ["line 5: jwt[1].issuer.discoveryURL: Duplicate value: \"https://d.test\""]
+    );
 }
 
 #[test]
@@ -519,7 +522,7 @@ fn anonymous_config_limits_paths() {
 }
 
 #[test]
-fn faults_of_block_yaml_have_line_numbers() {
+fn errors_of_block_yaml_have_line_numbers() {
     let text = "\
 apiVersion: apiserver.config.svc.internal/v1beta1
 kind: AuthenticationConfiguration
@@ -537,7 +540,7 @@ jwt:
       claim: sub
   mapping: {}
 ";
-    let got = faults_of(text);
+    let got = errors_of_file(text);
     let lines: Vec<&str> = got.iter().map(|error| error.split(": ").next().unwrap_or_default()).collect();
     let fields: Vec<&str> = got.iter().filter_map(|error| error.split(": ").nth(1)).collect();
     assert_eq!(lines, ["line 4", "line 5", "line 8", "line 10", "line 13", "line 15"], "{got:#?}");

@@ -2,8 +2,7 @@
 //!
 //! # Reference
 //!
-//! kube-apiserver 1.33, with its error messages where it has such an error. Each check names its requirement
-//! rows.
+//! kube-apiserver 1.33, with its error messages where it has such an error. Each check names its requirements.
 
 use std::collections::HashSet;
 
@@ -41,7 +40,7 @@ pub fn validate(
         return Vec::new();
     }
     let (mut urls, mut discovery_urls) = (HashSet::new(), HashSet::new());
-    let mut checked = Vec::new();
+    let mut validated = Vec::new();
     for (index, authenticator) in authenticators.iter().enumerate() {
         let path = path.index(index);
         let validation = Validation {
@@ -50,7 +49,7 @@ pub fn validate(
             claims: Environment::new().variable("claims", claims_type()),
             user: Environment::new().variable("user", user_type()),
         };
-        checked.extend(validation.authenticator(authenticator, algorithms, &path));
+        validated.extend(validation.validate_authenticator(authenticator, algorithms, &path));
         let Issuer { url, discovery_url, .. } = &authenticator.issuer;
         let issuer = path.child("issuer");
         if !url.is_empty() && !urls.insert(url) {
@@ -60,7 +59,7 @@ pub fn validate(
             errors.add(&FieldError::duplicate(&issuer.child("discoveryURL"), discovery_url.as_str()));
         }
     }
-    checked
+    validated
 }
 
 /// Validates the section `anonymous`.
@@ -108,6 +107,7 @@ fn url_errors(url: &str) -> Vec<&'static str> {
     errors
 }
 
+/// The state of the validation of one authenticator.
 struct Validation<'v> {
     context: &'v Context,
     errors: &'v ErrorList,
@@ -161,13 +161,13 @@ impl Validation<'_> {
         self.errors.add(&FieldError::duplicate(path, value));
     }
 
-    fn authenticator(
+    fn validate_authenticator(
         &self,
         authenticator: &JwtAuthenticator,
         algorithms: &[Algorithm],
         path: &FieldPath,
     ) -> Option<ValidatedAuthenticator> {
-        self.issuer(&authenticator.issuer, &path.child("issuer"));
+        self.check_issuer(&authenticator.issuer, &path.child("issuer"));
         let rules = &authenticator.claim_validation_rules;
         let claim_rules = self.claim_rules(rules, &path.child("claimValidationRules"));
         let (mappings, mappings_path) = (&authenticator.claim_mappings, path.child("claimMappings"));
@@ -193,8 +193,8 @@ impl Validation<'_> {
         })
     }
 
-    /// A-JWT-13 to A-JWT-28.
-    fn issuer(&self, issuer: &Issuer, path: &FieldPath) {
+    /// Validates the issuer (requirements A-JWT-13 to A-JWT-28).
+    fn check_issuer(&self, issuer: &Issuer, path: &FieldPath) {
         let url = path.child("url");
         if issuer.url.is_empty() {
             self.add_required(&url, "");
@@ -213,14 +213,16 @@ impl Validation<'_> {
         }
         if !issuer.discovery_url.is_empty() {
             let path = path.child("discoveryURL");
-            let same = |url: &str| url.trim_end_matches('/').to_owned();
-            if !issuer.url.is_empty() && same(&issuer.url) == same(&issuer.discovery_url) {
+            let without_trailing_slash = |url: &str| url.trim_end_matches('/').to_owned();
+            if !issuer.url.is_empty()
+                && without_trailing_slash(&issuer.url) == without_trailing_slash(&issuer.discovery_url)
+            {
                 self.add_invalid(&path, &issuer.discovery_url, "discoveryURL must be different from URL");
             }
             let errors = url_errors(&issuer.discovery_url);
             errors.into_iter().for_each(|detail| self.add_invalid(&path, &issuer.discovery_url, detail));
         }
-        self.audiences(issuer, path);
+        self.check_audiences(issuer, path);
         if !issuer.certificate_authority.is_empty() {
             let trust = serving::client::Trust::from_pem(issuer.certificate_authority.as_bytes());
             if let Err(error) = trust {
@@ -229,7 +231,7 @@ impl Validation<'_> {
         }
     }
 
-    fn audiences(&self, issuer: &Issuer, path: &FieldPath) {
+    fn check_audiences(&self, issuer: &Issuer, path: &FieldPath) {
         let (audiences, policy) = (path.child("audiences"), path.child("audienceMatchPolicy"));
         if issuer.audiences.is_empty() {
             self.add_required(&audiences, &format!("at least one {audiences} is required"));
@@ -260,10 +262,10 @@ impl Validation<'_> {
         }
     }
 
-    /// A-JWT-29 to A-JWT-33.
+    /// Validates and compiles `claimValidationRules` (requirements A-JWT-29 to A-JWT-33).
     fn claim_rules(&self, rules: &[ClaimValidationRule], path: &FieldPath) -> Vec<ClaimRule> {
         let (mut claims, mut expressions) = (HashSet::new(), HashSet::new());
-        let mut checked = Vec::new();
+        let mut validated = Vec::new();
         for (index, rule) in rules.iter().enumerate() {
             let path = path.index(index);
             match (rule.claim.as_str(), rule.expression.as_str()) {
@@ -277,7 +279,7 @@ impl Validation<'_> {
                         self.add_duplicate(&path.child("claim"), claim);
                     }
                     let value = rule.required_value.clone();
-                    checked.push(ClaimRule::Required { claim: claim.to_owned(), value });
+                    validated.push(ClaimRule::Required { claim: claim.to_owned(), value });
                 }
                 ("", expression) => {
                     if !rule.required_value.is_empty() {
@@ -291,16 +293,16 @@ impl Validation<'_> {
                         self.compile(&self.claims, expression, &path, ResultType::Bool)
                     {
                         let message = rule.message.clone();
-                        checked.push(ClaimRule::Expression(Rule { expression, message }));
+                        validated.push(ClaimRule::Expression(Rule { expression, message }));
                     }
                 }
                 (claim, _) => self.add_invalid(&path, claim, NOT_BOTH),
             }
         }
-        checked
+        validated
     }
 
-    /// A-JWT-34 to A-JWT-39, A-JWT-43.
+    /// Validates a mapping with a prefix (requirements A-JWT-34 to A-JWT-39, A-JWT-43).
     fn mapping(
         &self,
         mapping: &PrefixedClaimOrExpression,
@@ -338,7 +340,7 @@ impl Validation<'_> {
         }
     }
 
-    /// A-JWT-46 to A-JWT-48.
+    /// Validates the mapping of the uid, which has no prefix (requirements A-JWT-46 to A-JWT-48).
     fn uid(&self, mapping: &PrefixedClaimOrExpression, path: &FieldPath) -> Option<Source> {
         let mapping = PrefixedClaimOrExpression {
             prefix: (!mapping.claim.is_empty()).then(String::new),
@@ -347,10 +349,10 @@ impl Validation<'_> {
         self.mapping(&mapping, path, ResultType::Text)
     }
 
-    /// A-JWT-49 to A-JWT-57.
+    /// Validates and compiles the extra mappings (requirements A-JWT-49 to A-JWT-57).
     fn extra(&self, mappings: &[ExtraMapping], path: &FieldPath) -> Vec<(String, Expression)> {
         let mut seen = HashSet::new();
-        let mut checked = Vec::new();
+        let mut validated = Vec::new();
         for (index, mapping) in mappings.iter().enumerate() {
             let path = path.index(index);
             self.extra_key(&mapping.key, &path.child("key"));
@@ -364,13 +366,13 @@ impl Validation<'_> {
                 continue;
             }
             let compiled = self.compile(&self.claims, &mapping.value_expression, &path, ResultType::Texts);
-            checked.extend(compiled.map(|expression| (mapping.key.clone(), expression)));
+            validated.extend(compiled.map(|expression| (mapping.key.clone(), expression)));
         }
-        checked
+        validated
     }
 
     fn extra_key(&self, key: &str, path: &FieldPath) {
-        const IN_PATHS: &str = "/-._~%!$&'()*+,;=:";
+        const PATH_CHARACTERS: &str = "/-._~%!$&'()*+,;=:";
         if key.is_empty() {
             return self.add_required(path, "");
         }
@@ -379,8 +381,8 @@ impl Validation<'_> {
                 for error in syntax::subdomain(domain) {
                     self.add_invalid(path, domain, &error);
                 }
-                if !rest.chars().all(|c| c.is_ascii_alphanumeric() || IN_PATHS.contains(c)) {
-                    let detail = format!("Invalid path (allowed are letters, digits and {IN_PATHS})");
+                if !rest.chars().all(|c| c.is_ascii_alphanumeric() || PATH_CHARACTERS.contains(c)) {
+                    let detail = format!("Invalid path (allowed are letters, digits and {PATH_CHARACTERS})");
                     self.add_invalid(path, rest, &detail);
                 }
                 self.check_reserved_domain(domain, key, path);
@@ -409,7 +411,7 @@ impl Validation<'_> {
         }
     }
 
-    /// A-JWT-41, A-JWT-42.
+    /// Requires a use of `email_verified` beside that of `email` (requirements A-JWT-41, A-JWT-42).
     fn check_email_verified(&self, authenticator: &JwtAuthenticator, mappings: &FieldPath) {
         let selects = |expression: &str, claim| {
             Parsed::new(expression).is_ok_and(|parsed| parsed.selects("claims", claim))
@@ -429,10 +431,10 @@ impl Validation<'_> {
         }
     }
 
-    /// A-JWT-59 to A-JWT-61.
+    /// Validates and compiles `userValidationRules` (requirements A-JWT-59 to A-JWT-61).
     fn user_rules(&self, rules: &[UserValidationRule], path: &FieldPath) -> Vec<Rule> {
         let mut seen = HashSet::new();
-        let mut checked = Vec::new();
+        let mut validated = Vec::new();
         for (index, rule) in rules.iter().enumerate() {
             let path = path.index(index).child("expression");
             if rule.expression.is_empty() {
@@ -442,10 +444,10 @@ impl Validation<'_> {
             } else if let Some(expression) =
                 self.compile(&self.user, &rule.expression, &path, ResultType::Bool)
             {
-                checked.push(Rule { expression, message: rule.message.clone() });
+                validated.push(Rule { expression, message: rule.message.clone() });
             }
         }
-        checked
+        validated
     }
 
     fn compile(

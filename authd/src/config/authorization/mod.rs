@@ -67,9 +67,9 @@ pub fn missing_types(active: &Modes, next: &Modes) -> Vec<&'static str> {
 }
 
 /// Decodes one authorizer; None if its type is unknown.
-fn authorizer(fields: &mut Fields<'_>, before: &[Entry]) -> Option<Entry> {
+fn authorizer(fields: &mut Fields<'_>, previous: &[Entry]) -> Option<Entry> {
     let (type_name, name) = (fields.text("type"), fields.text("name"));
-    let webhook = fields.object("webhook", webhook);
+    let webhook = fields.object("webhook", read_webhook);
     let (path, errors) = (fields.path().clone(), fields.errors());
     let child = |field: &str| path.child(field);
     if type_name.is_empty() {
@@ -82,12 +82,12 @@ fn authorizer(fields: &mut Fields<'_>, before: &[Entry]) -> Option<Entry> {
         errors.add(&FieldError::not_supported(&child("type"), type_name, &kinds));
         return None;
     };
-    if kind != "Webhook" && before.iter().any(|entry| entry.kind == kind) {
+    if kind != "Webhook" && previous.iter().any(|entry| entry.kind == kind) {
         errors.add(&FieldError::duplicate(&child("type"), kind));
     }
     if name.is_empty() {
         errors.add(&FieldError::required(&child("name"), ""));
-    } else if before.iter().any(|entry| entry.name == name) {
+    } else if previous.iter().any(|entry| entry.name == name) {
         errors.add(&FieldError::duplicate(&child("name"), name.as_str()));
     } else if let problems = subdomain(&name)
         && !problems.is_empty()
@@ -108,7 +108,7 @@ fn authorizer(fields: &mut Fields<'_>, before: &[Entry]) -> Option<Entry> {
     Some(Entry { kind, name, webhook })
 }
 
-fn webhook(fields: &mut Fields<'_>) -> Webhook {
+fn read_webhook(fields: &mut Fields<'_>) -> Webhook {
     let timeout = duration(fields, "timeout");
     let path = fields.path().clone();
     let child = |field: &str| path.child(field);
@@ -124,9 +124,10 @@ fn webhook(fields: &mut Fields<'_>) -> Webhook {
     let authorized_ttl = duration(fields, "authorizedTTL").filter(|ttl| !ttl.is_zero());
     let unauthorized_ttl = duration(fields, "unauthorizedTTL").filter(|ttl| !ttl.is_zero());
     let version =
-        word(fields, "subjectAccessReviewVersion", &Version::NAMES).as_deref().and_then(Version::parse);
-    word(fields, "matchConditionSubjectAccessReviewVersion", &["v1"]);
-    let on_failure = word(fields, "failurePolicy", &OnFailure::NAMES).as_deref().and_then(OnFailure::parse);
+        enum_value(fields, "subjectAccessReviewVersion", &Version::NAMES).as_deref().and_then(Version::parse);
+    enum_value(fields, "matchConditionSubjectAccessReviewVersion", &["v1"]);
+    let on_failure =
+        enum_value(fields, "failurePolicy", &OnFailure::NAMES).as_deref().and_then(OnFailure::parse);
     let client_config = fields.object("connectionInfo", connection);
     if client_config.is_none() {
         errors.add(&FieldError::required(&child("connectionInfo").child("type"), ""));
@@ -145,7 +146,7 @@ fn webhook(fields: &mut Fields<'_>) -> Webhook {
 
 /// The path of the client configuration file.
 fn connection(fields: &mut Fields<'_>) -> Option<String> {
-    let kind = word(fields, "type", &["InClusterConfig", "KubeConfigFile"]);
+    let kind = enum_value(fields, "type", &["InClusterConfig", "KubeConfigFile"]);
     let file = fields.optional_text("kubeConfigFile");
     let errors = fields.errors();
     let path = fields.path().child("kubeConfigFile");
@@ -209,7 +210,7 @@ fn match_conditions(fields: &mut Fields<'_>) -> Conditions {
 }
 
 /// A required value of a fixed set; any other value gives None and records an error.
-fn word(fields: &mut Fields<'_>, name: &'static str, known: &[&str]) -> Option<String> {
+fn enum_value(fields: &mut Fields<'_>, name: &'static str, known: &[&str]) -> Option<String> {
     let text = fields.text(name);
     let path = fields.path().child(name);
     if text.is_empty() {
@@ -223,7 +224,9 @@ fn word(fields: &mut Fields<'_>, name: &'static str, known: &[&str]) -> Option<S
     Some(text)
 }
 
-/// A duration; None if absent or invalid.
+/// A duration; None if absent.
+///
+/// An invalid one records an error and gives one nanosecond, so that a required field is not also reported as absent.
 fn duration(fields: &mut Fields<'_>, name: &'static str) -> Option<Duration> {
     let text = fields.optional_text(name)?;
     match serving::flags::duration(&text) {

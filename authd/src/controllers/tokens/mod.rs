@@ -4,9 +4,9 @@
 //!
 //! A [`TokenControllers`] belongs to one feed and does no I/O, like the policy controllers.
 //! [`TokenControllers::compare`] computes the required writes under the mirror's lock, [`PendingWrites::writes`]
-//! signs outside of the lock, and [`TokenControllers::build_batch`] builds the batch. [`TokenControllers::next_wake_up`]
-//! returns when to compare again without an event. The controllers compare mirrored objects with the desired
-//! state, so they need no state of their own and survive restarts:
+//! signs outside of the lock, and [`TokenControllers::build_batch`] builds the batch.
+//! [`TokenControllers::next_wake_up`] returns when to compare again without an event. The controllers compare
+//! mirrored objects with the desired state, so they need no state of their own and survive restarts:
 //!
 //! - `tokens-controller` (on by default): deletes a service-account token Secret with its account, and fills
 //!   one without a token (requirements A-SA-25). It records the day of a token's last use in a label;
@@ -31,13 +31,14 @@ use crate::mirror::identities::{Identities, TokenSecret};
 use crate::tokens::bootstrap;
 use crate::tokens::service_account::{Issuer, ObjectIdentity};
 
-/// The first id of these batches; those of policy count up from 1 and stay far below.
+/// The ids of these batches follow this one; those of policy batches count up from 1 and stay far below.
 const FIRST_BATCH: u64 = 1 << 32;
 /// Limit of writes per batch; the rest follows in the next batch.
 const MAX_WRITES: usize = 500;
 /// Limit of tokens signed per batch, at some milliseconds each, during which the stream waits.
 const MAX_TOKENS: usize = 32;
 
+/// The name of each controller in batches and in the log.
 const TOKENS: &str = "tokens-controller";
 const CLEANER: &str = "token-cleaner";
 const SIGNER: &str = "bootstrap-signer";
@@ -79,6 +80,7 @@ pub struct TokenControllers {
     issuer: Option<Arc<Issuer>>,
     enabled: EnabledControllers,
     batches: Batches<()>,
+    /// A mirrored object that the controllers read changed since the last comparison.
     changed: bool,
     /// The next expiry of a bootstrap token.
     next_expiry: Option<Timestamp>,
@@ -133,7 +135,7 @@ impl TokenControllers {
         used: &mut BTreeSet<String>,
     ) -> Option<PendingWrites> {
         // Most uses are not the first of the day; those need no scan of all Secrets.
-        let (label, today) = (self.last_used(), day(wall_time));
+        let (label, today) = (self.last_used_label(), day(wall_time));
         used.retain(|key| {
             let secret = key.split_once('/').and_then(|(namespace, name)| identities.secret(namespace, name));
             self.enabled.tokens && secret.is_some_and(|secret| secret.annotations.get(&label) != Some(&today))
@@ -178,7 +180,7 @@ impl TokenControllers {
         if self.batches.close(result).is_none() {
             return;
         }
-        // 404 and 409 are no failures: a concurrent writer was faster, and the next comparison sees the change.
+        // 404 and 409 are not failures: a concurrent writer was faster, and the next comparison sees the change.
         let bad = result.results.iter().find(|answer| !matches!(answer.code, 200..=299 | 404 | 409));
         match bad {
             None => self.batches.record_success(),
@@ -191,11 +193,11 @@ impl TokenControllers {
     }
 
     /// The label with the day of a token's last use.
-    fn last_used(&self) -> String {
+    fn last_used_label(&self) -> String {
         self.names.label_key("legacy-token-last-used")
     }
 
-    /// Secrets of deleted accounts, Secrets without a token, and tokens used today.
+    /// Deletes Secrets of deleted accounts, fills Secrets without a token, and labels those used today.
     fn fill(&self, today: &str, identities: &Identities, used: &BTreeSet<String>) -> Option<PendingWrites> {
         if !self.enabled.tokens {
             return None;
@@ -203,7 +205,7 @@ impl TokenControllers {
         let kind = self.names.label_key("service-account-token");
         let (name_key, uid_key) =
             (self.names.label_key("service-account.name"), self.names.label_key("service-account.uid"));
-        let last_used = self.last_used();
+        let last_used_label = self.last_used_label();
         let issuer = self.issuer.as_ref().filter(|issuer| issuer.signs());
         let (mut writes, mut fills, mut tokens) = (Vec::new(), Vec::new(), 0);
         for (namespace, name, secret) in identities.secrets().filter(|(_, _, secret)| secret.kind == kind) {
@@ -225,8 +227,8 @@ impl TokenControllers {
             if annotation(&uid_key).is_empty() {
                 metadata.insert("annotations".to_owned(), json!({uid_key.as_str(): account.uid}));
             }
-            if used.contains(&format!("{namespace}/{name}")) && annotation(&last_used) != today {
-                metadata.insert("labels".to_owned(), json!({last_used.as_str(): today}));
+            if used.contains(&format!("{namespace}/{name}")) && annotation(&last_used_label) != today {
+                metadata.insert("labels".to_owned(), json!({last_used_label.as_str(): today}));
             }
             let mut data = Map::new();
             if secret.text("namespace") != namespace {
@@ -260,6 +262,7 @@ impl TokenControllers {
             .map(|(_, name, secret)| (name, &**secret))
     }
 
+    /// Deletes expired bootstrap tokens.
     fn clean(&self, wall_time: Timestamp, identities: &Identities) -> Option<PendingWrites> {
         if !self.enabled.cleaner {
             return None;
@@ -273,6 +276,7 @@ impl TokenControllers {
         PendingWrites { controller: CLEANER, writes: writes.collect(), fills: Vec::new() }.non_empty()
     }
 
+    /// Updates the signatures in `cluster-info`.
     fn sign(&self, wall_time: Timestamp, identities: &Identities) -> Option<PendingWrites> {
         if !self.enabled.signer {
             return None;
@@ -290,7 +294,7 @@ impl TokenControllers {
             })
             .filter_map(|(_, secret)| {
                 let token = format!("{}.{}", secret.text("token-id"), secret.text("token-secret"));
-                let (id, _) = bootstrap::parts(&token)?;
+                let (id, _) = bootstrap::split_token(&token)?;
                 Some((format!("{SIGNATURE}{id}"), sign_detached(kubeconfig, id, &token)))
             })
             .collect();

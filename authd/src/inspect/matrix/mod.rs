@@ -130,12 +130,12 @@ impl Matrix {
         namespace: &str,
         verbs: Vec<String>,
         resources: &[ResourceArgument],
-        has_system: bool,
+        include_system: bool,
     ) -> Self {
         let mut rows = Vec::new();
         let subjects = policy.subjects();
         for subject in
-            subjects.into_iter().filter(|subject| has_system || !subject.name.starts_with("system:"))
+            subjects.into_iter().filter(|subject| include_system || !subject.name.starts_with("system:"))
         {
             let user = user_of(&subject);
             for resource in resources {
@@ -215,7 +215,7 @@ fn csv_field(text: &str) -> String {
     if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
-/// The identity that a subject alone has.
+/// The user with no other identity than the subject, and the groups that authenticators add.
 fn user_of(subject: &Subject) -> UserInfo {
     match subject.kind {
         SubjectKind::User => UserInfo {
@@ -236,6 +236,7 @@ fn user_of(subject: &Subject) -> UserInfo {
     }
 }
 
+/// The objects for which RBAC allows the request.
 fn access(policy: &Policy, user: &UserInfo, request: &Attributes) -> Access {
     match policy.names_allowed(user, request) {
         None => Access::All,

@@ -3,9 +3,9 @@
 //! # Contract
 //!
 //! [`Graph::look_up`] returns whether a path leads from an object to a node. A Secret, ConfigMap, claim,
-//! resource claim or service account leads there over a pod that names it. A volume leads there over its
-//! claim, and a Secret of a volume over the volume. A path ends with its pod. The cost of a look-up is the
-//! same for an object that all pods name.
+//! resource claim or service account leads there through a pod that names it. A volume leads there through its
+//! claim, and a Secret of a volume through the volume. A deleted pod ends its paths. The cost of a look-up does
+//! not grow with the number of pods that name the object.
 //!
 //! # Invariants
 //!
@@ -49,8 +49,8 @@ pub enum ReferencedKind {
 pub enum Target<'a> {
     /// A pod, by namespace and name.
     Pod(&'a str, &'a str),
-    /// An object that pods refer to, by namespace and name.
-    ReferencedKind(ReferencedKind, &'a str, &'a str),
+    /// An object that pods refer to, by kind, namespace and name.
+    ReferencedObject(ReferencedKind, &'a str, &'a str),
     /// A PersistentVolume.
     Volume(&'a str),
     /// A VolumeAttachment.
@@ -65,7 +65,7 @@ pub struct LookupResult {
     /// A path leads from the object to the node.
     pub related: bool,
     /// The result depends on which claim has which volume.
-    pub over_volumes: bool,
+    pub depends_on_volumes: bool,
 }
 
 /// The graph. See the module.
@@ -77,13 +77,16 @@ pub struct Graph {
     nodes: HashMap<Name, Node>,
     volumes: HashMap<Box<str>, Volume>,
     /// The volumes of each claim, normally one.
-    volumes_of: HashMap<Object, Vec<Box<str>>>,
+    volumes_by_claim: HashMap<Object, Vec<Box<str>>>,
     /// The number of volumes that name a Secret.
     volume_secrets: HashMap<Object, u32>,
+    /// The node of each VolumeAttachment.
     attachments: HashMap<Box<str>, Name>,
+    /// The node of each ResourceSlice.
     slices: HashMap<Box<str>, Name>,
 }
 
+/// An object that pods refer to, with interned names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Object {
     kind: ReferencedKind,
@@ -91,6 +94,7 @@ struct Object {
     name: Name,
 }
 
+/// A pod with its node and the objects that it names.
 #[derive(Debug)]
 struct Pod {
     node: Name,
@@ -104,6 +108,7 @@ struct Node {
     references: HashMap<Object, u32>,
 }
 
+/// A PersistentVolume with its claim and the Secrets that its mount needs.
 #[derive(Debug)]
 struct Volume {
     claim: Object,
@@ -112,27 +117,29 @@ struct Volume {
 
 /// One change of the graph.
 #[derive(Debug)]
-pub(super) enum Change {
+pub(super) enum GraphChange {
     Pod(Box<str>, Option<auth::MirrorPod>),
     Volume(String, Option<auth::MirrorVolume>),
-    /// With the node, `""` for none.
+    /// Name and node; the node is `""` if there is none or the object is deleted.
     VolumeAttachment(String, String),
     ResourceSlice(String, String),
 }
 
 /// Converts a put of a graph object, and takes the references out of the object.
 /// None: a kind outside of the graph.
-pub(super) fn put(object: &mut MirrorObject) -> Option<Change> {
+pub(super) fn put(object: &mut MirrorObject) -> Option<GraphChange> {
     use mirror_object::Kind;
     let name = || object.name.clone();
     match object.kind.as_mut()? {
-        Kind::Pod(pod) => Some(Change::Pod(key(&object.namespace, &object.name), Some(std::mem::take(pod)))),
-        Kind::Volume(volume) => Some(Change::Volume(name(), Some(std::mem::take(volume)))),
-        Kind::VolumeAttachment(placed) => {
-            Some(Change::VolumeAttachment(name(), std::mem::take(&mut placed.node_name)))
+        Kind::Pod(pod) => {
+            Some(GraphChange::Pod(key(&object.namespace, &object.name), Some(std::mem::take(pod))))
         }
-        Kind::ResourceSlice(placed) => {
-            Some(Change::ResourceSlice(name(), std::mem::take(&mut placed.node_name)))
+        Kind::Volume(volume) => Some(GraphChange::Volume(name(), Some(std::mem::take(volume)))),
+        Kind::VolumeAttachment(attachment) => {
+            Some(GraphChange::VolumeAttachment(name(), std::mem::take(&mut attachment.node_name)))
+        }
+        Kind::ResourceSlice(slice) => {
+            Some(GraphChange::ResourceSlice(name(), std::mem::take(&mut slice.node_name)))
         }
         Kind::Role(_)
         | Kind::ClusterRole(_)
@@ -146,13 +153,13 @@ pub(super) fn put(object: &mut MirrorObject) -> Option<Change> {
 }
 
 /// Converts a deletion of a graph object. None: a kind outside of the graph.
-pub(super) fn delete(kind: &mirror_key::Kind) -> Option<Change> {
+pub(super) fn delete(kind: &mirror_key::Kind) -> Option<GraphChange> {
     use mirror_key::Kind;
     match kind {
-        Kind::Pod(pod) => Some(Change::Pod(key(&pod.namespace, &pod.name), None)),
-        Kind::Volume(volume) => Some(Change::Volume(volume.name.clone(), None)),
-        Kind::VolumeAttachment(key) => Some(Change::VolumeAttachment(key.name.clone(), String::new())),
-        Kind::ResourceSlice(key) => Some(Change::ResourceSlice(key.name.clone(), String::new())),
+        Kind::Pod(pod) => Some(GraphChange::Pod(key(&pod.namespace, &pod.name), None)),
+        Kind::Volume(volume) => Some(GraphChange::Volume(volume.name.clone(), None)),
+        Kind::VolumeAttachment(key) => Some(GraphChange::VolumeAttachment(key.name.clone(), String::new())),
+        Kind::ResourceSlice(key) => Some(GraphChange::ResourceSlice(key.name.clone(), String::new())),
         Kind::Role(_)
         | Kind::ClusterRole(_)
         | Kind::RoleBinding(_)
@@ -164,7 +171,7 @@ pub(super) fn delete(kind: &mirror_key::Kind) -> Option<Change> {
     }
 }
 
-/// Names and namespaces contain no slash.
+/// The map key `namespace/name`, which is unique: names and namespaces contain no slash.
 fn key(namespace: &str, name: &str) -> Box<str> {
     format!("{namespace}/{name}").into()
 }
@@ -172,7 +179,7 @@ fn key(namespace: &str, name: &str) -> Box<str> {
 impl Graph {
     /// Whether a path leads from an object to a node.
     pub fn look_up(&self, node: &str, target: Target<'_>) -> LookupResult {
-        let without_volumes = |related| LookupResult { related, over_volumes: false };
+        let without_volumes = |related| LookupResult { related, depends_on_volumes: false };
         // No pod, attachment or slice is on a node whose name is not in use.
         let node_name = self.strings.find(node);
         match target {
@@ -190,9 +197,9 @@ impl Graph {
                 let claim = self.volumes.get(name).map(|volume| volume.claim);
                 let related =
                     node.zip(claim).is_some_and(|(node, claim)| node.references.contains_key(&claim));
-                LookupResult { related, over_volumes: true }
+                LookupResult { related, depends_on_volumes: true }
             }
-            Target::ReferencedKind(kind, namespace, name) => {
+            Target::ReferencedObject(kind, namespace, name) => {
                 let object = self.find(kind, namespace, name);
                 let node = node_name.and_then(|node_name| self.nodes.get(&node_name));
                 let is_direct =
@@ -202,7 +209,7 @@ impl Graph {
                 }
                 let related =
                     node.zip(object).is_some_and(|(node, secret)| self.has_volume_with_secret(node, secret));
-                LookupResult { related, over_volumes: true }
+                LookupResult { related, depends_on_volumes: true }
             }
         }
     }
@@ -213,7 +220,7 @@ impl Graph {
             && node
                 .references
                 .keys()
-                .filter_map(|claim| self.volumes_of.get(claim))
+                .filter_map(|claim| self.volumes_by_claim.get(claim))
                 .flatten()
                 .filter_map(|volume| self.volumes.get(volume))
                 .any(|volume| volume.secrets.contains(&secret))
@@ -224,16 +231,18 @@ impl Graph {
         Some(Object { kind, namespace, name })
     }
 
-    pub(super) fn apply(&mut self, change: Change) {
+    pub(super) fn apply(&mut self, change: GraphChange) {
         match change {
-            Change::Pod(key, Some(pod)) => self.put_pod(key, &pod),
-            Change::Pod(key, None) => self.delete_pod(&key),
-            Change::Volume(name, Some(volume)) => self.put_volume(&name, &volume),
-            Change::Volume(name, None) => self.delete_volume(&name),
-            Change::VolumeAttachment(name, node) => {
+            GraphChange::Pod(key, Some(pod)) => self.put_pod(key, &pod),
+            GraphChange::Pod(key, None) => self.delete_pod(&key),
+            GraphChange::Volume(name, Some(volume)) => self.put_volume(&name, &volume),
+            GraphChange::Volume(name, None) => self.delete_volume(&name),
+            GraphChange::VolumeAttachment(name, node) => {
                 set_node(&mut self.strings, &mut self.attachments, &name, &node);
             }
-            Change::ResourceSlice(name, node) => set_node(&mut self.strings, &mut self.slices, &name, &node),
+            GraphChange::ResourceSlice(name, node) => {
+                set_node(&mut self.strings, &mut self.slices, &name, &node)
+            }
         }
     }
 
@@ -243,7 +252,7 @@ impl Graph {
         if pod.node_name.is_empty() {
             return;
         }
-        let node = self.strings.take(&pod.node_name);
+        let node = self.strings.intern(&pod.node_name);
         let account = Some(&pod.service_account).filter(|account| !account.is_empty());
         let names_by_kind = [
             (ReferencedKind::Secret, &pod.secrets[..]),
@@ -292,7 +301,7 @@ impl Graph {
         for secret in &secrets {
             *self.volume_secrets.entry(*secret).or_default() += 1;
         }
-        self.volumes_of.entry(claim).or_default().push(name.into());
+        self.volumes_by_claim.entry(claim).or_default().push(name.into());
         self.volumes.insert(name.into(), Volume { claim, secrets });
     }
 
@@ -301,10 +310,10 @@ impl Graph {
         for secret in &volume.secrets {
             count_down(&mut self.volume_secrets, secret);
         }
-        if let Some(volumes) = self.volumes_of.get_mut(&volume.claim) {
+        if let Some(volumes) = self.volumes_by_claim.get_mut(&volume.claim) {
             volumes.retain(|other| &**other != name);
             if volumes.is_empty() {
-                self.volumes_of.remove(&volume.claim);
+                self.volumes_by_claim.remove(&volume.claim);
             }
         }
         for object in volume.secrets.into_iter().chain([volume.claim]) {
@@ -325,7 +334,7 @@ impl Graph {
 
 /// Records the node of an object; `""` for none.
 fn set_node(strings: &mut StringPool, nodes_by_object: &mut HashMap<Box<str>, Name>, name: &str, node: &str) {
-    let node = (!node.is_empty()).then(|| strings.take(node));
+    let node = (!node.is_empty()).then(|| strings.intern(node));
     let previous = match node {
         Some(node) => nodes_by_object.insert(name.into(), node),
         None => nodes_by_object.remove(name),
@@ -346,7 +355,7 @@ fn count_down(counts: &mut HashMap<Object, u32>, object: &Object) {
 
 impl StringPool {
     fn object(&mut self, kind: ReferencedKind, namespace: &str, name: &str) -> Object {
-        Object { kind, namespace: self.take(namespace), name: self.take(name) }
+        Object { kind, namespace: self.intern(namespace), name: self.intern(name) }
     }
 
     fn release(&mut self, object: Object) {

@@ -1,4 +1,4 @@
-//! Interned names of objects, reference-counted.
+//! Interned names of objects with reference counts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ pub(super) struct Name(u32);
 ///
 /// # Invariants
 ///
-/// INVARIANT (counted): a [`Name`] stands for its text until it is released as often as it was taken. Then
+/// INVARIANT (counted): a [`Name`] stands for its text until it is released as often as it was interned. Then
 /// the number may stand for a different text.
 #[derive(Debug, Default)]
 pub(super) struct StringPool {
@@ -33,7 +33,7 @@ impl StringPool {
     }
 
     /// Interns a text, or adds a reference to it.
-    pub(super) fn take(&mut self, text: &str) -> Name {
+    pub(super) fn intern(&mut self, text: &str) -> Name {
         if let Some(name) = self.find(text) {
             self.add_reference(name);
             return name;

@@ -20,7 +20,7 @@ impl ReferenceModel {
     fn related(&self, node: &str, target: Target<'_>) -> bool {
         let on_node = self.pods.iter().filter(|(_, _, pod)| pod.node_name == node);
         let named = |kind: ReferencedKind, namespace: &str, name: &str| {
-            on_node.clone().any(|(of, _, pod)| {
+            on_node.clone().any(|(pod_namespace, _, pod)| {
                 let names = match kind {
                     ReferencedKind::Secret => &pod.secrets,
                     ReferencedKind::ConfigMap => &pod.config_maps,
@@ -28,30 +28,34 @@ impl ReferenceModel {
                     ReferencedKind::ResourceClaim => &pod.resource_claims,
                     ReferencedKind::ServiceAccount => &vec![pod.service_account.clone()],
                 };
-                of == namespace && names.iter().any(|other| other == name)
+                pod_namespace == namespace && names.iter().any(|other| other == name)
             })
         };
-        let mounted = |volume: &MirrorVolume| {
+        let is_mounted_on_node = |volume: &MirrorVolume| {
             volume
                 .claim
                 .as_ref()
                 .is_some_and(|claim| named(ReferencedKind::VolumeClaim, &claim.namespace, &claim.name))
         };
-        let placed =
+        let is_on_node =
             |list: &[(String, String)], name: &str| list.iter().any(|(n, on)| n == name && on == node);
         match target {
-            Target::Pod(namespace, name) => on_node.clone().any(|(of, n, _)| of == namespace && n == name),
-            Target::Volume(name) => self.volumes.iter().any(|(n, volume)| n == name && mounted(volume)),
-            Target::VolumeAttachment(name) => placed(&self.attachments, name),
-            Target::ResourceSlice(name) => placed(&self.slices, name),
-            Target::ReferencedKind(kind, namespace, name) => {
-                let over_volume = |volume: &MirrorVolume| {
+            Target::Pod(namespace, name) => {
+                on_node.clone().any(|(pod_namespace, n, _)| pod_namespace == namespace && n == name)
+            }
+            Target::Volume(name) => {
+                self.volumes.iter().any(|(n, volume)| n == name && is_mounted_on_node(volume))
+            }
+            Target::VolumeAttachment(name) => is_on_node(&self.attachments, name),
+            Target::ResourceSlice(name) => is_on_node(&self.slices, name),
+            Target::ReferencedObject(kind, namespace, name) => {
+                let is_secret_of_mounted_volume = |volume: &MirrorVolume| {
                     volume.secrets.iter().any(|s| s.namespace == namespace && s.name == name)
-                        && mounted(volume)
+                        && is_mounted_on_node(volume)
                 };
                 named(kind, namespace, name)
                     || kind == ReferencedKind::Secret
-                        && self.volumes.iter().any(|(_, volume)| over_volume(volume))
+                        && self.volumes.iter().any(|(_, volume)| is_secret_of_mounted_volume(volume))
             }
         }
     }
@@ -60,8 +64,8 @@ impl ReferenceModel {
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const NODES: [&str; 3] = ["n1", "n2", ""];
 
-fn random_choice<'a>(random: &mut StdRng, of: &[&'a str]) -> &'a str {
-    of[random.random_range(0..of.len())]
+fn random_choice<'a>(random: &mut StdRng, items: &[&'a str]) -> &'a str {
+    items[random.random_range(0..items.len())]
 }
 
 fn random_names(random: &mut StdRng) -> Vec<String> {
@@ -78,14 +82,16 @@ fn object(namespace: &str, name: &str, kind: Kind) -> MirrorObject {
 }
 
 /// Applies one random change to both.
-fn change(random: &mut StdRng, graph: &mut Graph, plain: &mut ReferenceModel) {
+fn change(random: &mut StdRng, graph: &mut Graph, model: &mut ReferenceModel) {
     let named = |namespace: &str, name: &str| Named { namespace: namespace.into(), name: name.into() };
     let (namespace, name) = (random_choice(random, &NAMES[..2]), random_choice(random, &NAMES));
     let put = random.random_bool(0.6);
     let node = random_choice(random, &NODES).to_owned();
     let key = match random.random_range(0..4) {
         0 => {
-            plain.pods.retain(|(of, n, _)| (of.as_str(), n.as_str()) != (namespace, name));
+            model
+                .pods
+                .retain(|(pod_namespace, n, _)| (pod_namespace.as_str(), n.as_str()) != (namespace, name));
             if put {
                 let service_account = random_choice(random, &["", "a", "b"]).to_owned();
                 let mut pod = MirrorPod { node_name: node, ..MirrorPod::default() };
@@ -98,14 +104,14 @@ fn change(random: &mut StdRng, graph: &mut Graph, plain: &mut ReferenceModel) {
                         &mut pod.resource_claims,
                     ];
                     lists.into_iter().for_each(|list| *list = random_names(random));
-                    plain.pods.push((namespace.into(), name.into(), pod.clone()));
+                    model.pods.push((namespace.into(), name.into(), pod.clone()));
                 }
                 return graph.apply(super::put(&mut object(namespace, name, Kind::Pod(pod))).unwrap());
             }
             mirror_key::Kind::Pod(named(namespace, name))
         }
         1 => {
-            plain.volumes.retain(|(n, _)| n != name);
+            model.volumes.retain(|(n, _)| n != name);
             if put {
                 let claim = random.random_bool(0.8).then(|| named(namespace, random_choice(random, &NAMES)));
                 let secrets = match claim {
@@ -116,13 +122,13 @@ fn change(random: &mut StdRng, graph: &mut Graph, plain: &mut ReferenceModel) {
                     None => Vec::new(),
                 };
                 let volume = MirrorVolume { claim, secrets };
-                plain.volumes.push((name.into(), volume.clone()));
+                model.volumes.push((name.into(), volume.clone()));
                 return graph.apply(super::put(&mut object("", name, Kind::Volume(volume))).unwrap());
             }
             mirror_key::Kind::Volume(named("", name))
         }
         kind => {
-            let list = if kind == 2 { &mut plain.attachments } else { &mut plain.slices };
+            let list = if kind == 2 { &mut model.attachments } else { &mut model.slices };
             list.retain(|(n, _)| n != name);
             if put {
                 if !node.is_empty() {
@@ -155,7 +161,7 @@ fn targets() -> Vec<Target<'static>> {
                 ReferencedKind::ResourceClaim,
                 ReferencedKind::ServiceAccount,
             ] {
-                all.push(Target::ReferencedKind(kind, namespace, name));
+                all.push(Target::ReferencedObject(kind, namespace, name));
             }
         }
         all.extend([Target::Volume(name), Target::VolumeAttachment(name), Target::ResourceSlice(name)]);
@@ -168,14 +174,14 @@ fn graph_agrees_with_reference_model_on_random_changes() {
     let targets = targets();
     for seed in 0..40 {
         let mut random = StdRng::seed_from_u64(seed);
-        let (mut graph, mut plain) = (Graph::default(), ReferenceModel::default());
+        let (mut graph, mut model) = (Graph::default(), ReferenceModel::default());
         let mut related = 0;
         for step in 0..150 {
-            change(&mut random, &mut graph, &mut plain);
+            change(&mut random, &mut graph, &mut model);
             for node in ["n1", "n2", "n3"] {
                 for target in &targets {
                     let found = graph.look_up(node, *target);
-                    let expected = plain.related(node, *target);
+                    let expected = model.related(node, *target);
                     assert_eq!(found.related, expected, "seed {seed}, step {step}: {node} {target:?}");
                     related += u32::from(expected);
                 }
@@ -193,8 +199,12 @@ fn graph_agrees_with_reference_model_on_random_changes() {
             ];
             keys.iter().for_each(|key| graph.apply(delete(key).unwrap()));
         }
-        let left =
-            (graph.strings.len(), graph.nodes.len(), graph.volumes_of.len(), graph.volume_secrets.len());
+        let left = (
+            graph.strings.len(),
+            graph.nodes.len(),
+            graph.volumes_by_claim.len(),
+            graph.volume_secrets.len(),
+        );
         assert_eq!((left, graph.is_empty()), ((0, 0, 0, 0), true), "seed {seed}");
     }
 }
@@ -205,19 +215,19 @@ fn volume_change_alters_only_volume_dependent_results() {
     let targets = targets();
     for seed in 100..120 {
         let mut random = StdRng::seed_from_u64(seed);
-        let (mut graph, mut plain) = (Graph::default(), ReferenceModel::default());
+        let (mut graph, mut model) = (Graph::default(), ReferenceModel::default());
         for _ in 0..200 {
             let before: Vec<LookupResult> =
                 targets.iter().map(|target| graph.look_up("n1", *target)).collect();
-            let volumes = plain.volumes.clone();
-            let others = (plain.pods.clone(), plain.attachments.clone(), plain.slices.clone());
-            change(&mut random, &mut graph, &mut plain);
+            let volumes = model.volumes.clone();
+            let others = (model.pods.clone(), model.attachments.clone(), model.slices.clone());
+            change(&mut random, &mut graph, &mut model);
             let only_volumes =
-                others == (plain.pods.clone(), plain.attachments.clone(), plain.slices.clone());
+                others == (model.pods.clone(), model.attachments.clone(), model.slices.clone());
             for (target, before) in targets.iter().zip(before) {
                 let changed = graph.look_up("n1", *target).related != before.related;
-                let over_volumes = before.over_volumes && volumes != plain.volumes;
-                assert!(!changed || !only_volumes || over_volumes, "seed {seed}: {target:?}");
+                let depends_on_volumes = before.depends_on_volumes && volumes != model.volumes;
+                assert!(!changed || !only_volumes || depends_on_volumes, "seed {seed}: {target:?}");
             }
         }
     }
@@ -236,7 +246,7 @@ fn graph_counts_pods_that_reference_object() {
     for i in 0..1_000 {
         graph.apply(put(&mut object("a", &format!("p{i}"), pod(&format!("n{}", i % 10)))).unwrap());
     }
-    let ca = Target::ReferencedKind(ReferencedKind::ConfigMap, "a", "ca");
+    let ca = Target::ReferencedObject(ReferencedKind::ConfigMap, "a", "ca");
     assert!(graph.look_up("n3", ca).related);
     for i in (3..1_000).step_by(10) {
         assert!(graph.look_up("n3", ca).related, "before pod {i} goes");

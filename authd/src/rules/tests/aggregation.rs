@@ -1,4 +1,4 @@
-//! Aggregated ClusterRoles: effective rules, levels, cycles, and projections.
+//! Aggregated ClusterRoles: effective rules, levels, cycles, and written rules.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::super::selector::Selector;
 use super::super::{RbacDecision, RoleKind};
 use super::*;
 
-fn by(pairs: &[(&str, &str)]) -> Selector {
+fn selector(pairs: &[(&str, &str)]) -> Selector {
     let match_labels: BTreeMap<String, String> =
         pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     Selector { match_labels, ..Selector::default() }
@@ -31,31 +31,31 @@ const MAPS: &str = r#"{APIGroups:[""], Resources:["configmaps"], Verbs:["get"]}"
 #[test]
 fn aggregated_role_follows_its_parts() {
     let mut p = policy();
-    put(&mut p, "sum", aggregating_role(vec![by(&[("to-sum", "true")])], &[]));
+    put(&mut p, "sum", aggregating_role(vec![selector(&[("to-sum", "true")])], &[]));
     p.put_binding("", "b", binding("ClusterRole/sum", &["U:alice"]));
-    let may = |p: &Policy| {
+    let is_allowed = |p: &Policy| {
         matches!(p.decide(&user("alice", &[]), &request("get -/pods a/x")), RbacDecision::Allowed { .. })
     };
-    assert!(!may(&p));
+    assert!(!is_allowed(&p));
     put(&mut p, "part", role_with_labels(&["get|-|pods"], &[("to-sum", "true")]));
-    assert!(may(&p), "a part was added");
+    assert!(is_allowed(&p), "a part was added");
     put(&mut p, "also", role_with_labels(&["get|-|configmaps", "get|-|pods"], &[("to-sum", "true")]));
     assert_eq!(effective(&p, "sum"), [MAPS, PODS], "in name order, without duplicates");
     put(&mut p, "also", role_with_labels(&["get|-|configmaps"], &[("to-sum", "no")]));
     put(&mut p, "part", role_with_labels(&["list|-|pods"], &[("to-sum", "true")]));
-    assert!(!may(&p), "one part lost its label, the second part its rule");
+    assert!(!is_allowed(&p), "one part lost its label, the second part its rule");
     put(&mut p, "part", role_with_labels(&["get|-|pods"], &[("to-sum", "true")]));
-    assert!(may(&p));
+    assert!(is_allowed(&p));
     p.delete_role(RoleKind::ClusterRole, "", "part");
-    assert!(!may(&p), "the part was deleted");
+    assert!(!is_allowed(&p), "the part was deleted");
 }
 
 #[test]
 fn aggregation_through_levels_and_cycles_terminates() {
     let mut p = policy();
-    put(&mut p, "view", aggregating_role(vec![by(&[("to", "view")])], &[("to", "edit")]));
-    put(&mut p, "edit", aggregating_role(vec![by(&[("to", "edit")])], &[("to", "view")]));
-    put(&mut p, "admin", aggregating_role(vec![by(&[("to", "edit")])], &[]));
+    put(&mut p, "view", aggregating_role(vec![selector(&[("to", "view")])], &[("to", "edit")]));
+    put(&mut p, "edit", aggregating_role(vec![selector(&[("to", "edit")])], &[("to", "view")]));
+    put(&mut p, "admin", aggregating_role(vec![selector(&[("to", "edit")])], &[]));
     put(&mut p, "leaf", role_with_labels(&["get|-|pods"], &[("to", "view")]));
     for name in ["view", "edit", "admin"] {
         assert_eq!(effective(&p, name), [PODS], "{name}");
@@ -69,7 +69,7 @@ fn aggregation_through_levels_and_cycles_terminates() {
 #[test]
 fn aggregated_roles_are_computed_at_end_of_snapshot() {
     let mut p = Policy::for_snapshot(&names());
-    put(&mut p, "sum", aggregating_role(vec![by(&[("to", "sum")])], &[]));
+    put(&mut p, "sum", aggregating_role(vec![selector(&[("to", "sum")])], &[]));
     put(&mut p, "a", role_with_labels(&["get|-|pods"], &[("to", "sum")]));
     assert_eq!(effective(&p, "sum"), [] as [&str; 0]);
     p.complete_snapshot();
@@ -83,18 +83,21 @@ fn written_rules_of_aggregated_role_are_ignored_and_replaced() {
     put(
         &mut p,
         "sum",
-        RoleSpec { rules: vec![rule("*|*|*")], ..aggregating_role(vec![by(&[("to", "sum")])], &[]) },
+        RoleSpec { rules: vec![rule("*|*|*")], ..aggregating_role(vec![selector(&[("to", "sum")])], &[]) },
     );
     assert_eq!(effective(&p, "sum"), [PODS]);
-    let stale = p.stale_projections();
+    let stale = p.stale_aggregated_roles();
     assert_eq!(stale.len(), 1);
     assert_eq!((&*stale[0].0, format_rule(&stale[0].1[0]).as_str()), ("sum", PODS));
     put(
         &mut p,
         "sum",
-        RoleSpec { rules: vec![rule("get|-|pods")], ..aggregating_role(vec![by(&[("to", "sum")])], &[]) },
+        RoleSpec {
+            rules: vec![rule("get|-|pods")],
+            ..aggregating_role(vec![selector(&[("to", "sum")])], &[])
+        },
     );
-    assert_eq!(p.stale_projections(), []);
+    assert_eq!(p.stale_aggregated_roles(), []);
     put(&mut p, "sum", aggregating_role(vec![], &[]));
     assert_eq!(
         effective(&p, "sum"),

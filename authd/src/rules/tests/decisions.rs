@@ -256,24 +256,28 @@ fn decision_for_any_name_has_the_reason_of_every_name() {
         RbacDecision::Allowed { reason, any_name, .. } => (reason, any_name),
         RbacDecision::NotAllowed(denial) => panic!("{denial:?}"),
     };
-    let (of_x, of_y) = (decide("x"), decide("y"));
-    assert_ne!(of_x.0, of_y.0, "two rules allow, so that the reasons differ");
-    assert_eq!((of_x.1, of_y.1), (false, false), "the reason of one name is not that of others");
+    let (decision_x, decision_y) = (decide("x"), decide("y"));
+    assert_ne!(decision_x.0, decision_y.0, "two rules allow, so the reasons differ");
+    assert_eq!((decision_x.1, decision_y.1), (false, false), "the reason of one name is not that of others");
 }
 
 #[test]
 fn rules_of_user_are_listed_once_per_binding() {
     let mut p = example_policy();
     p.put_binding("a", "twice", binding("Role/writer", &["S:/robot", "U:x", "S:a/robot"]));
-    let shown = |name: &str, groups: &[&str], namespace: &str| -> Vec<String> {
+    let formatted_rules = |name: &str, groups: &[&str], namespace: &str| -> Vec<String> {
         let (rules, _) = p.rules_of(&user(name, groups), namespace);
         rules.iter().map(|rule| super::super::covers::format_rule(rule)).collect()
     };
-    assert_eq!(shown("carol", &["team"], "a").len(), 2, "named by user and by group, listed once");
-    assert_eq!(shown("carol", &["team"], "b"), [] as [&str; 0]);
-    assert_eq!(shown("system:serviceaccount:a:robot", &[], "a").len(), 3, "named twice, listed once");
+    assert_eq!(formatted_rules("carol", &["team"], "a").len(), 2, "named by user and by group, listed once");
+    assert_eq!(formatted_rules("carol", &["team"], "b"), [] as [&str; 0]);
     assert_eq!(
-        shown("alice", &["system:authenticated"], "a"),
+        formatted_rules("system:serviceaccount:a:robot", &[], "a").len(),
+        3,
+        "named twice, listed once"
+    );
+    assert_eq!(
+        formatted_rules("alice", &["system:authenticated"], "a"),
         [
             r#"{APIGroups:[""], Resources:["configmaps" "pods"], Verbs:["get" "list"]}"#,
             r#"{NonResourceURLs:["/healthz/*" "/version"], Verbs:["get"]}"#

@@ -57,12 +57,14 @@ impl ReferencePolicy {
             SubjectKind::User => *subject.name == *user.name,
             SubjectKind::Group => user.groups.iter().any(|group| *group == *subject.name),
             SubjectKind::ServiceAccount => {
-                let of = if subject.namespace.is_empty() { namespace } else { &*subject.namespace };
-                !of.is_empty() && user.name == format!("system:serviceaccount:{of}:{}", subject.name)
+                let account_namespace =
+                    if subject.namespace.is_empty() { namespace } else { &*subject.namespace };
+                !account_namespace.is_empty()
+                    && user.name == format!("system:serviceaccount:{account_namespace}:{}", subject.name)
             }
         });
-        let of = if binding.role_kind == RoleKind::ClusterRole { "" } else { namespace };
-        let key = (binding.role_kind.as_str(), of.to_owned(), binding.role_name.clone());
+        let role_namespace = if binding.role_kind == RoleKind::ClusterRole { "" } else { namespace };
+        let key = (binding.role_kind.as_str(), role_namespace.to_owned(), binding.role_name.clone());
         let rules = self.roles.get(&key).map(Vec::as_slice).unwrap_or_default();
         if in_scope && bound { rules } else { &[] }
     }
@@ -101,9 +103,8 @@ fn is_near_miss(rule: &PolicyRule, ask: &Attributes) -> bool {
 
 /// Whether a rule allows a request, as the documentation defines it.
 fn matches_rule(rule: &PolicyRule, ask: &Attributes) -> bool {
-    let contains_or_star = |list: &[Box<str>], word: &str| {
-        list.iter().any(|binding_spec| **binding_spec == *word || &**binding_spec == "*")
-    };
+    let contains_or_star =
+        |list: &[Box<str>], word: &str| list.iter().any(|entry| **entry == *word || &**entry == "*");
     if !contains_or_star(&rule.verbs, &ask.verb) {
         return false;
     }
@@ -304,8 +305,8 @@ fn indexed_policy_agrees_with_reference_model() {
                 let decision = fast.decide(&user_info, &attributes);
                 let got = matches!(decision, RbacDecision::Allowed { .. });
                 assert_eq!(got, model.allows(&user_info, &attributes), "seed {seed}: {user_info:?} {ask}");
-                let of = if attributes.resource_request { attributes.namespace.as_str() } else { "" };
-                let (listed, _) = fast.rules_of(&user_info, of);
+                let namespace = if attributes.resource_request { attributes.namespace.as_str() } else { "" };
+                let (listed, _) = fast.rules_of(&user_info, namespace);
                 assert_eq!(
                     listed.iter().any(|rule| matches_rule(rule, &attributes)),
                     got,

@@ -4,14 +4,14 @@ use crate::ast::{Expr, Kind, Literal};
 use crate::program::{Node, Step};
 use crate::types::Type;
 
-use super::{Checked, Checker, qualified_name, type_constant};
+use super::{Checker, TypedNode, qualified_name, type_constant};
 
 impl Checker<'_> {
     /// Checks a selection or an index with all preceding links.
-    pub(super) fn chain(&mut self, expr: &Expr) -> Checked {
+    pub(super) fn check_chain(&mut self, expr: &Expr) -> TypedNode {
         if let Some(path) = qualified_name(expr) {
             // A variable with a dotted name, such as `authorizer.requestResource`.
-            if let Some((slot, ty)) = self.dotted(path.strip_prefix('.').unwrap_or(&path)) {
+            if let Some((slot, ty)) = self.lookup_dotted(path.strip_prefix('.').unwrap_or(&path)) {
                 return (Node::Slot(slot), ty);
             }
             // A dotted type name, such as `google.protobuf.Timestamp`.
@@ -29,48 +29,48 @@ impl Checker<'_> {
                 }
                 _ => return self.report(expr.at, "unsupported expression".to_owned()),
             },
-            _ => return self.node(expr),
+            _ => return self.check(expr),
         };
-        let (root, ty) = self.node(operand);
-        let Some((step, result)) = self.link(expr.at, &ty, link) else {
+        let (root, ty) = self.check(operand);
+        let Some((step, result)) = self.check_link(expr.at, &ty, link) else {
             return (root, Type::Dyn);
         };
         (append(root, step, result.clone()), result)
     }
 
-    fn link(&mut self, at: usize, operand: &Type, link: Link<'_>) -> Option<(Step, Type)> {
-        // Links after an optional link apply to the inner value and stay optional.
+    fn check_link(&mut self, at: usize, operand: &Type, link: Link<'_>) -> Option<(Step, Type)> {
+        // Links after an optional link apply to the inner value, and their values are optional too.
         let (inner, optional) = match operand {
             Type::Optional(inner) => (inner.as_ref().clone(), true),
             other => (other.clone(), false),
         };
-        let wrap = |ty: Type, always: bool| match ty {
+        let wrap = |ty: Type, is_optional_link: bool| match ty {
             Type::Optional(_) => ty,
-            ty if optional || always => Type::optional(ty),
+            ty if optional || is_optional_link => Type::optional(ty),
             ty => ty,
         };
         match link {
             Link::Field(field) => {
-                let (name, ty) = self.field(at, &inner, field)?;
+                let (name, ty) = self.check_field(at, &inner, field)?;
                 Some((Step::Field(name), wrap(ty, false)))
             }
             Link::OptionalField(field) => {
-                let (name, ty) = self.field(at, &inner, field)?;
+                let (name, ty) = self.check_field(at, &inner, field)?;
                 Some((Step::OptionalField(name), wrap(ty, true)))
             }
             Link::Index(index) => {
-                let (node, ty) = self.index(at, &inner, index, "_[_]")?;
+                let (node, ty) = self.check_index(at, &inner, index, "_[_]")?;
                 Some((Step::Index(node), wrap(ty, false)))
             }
             Link::OptionalIndex(index) => {
-                let (node, ty) = self.index(at, &inner, index, "_[?_]")?;
+                let (node, ty) = self.check_index(at, &inner, index, "_[?_]")?;
                 Some((Step::OptionalIndex(node), wrap(ty, true)))
             }
         }
     }
 
     /// Data name and type of a field.
-    pub(super) fn field(&mut self, at: usize, operand: &Type, field: &str) -> Option<(String, Type)> {
+    pub(super) fn check_field(&mut self, at: usize, operand: &Type, field: &str) -> Option<(String, Type)> {
         match operand {
             Type::Dyn => Some((field.to_owned(), Type::Dyn)),
             Type::Map(types) if types.0.is_compatible_with(&Type::String) => {
@@ -93,8 +93,14 @@ impl Checker<'_> {
         }
     }
 
-    fn index(&mut self, at: usize, operand: &Type, index: &Expr, operator: &str) -> Option<(Node, Type)> {
-        let (node, index_type) = self.node(index);
+    fn check_index(
+        &mut self,
+        at: usize,
+        operand: &Type,
+        index: &Expr,
+        operator: &str,
+    ) -> Option<(Node, Type)> {
+        let (node, index_type) = self.check(index);
         let result = match operand {
             Type::Dyn => Some(Type::Dyn),
             Type::List(list) if index_type.is_compatible_with(&Type::Int) => Some(list.element.clone()),
@@ -102,24 +108,24 @@ impl Checker<'_> {
             _ => None,
         };
         let Some(result) = result else {
-            let shown = format!("({operand}, {index_type})");
-            self.report(at, format!("found no matching overload for '{operator}' applied to '{shown}'"));
+            let types_text = format!("({operand}, {index_type})");
+            self.report(at, format!("found no matching overload for '{operator}' applied to '{types_text}'"));
             return None;
         };
         Some((node, result))
     }
 
     /// Checks `has(operand.field)`.
-    pub(super) fn presence(&mut self, at: usize, argument: &Expr) -> Checked {
+    pub(super) fn check_has(&mut self, at: usize, argument: &Expr) -> TypedNode {
         let Kind::Select(operand, field) = &argument.kind else {
             return self.report(argument.at, "invalid argument to has() macro".to_owned());
         };
-        let (root, ty) = self.node(operand);
+        let (root, ty) = self.check(operand);
         let inner = match &ty {
             Type::Optional(inner) => inner.as_ref().clone(),
             other => other.clone(),
         };
-        let Some((field, _)) = self.field(argument.at.max(at), &inner, field) else {
+        let Some((field, _)) = self.check_field(argument.at.max(at), &inner, field) else {
             return (root, Type::Bool);
         };
         let (root, steps) = match root {
@@ -130,6 +136,7 @@ impl Checker<'_> {
     }
 }
 
+/// A link of a chain in the syntax tree.
 enum Link<'e> {
     Field(&'e str),
     OptionalField(&'e str),

@@ -10,33 +10,33 @@ use crate::ast::StructField;
 use crate::program::{MessageField, Node};
 use crate::types::Type;
 
-use super::{Checked, Checker};
+use super::{Checker, TypedNode};
 
 const OBJECT: &str = "Object";
 const PATCH: &str = "JSONPatch";
 
 impl Checker<'_> {
     /// Checks a message literal.
-    pub(super) fn message(&mut self, at: usize, name: &str, fields: &[StructField]) -> Checked {
+    pub(super) fn check_message(&mut self, at: usize, name: &str, fields: &[StructField]) -> TypedNode {
         let name = name.strip_prefix('.').unwrap_or(name);
         if !self.has_mutation_types || !(is_object(name) || name == PATCH) {
             return self.report(at, format!("undeclared reference to '{name}' (in container '')"));
         }
-        let mut checked = Vec::with_capacity(fields.len());
+        let mut nodes = Vec::with_capacity(fields.len());
         for field in fields {
-            let (node, ty) = self.node(&field.value);
+            let (node, ty) = self.check(&field.value);
             let ty = if field.is_optional { self.unwrap(field.value.at, ty) } else { ty };
             match field_type(name, &field.name) {
                 Some(expected) => self.expect_field(field, &ty, &expected),
                 None => drop(self.report(field.value.at, format!("undefined field '{}'", field.name))),
             }
-            checked.push(MessageField {
+            nodes.push(MessageField {
                 name: field.name.clone(),
                 value: node,
                 is_optional: field.is_optional,
             });
         }
-        (Node::Message { name: name.to_owned(), fields: checked }, Type::object(name, []))
+        (Node::Message { name: name.to_owned(), fields: nodes }, Type::object(name, []))
     }
 
     /// Returns the type of a selected field of a message type; None for other types and undeclared fields.

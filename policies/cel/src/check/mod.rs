@@ -28,10 +28,10 @@ pub(crate) fn compile(env: &Environment, source: &str, tree: &Expr) -> Result<Pr
         declared: slots,
         scopes,
         slots,
-        mixed: false,
+        allows_mixed: false,
         issues: Vec::new(),
     };
-    let (root, result) = checker.node(tree);
+    let (root, result) = checker.check(tree);
     if checker.issues.is_empty() {
         return Ok(Program { root, variables: env.variables.clone(), slots: checker.slots, result });
     }
@@ -52,12 +52,12 @@ struct Checker<'e> {
     /// Number of used slots.
     slots: usize,
     /// Whether elements of literals may have different types.
-    mixed: bool,
+    allows_mixed: bool,
     issues: Vec<Issue>,
 }
 
-/// A checked node and its type. After an error the type is dynamic, so that the error is reported once.
-type Checked = (Node, Type);
+/// A checked node and its type. After an error the type is dynamic: the error is reported only once.
+type TypedNode = (Node, Type);
 
 impl<'e> Checker<'e> {
     /// Overloads of a function.
@@ -68,27 +68,30 @@ impl<'e> Checker<'e> {
 }
 
 impl Checker<'_> {
-    fn report(&mut self, at: usize, message: String) -> Checked {
+    /// Adds an error, and returns a node of dynamic type.
+    fn report(&mut self, at: usize, message: String) -> TypedNode {
         self.issues.push(Issue::at(self.source, at, message));
         (Node::Const(Value::Null), Type::Dyn)
     }
 
-    /// Checks that a type fits `wanted`.
-    fn expect(&mut self, at: usize, found: &Type, wanted: &Type) {
-        if !found.is_compatible_with(wanted) {
-            self.report(at, format!("expected type '{wanted}' but found '{found}'"));
+    /// Checks that a type is compatible with `expected`.
+    fn expect(&mut self, at: usize, found: &Type, expected: &Type) {
+        if !found.is_compatible_with(expected) {
+            self.report(at, format!("expected type '{expected}' but found '{found}'"));
         }
     }
 
-    fn node(&mut self, expr: &Expr) -> Checked {
+    fn check(&mut self, expr: &Expr) -> TypedNode {
         match &expr.kind {
             Kind::Literal(literal) => constant(literal),
-            Kind::Ident(name) => self.ident(expr.at, name),
-            Kind::Select(..) => self.chain(expr),
-            Kind::Call { target, name, arguments } => self.call(expr, target.as_deref(), name, arguments),
-            Kind::List(elements) => self.list(elements),
-            Kind::Map(entries) => self.map(entries),
-            Kind::Struct(name, fields) => self.message(expr.at, name, fields),
+            Kind::Ident(name) => self.check_ident(expr.at, name),
+            Kind::Select(..) => self.check_chain(expr),
+            Kind::Call { target, name, arguments } => {
+                self.check_call(expr, target.as_deref(), name, arguments)
+            }
+            Kind::List(elements) => self.check_list(elements),
+            Kind::Map(entries) => self.check_map(entries),
+            Kind::Struct(name, fields) => self.check_message(expr.at, name, fields),
         }
     }
 
@@ -98,15 +101,15 @@ impl Checker<'_> {
     }
 
     /// A variable with a dotted name, unless a comprehension variable hides its first part.
-    fn dotted(&self, path: &str) -> Option<(usize, Type)> {
+    fn lookup_dotted(&self, path: &str) -> Option<(usize, Type)> {
         let first = path.split('.').next().unwrap_or_default();
-        let mut near = self.scopes.iter().rev();
-        let found =
-            near.find(|(known, slot, _)| known == path || (known == first && *slot >= self.declared))?;
+        let mut innermost_first = self.scopes.iter().rev();
+        let found = innermost_first
+            .find(|(known, slot, _)| known == path || (known == first && *slot >= self.declared))?;
         (found.0 == path).then(|| (found.1, found.2.clone()))
     }
 
-    fn ident(&mut self, at: usize, name: &str) -> Checked {
+    fn check_ident(&mut self, at: usize, name: &str) -> TypedNode {
         let name = name.strip_prefix('.').unwrap_or(name);
         if let Some((slot, ty)) = self.lookup(name) {
             return (Node::Slot(slot), ty);
@@ -117,38 +120,38 @@ impl Checker<'_> {
         }
     }
 
-    fn list(&mut self, elements: &[(Expr, bool)]) -> Checked {
+    fn check_list(&mut self, elements: &[(Expr, bool)]) -> TypedNode {
         let mut element: Option<Type> = None;
         let mut nodes = Vec::with_capacity(elements.len());
         for (expr, optional) in elements {
-            let (node, ty) = self.node(expr);
+            let (node, ty) = self.check(expr);
             let ty = if *optional { self.unwrap(expr.at, ty) } else { ty };
-            element = Some(self.same(expr.at, element, ty));
+            element = Some(self.common_type(expr.at, element, ty));
             nodes.push((node, *optional));
         }
         (Node::List(nodes), Type::list(element.unwrap_or(Type::Dyn)))
     }
 
-    fn map(&mut self, entries: &[(Expr, Expr, bool)]) -> Checked {
+    fn check_map(&mut self, entries: &[(Expr, Expr, bool)]) -> TypedNode {
         let (mut key, mut value) = (None, None);
         let mut nodes = Vec::with_capacity(entries.len());
         for (k, v, optional) in entries {
-            let (key_node, key_type) = self.node(k);
-            let (value_node, value_type) = self.node(v);
+            let (key_node, key_type) = self.check(k);
+            let (value_node, value_type) = self.check(v);
             let value_type = if *optional { self.unwrap(v.at, value_type) } else { value_type };
-            key = Some(self.same(k.at, key, key_type));
-            value = Some(self.same(v.at, value, value_type));
+            key = Some(self.common_type(k.at, key, key_type));
+            value = Some(self.common_type(v.at, value, value_type));
             nodes.push((key_node, value_node, *optional));
         }
         (Node::Map(nodes), Type::map(key.unwrap_or(Type::Dyn), value.unwrap_or(Type::Dyn)))
     }
 
     /// Common type of the elements of a literal: equal types, or dynamic.
-    fn same(&mut self, at: usize, before: Option<Type>, ty: Type) -> Type {
+    fn common_type(&mut self, at: usize, before: Option<Type>, ty: Type) -> Type {
         match before {
             None => ty,
             Some(before) if before == Type::Dyn || ty == Type::Dyn => Type::Dyn,
-            Some(before) if self.mixed && before != ty => Type::Dyn,
+            Some(before) if self.allows_mixed && before != ty => Type::Dyn,
             Some(before) => {
                 self.expect(at, &ty, &before);
                 before
@@ -168,21 +171,29 @@ impl Checker<'_> {
         }
     }
 
-    fn call(&mut self, expr: &Expr, target: Option<&Expr>, name: &str, arguments: &[Expr]) -> Checked {
+    fn check_call(
+        &mut self,
+        expr: &Expr,
+        target: Option<&Expr>,
+        name: &str,
+        arguments: &[Expr],
+    ) -> TypedNode {
         match (target, name, arguments) {
             (None, "_&&_" | "_||_", [left, right]) => {
-                let (left_node, left_type) = self.node(left);
-                let (right_node, right_type) = self.node(right);
+                let (left_node, left_type) = self.check(left);
+                let (right_node, right_type) = self.check(right);
                 self.expect(left.at, &left_type, &Type::Bool);
                 self.expect(right.at, &right_type, &Type::Bool);
                 let operands = Box::new((left_node, right_node));
                 return (if name == "_&&_" { Node::And(operands) } else { Node::Or(operands) }, Type::Bool);
             }
-            (None, "_?_:_", [condition, yes, no]) => return self.conditional(expr.at, condition, yes, no),
-            (None, "_[_]" | "_[?_]" | "_?._", [_, _]) => return self.chain(expr),
+            (None, "_?_:_", [condition, yes, no]) => {
+                return self.check_conditional(expr.at, condition, yes, no);
+            }
+            (None, "_[_]" | "_[?_]" | "_?._", [_, _]) => return self.check_chain(expr),
             _ => {}
         }
-        if let Some(checked) = self.expand(expr, target, name, arguments) {
+        if let Some(checked) = self.check_macro(expr, target, name, arguments) {
             return checked;
         }
         // `sets.contains(a, b)` calls the function `sets.contains`, unless `sets` is a variable.
@@ -193,16 +204,16 @@ impl Checker<'_> {
         if let Some(path) = qualified {
             let full = format!("{path}.{name}");
             if self.overloads(&full, false).is_some() {
-                return self.function(expr.at, &full, None, arguments);
+                return self.check_function(expr.at, &full, None, arguments);
             }
         }
-        self.function(expr.at, name.strip_prefix('.').unwrap_or(name), target, arguments)
+        self.check_function(expr.at, name.strip_prefix('.').unwrap_or(name), target, arguments)
     }
 
-    fn conditional(&mut self, at: usize, condition: &Expr, yes: &Expr, no: &Expr) -> Checked {
-        let (condition_node, condition_type) = self.node(condition);
-        let (yes_node, yes_type) = self.node(yes);
-        let (no_node, no_type) = self.node(no);
+    fn check_conditional(&mut self, at: usize, condition: &Expr, yes: &Expr, no: &Expr) -> TypedNode {
+        let (condition_node, condition_type) = self.check(condition);
+        let (yes_node, yes_type) = self.check(yes);
+        let (no_node, no_type) = self.check(no);
         if !condition_type.is_compatible_with(&Type::Bool) || !yes_type.is_compatible_with(&no_type) {
             let types = format!("({condition_type}, {yes_type}, {no_type})");
             return self.report(at, format!("found no matching overload for '_?_:_' applied to '{types}'"));
@@ -217,11 +228,17 @@ impl Checker<'_> {
     }
 
     /// Resolves a call by its argument types.
-    fn function(&mut self, at: usize, name: &str, target: Option<&Expr>, arguments: &[Expr]) -> Checked {
+    fn check_function(
+        &mut self,
+        at: usize,
+        name: &str,
+        target: Option<&Expr>,
+        arguments: &[Expr],
+    ) -> TypedNode {
         let Some(known) = self.overloads(name, target.is_some()) else {
             // Reports errors of the arguments as well.
             for argument in target.into_iter().chain(arguments) {
-                self.node(argument);
+                self.check(argument);
             }
             return self.report(at, format!("undeclared reference to '{name}' (in container '')"));
         };
@@ -229,10 +246,10 @@ impl Checker<'_> {
         let mut types = Vec::with_capacity(arguments.len() + 1);
         for argument in target.into_iter().chain(arguments) {
             // Arguments of a text format may have any types.
-            let mixed = self.mixed;
-            self.mixed |= name == "format";
-            let (node, ty) = self.node(argument);
-            self.mixed = mixed;
+            let allows_mixed = self.allows_mixed;
+            self.allows_mixed |= name == "format";
+            let (node, ty) = self.check(argument);
+            self.allows_mixed = allows_mixed;
             nodes.push(node);
             types.push(ty);
         }
@@ -250,28 +267,29 @@ impl Checker<'_> {
         let mut functions: Vec<&'static Function> = Vec::new();
         let mut result: Option<Type> = None;
         for (overload, function) in known {
-            let mut bound = Bindings::default();
+            let mut bindings = Bindings::default();
             if overload.arguments.len() != types.len()
                 || !types
                     .iter()
                     .zip(&overload.arguments)
-                    .all(|(ty, wanted)| ty.is_assignable_to(wanted, &mut bound))
+                    .all(|(ty, expected)| ty.is_assignable_to(expected, &mut bindings))
             {
                 continue;
             }
-            if !functions.iter().any(|already| std::ptr::eq(*already, *function)) {
+            if !functions.iter().any(|candidate| std::ptr::eq(*candidate, *function)) {
                 functions.push(function);
             }
-            let made = overload.result.with(&bound);
+            let overload_result = overload.result.substitute(&bindings);
             result = Some(match result {
-                None => made,
-                Some(before) if before == made => made,
+                None => overload_result,
+                Some(before) if before == overload_result => overload_result,
                 Some(_) => Type::Dyn,
             });
         }
         let Some(mut result) = result else {
-            let shown = applied(target.is_some(), &types);
-            return self.report(at, format!("found no matching overload for '{name}' applied to '{shown}'"));
+            let types_text = argument_types_text(target.is_some(), &types);
+            return self
+                .report(at, format!("found no matching overload for '{name}' applied to '{types_text}'"));
         };
         if name == "_+_"
             && let (Some(Type::List(left)), Type::List(sum)) = (types.first(), &result)
@@ -295,7 +313,7 @@ fn is_empty_list(node: &Node) -> bool {
 }
 
 /// Formats the argument types of a call for messages.
-fn applied(member: bool, types: &[Type]) -> String {
+fn argument_types_text(member: bool, types: &[Type]) -> String {
     let shown: Vec<String> = types.iter().map(ToString::to_string).collect();
     match (member, shown.split_first()) {
         (true, Some((receiver, rest))) => format!("{receiver}.({})", rest.join(", ")),
@@ -312,7 +330,7 @@ fn qualified_name(expr: &Expr) -> Option<String> {
     }
 }
 
-fn constant(literal: &Literal) -> Checked {
+fn constant(literal: &Literal) -> TypedNode {
     let (value, ty) = match literal {
         Literal::Null => (Value::Null, Type::Null),
         Literal::Bool(b) => (Value::Bool(*b), Type::Bool),

@@ -7,18 +7,18 @@ use crate::error::EvalError;
 use crate::program::{Node, Step};
 use crate::value::Value;
 
-use super::{Outcome, Run};
+use super::{Evaluator, Outcome};
 
-impl<'a> Run<'a, '_> {
+impl<'a> Evaluator<'a, '_> {
     /// Value at the end of a chain; the caller has charged the chain.
-    pub(super) fn chain(&mut self, root: &'a Node, steps: &'a [Step]) -> Outcome<'a> {
+    pub(super) fn evaluate_chain(&mut self, root: &'a Node, steps: &'a [Step]) -> Outcome<'a> {
         let (mut value, steps) = match (root, steps.split_first()) {
             (Node::Slot(slot), Some((first, rest))) if self.is_lazy(*slot) => (self.lazy_step(first)?, rest),
-            (Node::Slot(slot), _) => (self.slot(*slot)?, steps),
-            (other, _) => (self.node(other)?, steps),
+            (Node::Slot(slot), _) => (self.read_slot(*slot)?, steps),
+            (other, _) => (self.evaluate(other)?, steps),
         };
         for step in steps {
-            value = self.step(value, step)?;
+            value = self.follow_step(value, step)?;
             self.cost.charge(access_cost(&value))?;
         }
         Ok(value)
@@ -35,29 +35,29 @@ impl<'a> Run<'a, '_> {
         let found = self.lazy.and_then(|(_, fields)| fields.field(name)).transpose()?;
         match step {
             Step::OptionalField(_) => Ok(Value::Optional(found.map(Arc::new))),
-            _ => found.ok_or_else(|| no_such_key(name)),
+            _ => found.ok_or_else(|| no_such_key_error(name)),
         }
     }
 
     /// Evaluates `has()`: the test is free, and each preceding link costs one unit.
-    pub(super) fn has(&mut self, root: &'a Node, steps: &'a [Step], field: &str) -> Outcome<'a> {
+    pub(super) fn evaluate_has(&mut self, root: &'a Node, steps: &'a [Step], field: &str) -> Outcome<'a> {
         if let (Node::Slot(slot), [], Some((lazy, fields))) = (root, steps, self.lazy)
             && *slot == lazy
         {
             return Ok(Value::Bool(fields.has(field)));
         }
-        match self.chain(root, steps)? {
+        match self.evaluate_chain(root, steps)? {
             Value::Map(map) => Ok(Value::Bool(map.field(field).is_some())),
             Value::Optional(None) => Ok(Value::Bool(false)),
             Value::Optional(Some(inner)) => match inner.as_ref() {
                 Value::Map(map) => Ok(Value::Bool(map.field(field).is_some())),
-                _ => Err(no_such_key(field)),
+                _ => Err(no_such_key_error(field)),
             },
-            _ => Err(no_such_key(field)),
+            _ => Err(no_such_key_error(field)),
         }
     }
 
-    fn step(&mut self, value: Value<'a>, step: &'a Step) -> Outcome<'a> {
+    fn follow_step(&mut self, value: Value<'a>, step: &'a Step) -> Outcome<'a> {
         // Links after an optional link apply to the inner value, if present, and stay optional.
         if let Value::Optional(inner) = &value
             && !matches!(step, Step::OptionalField(_) | Step::OptionalIndex(_))
@@ -74,8 +74,8 @@ impl<'a> Run<'a, '_> {
             Step::Field(name) => {
                 self.cost.charge(1)?;
                 match &value {
-                    Value::Map(map) => map.field(name).unwrap_or_else(|| Err(no_such_key(name))),
-                    _ => Err(no_such_key(name)),
+                    Value::Map(map) => map.field(name).unwrap_or_else(|| Err(no_such_key_error(name))),
+                    _ => Err(no_such_key_error(name)),
                 }
             }
             Step::OptionalField(name) => match &value {
@@ -83,8 +83,8 @@ impl<'a> Run<'a, '_> {
                 value => self.optional_field(Some(value), name),
             },
             Step::Index(index) => {
-                let index = self.index(index)?;
-                at(&value, &index)?.ok_or_else(|| missing(&value, &index))
+                let index = self.evaluate_index(index)?;
+                element_at(&value, &index)?.ok_or_else(|| missing_key_error(&value, &index))
             }
             Step::OptionalIndex(index) => match &value {
                 Value::Optional(inner) => self.optional_index(inner.as_deref(), index),
@@ -98,31 +98,31 @@ impl<'a> Run<'a, '_> {
         let found = match value {
             None => None,
             Some(Value::Map(map)) => map.field(name).transpose()?,
-            Some(_) => return Err(no_such_key(name)),
+            Some(_) => return Err(no_such_key_error(name)),
         };
         Ok(Value::Optional(found.map(Arc::new)))
     }
 
     fn optional_index(&mut self, value: Option<&Value<'a>>, index: &'a Node) -> Outcome<'a> {
-        let index = self.index(index)?;
+        let index = self.evaluate_index(index)?;
         let found = match value {
             None => None,
-            Some(value) => at(value, &index)?,
+            Some(value) => element_at(value, &index)?,
         };
         Ok(Value::Optional(found.map(Arc::new)))
     }
 
     /// Value of an index. The link costs one unit, which includes the unit of a plain identifier.
-    fn index(&mut self, index: &'a Node) -> Outcome<'a> {
+    fn evaluate_index(&mut self, index: &'a Node) -> Outcome<'a> {
         if !matches!(index, Node::Slot(_) | Node::Chain { .. }) {
             self.cost.charge(1)?;
         }
-        self.node(index)
+        self.evaluate(index)
     }
 }
 
 /// Element or value at an index, if present.
-fn at<'a>(value: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>, EvalError> {
+fn element_at<'a>(value: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>, EvalError> {
     match value {
         Value::List(list) => {
             let index = match index {
@@ -142,14 +142,14 @@ fn at<'a>(value: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>, Eva
     }
 }
 
-fn missing(value: &Value<'_>, index: &Value<'_>) -> EvalError {
+fn missing_key_error(value: &Value<'_>, index: &Value<'_>) -> EvalError {
     match (value, index) {
         (Value::List(_), index) => EvalError::failed(format!("index out of bounds: {index:?}")),
-        (_, Value::String(key)) => no_such_key(key.as_str()),
+        (_, Value::String(key)) => no_such_key_error(key.as_str()),
         (_, key) => EvalError::failed(format!("no such key: {key:?}")),
     }
 }
 
-fn no_such_key(name: &str) -> EvalError {
+fn no_such_key_error(name: &str) -> EvalError {
     EvalError::failed(format!("no such key: {name}"))
 }

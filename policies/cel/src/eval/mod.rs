@@ -5,7 +5,7 @@
 //! INVARIANT (bounded values): no value contains more than [`MAX_WEIGHT`] other values, at any cost.
 
 mod access;
-mod fold;
+mod comprehension;
 
 use std::sync::Arc;
 
@@ -42,19 +42,21 @@ pub(crate) fn run<'a>(
     lazy: Option<LazySlot<'a, '_>>,
     cost: &mut Cost,
 ) -> Outcome<'a> {
-    Run { variables, slots, lazy, cost }.node(root)
+    Evaluator { variables, slots, lazy, cost }.evaluate(root)
 }
 
-struct Run<'a, 'c> {
+/// The state of one evaluation.
+struct Evaluator<'a, 'c> {
     variables: &'a [(String, Type)],
     slots: Vec<Option<Value<'a>>>,
     lazy: Option<LazySlot<'a, 'c>>,
     cost: &'c mut Cost,
 }
 
-impl<'a> Run<'a, '_> {
-    fn node(&mut self, node: &'a Node) -> Outcome<'a> {
-        let outcome = self.value(node);
+impl<'a> Evaluator<'a, '_> {
+    /// Evaluates a node, and limits the size of its value.
+    fn evaluate(&mut self, node: &'a Node) -> Outcome<'a> {
+        let outcome = self.evaluate_unlimited(node);
         if let Ok(value @ (Value::List(_) | Value::Map(_) | Value::Optional(_))) = &outcome
             && value.weight() > MAX_WEIGHT
         {
@@ -63,42 +65,42 @@ impl<'a> Run<'a, '_> {
         outcome
     }
 
-    fn value(&mut self, node: &'a Node) -> Outcome<'a> {
+    fn evaluate_unlimited(&mut self, node: &'a Node) -> Outcome<'a> {
         match node {
             Node::Const(value) => Ok(value.clone()),
             Node::Slot(slot) => {
                 self.cost.charge(1)?;
-                self.slot(*slot)
+                self.read_slot(*slot)
             }
             Node::Chain { root, steps, .. } => {
                 self.cost.charge(1)?;
-                self.chain(root, steps)
+                self.evaluate_chain(root, steps)
             }
-            Node::Has { root, steps, field } => self.has(root, steps, field),
-            Node::Call { functions, arguments, .. } => self.call(functions, arguments),
-            Node::And(operands) => self.logic(&operands.0, &operands.1, false),
-            Node::Or(operands) => self.logic(&operands.0, &operands.1, true),
-            Node::Conditional(parts) => match self.node(&parts.0)? {
-                Value::Bool(true) => self.node(&parts.1),
-                Value::Bool(false) => self.node(&parts.2),
+            Node::Has { root, steps, field } => self.evaluate_has(root, steps, field),
+            Node::Call { functions, arguments, .. } => self.evaluate_call(functions, arguments),
+            Node::And(operands) => self.evaluate_logic(&operands.0, &operands.1, false),
+            Node::Or(operands) => self.evaluate_logic(&operands.0, &operands.1, true),
+            Node::Conditional(parts) => match self.evaluate(&parts.0)? {
+                Value::Bool(true) => self.evaluate(&parts.1),
+                Value::Bool(false) => self.evaluate(&parts.2),
                 _ => Err(EvalError::NoOverload),
             },
             Node::OrElse { operand, unwrap } => {
-                let Value::Optional(inner) = self.node(&operand.0)? else {
+                let Value::Optional(inner) = self.evaluate(&operand.0)? else {
                     return Err(EvalError::NoOverload);
                 };
                 self.cost.charge(1)?;
                 match inner {
                     Some(value) if *unwrap => Ok(value.as_ref().clone()),
                     Some(value) => Ok(Value::Optional(Some(value))),
-                    None => self.node(&operand.1),
+                    None => self.evaluate(&operand.1),
                 }
             }
             Node::List(elements) => {
                 self.cost.charge(LIST_LITERAL)?;
                 let mut items = Vec::with_capacity(elements.len());
                 for (element, optional) in elements {
-                    match (self.node(element)?, *optional) {
+                    match (self.evaluate(element)?, *optional) {
                         (value, false) => items.push(value),
                         (Value::Optional(inner), true) => items.extend(inner.map(|v| v.as_ref().clone())),
                         _ => return Err(EvalError::NoOverload),
@@ -106,26 +108,28 @@ impl<'a> Run<'a, '_> {
                 }
                 Ok(Value::list(items))
             }
-            Node::Map(entries) => self.map(entries),
-            Node::Message { name, fields } => self.message(name, fields),
-            Node::Fold(fold) => self.fold(fold),
+            Node::Map(entries) => self.evaluate_map(entries),
+            Node::Message { name, fields } => self.evaluate_message(name, fields),
+            Node::Comprehension(comprehension) => self.evaluate_comprehension(comprehension),
             Node::OptionalMap { operand, slot, body, flat } => {
-                let Value::Optional(inner) = self.node(operand)? else { return Err(EvalError::NoOverload) };
-                // The macro tests for a value first, then takes it.
+                let Value::Optional(inner) = self.evaluate(operand)? else {
+                    return Err(EvalError::NoOverload);
+                };
+                // The macro expansion first tests `hasValue()` and then reads the value; each part has a cost.
                 self.cost.charge(1)?;
                 let Some(value) = inner else {
                     self.cost.charge(1)?;
                     return Ok(Value::Optional(None));
                 };
                 self.cost.charge(12)?;
-                self.set(*slot, value.as_ref().clone());
-                let result = self.node(body)?;
+                self.write_slot(*slot, value.as_ref().clone());
+                let result = self.evaluate(body)?;
                 if *flat { Ok(result) } else { Ok(Value::Optional(Some(Arc::new(result)))) }
             }
         }
     }
 
-    fn slot(&self, slot: usize) -> Outcome<'a> {
+    fn read_slot(&self, slot: usize) -> Outcome<'a> {
         match self.slots.get(slot) {
             Some(Some(value)) => Ok(value.clone()),
             _ => {
@@ -135,20 +139,20 @@ impl<'a> Run<'a, '_> {
         }
     }
 
-    fn set(&mut self, slot: usize, value: Value<'a>) {
-        if let Some(place) = self.slots.get_mut(slot) {
-            *place = Some(value);
+    fn write_slot(&mut self, slot: usize, value: Value<'a>) {
+        if let Some(entry) = self.slots.get_mut(slot) {
+            *entry = Some(value);
         }
     }
 
     /// Evaluates `&&` (decided by false) and `||` (decided by true).
     /// A deciding right operand absorbs the error of the left operand.
-    fn logic(&mut self, left: &'a Node, right: &'a Node, deciding: bool) -> Outcome<'a> {
-        let left = truth(self.node(left))?;
+    fn evaluate_logic(&mut self, left: &'a Node, right: &'a Node, deciding: bool) -> Outcome<'a> {
+        let left = condition_value(self.evaluate(left))?;
         if matches!(left, Ok(value) if value == deciding) {
             return Ok(Value::Bool(deciding));
         }
-        let right = truth(self.node(right))?;
+        let right = condition_value(self.evaluate(right))?;
         match (left, right) {
             (_, Ok(value)) if value == deciding => Ok(Value::Bool(deciding)),
             (Err(error), _) | (_, Err(error)) => Err(error),
@@ -156,20 +160,20 @@ impl<'a> Run<'a, '_> {
         }
     }
 
-    fn call(&mut self, functions: &'a [&'static Function], arguments: &'a [Node]) -> Outcome<'a> {
+    fn evaluate_call(&mut self, functions: &'a [&'static Function], arguments: &'a [Node]) -> Outcome<'a> {
         match arguments {
             [one] => {
-                let values = [self.node(one)?];
+                let values = [self.evaluate(one)?];
                 self.apply(functions, &values)
             }
             [one, two] => {
-                let values = [self.node(one)?, self.node(two)?];
+                let values = [self.evaluate(one)?, self.evaluate(two)?];
                 self.apply(functions, &values)
             }
             more => {
                 let mut values = Vec::with_capacity(more.len());
                 for argument in more {
-                    values.push(self.node(argument)?);
+                    values.push(self.evaluate(argument)?);
                 }
                 self.apply(functions, &values)
             }
@@ -190,40 +194,40 @@ impl<'a> Run<'a, '_> {
         Err(EvalError::NoOverload)
     }
 
-    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Outcome<'a> {
+    fn evaluate_map(&mut self, entries: &'a [(Node, Node, bool)]) -> Outcome<'a> {
         self.cost.charge(MAP_LITERAL)?;
-        let mut made = MapBuilder::default();
+        let mut builder = MapBuilder::default();
         for (key, value, optional) in entries {
-            let key = self.node(key)?;
-            let value = match (self.node(value)?, *optional) {
+            let key = self.evaluate(key)?;
+            let value = match (self.evaluate(value)?, *optional) {
                 (value, false) => value,
                 (Value::Optional(Some(inner)), true) => inner.as_ref().clone(),
                 (Value::Optional(None), true) => continue,
                 _ => return Err(EvalError::NoOverload),
             };
-            made.insert(key, value)?;
+            builder.insert(key, value)?;
         }
-        Ok(Value::Map(made.finish()))
+        Ok(Value::Map(builder.finish()))
     }
 
-    fn message(&mut self, name: &'a str, fields: &'a [MessageField]) -> Outcome<'a> {
+    fn evaluate_message(&mut self, name: &'a str, fields: &'a [MessageField]) -> Outcome<'a> {
         self.cost.charge(MESSAGE_LITERAL)?;
-        let mut made = MapBuilder::default();
+        let mut builder = MapBuilder::default();
         for field in fields {
-            let value = match (self.node(&field.value)?, field.is_optional) {
+            let value = match (self.evaluate(&field.value)?, field.is_optional) {
                 (value, false) => value,
                 (Value::Optional(Some(inner)), true) => inner.as_ref().clone(),
                 (Value::Optional(None), true) => continue,
                 _ => return Err(EvalError::NoOverload),
             };
-            made.insert(Value::String(Text::Borrowed(&field.name)), value)?;
+            builder.insert(Value::String(Text::Borrowed(&field.name)), value)?;
         }
-        Ok(Value::Map(made.finish_message(name)))
+        Ok(Value::Map(builder.finish_message(name)))
     }
 }
 
 /// A boolean or an absorbable error; the outer error is the exceeded cost limit.
-fn truth(outcome: Outcome<'_>) -> Result<Result<bool, EvalError>, EvalError> {
+fn condition_value(outcome: Outcome<'_>) -> Result<Result<bool, EvalError>, EvalError> {
     match outcome {
         Ok(Value::Bool(value)) => Ok(Ok(value)),
         Ok(_) => Ok(Err(EvalError::NoOverload)),

@@ -1,9 +1,9 @@
 //! Authorizer library: authorization checks in expressions.
 //!
 //! # Contract
-//! The caller implements [`Authorizer`] and binds [`authorizer`] where the API field provides it.
+//! The caller implements [`Authorizer`] and binds [`authorizer`] in the API fields that have this variable.
 //! [`request_resource`] is the value for the resource of the request. The functions exist in every
-//! expression, the variables only in these fields.
+//! expression; the variables exist only in these fields.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::value::{Opaque, Value};
 use super::{Function, Library};
 
 /// Cost of one authorization check.
-const CHECK: u64 = 350_000;
+const CHECK_COST: u64 = 350_000;
 
 /// An authorization check of an expression.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct AuthorizationCheck {
     pub label_selector: Option<String>,
 }
 
-/// Result of a [`AuthorizationCheck`].
+/// Result of an [`AuthorizationCheck`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthorizationResult {
     /// Whether the action is allowed.
@@ -57,18 +57,18 @@ pub struct AuthorizationResult {
 /// Authorizer for expressions.
 pub trait Authorizer: Send + Sync {
     /// Decides a check; expressions call it during evaluation.
-    fn check(&self, question: &AuthorizationCheck) -> AuthorizationResult;
+    fn check(&self, check: &AuthorizationCheck) -> AuthorizationResult;
 }
 
 /// Value of the variable `authorizer`.
 pub fn authorizer<'a>(authorizer: Arc<dyn Authorizer>) -> Value<'a> {
-    Value::opaque(Query { authorizer, question: AuthorizationCheck::default(), stage: Stage::Authorizer })
+    Value::opaque(CheckBuilder { authorizer, check: AuthorizationCheck::default(), stage: Stage::Authorizer })
 }
 
 /// Value of the variable `authorizer.requestResource`.
 /// The value is a check of the request's resource that lacks only its verb.
-pub fn request_resource<'a>(authorizer: Arc<dyn Authorizer>, question: AuthorizationCheck) -> Value<'a> {
-    Value::opaque(Query { authorizer, question, stage: Stage::Resource })
+pub fn request_resource<'a>(authorizer: Arc<dyn Authorizer>, check: AuthorizationCheck) -> Value<'a> {
+    Value::opaque(CheckBuilder { authorizer, check, stage: Stage::Resource })
 }
 
 /// Type of the variable `authorizer`.
@@ -76,8 +76,8 @@ pub const AUTHORIZER: Type = Type::Opaque("authorizer.Authorizer");
 /// Type of the variable `authorizer.requestResource`.
 pub const RESOURCE_CHECK: Type = Type::Opaque("authorizer.ResourceCheck");
 
-/// Function body for one builder step of a check.
-macro_rules! step {
+/// A function that adds one property to a check.
+macro_rules! builder_step {
     ($declares:literal, $from:ident, $to:ident, $set:expr) => {
         Function::new(&[$declares], Fixed(1), |a| advance(a, Stage::$from, Stage::$to, $set))
     };
@@ -87,79 +87,80 @@ macro_rules! step {
 pub(super) static LIBRARY: Library = Library {
     since: 0,
     functions: &[
-        step!(
+        builder_step!(
             ".authorizer.Authorizer.path(string) -> authorizer.PathCheck",
             Authorizer,
             Path,
-            |question, path| question.path = Some(path)
+            |check, path| check.path = Some(path)
         ),
-        step!(
+        builder_step!(
             ".authorizer.Authorizer.group(string) -> authorizer.GroupCheck",
             Authorizer,
             Group,
-            |question, group| question.group = group
+            |check, group| check.group = group
         ),
         Function::new(
             &[".authorizer.Authorizer.serviceAccount(string, string) -> authorizer.Authorizer"],
             Fixed(1),
             |a| match a {
-                [query, Value::String(namespace), Value::String(name)] => {
-                    let query = of_stage(query, Stage::Authorizer)?;
-                    let mut question = query.question.clone();
-                    question.service_account =
-                        Some((namespace.as_str().to_owned(), name.as_str().to_owned()));
-                    Ok(Value::opaque(Query {
-                        authorizer: query.authorizer.clone(),
-                        question,
-                        stage: query.stage,
+                [builder, Value::String(namespace), Value::String(name)] => {
+                    let builder = at_stage(builder, Stage::Authorizer)?;
+                    let mut check = builder.check.clone();
+                    check.service_account = Some((namespace.as_str().to_owned(), name.as_str().to_owned()));
+                    Ok(Value::opaque(CheckBuilder {
+                        authorizer: builder.authorizer.clone(),
+                        check,
+                        stage: builder.stage,
                     }))
                 }
                 _ => Err(EvalError::NoOverload),
             },
         ),
-        step!(
+        builder_step!(
             ".authorizer.GroupCheck.resource(string) -> authorizer.ResourceCheck",
             Group,
             Resource,
-            |question, resource| question.resource = resource
+            |check, resource| check.resource = resource
         ),
-        step!(
+        builder_step!(
             ".authorizer.ResourceCheck.subresource(string) -> authorizer.ResourceCheck",
             Resource,
             Resource,
-            |question, subresource| question.subresource = subresource
+            |check, subresource| check.subresource = subresource
         ),
-        step!(
+        builder_step!(
             ".authorizer.ResourceCheck.namespace(string) -> authorizer.ResourceCheck",
             Resource,
             Resource,
-            |question, namespace| question.namespace = namespace
+            |check, namespace| check.namespace = namespace
         ),
-        step!(
+        builder_step!(
             ".authorizer.ResourceCheck.name(string) -> authorizer.ResourceCheck",
             Resource,
             Resource,
-            |question, name| question.name = name
+            |check, name| check.name = name
         ),
         Function::new(
             &[".authorizer.ResourceCheck.check(string) -> authorizer.Decision"],
-            Fixed(CHECK),
+            Fixed(CHECK_COST),
             |a| check(a, Stage::Resource),
         ),
-        Function::new(&[".authorizer.PathCheck.check(string) -> authorizer.Decision"], Fixed(CHECK), |a| {
-            check(a, Stage::Path)
-        }),
+        Function::new(
+            &[".authorizer.PathCheck.check(string) -> authorizer.Decision"],
+            Fixed(CHECK_COST),
+            |a| check(a, Stage::Path),
+        ),
         Function::new(&[".authorizer.Decision.allowed() -> bool"], Fixed(1), |a| {
-            decision(a, |answer| Value::Bool(answer.allowed))
+            decision(a, |result| Value::Bool(result.allowed))
         }),
         Function::new(&[".authorizer.Decision.reason() -> string"], Fixed(1), |a| {
-            decision(a, |answer| Value::text(&answer.reason))
+            decision(a, |result| Value::text(&result.reason))
         }),
         Function::new(&[".authorizer.Decision.errored() -> bool"], Fixed(1), |a| {
-            decision(a, |answer| Value::Bool(answer.error.is_some()))
+            decision(a, |result| Value::Bool(result.error.is_some()))
         }),
         Function::new(&[".authorizer.Decision.error() -> string"], Fixed(1), |a| {
-            decision(a, |answer| Value::text(answer.error.as_deref().unwrap_or_default()))
+            decision(a, |result| Value::text(result.error.as_deref().unwrap_or_default()))
         }),
     ],
 };
@@ -171,20 +172,12 @@ pub(super) static SELECTORS: Library = Library {
         Function::new(
             &[".authorizer.ResourceCheck.fieldSelector(string) -> authorizer.ResourceCheck"],
             Text(1),
-            |a| {
-                advance(a, Stage::Resource, Stage::Resource, |question, text| {
-                    question.field_selector = Some(text)
-                })
-            },
+            |a| advance(a, Stage::Resource, Stage::Resource, |check, text| check.field_selector = Some(text)),
         ),
         Function::new(
             &[".authorizer.ResourceCheck.labelSelector(string) -> authorizer.ResourceCheck"],
             Text(1),
-            |a| {
-                advance(a, Stage::Resource, Stage::Resource, |question, text| {
-                    question.label_selector = Some(text)
-                })
-            },
+            |a| advance(a, Stage::Resource, Stage::Resource, |check, text| check.label_selector = Some(text)),
         ),
     ],
 };
@@ -198,13 +191,14 @@ enum Stage {
     Path,
 }
 
-struct Query {
+/// An authorization check that an expression builds by calls such as `authorizer.group('').resource('pods')`.
+struct CheckBuilder {
     authorizer: Arc<dyn Authorizer>,
-    question: AuthorizationCheck,
+    check: AuthorizationCheck,
     stage: Stage,
 }
 
-impl Opaque for Query {
+impl Opaque for CheckBuilder {
     fn type_name(&self) -> &'static str {
         match self.stage {
             Stage::Authorizer => "authorizer.Authorizer",
@@ -215,8 +209,8 @@ impl Opaque for Query {
     }
 
     fn equals(&self, other: &dyn Opaque) -> bool {
-        let other = other.as_any().downcast_ref::<Query>();
-        other.is_some_and(|other| other.stage == self.stage && other.question == self.question)
+        let other = other.as_any().downcast_ref::<CheckBuilder>();
+        other.is_some_and(|other| other.stage == self.stage && other.check == self.check)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -238,28 +232,30 @@ impl Opaque for AuthorizationResult {
     }
 }
 
-fn of_stage<'v>(value: &'v Value<'_>, stage: Stage) -> Result<&'v Query, EvalError> {
-    value.downcast::<Query>().filter(|query| query.stage == stage).ok_or(EvalError::NoOverload)
+/// The builder in a value, if it is at this stage.
+fn at_stage<'v>(value: &'v Value<'_>, stage: Stage) -> Result<&'v CheckBuilder, EvalError> {
+    value.downcast::<CheckBuilder>().filter(|builder| builder.stage == stage).ok_or(EvalError::NoOverload)
 }
 
+/// Sets a text of the check and continues at stage `to`.
 fn advance<'a>(
     arguments: &[Value<'a>],
     from: Stage,
     to: Stage,
     set: fn(&mut AuthorizationCheck, String),
 ) -> Result<Value<'a>, EvalError> {
-    let [query, Value::String(text)] = arguments else { return Err(EvalError::NoOverload) };
-    let query = of_stage(query, from)?;
-    let mut question = query.question.clone();
-    set(&mut question, text.as_str().to_owned());
-    Ok(Value::opaque(Query { authorizer: query.authorizer.clone(), question, stage: to }))
+    let [builder, Value::String(text)] = arguments else { return Err(EvalError::NoOverload) };
+    let builder = at_stage(builder, from)?;
+    let mut check = builder.check.clone();
+    set(&mut check, text.as_str().to_owned());
+    Ok(Value::opaque(CheckBuilder { authorizer: builder.authorizer.clone(), check, stage: to }))
 }
 
 fn check<'a>(arguments: &[Value<'a>], stage: Stage) -> Result<Value<'a>, EvalError> {
-    let [query, Value::String(verb)] = arguments else { return Err(EvalError::NoOverload) };
-    let query = of_stage(query, stage)?;
-    let question = AuthorizationCheck { verb: verb.as_str().to_owned(), ..query.question.clone() };
-    Ok(Value::opaque(query.authorizer.check(&question)))
+    let [builder, Value::String(verb)] = arguments else { return Err(EvalError::NoOverload) };
+    let builder = at_stage(builder, stage)?;
+    let check = AuthorizationCheck { verb: verb.as_str().to_owned(), ..builder.check.clone() };
+    Ok(Value::opaque(builder.authorizer.check(&check)))
 }
 
 fn decision<'a>(

@@ -32,7 +32,7 @@ pub(super) static LIBRARY: Library = Library {
                 }
                 [Value::Double(d)] => numbers::double_to_int(*d),
                 [Value::String(s)] => {
-                    s.as_str().parse().map(Value::Int).map_err(|_| unreadable("int", s.as_str()))
+                    s.as_str().parse().map(Value::Int).map_err(|_| conversion_error("int", s.as_str()))
                 }
                 [Value::Timestamp(t)] => Ok(Value::Int(t.seconds())),
                 [Value::Duration(d)] => Ok(Value::Int(*d)),
@@ -49,7 +49,7 @@ pub(super) static LIBRARY: Library = Library {
                     .map_err(|_| EvalError::failed("unsigned integer overflow")),
                 [Value::Double(d)] => numbers::double_to_uint(*d),
                 [Value::String(s)] => {
-                    s.as_str().parse().map(Value::Uint).map_err(|_| unreadable("uint", s.as_str()))
+                    s.as_str().parse().map(Value::Uint).map_err(|_| conversion_error("uint", s.as_str()))
                 }
                 _ => Err(EvalError::NoOverload),
             },
@@ -69,7 +69,7 @@ pub(super) static LIBRARY: Library = Library {
                 #[expect(clippy::cast_precision_loss, reason = "the conversion rounds to the nearest value")]
                 [Value::Uint(u)] => Ok(Value::Double(*u as f64)),
                 [Value::String(s)] => {
-                    s.as_str().parse().map(Value::Double).map_err(|_| unreadable("double", s.as_str()))
+                    s.as_str().parse().map(Value::Double).map_err(|_| conversion_error("double", s.as_str()))
                 }
                 _ => Err(EvalError::NoOverload),
             },
@@ -148,14 +148,14 @@ pub(super) static LIBRARY: Library = Library {
             [Value::String(s)] => match s.as_str() {
                 "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Value::Bool(true)),
                 "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Value::Bool(false)),
-                other => Err(unreadable("bool", other)),
+                other => Err(conversion_error("bool", other)),
             },
             _ => Err(EvalError::NoOverload),
         }),
     ],
 };
 
-fn unreadable(ty: &str, text: &str) -> EvalError {
+fn conversion_error(ty: &str, text: &str) -> EvalError {
     EvalError::failed(format!("type conversion error from 'string' to '{ty}': `{text}`"))
 }
 

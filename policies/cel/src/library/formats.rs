@@ -9,7 +9,7 @@ use base64::Engine as _;
 use regex::Regex;
 
 use crate::cost::CallCost::{Custom, Fixed};
-use crate::cost::regex as regex_cost;
+use crate::cost::regex_cost;
 use crate::error::EvalError;
 use crate::estimate::Estimate;
 use crate::time;
@@ -20,56 +20,57 @@ use super::{Function, Library};
 /// Violations of a text, as messages.
 type Rule = fn(&str) -> Vec<String>;
 
-/// A format: name, rule, and length of its longest regular expression (which determines the cost).
+/// A format for texts. The length of its longest regular expression determines the cost.
 #[derive(Clone, Copy)]
 struct Format {
     name: &'static str,
     rule: Rule,
-    pattern: u64,
+    /// Length of the longest regular expression of the rule.
+    pattern_length: u64,
 }
 
 /// Pattern length for the cost of formats without a regular expression.
-const LONGEST_PATTERN: u64 = 1_000;
+const DEFAULT_PATTERN_LENGTH: u64 = 1_000;
 
 /// All formats; the function of each is `format.<name>`.
 static FORMATS: &[Format] = &[
-    Format { name: "dns1123Label", rule: |s| dns_label(s, &LABEL_1123, 63), pattern: 30 },
-    Format { name: "dns1123Subdomain", rule: |s| dns_label(s, &SUBDOMAIN, 253), pattern: 60 },
-    Format { name: "dns1035Label", rule: |s| dns_label(s, &LABEL_1035, 63), pattern: 30 },
-    Format { name: "qualifiedName", rule: qualified_name, pattern: 60 },
+    Format { name: "dns1123Label", rule: |s| dns_label(s, &LABEL_1123, 63), pattern_length: 30 },
+    Format { name: "dns1123Subdomain", rule: |s| dns_label(s, &SUBDOMAIN, 253), pattern_length: 60 },
+    Format { name: "dns1035Label", rule: |s| dns_label(s, &LABEL_1035, 63), pattern_length: 30 },
+    Format { name: "qualifiedName", rule: qualified_name, pattern_length: 60 },
     Format {
         name: "dns1123LabelPrefix",
         rule: |s| dns_label(&without_dash(s), &LABEL_1123, 63),
-        pattern: 30,
+        pattern_length: 30,
     },
     Format {
         name: "dns1123SubdomainPrefix",
         rule: |s| dns_label(&without_dash(s), &SUBDOMAIN, 253),
-        pattern: 60,
+        pattern_length: 60,
     },
     Format {
         name: "dns1035LabelPrefix",
         rule: |s| dns_label(&without_dash(s), &LABEL_1035, 63),
-        pattern: 30,
+        pattern_length: 30,
     },
-    Format { name: "labelValue", rule: label_value, pattern: 40 },
+    Format { name: "labelValue", rule: label_value, pattern_length: 40 },
     Format {
         name: "uri",
-        rule: |s| refused(super::urls::is_url(s), "must be an absolute URL or path"),
-        pattern: LONGEST_PATTERN,
+        rule: |s| violation_unless(super::urls::is_url(s), "must be an absolute URL or path"),
+        pattern_length: DEFAULT_PATTERN_LENGTH,
     },
-    Format { name: "uuid", rule: |s| matched(s, &UUID), pattern: 70 },
-    Format { name: "byte", rule: byte, pattern: LONGEST_PATTERN },
-    Format { name: "date", rule: date, pattern: LONGEST_PATTERN },
+    Format { name: "uuid", rule: |s| check_pattern(s, &UUID), pattern_length: 70 },
+    Format { name: "byte", rule: byte, pattern_length: DEFAULT_PATTERN_LENGTH },
+    Format { name: "date", rule: date, pattern_length: DEFAULT_PATTERN_LENGTH },
     Format {
         name: "datetime",
-        rule: |s| refused(time::parse_timestamp(s).is_ok(), "must be a date-time of RFC 3339"),
-        pattern: LONGEST_PATTERN,
+        rule: |s| violation_unless(time::parse_timestamp(s).is_ok(), "must be a date-time of RFC 3339"),
+        pattern_length: DEFAULT_PATTERN_LENGTH,
     },
 ];
 
 /// A function that returns the format of one name.
-macro_rules! named {
+macro_rules! format_function {
     ($name:literal) => {
         Function::new(&[concat!("format.", $name, "() -> format.Format")], Fixed(1), |_| {
             find($name).map(Value::opaque).ok_or(EvalError::NoOverload)
@@ -81,19 +82,19 @@ macro_rules! named {
 pub(super) static LIBRARY: Library = Library {
     since: 32,
     functions: &[
-        named!("dns1123Label"),
-        named!("dns1123Subdomain"),
-        named!("dns1035Label"),
-        named!("qualifiedName"),
-        named!("dns1123LabelPrefix"),
-        named!("dns1123SubdomainPrefix"),
-        named!("dns1035LabelPrefix"),
-        named!("labelValue"),
-        named!("uri"),
-        named!("uuid"),
-        named!("byte"),
-        named!("date"),
-        named!("datetime"),
+        format_function!("dns1123Label"),
+        format_function!("dns1123Subdomain"),
+        format_function!("dns1035Label"),
+        format_function!("qualifiedName"),
+        format_function!("dns1123LabelPrefix"),
+        format_function!("dns1123SubdomainPrefix"),
+        format_function!("dns1035LabelPrefix"),
+        format_function!("labelValue"),
+        format_function!("uri"),
+        format_function!("uuid"),
+        format_function!("byte"),
+        format_function!("date"),
+        format_function!("datetime"),
         Function::new(&["format.named(string) -> optional(format.Format)"], Fixed(1), |a| match a {
             [Value::String(name)] => {
                 Ok(Value::Optional(find(name.as_str()).map(|format| Arc::new(Value::opaque(format)))))
@@ -105,20 +106,20 @@ pub(super) static LIBRARY: Library = Library {
             Custom(
                 |a| match a {
                     [format, text] => {
-                        regex_cost(text.size(), format.downcast::<Format>().map_or(1, |f| f.pattern))
+                        regex_cost(text.size(), format.downcast::<Format>().map_or(1, |f| f.pattern_length))
                     }
                     _ => 1,
                 },
                 |a| match a {
-                    [_, text] => Estimate { min: 1, max: regex_cost(text.size.max, LONGEST_PATTERN) },
+                    [_, text] => Estimate { min: 1, max: regex_cost(text.size.max, DEFAULT_PATTERN_LENGTH) },
                     _ => Estimate::UNKNOWN,
                 },
             ),
             |a| match a {
                 [format, Value::String(text)] => {
                     let format = format.downcast::<Format>().ok_or(EvalError::NoOverload)?;
-                    let wrong = (format.rule)(text.as_str());
-                    let list = Value::list(wrong.into_iter().map(Value::text).collect());
+                    let violations = (format.rule)(text.as_str());
+                    let list = Value::list(violations.into_iter().map(Value::text).collect());
                     Ok(Value::Optional((!list.is_zero()).then(|| Arc::new(list))))
                 }
                 _ => Err(EvalError::NoOverload),
@@ -148,14 +149,14 @@ fn find(name: &str) -> Option<Format> {
 /// A regular expression and its description in messages.
 struct Pattern {
     regex: Option<Regex>,
-    words: &'static str,
+    message: &'static str,
 }
 
 macro_rules! pattern {
-    ($id:ident, $pattern:literal, $words:literal) => {
+    ($id:ident, $pattern:literal, $message:literal) => {
         static $id: LazyLock<Pattern> = LazyLock::new(|| Pattern {
             regex: Regex::new($pattern).ok(),
-            words: concat!($words, " (", $pattern, ")"),
+            message: concat!($message, " (", $pattern, ")"),
         });
     };
 }
@@ -186,22 +187,22 @@ pattern!(
     "does not match the form of a UUID"
 );
 
-fn matched(s: &str, pattern: &Pattern) -> Vec<String> {
-    refused(pattern.regex.as_ref().is_some_and(|regex| regex.is_match(s)), pattern.words)
+fn check_pattern(s: &str, pattern: &Pattern) -> Vec<String> {
+    violation_unless(pattern.regex.as_ref().is_some_and(|regex| regex.is_match(s)), pattern.message)
 }
 
-fn refused(good: bool, words: &str) -> Vec<String> {
-    if good { Vec::new() } else { vec![words.to_owned()] }
+fn violation_unless(is_valid: bool, message: &str) -> Vec<String> {
+    if is_valid { Vec::new() } else { vec![message.to_owned()] }
 }
 
-fn too_long(s: &str, longest: usize) -> Option<String> {
-    (s.len() > longest).then(|| format!("must be no more than {longest} bytes"))
+fn too_long(s: &str, max_bytes: usize) -> Option<String> {
+    (s.len() > max_bytes).then(|| format!("must be no more than {max_bytes} bytes"))
 }
 
-fn dns_label(s: &str, pattern: &Pattern, longest: usize) -> Vec<String> {
-    let mut wrong: Vec<String> = too_long(s, longest).into_iter().collect();
-    wrong.extend(matched(s, pattern));
-    wrong
+fn dns_label(s: &str, pattern: &Pattern, max_bytes: usize) -> Vec<String> {
+    let mut violations: Vec<String> = too_long(s, max_bytes).into_iter().collect();
+    violations.extend(check_pattern(s, pattern));
+    violations
 }
 
 /// A generateName prefix may end with a dash; validation replaces it with a letter.
@@ -213,33 +214,33 @@ fn without_dash(s: &str) -> String {
 }
 
 fn qualified_name(s: &str) -> Vec<String> {
-    let (mut wrong, name) = match s.split_once('/') {
+    let (mut violations, name) = match s.split_once('/') {
         None => (Vec::new(), s),
         Some(("", name)) => (vec!["prefix part must be non-empty".to_owned()], name),
         Some((prefix, name)) => (dns_label(prefix, &SUBDOMAIN, 253), name),
     };
     if name.is_empty() {
-        wrong.push("name part must be non-empty".to_owned());
+        violations.push("name part must be non-empty".to_owned());
     }
-    wrong.extend(too_long(name, 63));
-    wrong.extend(matched(name, &NAME_PART));
-    wrong
+    violations.extend(too_long(name, 63));
+    violations.extend(check_pattern(name, &NAME_PART));
+    violations
 }
 
 fn label_value(s: &str) -> Vec<String> {
-    let mut wrong: Vec<String> = too_long(s, 63).into_iter().collect();
+    let mut violations: Vec<String> = too_long(s, 63).into_iter().collect();
     if !s.is_empty() {
-        wrong.extend(matched(s, &NAME_PART));
+        violations.extend(check_pattern(s, &NAME_PART));
     }
-    wrong
+    violations
 }
 
 fn byte(s: &str) -> Vec<String> {
-    refused(base64::engine::general_purpose::STANDARD.decode(s).is_ok(), "must be base64")
+    violation_unless(base64::engine::general_purpose::STANDARD.decode(s).is_ok(), "must be base64")
 }
 
 fn date(s: &str) -> Vec<String> {
-    refused(s.len() == 10 && time::parse_field(s).is_ok(), "must be a date such as 2006-01-02")
+    violation_unless(s.len() == 10 && time::parse_field(s).is_ok(), "must be a date such as 2006-01-02")
 }
 
 #[cfg(test)]
@@ -254,7 +255,7 @@ mod tests {
             assert!(declared.contains(&text.as_str()), "{text}");
         }
         for pattern in [&LABEL_1123, &LABEL_1035, &SUBDOMAIN, &NAME_PART, &UUID] {
-            assert!(pattern.regex.is_some(), "{}", pattern.words);
+            assert!(pattern.regex.is_some(), "{}", pattern.message);
         }
     }
 }

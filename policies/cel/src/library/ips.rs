@@ -29,18 +29,20 @@ pub(super) static IP: Library = Library {
             [Value::String(s)] => Ok(Value::Bool(require_ip(s.as_str())?.to_string() == s.as_str())),
             _ => Err(EvalError::NoOverload),
         }),
-        Function::new(&["string(net.IP) -> string"], Fixed(1), |a| ip(a, |ip| Value::text(ip.to_string()))),
+        Function::new(&["string(net.IP) -> string"], Fixed(1), |a| {
+            with_ip(a, |ip| Value::text(ip.to_string()))
+        }),
         Function::new(&[".net.IP.family() -> int"], Fixed(1), |a| {
-            ip(a, |ip| Value::Int(if ip.is_ipv4() { 4 } else { 6 }))
+            with_ip(a, |ip| Value::Int(if ip.is_ipv4() { 4 } else { 6 }))
         }),
         Function::new(&[".net.IP.isUnspecified() -> bool"], Fixed(1), |a| {
-            ip(a, |ip| Value::Bool(ip.is_unspecified()))
+            with_ip(a, |ip| Value::Bool(ip.is_unspecified()))
         }),
         Function::new(&[".net.IP.isLoopback() -> bool"], Fixed(1), |a| {
-            ip(a, |ip| Value::Bool(ip.is_loopback()))
+            with_ip(a, |ip| Value::Bool(ip.is_loopback()))
         }),
         Function::new(&[".net.IP.isLinkLocalMulticast() -> bool"], Fixed(1), |a| {
-            ip(a, |ip| {
+            with_ip(a, |ip| {
                 Value::Bool(match ip {
                     IpAddr::V4(v4) => v4.octets().starts_with(&[224, 0, 0]),
                     IpAddr::V6(v6) => v6.segments().first().is_some_and(|s| s & 0xff0f == 0xff02),
@@ -48,10 +50,10 @@ pub(super) static IP: Library = Library {
             })
         }),
         Function::new(&[".net.IP.isLinkLocalUnicast() -> bool"], Fixed(1), |a| {
-            ip(a, |ip| Value::Bool(link_local_unicast(ip)))
+            with_ip(a, |ip| Value::Bool(link_local_unicast(ip)))
         }),
         Function::new(&[".net.IP.isGlobalUnicast() -> bool"], Fixed(1), |a| {
-            ip(a, |ip| {
+            with_ip(a, |ip| {
                 let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
                 let special = ip.is_unspecified() || ip.is_loopback() || ip.is_multicast();
                 Value::Bool(!broadcast && !special && !link_local_unicast(ip))
@@ -73,20 +75,20 @@ pub(super) static CIDR: Library = Library {
             _ => Err(EvalError::NoOverload),
         }),
         Function::new(&["string(net.CIDR) -> string"], Fixed(1), |a| {
-            cidr(a, |block| Value::text(format!("{}/{}", block.base, block.prefix)))
+            with_cidr(a, |block| Value::text(format!("{}/{}", block.base, block.prefix)))
         }),
         Function::new(&[".net.CIDR.ip() -> net.IP"], Fixed(1), |a| {
-            cidr(a, |block| Value::opaque(Ip(block.base)))
+            with_cidr(a, |block| Value::opaque(Ip(block.base)))
         }),
         Function::new(&[".net.CIDR.masked() -> net.CIDR"], Fixed(1), |a| {
-            cidr(a, |block| Value::opaque(*block))
+            with_cidr(a, |block| Value::opaque(*block))
         }),
         Function::new(&[".net.CIDR.prefixLength() -> int"], Fixed(1), |a| {
-            cidr(a, |block| Value::Int(i64::from(block.prefix)))
+            with_cidr(a, |block| Value::Int(i64::from(block.prefix)))
         }),
         Function::new(
             &[".net.CIDR.containsIP(net.IP) -> bool", ".net.CIDR.containsIP(string) -> bool"],
-            Custom(containment, |a| known_containment(a, 32)),
+            Custom(containment_cost, |a| containment_estimate(a, 32)),
             |a| match a {
                 [block, other] => {
                     let block = block.downcast::<Cidr>().ok_or(EvalError::NoOverload)?;
@@ -102,7 +104,7 @@ pub(super) static CIDR: Library = Library {
         ),
         Function::new(
             &[".net.CIDR.containsCIDR(net.CIDR) -> bool", ".net.CIDR.containsCIDR(string) -> bool"],
-            Custom(|a| containment(a) + 1, |a| known_containment(a, 33) + Estimate::exactly(1)),
+            Custom(|a| containment_cost(a) + 1, |a| containment_estimate(a, 33) + Estimate::exactly(1)),
             |a| match a {
                 [block, other] => {
                     let block = block.downcast::<Cidr>().ok_or(EvalError::NoOverload)?;
@@ -120,7 +122,7 @@ pub(super) static CIDR: Library = Library {
 };
 
 /// Cost of comparing the bytes of both blocks; text arguments add the cost of parsing.
-fn containment(arguments: &[Value<'_>]) -> u64 {
+fn containment_cost(arguments: &[Value<'_>]) -> u64 {
     match arguments {
         [block, other @ Value::String(_)] => read_cost(block.size() + other.size()) + read_cost(other.size()),
         [block, other] => read_cost(block.size() + other.size()),
@@ -129,14 +131,14 @@ fn containment(arguments: &[Value<'_>]) -> u64 {
 }
 
 /// Estimate of the cost; both arguments have at most this many bytes.
-fn known_containment(arguments: &[ValueFacts<'_>], bytes: u64) -> Estimate {
-    let comparing = Estimate { min: 1, max: read_cost(bytes) };
+fn containment_estimate(arguments: &[ValueFacts<'_>], bytes: u64) -> Estimate {
+    let comparison = Estimate { min: 1, max: read_cost(bytes) };
     match arguments {
         [_, other] if matches!(other.ty, Type::String | Type::Dyn) => {
-            let with_text = other.size.map(|size| read_cost(size.saturating_add(bytes)));
-            comparing.or(with_text) + other.size.map(read_cost)
+            let text_comparison = other.size.map(|size| read_cost(size.saturating_add(bytes)));
+            comparison.or(text_comparison) + other.size.map(read_cost)
         }
-        _ => comparing,
+        _ => comparison,
     }
 }
 
@@ -227,10 +229,11 @@ fn require_ip(text: &str) -> Result<IpAddr, EvalError> {
 fn parse_cidr(text: &str) -> Option<Cidr> {
     let (address, length) = text.split_once('/')?;
     let base = parse_ip(address)?;
-    let plain = length.bytes().all(|b| b.is_ascii_digit()) && (length == "0" || !length.starts_with('0'));
-    let prefix: u8 = length.parse().ok().filter(|_| plain)?;
-    let widest = if base.is_ipv4() { 32 } else { 128 };
-    (prefix <= widest && masked(base, prefix) == base).then_some(Cidr { base, prefix })
+    let is_decimal =
+        length.bytes().all(|b| b.is_ascii_digit()) && (length == "0" || !length.starts_with('0'));
+    let prefix: u8 = length.parse().ok().filter(|_| is_decimal)?;
+    let max_prefix = if base.is_ipv4() { 32 } else { 128 };
+    (prefix <= max_prefix && masked(base, prefix) == base).then_some(Cidr { base, prefix })
 }
 
 fn require_cidr(text: &str) -> Result<Cidr, EvalError> {
@@ -238,14 +241,14 @@ fn require_cidr(text: &str) -> Result<Cidr, EvalError> {
     parse_cidr(text).ok_or_else(|| EvalError::failed(message()))
 }
 
-fn ip<'a>(arguments: &[Value<'a>], f: fn(&IpAddr) -> Value<'a>) -> Result<Value<'a>, EvalError> {
+fn with_ip<'a>(arguments: &[Value<'a>], f: fn(&IpAddr) -> Value<'a>) -> Result<Value<'a>, EvalError> {
     match arguments {
         [value] => value.downcast::<Ip>().map(|ip| f(&ip.0)).ok_or(EvalError::NoOverload),
         _ => Err(EvalError::NoOverload),
     }
 }
 
-fn cidr<'a>(arguments: &[Value<'a>], f: fn(&Cidr) -> Value<'a>) -> Result<Value<'a>, EvalError> {
+fn with_cidr<'a>(arguments: &[Value<'a>], f: fn(&Cidr) -> Value<'a>) -> Result<Value<'a>, EvalError> {
     match arguments {
         [value] => value.downcast::<Cidr>().map(f).ok_or(EvalError::NoOverload),
         _ => Err(EvalError::NoOverload),

@@ -1,4 +1,4 @@
-//! Functions for JSON patches, which only expressions of mutations can call.
+//! Functions for JSON patches. Only expressions of mutations can call them.
 
 use crate::cost::CallCost::Text;
 use crate::error::EvalError;

@@ -13,25 +13,25 @@ use super::{Function, Library};
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
 /// Overloads for all ordered types.
-macro_rules! orderly {
-    ($before:literal, $after:literal, $result:literal) => {
+macro_rules! ordered_overloads {
+    ($prefix:literal, $suffix:literal, $result:literal) => {
         &[
-            concat!($before, "list(int)", $after, " -> ", $result),
-            concat!($before, "list(uint)", $after, " -> ", $result),
-            concat!($before, "list(double)", $after, " -> ", $result),
-            concat!($before, "list(bool)", $after, " -> ", $result),
-            concat!($before, "list(duration)", $after, " -> ", $result),
-            concat!($before, "list(timestamp)", $after, " -> ", $result),
-            concat!($before, "list(string)", $after, " -> ", $result),
-            concat!($before, "list(bytes)", $after, " -> ", $result),
+            concat!($prefix, "list(int)", $suffix, " -> ", $result),
+            concat!($prefix, "list(uint)", $suffix, " -> ", $result),
+            concat!($prefix, "list(double)", $suffix, " -> ", $result),
+            concat!($prefix, "list(bool)", $suffix, " -> ", $result),
+            concat!($prefix, "list(duration)", $suffix, " -> ", $result),
+            concat!($prefix, "list(timestamp)", $suffix, " -> ", $result),
+            concat!($prefix, "list(string)", $suffix, " -> ", $result),
+            concat!($prefix, "list(bytes)", $suffix, " -> ", $result),
         ]
     };
 }
 
-static SORTED: &[&str] = orderly!(".", ".isSorted()", "bool");
+static SORTED: &[&str] = ordered_overloads!(".", ".isSorted()", "bool");
 
 /// Overloads that return an element.
-macro_rules! elements {
+macro_rules! element_overloads {
     ($name:literal) => {
         &[
             concat!(".list(int).", $name, "() -> int"),
@@ -51,20 +51,20 @@ pub(super) static LIBRARY: Library = Library {
     since: 0,
     functions: &[
         Function::new(SORTED, Traversal, |a| {
-            let mut before: Option<Value<'_>> = None;
+            let mut previous: Option<Value<'_>> = None;
             for item in only_list(a)?.iter() {
                 let item = item?;
-                if let Some(before) = &before
-                    && before.compare(&item)? == Ordering::Greater
+                if let Some(previous) = &previous
+                    && previous.compare(&item)? == Ordering::Greater
                 {
                     return Ok(Value::Bool(false));
                 }
-                before = Some(item);
+                previous = Some(item);
             }
             Ok(Value::Bool(true))
         }),
-        Function::new(elements!("min"), Traversal, |a| extreme(a, "min", Ordering::Less)),
-        Function::new(elements!("max"), Traversal, |a| extreme(a, "max", Ordering::Greater)),
+        Function::new(element_overloads!("min"), Traversal, |a| extreme(a, "min", Ordering::Less)),
+        Function::new(element_overloads!("max"), Traversal, |a| extreme(a, "max", Ordering::Greater)),
         Function::new(
             &[
                 ".list(int).sum() -> int",
@@ -76,12 +76,14 @@ pub(super) static LIBRARY: Library = Library {
             sum,
         ),
         Function::new(&[".list(A).indexOf(A) -> int"], Traversal, |a| match a {
-            [Value::List(list), value] => position(list.to_vec()?.iter().position(|item| item.equals(value))),
+            [Value::List(list), value] => {
+                index_value(list.to_vec()?.iter().position(|item| item.equals(value)))
+            }
             _ => Err(EvalError::NoOverload),
         }),
         Function::new(&[".list(A).lastIndexOf(A) -> int"], Traversal, |a| match a {
             [Value::List(list), value] => {
-                position(list.to_vec()?.iter().rposition(|item| item.equals(value)))
+                index_value(list.to_vec()?.iter().rposition(|item| item.equals(value)))
             }
             _ => Err(EvalError::NoOverload),
         }),
@@ -95,18 +97,18 @@ fn only_list<'v, 'a>(arguments: &'v [Value<'a>]) -> Result<&'v List<'a>, EvalErr
     }
 }
 
-fn position<'a>(found: Option<usize>) -> Outcome<'a> {
+fn index_value<'a>(found: Option<usize>) -> Outcome<'a> {
     Ok(Value::Int(found.and_then(|at| i64::try_from(at).ok()).unwrap_or(-1)))
 }
 
-fn extreme<'a>(arguments: &[Value<'a>], name: &str, wins: Ordering) -> Outcome<'a> {
+fn extreme<'a>(arguments: &[Value<'a>], name: &str, better: Ordering) -> Outcome<'a> {
     let mut best: Option<Value<'a>> = None;
     for item in only_list(arguments)?.iter() {
         let item = item?;
         best = Some(match best {
             None => item,
             Some(best) => {
-                if item.compare(&best)? == wins {
+                if item.compare(&best)? == better {
                     item
                 } else {
                     best

@@ -30,7 +30,7 @@ use crate::types::{Declaration, Overload};
 use crate::value::Value;
 
 /// Minor release whose libraries new expressions may use.
-const SERVED: u32 = 33;
+const SERVED_RELEASE: u32 = 33;
 
 /// All libraries, except that of mutations.
 static LIBRARIES: &[&Library] = &[
@@ -57,8 +57,8 @@ static LIBRARIES: &[&Library] = &[
 /// The number is the minor release since which new expressions may use the overload (0: all releases).
 pub fn functions() -> impl Iterator<Item = (u32, &'static str)> {
     LIBRARIES.iter().copied().chain([&json_patches::LIBRARY]).flat_map(|library| {
-        let declared = library.functions.iter().flat_map(|function| function.declares.iter());
-        declared.map(|text| (library.since, *text))
+        let declarations = library.functions.iter().flat_map(|function| function.declares.iter());
+        declarations.map(|text| (library.since, *text))
     })
 }
 
@@ -106,17 +106,17 @@ impl Function {
 pub(crate) struct Table([HashMap<&'static str, Vec<(Overload, &'static Function)>>; 2]);
 
 impl Table {
-    fn upto(release: u32) -> Table {
-        Table::of(LIBRARIES.iter().copied().filter(|library| library.since <= release))
+    fn up_to_release(release: u32) -> Table {
+        Table::from_libraries(LIBRARIES.iter().copied().filter(|library| library.since <= release))
     }
 
-    fn of(libraries: impl Iterator<Item = &'static Library>) -> Table {
+    fn from_libraries(libraries: impl Iterator<Item = &'static Library>) -> Table {
         let [mut global, mut member] = [HashMap::<_, Vec<_>>::new(), HashMap::new()];
         for library in libraries {
             for function in library.functions {
                 for text in function.declares {
                     let d = Declaration::parse(text);
-                    let table = if d.member { &mut member } else { &mut global };
+                    let table = if d.is_member { &mut member } else { &mut global };
                     table.entry(d.name).or_default().push((d.overload, function));
                 }
             }
@@ -126,19 +126,20 @@ impl Table {
 
     /// Functions for new expressions.
     pub(crate) fn served() -> Arc<Table> {
-        static TABLE: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(Table::upto(SERVED)));
+        static TABLE: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(Table::up_to_release(SERVED_RELEASE)));
         TABLE.clone()
     }
 
     /// Functions for stored expressions.
     pub(crate) fn all() -> Arc<Table> {
-        static TABLE: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(Table::upto(u32::MAX)));
+        static TABLE: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(Table::up_to_release(u32::MAX)));
         TABLE.clone()
     }
 
     /// Functions of mutations, in addition to those of the other tables.
     pub(crate) fn of_mutations() -> &'static Table {
-        static TABLE: LazyLock<Table> = LazyLock::new(|| Table::of([&json_patches::LIBRARY].into_iter()));
+        static TABLE: LazyLock<Table> =
+            LazyLock::new(|| Table::from_libraries([&json_patches::LIBRARY].into_iter()));
         &TABLE
     }
 

@@ -24,10 +24,10 @@ pub(super) static LIBRARY: Library = Library {
             [left, right] => Ok(Value::Bool(!left.equals(right))),
             _ => Err(EvalError::NoOverload),
         }),
-        Function::new(LESS, Shorter, |a| ordered(a, |o| o == Ordering::Less)),
-        Function::new(LESS_EQUALS, Shorter, |a| ordered(a, |o| o != Ordering::Greater)),
-        Function::new(GREATER, Shorter, |a| ordered(a, |o| o == Ordering::Greater)),
-        Function::new(GREATER_EQUALS, Shorter, |a| ordered(a, |o| o != Ordering::Less)),
+        Function::new(LESS, Shorter, |a| compare_with(a, |o| o == Ordering::Less)),
+        Function::new(LESS_EQUALS, Shorter, |a| compare_with(a, |o| o != Ordering::Greater)),
+        Function::new(GREATER, Shorter, |a| compare_with(a, |o| o == Ordering::Greater)),
+        Function::new(GREATER_EQUALS, Shorter, |a| compare_with(a, |o| o != Ordering::Less)),
         Function::new(
             &[
                 "_+_(int, int) -> int",
@@ -148,7 +148,7 @@ pub(super) static LIBRARY: Library = Library {
 };
 
 /// Overloads of an order operator; cross-type number comparison exists since 1.29.
-macro_rules! order {
+macro_rules! order_overloads {
     ($name:literal) => {
         &[
             concat!($name, "(bool, bool) -> bool"),
@@ -169,12 +169,12 @@ macro_rules! order {
     };
 }
 
-static LESS: &[&str] = order!("_<_");
-static LESS_EQUALS: &[&str] = order!("_<=_");
-static GREATER: &[&str] = order!("_>_");
-static GREATER_EQUALS: &[&str] = order!("_>=_");
+static LESS: &[&str] = order_overloads!("_<_");
+static LESS_EQUALS: &[&str] = order_overloads!("_<=_");
+static GREATER: &[&str] = order_overloads!("_>_");
+static GREATER_EQUALS: &[&str] = order_overloads!("_>=_");
 
-fn ordered<'a>(arguments: &[Value<'a>], holds: fn(Ordering) -> bool) -> Result<Value<'a>, EvalError> {
+fn compare_with<'a>(arguments: &[Value<'a>], holds: fn(Ordering) -> bool) -> Result<Value<'a>, EvalError> {
     match arguments {
         [a, b] => Ok(Value::Bool(holds(a.compare(b)?))),
         _ => Err(EvalError::NoOverload),

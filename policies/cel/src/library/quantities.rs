@@ -11,9 +11,9 @@ use crate::value::{Opaque, Value};
 use super::{Function, Library};
 
 /// Nanos in one unit.
-const UNIT: i128 = 1_000_000_000;
-/// Maximum quantity; larger values saturate.
-const LARGEST: i128 = i64::MAX as i128 * UNIT;
+const NANOS_PER_UNIT: i128 = 1_000_000_000;
+/// Maximum quantity in nanos; larger values saturate.
+const MAX_NANOS: i128 = i64::MAX as i128 * NANOS_PER_UNIT;
 
 /// Functions since 1.29.
 pub(super) static LIBRARY: Library = Library {
@@ -33,20 +33,20 @@ pub(super) static LIBRARY: Library = Library {
         Function::new(
             &["sign(resource.Quantity) -> int", ".resource.Quantity.sign() -> int"],
             Fixed(1),
-            |a| one(a, |q| Ok(Value::Int(i64::try_from(q.0.signum()).unwrap_or_default()))),
+            |a| with_quantity(a, |q| Ok(Value::Int(i64::try_from(q.0.signum()).unwrap_or_default()))),
         ),
         Function::new(&[".resource.Quantity.isInteger() -> bool"], Fixed(1), |a| {
-            one(a, |q| Ok(Value::Bool(q.0 % UNIT == 0)))
+            with_quantity(a, |q| Ok(Value::Bool(q.0 % NANOS_PER_UNIT == 0)))
         }),
         Function::new(&[".resource.Quantity.asInteger() -> int"], Fixed(1), |a| {
-            one(a, |q| {
-                let whole = i64::try_from(q.0 / UNIT).ok().filter(|_| q.0 % UNIT == 0);
+            with_quantity(a, |q| {
+                let whole = i64::try_from(q.0 / NANOS_PER_UNIT).ok().filter(|_| q.0 % NANOS_PER_UNIT == 0);
                 whole.map(Value::Int).ok_or_else(|| EvalError::failed("cannot convert value to integer"))
             })
         }),
         Function::new(&[".resource.Quantity.asApproximateFloat() -> double"], Fixed(1), |a| {
             #[expect(clippy::cast_precision_loss, reason = "the result is approximate by definition")]
-            one(a, |q| Ok(Value::Double(q.0 as f64 / UNIT as f64)))
+            with_quantity(a, |q| Ok(Value::Double(q.0 as f64 / NANOS_PER_UNIT as f64)))
         }),
         Function::new(
             &[
@@ -54,7 +54,7 @@ pub(super) static LIBRARY: Library = Library {
                 ".resource.Quantity.add(int) -> resource.Quantity",
             ],
             Fixed(1),
-            |a| two(a, |p, q| Value::opaque(bounded(p + q))),
+            |a| with_quantities(a, |p, q| Value::opaque(saturate(p + q))),
         ),
         Function::new(
             &[
@@ -62,16 +62,16 @@ pub(super) static LIBRARY: Library = Library {
                 ".resource.Quantity.sub(int) -> resource.Quantity",
             ],
             Fixed(1),
-            |a| two(a, |p, q| Value::opaque(bounded(p - q))),
+            |a| with_quantities(a, |p, q| Value::opaque(saturate(p - q))),
         ),
         Function::new(&[".resource.Quantity.isLessThan(resource.Quantity) -> bool"], Fixed(1), |a| {
-            two(a, |p, q| Value::Bool(p < q))
+            with_quantities(a, |p, q| Value::Bool(p < q))
         }),
         Function::new(&[".resource.Quantity.isGreaterThan(resource.Quantity) -> bool"], Fixed(1), |a| {
-            two(a, |p, q| Value::Bool(p > q))
+            with_quantities(a, |p, q| Value::Bool(p > q))
         }),
         Function::new(&[".resource.Quantity.compareTo(resource.Quantity) -> int"], Fixed(1), |a| {
-            two(a, |p, q| Value::Int(p.cmp(&q) as i64))
+            with_quantities(a, |p, q| Value::Int(p.cmp(&q) as i64))
         }),
     ],
 };
@@ -93,15 +93,15 @@ impl Opaque for Quantity {
     }
 }
 
-fn bounded(nanos: i128) -> Quantity {
-    Quantity(nanos.clamp(-LARGEST, LARGEST))
+fn saturate(nanos: i128) -> Quantity {
+    Quantity(nanos.clamp(-MAX_NANOS, MAX_NANOS))
 }
 
 fn parse(text: &str) -> Result<Quantity, QuantityError> {
-    quantity::nanos(text).map(|(nanos, _)| bounded(nanos))
+    quantity::nanos(text).map(|(nanos, _)| saturate(nanos))
 }
 
-fn one<'a>(
+fn with_quantity<'a>(
     arguments: &[Value<'a>],
     f: fn(&Quantity) -> Result<Value<'a>, EvalError>,
 ) -> Result<Value<'a>, EvalError> {
@@ -111,11 +111,14 @@ fn one<'a>(
     }
 }
 
-fn two<'a>(arguments: &[Value<'a>], f: fn(i128, i128) -> Value<'a>) -> Result<Value<'a>, EvalError> {
+fn with_quantities<'a>(
+    arguments: &[Value<'a>],
+    f: fn(i128, i128) -> Value<'a>,
+) -> Result<Value<'a>, EvalError> {
     let [left, right] = arguments else { return Err(EvalError::NoOverload) };
     let left = left.downcast::<Quantity>().ok_or(EvalError::NoOverload)?.0;
     let right = match right {
-        Value::Int(i) => i128::from(*i) * UNIT,
+        Value::Int(i) => i128::from(*i) * NANOS_PER_UNIT,
         other => other.downcast::<Quantity>().ok_or(EvalError::NoOverload)?.0,
     };
     Ok(f(left, right))

@@ -11,9 +11,9 @@ use std::iter::Peekable;
 use std::str::Chars;
 
 /// Maximum repetition count, also of the product of nested repetitions.
-const REPETITIONS: u64 = 1_000;
+const MAX_REPETITIONS: u64 = 1_000;
 /// Maximum weight of a pattern.
-const LARGEST: u64 = 200_000;
+const MAX_WEIGHT: u64 = 200_000;
 /// Weight of a Unicode class.
 const UNICODE_CLASS: u64 = 200;
 
@@ -29,67 +29,68 @@ pub(super) struct Translated {
 /// # Errors
 /// The reason why RE2 rejects the pattern.
 pub(super) fn translate(pattern: &str) -> Result<Translated, &'static str> {
-    let mut reader = Reader { chars: pattern.chars().peekable(), out: String::new(), open: Vec::new() };
+    let mut translator =
+        Translator { chars: pattern.chars().peekable(), out: String::new(), outer_levels: Vec::new() };
     let mut level = Level::default();
-    while let Some(c) = reader.chars.next() {
+    while let Some(c) = translator.chars.next() {
         match c {
             '(' => {
-                if reader.group()? {
-                    reader.open.push(std::mem::take(&mut level));
+                if translator.translate_group()? {
+                    translator.outer_levels.push(std::mem::take(&mut level));
                 }
                 continue;
             }
             ')' => {
-                let inner = level.end();
-                level = reader.open.pop().ok_or("unexpected )")?;
-                reader.out.push(')');
-                level.atom(inner.0, inner.1);
+                let inner = level.finish();
+                level = translator.outer_levels.pop().ok_or("unexpected )")?;
+                translator.out.push(')');
+                level.add_atom(inner.0, inner.1);
                 continue;
             }
             '|' => {
-                level.settle();
-                reader.out.push('|');
+                level.add_last_atom();
+                translator.out.push('|');
                 continue;
             }
             '*' | '+' | '?' => {
                 level.repeat(1)?;
-                reader.out.push(c);
-                reader.lazy();
+                translator.out.push(c);
+                translator.translate_lazy_mark();
             }
-            '{' => match reader.repetition() {
-                Some((text, most)) => {
-                    if most > REPETITIONS {
+            '{' => match translator.parse_repetition() {
+                Some((text, max_count)) => {
+                    if max_count > MAX_REPETITIONS {
                         return Err("invalid repeat count");
                     }
-                    level.repeat(most.max(1))?;
-                    reader.out.push_str(&text);
-                    reader.lazy();
+                    level.repeat(max_count.max(1))?;
+                    translator.out.push_str(&text);
+                    translator.translate_lazy_mark();
                 }
-                None => level.atom(reader.literal('{'), 1),
+                None => level.add_atom(translator.write_literal('{'), 1),
             },
             '[' => {
-                let weight = reader.class()?;
-                level.atom(weight, 1);
+                let weight = translator.translate_class()?;
+                level.add_atom(weight, 1);
             }
-            '\\' => reader.escape(&mut level)?,
+            '\\' => translator.translate_escape(&mut level)?,
             '.' | '^' | '$' => {
-                reader.out.push(c);
-                level.atom(1, 1);
+                translator.out.push(c);
+                level.add_atom(1, 1);
             }
-            other => level.atom(reader.literal(other), 1),
+            other => level.add_atom(translator.write_literal(other), 1),
         }
-        if level.weight > LARGEST {
+        if level.weight > MAX_WEIGHT {
             return Err("expression is too large");
         }
     }
-    if !reader.open.is_empty() {
+    if !translator.outer_levels.is_empty() {
         return Err("missing closing )");
     }
-    let (weight, _) = level.end();
-    if weight > LARGEST {
+    let (weight, _) = level.finish();
+    if weight > MAX_WEIGHT {
         return Err("expression is too large");
     }
-    Ok(Translated { pattern: reader.out, weight })
+    Ok(Translated { pattern: translator.out, weight })
 }
 
 /// The group under translation, or the whole pattern.
@@ -104,19 +105,21 @@ struct Level {
 }
 
 impl Level {
-    fn settle(&mut self) {
+    /// Adds the last atom to the totals.
+    fn add_last_atom(&mut self) {
         if let Some((weight, repetitions, _)) = self.last.take() {
             self.weight = self.weight.saturating_add(weight);
             self.repetitions = self.repetitions.max(repetitions);
         }
     }
 
-    fn atom(&mut self, weight: u64, repetitions: u64) {
-        self.settle();
+    fn add_atom(&mut self, weight: u64, repetitions: u64) {
+        self.add_last_atom();
         self.last = Some((weight, repetitions, false));
     }
 
-    fn repeat(&mut self, most: u64) -> Result<(), &'static str> {
+    /// Repeats the last atom up to `max_count` times.
+    fn repeat(&mut self, max_count: u64) -> Result<(), &'static str> {
         let Some((weight, repetitions, repeated)) = &mut self.last else {
             return Err("missing argument to repetition operator");
         };
@@ -124,29 +127,31 @@ impl Level {
             return Err("invalid nested repetition operator");
         }
         *repeated = true;
-        *repetitions = repetitions.saturating_mul(most);
-        *weight = weight.saturating_mul(most);
-        if *repetitions > REPETITIONS {
+        *repetitions = repetitions.saturating_mul(max_count);
+        *weight = weight.saturating_mul(max_count);
+        if *repetitions > MAX_REPETITIONS {
             return Err("invalid repeat count");
         }
         Ok(())
     }
 
-    fn end(mut self) -> (u64, u64) {
-        self.settle();
+    /// Weight and repetitions of the whole group.
+    fn finish(mut self) -> (u64, u64) {
+        self.add_last_atom();
         (self.weight.saturating_add(1), self.repetitions.max(1))
     }
 }
 
-struct Reader<'p> {
+struct Translator<'p> {
     chars: Peekable<Chars<'p>>,
     out: String,
-    open: Vec<Level>,
+    /// Groups around the group under translation, the outermost first.
+    outer_levels: Vec<Level>,
 }
 
-impl Reader<'_> {
-    /// Writes a literal character.
-    fn literal(&mut self, c: char) -> u64 {
+impl Translator<'_> {
+    /// Writes a literal character and returns its weight.
+    fn write_literal(&mut self, c: char) -> u64 {
         if c.is_ascii_punctuation() || c.is_ascii_control() {
             self.out.push_str(&format!("\\x{{{:x}}}", u32::from(c)));
         } else {
@@ -156,14 +161,14 @@ impl Reader<'_> {
     }
 
     /// Translates the `?` of a lazy repetition.
-    fn lazy(&mut self) {
+    fn translate_lazy_mark(&mut self) {
         if self.chars.next_if_eq(&'?').is_some() {
             self.out.push('?');
         }
     }
 
     /// Translates the text after an opening parenthesis; false if it only sets flags.
-    fn group(&mut self) -> Result<bool, &'static str> {
+    fn translate_group(&mut self) -> Result<bool, &'static str> {
         if self.chars.next_if_eq(&'?').is_none() {
             self.out.push_str("(?:");
             return Ok(true);
@@ -200,19 +205,20 @@ impl Reader<'_> {
         }
     }
 
-    /// Parses `{n}`, `{n,}` or `{n,m}` after the brace, with the maximum count.
+    /// Parses `{n}`, `{n,}` or `{n,m}` after its `{`.
+    /// Also returns the maximum count: `u64::MAX` if `m` is less than `n`.
     /// `None` if the text is no repetition.
-    fn repetition(&mut self) -> Option<(String, u64)> {
+    fn parse_repetition(&mut self) -> Option<(String, u64)> {
         let mut ahead = self.chars.clone();
         let inner: String = ahead.by_ref().take_while(|c| *c != '}').take(16).collect();
-        let (least, most) = inner.split_once(',').unwrap_or((&inner, &inner));
+        let (min, max) = inner.split_once(',').unwrap_or((&inner, &inner));
         let number = |text: &str| {
             (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()))
                 .then(|| text.parse::<u64>().ok())?
         };
-        let least_count = number(least)?;
-        let most_count = if most.is_empty() { least_count } else { number(most)? };
-        if most_count < least_count {
+        let min_count = number(min)?;
+        let max_count = if max.is_empty() { min_count } else { number(max)? };
+        if max_count < min_count {
             return Some((String::new(), u64::MAX));
         }
         // The closing brace is present.
@@ -221,11 +227,11 @@ impl Reader<'_> {
             return None;
         }
         self.chars.nth(length);
-        Some((format!("{{{inner}}}"), most_count))
+        Some((format!("{{{inner}}}"), max_count))
     }
 
     /// Translates an escape outside classes.
-    fn escape(&mut self, level: &mut Level) -> Result<(), &'static str> {
+    fn translate_escape(&mut self, level: &mut Level) -> Result<(), &'static str> {
         let Some(c) = self.chars.next() else { return Err("trailing backslash at end of expression") };
         let simple = match c {
             'd' => "[0-9]",
@@ -243,24 +249,24 @@ impl Reader<'_> {
                     if c == '\\' && self.chars.next_if_eq(&'E').is_some() {
                         return Ok(());
                     }
-                    level.atom(self.literal(c), 1);
+                    level.add_atom(self.write_literal(c), 1);
                 }
                 return Ok(());
             }
             'p' | 'P' => {
                 let name = self.unicode_class(c)?;
                 self.out.push_str(&name);
-                level.atom(UNICODE_CLASS, 1);
+                level.add_atom(UNICODE_CLASS, 1);
                 return Ok(());
             }
             other => {
-                let value = self.character(other)?;
-                level.atom(self.literal(value), 1);
+                let value = self.parse_character(other)?;
+                level.add_atom(self.write_literal(value), 1);
                 return Ok(());
             }
         };
         self.out.push_str(simple);
-        level.atom(1, 1);
+        level.add_atom(1, 1);
         Ok(())
     }
 
@@ -281,8 +287,8 @@ impl Reader<'_> {
         Ok(format!("\\{c}{{{name}}}"))
     }
 
-    /// The character of an escape.
-    fn character(&mut self, c: char) -> Result<char, &'static str> {
+    /// Parses the escape that starts with a backslash and `c`.
+    fn parse_character(&mut self, c: char) -> Result<char, &'static str> {
         let bad = "invalid escape sequence";
         let code = match c {
             'a' => 7,
@@ -321,8 +327,8 @@ impl Reader<'_> {
         char::from_u32(code).ok_or(bad)
     }
 
-    /// Translates a bracket class.
-    fn class(&mut self) -> Result<u64, &'static str> {
+    /// Translates a bracket class after its `[` and returns its weight.
+    fn translate_class(&mut self) -> Result<u64, &'static str> {
         let unclosed = "missing closing ]";
         self.out.push('[');
         if self.chars.next_if_eq(&'^').is_some() {
@@ -343,7 +349,7 @@ impl Reader<'_> {
                 let closes = self.chars.clone().skip(name.chars().count() + 1).take(2).eq([':', ']']);
                 if closes {
                     self.chars.nth(name.chars().count() + 2);
-                    let known = POSIX.contains(&name.strip_prefix('^').unwrap_or(&name));
+                    let known = POSIX_CLASSES.contains(&name.strip_prefix('^').unwrap_or(&name));
                     self.out.push_str(&format!("[:{name}:]"));
                     if !known {
                         return Err("invalid character class range");
@@ -383,19 +389,19 @@ impl Reader<'_> {
                         weight += UNICODE_CLASS;
                         continue;
                     }
-                    other => self.character(other)?,
+                    other => self.parse_character(other)?,
                 }
             } else {
                 c
             };
-            self.literal(low);
+            self.write_literal(low);
             let mut ahead = self.chars.clone();
             if ahead.next() == Some('-') && ahead.peek().is_some_and(|next| *next != ']') {
                 self.chars.next();
                 let c = self.chars.next().ok_or(unclosed)?;
                 let high = if c == '\\' {
                     let c = self.chars.next().ok_or(unclosed)?;
-                    self.character(c)?
+                    self.parse_character(c)?
                 } else {
                     c
                 };
@@ -403,7 +409,7 @@ impl Reader<'_> {
                     return Err("invalid character class range");
                 }
                 self.out.push('-');
-                self.literal(high);
+                self.write_literal(high);
             }
             weight += 1;
         }
@@ -413,7 +419,7 @@ impl Reader<'_> {
 }
 
 /// Names of classes in `[:name:]`.
-const POSIX: [&str; 14] = [
+const POSIX_CLASSES: [&str; 14] = [
     "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space",
     "upper", "word", "xdigit",
 ];

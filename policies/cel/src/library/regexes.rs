@@ -7,7 +7,7 @@ use std::any::Any;
 
 use regex::Regex;
 
-use crate::cost::{CallCost, ResultSize, regex as regex_cost};
+use crate::cost::{CallCost, ResultSize, regex_cost};
 use crate::error::EvalError;
 use crate::estimate::{Estimate, ValueFacts};
 use crate::program::Node;
@@ -18,14 +18,14 @@ use super::re2::translate;
 use super::{Function, Library};
 
 /// Cost of compiling a minimal pattern; each state adds one unit.
-const COMPILING: u64 = 32;
+const COMPILE_COST: u64 = 32;
 
-const MATCHING: CallCost = CallCost::Custom(cost, estimate);
+const MATCH_COST: CallCost = CallCost::Custom(cost, estimate);
 
 /// The result is at most the whole text, or a list with one item per character.
-const FOUND: ResultSize = ResultSize::Custom(|arguments, ty| {
-    let upto = Estimate { min: 0, max: arguments.first().map_or(u64::MAX, |text| text.size.max) };
-    ValueFacts::of_each(ty, upto, ValueFacts::sized(Type::String, upto))
+const MATCH_SIZE: ResultSize = ResultSize::Custom(|arguments, ty| {
+    let part_size = Estimate { min: 0, max: arguments.first().map_or(u64::MAX, |text| text.size.max) };
+    ValueFacts::of_each(ty, part_size, ValueFacts::sized(Type::String, part_size))
 });
 
 /// Size limit of a compiled pattern in bytes.
@@ -37,21 +37,23 @@ pub(super) static LIBRARY: Library = Library {
     functions: &[
         Function {
             declares: &[".string.matches(string) -> bool", "matches(string, string) -> bool"],
-            cost: MATCHING,
+            cost: MATCH_COST,
             size: ResultSize::Unknown,
             prepare: Some(prepare),
             body: |a| match a {
-                [Value::String(s), pattern] => with(pattern, |regex| Value::Bool(regex.is_match(s.as_str()))),
+                [Value::String(s), pattern] => {
+                    with_regex(pattern, |regex| Value::Bool(regex.is_match(s.as_str())))
+                }
                 _ => Err(EvalError::NoOverload),
             },
         },
         Function {
             declares: &[".string.find(string) -> string"],
-            cost: MATCHING,
-            size: FOUND,
+            cost: MATCH_COST,
+            size: MATCH_SIZE,
             prepare: Some(prepare),
             body: |a| match a {
-                [Value::String(s), pattern] => with(pattern, |regex| {
+                [Value::String(s), pattern] => with_regex(pattern, |regex| {
                     Value::text(regex.find(s.as_str()).map_or("", |found| found.as_str()))
                 }),
                 _ => Err(EvalError::NoOverload),
@@ -62,8 +64,8 @@ pub(super) static LIBRARY: Library = Library {
                 ".string.findAll(string) -> list(string)",
                 ".string.findAll(string, int) -> list(string)",
             ],
-            cost: MATCHING,
-            size: FOUND,
+            cost: MATCH_COST,
+            size: MATCH_SIZE,
             prepare: Some(prepare),
             body: |a| {
                 let (text, pattern, limit) = match a {
@@ -72,7 +74,7 @@ pub(super) static LIBRARY: Library = Library {
                     _ => return Err(EvalError::NoOverload),
                 };
                 let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-                with(pattern, |regex| {
+                with_regex(pattern, |regex| {
                     let found = regex.find_iter(text.as_str()).take(limit);
                     Value::list(found.map(|found| Value::text(found.as_str())).collect())
                 })
@@ -116,7 +118,10 @@ fn prepare(arguments: &mut [Node]) -> Result<(), EvalError> {
     Ok(())
 }
 
-fn with<'a>(pattern: &Value<'a>, run: impl FnOnce(&Regex) -> Value<'a>) -> Result<Value<'a>, EvalError> {
+fn with_regex<'a>(
+    pattern: &Value<'a>,
+    run: impl FnOnce(&Regex) -> Value<'a>,
+) -> Result<Value<'a>, EvalError> {
     match (pattern.downcast::<Pattern>(), pattern.as_str()) {
         (Some(pattern), _) => Ok(run(&pattern.regex)),
         (None, Some(text)) => Ok(run(&compile(text)?)),
@@ -146,11 +151,11 @@ fn compile(pattern: &str) -> Result<Regex, EvalError> {
 /// Cost of a match: pattern size times text size; a non-constant pattern adds the compilation.
 fn cost(arguments: &[Value<'_>]) -> u64 {
     let size = |i: usize| arguments.get(i).map_or(0, Value::size);
-    let compiling = match arguments.get(1).and_then(Value::as_str) {
-        Some(pattern) => COMPILING + translate(pattern).map_or(0, |translated| translated.weight),
+    let compile_cost = match arguments.get(1).and_then(Value::as_str) {
+        Some(pattern) => COMPILE_COST + translate(pattern).map_or(0, |translated| translated.weight),
         None => 0,
     };
-    regex_cost(size(0), size(1)).saturating_add(compiling)
+    regex_cost(size(0), size(1)).saturating_add(compile_cost)
 }
 
 fn estimate(arguments: &[ValueFacts<'_>]) -> Estimate {

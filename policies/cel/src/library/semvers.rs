@@ -26,17 +26,17 @@ pub(super) static LIBRARY: Library = Library {
                 Version::parse(text, normalize).map(Value::opaque).ok_or_else(|| EvalError::failed(message()))
             },
         ),
-        Function::new(&[".semver.Version.major() -> int"], Fixed(1), |a| part(a, |v| v.major)),
-        Function::new(&[".semver.Version.minor() -> int"], Fixed(1), |a| part(a, |v| v.minor)),
-        Function::new(&[".semver.Version.patch() -> int"], Fixed(1), |a| part(a, |v| v.patch)),
+        Function::new(&[".semver.Version.major() -> int"], Fixed(1), |a| version_part(a, |v| v.major)),
+        Function::new(&[".semver.Version.minor() -> int"], Fixed(1), |a| version_part(a, |v| v.minor)),
+        Function::new(&[".semver.Version.patch() -> int"], Fixed(1), |a| version_part(a, |v| v.patch)),
         Function::new(&[".semver.Version.isLessThan(semver.Version) -> bool"], Fixed(1), |a| {
-            Ok(Value::Bool(order(a)? == Ordering::Less))
+            Ok(Value::Bool(compare_versions(a)? == Ordering::Less))
         }),
         Function::new(&[".semver.Version.isGreaterThan(semver.Version) -> bool"], Fixed(1), |a| {
-            Ok(Value::Bool(order(a)? == Ordering::Greater))
+            Ok(Value::Bool(compare_versions(a)? == Ordering::Greater))
         }),
         Function::new(&[".semver.Version.compareTo(semver.Version) -> int"], Fixed(1), |a| {
-            Ok(Value::Int(order(a)? as i64))
+            Ok(Value::Int(compare_versions(a)? as i64))
         }),
     ],
 };
@@ -46,7 +46,7 @@ struct Version {
     minor: u64,
     patch: u64,
     /// Pre-release identifiers; empty for a release.
-    before: Vec<String>,
+    pre_release: Vec<String>,
 }
 
 impl Opaque for Version {
@@ -71,16 +71,16 @@ impl Version {
     fn parse(text: &str, normalize: bool) -> Option<Version> {
         let text = if normalize { text.strip_prefix('v').unwrap_or(text) } else { text };
         let (text, build) = text.split_once('+').map_or((text, None), |(t, b)| (t, Some(b)));
-        let (core, before) = text.split_once('-').map_or((text, None), |(t, b)| (t, Some(b)));
-        let known =
+        let (core, pre_release) = text.split_once('-').map_or((text, None), |(t, b)| (t, Some(b)));
+        let is_identifier =
             |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        if build.is_some_and(|build| !build.split('.').all(known)) {
+        if build.is_some_and(|build| !build.split('.').all(is_identifier)) {
             return None;
         }
         let number = |part: &str| {
-            let plain = part.bytes().all(|b| b.is_ascii_digit());
-            let short = part == "0" || !part.starts_with('0') || normalize;
-            part.parse::<u64>().ok().filter(|n| plain && short && i64::try_from(*n).is_ok())
+            let is_decimal = part.bytes().all(|b| b.is_ascii_digit());
+            let has_valid_zeros = part == "0" || !part.starts_with('0') || normalize;
+            part.parse::<u64>().ok().filter(|n| is_decimal && has_valid_zeros && i64::try_from(*n).is_ok())
         };
         let mut parts = core.split('.').map(number).collect::<Option<Vec<u64>>>()?;
         if normalize {
@@ -89,35 +89,35 @@ impl Version {
             }
         }
         let [major, minor, patch] = parts.try_into().ok()?;
-        let before: Vec<String> =
-            before.map(|b| b.split('.').map(str::to_owned).collect()).unwrap_or_default();
-        let numeric = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
-        if !before
+        let pre_release: Vec<String> =
+            pre_release.map(|b| b.split('.').map(str::to_owned).collect()).unwrap_or_default();
+        let is_decimal = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+        if !pre_release
             .iter()
-            .all(|part| known(part) && !(numeric(part) && part.len() > 1 && part.starts_with('0')))
+            .all(|part| is_identifier(part) && !(is_decimal(part) && part.len() > 1 && part.starts_with('0')))
         {
             return None;
         }
-        Some(Version { major, minor, patch, before })
+        Some(Version { major, minor, patch, pre_release })
     }
 
     fn precedence(&self, other: &Version) -> Ordering {
         let core = (self.major, self.minor, self.patch).cmp(&(other.major, other.minor, other.patch));
-        core.then_with(|| match (self.before.is_empty(), other.before.is_empty()) {
+        core.then_with(|| match (self.pre_release.is_empty(), other.pre_release.is_empty()) {
             (true, true) => Ordering::Equal,
             (true, false) => Ordering::Greater,
             (false, true) => Ordering::Less,
             (false, false) => {
-                let pairs = self.before.iter().zip(&other.before);
-                let decided = pairs.map(|(a, b)| identifiers(a, b)).find(|order| order.is_ne());
-                decided.unwrap_or_else(|| self.before.len().cmp(&other.before.len()))
+                let pairs = self.pre_release.iter().zip(&other.pre_release);
+                let difference = pairs.map(|(a, b)| compare_identifiers(a, b)).find(|order| order.is_ne());
+                difference.unwrap_or_else(|| self.pre_release.len().cmp(&other.pre_release.len()))
             }
         })
     }
 }
 
 /// Order of pre-release identifiers: numbers by value, before words; words by characters.
-fn identifiers(a: &str, b: &str) -> Ordering {
+fn compare_identifiers(a: &str, b: &str) -> Ordering {
     let number = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
     match (number(a), number(b)) {
         (true, true) => a.len().cmp(&b.len()).then_with(|| a.cmp(b)),
@@ -135,7 +135,7 @@ fn text_and_flag<'v>(arguments: &'v [Value<'_>]) -> Result<(&'v str, bool), Eval
     }
 }
 
-fn part<'a>(arguments: &[Value<'a>], f: fn(&Version) -> u64) -> Result<Value<'a>, EvalError> {
+fn version_part<'a>(arguments: &[Value<'a>], f: fn(&Version) -> u64) -> Result<Value<'a>, EvalError> {
     match arguments {
         [value] => {
             let version = value.downcast::<Version>().ok_or(EvalError::NoOverload)?;
@@ -145,7 +145,7 @@ fn part<'a>(arguments: &[Value<'a>], f: fn(&Version) -> u64) -> Result<Value<'a>
     }
 }
 
-fn order(arguments: &[Value<'_>]) -> Result<Ordering, EvalError> {
+fn compare_versions(arguments: &[Value<'_>]) -> Result<Ordering, EvalError> {
     match arguments {
         [left, right] => match (left.downcast::<Version>(), right.downcast::<Version>()) {
             (Some(left), Some(right)) => Ok(left.precedence(right)),

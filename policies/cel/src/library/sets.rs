@@ -12,15 +12,15 @@ pub(super) static LIBRARY: Library = Library {
     since: 30,
     functions: &[
         Function::new(&["sets.contains(list(A), list(A)) -> bool"], Pairs(1), |a| {
-            let (left, right) = both(a)?;
+            let (left, right) = two_lists(a)?;
             contains_all(left, right).map(Value::Bool)
         }),
         Function::new(&["sets.equivalent(list(A), list(A)) -> bool"], Pairs(2), |a| {
-            let (left, right) = both(a)?;
+            let (left, right) = two_lists(a)?;
             Ok(Value::Bool(contains_all(left, right)? && contains_all(right, left)?))
         }),
         Function::new(&["sets.intersects(list(A), list(A)) -> bool"], Pairs(1), |a| {
-            let (left, right) = both(a)?;
+            let (left, right) = two_lists(a)?;
             for item in left.iter() {
                 if right.contains(&item?)? {
                     return Ok(Value::Bool(true));
@@ -31,7 +31,7 @@ pub(super) static LIBRARY: Library = Library {
     ],
 };
 
-fn both<'v, 'a>(arguments: &'v [Value<'a>]) -> Result<(&'v List<'a>, &'v List<'a>), EvalError> {
+fn two_lists<'v, 'a>(arguments: &'v [Value<'a>]) -> Result<(&'v List<'a>, &'v List<'a>), EvalError> {
     match arguments {
         [Value::List(left), Value::List(right)] => Ok((left, right)),
         _ => Err(EvalError::NoOverload),

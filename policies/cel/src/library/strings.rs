@@ -17,9 +17,15 @@ type Outcome<'a> = Result<Value<'a>, EvalError>;
 pub(super) static STANDARD: Library = Library {
     since: 0,
     functions: &[
-        Function::new(&[".string.contains(string) -> bool"], Contains, |a| text2(a, |s, t| s.contains(t))),
-        Function::new(&[".string.startsWith(string) -> bool"], Second, |a| text2(a, |s, t| s.starts_with(t))),
-        Function::new(&[".string.endsWith(string) -> bool"], Second, |a| text2(a, |s, t| s.ends_with(t))),
+        Function::new(&[".string.contains(string) -> bool"], Contains, |a| {
+            test_texts(a, |s, t| s.contains(t))
+        }),
+        Function::new(&[".string.startsWith(string) -> bool"], Second, |a| {
+            test_texts(a, |s, t| s.starts_with(t))
+        }),
+        Function::new(&[".string.endsWith(string) -> bool"], Second, |a| {
+            test_texts(a, |s, t| s.ends_with(t))
+        }),
     ],
 };
 
@@ -43,27 +49,29 @@ pub(super) static LIBRARY: Library = Library {
             Traversal,
             last_index_of,
         ),
-        Function::new(&[".string.lowerAscii() -> string"], Text(1), |a| text1(a, str::to_ascii_lowercase))
+        Function::new(&[".string.lowerAscii() -> string"], Text(1), |a| map_text(a, str::to_ascii_lowercase))
             .of_size(ResultSize::First),
-        Function::new(&[".string.upperAscii() -> string"], Text(1), |a| text1(a, str::to_ascii_uppercase))
+        Function::new(&[".string.upperAscii() -> string"], Text(1), |a| map_text(a, str::to_ascii_uppercase))
             .of_size(ResultSize::First),
-        Function::new(&[".string.trim() -> string"], Text(1), |a| text1(a, |s| s.trim().to_owned()))
+        Function::new(&[".string.trim() -> string"], Text(1), |a| map_text(a, |s| s.trim().to_owned()))
             .of_size(ResultSize::First),
         Function::new(
             &[".string.replace(string, string) -> string", ".string.replace(string, string, int) -> string"],
-            Custom(replace_cost, |a| a.first().map_or(Estimate::UNKNOWN, |text| twice(text.size))),
+            Custom(replace_cost, |a| {
+                a.first().map_or(Estimate::UNKNOWN, |text| read_and_write_cost(text.size))
+            }),
             replace,
         )
-        .of_size(ResultSize::Custom(replaced)),
+        .of_size(ResultSize::Custom(replaced_size)),
         Function::new(
             &[".string.split(string) -> list(string)", ".string.split(string, int) -> list(string)"],
             Text(2),
             split,
         )
-        .of_size(ResultSize::Custom(parts)),
+        .of_size(ResultSize::Custom(split_size)),
         Function::new(
             &[".list(string).join() -> string", ".list(string).join(string) -> string"],
-            Custom(join_cost, |a| twice(joined_size(a))),
+            Custom(join_cost, |a| read_and_write_cost(joined_size(a))),
             join,
         )
         .of_size(ResultSize::Custom(|a, ty| ValueFacts::sized(ty, joined_size(a)))),
@@ -73,7 +81,7 @@ pub(super) static LIBRARY: Library = Library {
             substring,
         )
         .of_size(ResultSize::First),
-        Function::new(&["strings.quote(string) -> string"], Text(1), |a| text1(a, quote)).of_size(
+        Function::new(&["strings.quote(string) -> string"], Text(1), |a| map_text(a, quote)).of_size(
             ResultSize::Custom(|a, ty| {
                 let text = a.first().map_or(u64::MAX, |text| text.size.max);
                 // Escaping may double every character; two quotation marks are added.
@@ -94,14 +102,14 @@ pub(super) static LIBRARY: Library = Library {
     ],
 };
 
-fn text1<'a>(arguments: &[Value<'a>], f: fn(&str) -> String) -> Outcome<'a> {
+fn map_text<'a>(arguments: &[Value<'a>], f: fn(&str) -> String) -> Outcome<'a> {
     match arguments {
         [Value::String(s)] => Ok(Value::text(f(s.as_str()))),
         _ => Err(EvalError::NoOverload),
     }
 }
 
-fn text2<'a>(arguments: &[Value<'a>], f: fn(&str, &str) -> bool) -> Outcome<'a> {
+fn test_texts<'a>(arguments: &[Value<'a>], f: fn(&str, &str) -> bool) -> Outcome<'a> {
     match arguments {
         [Value::String(s), Value::String(t)] => Ok(Value::Bool(f(s.as_str(), t.as_str()))),
         _ => Err(EvalError::NoOverload),
@@ -109,7 +117,7 @@ fn text2<'a>(arguments: &[Value<'a>], f: fn(&str, &str) -> bool) -> Outcome<'a> 
 }
 
 /// Cost of reading a text and writing another of the same size.
-fn twice(size: Estimate) -> Estimate {
+fn read_and_write_cost(size: Estimate) -> Estimate {
     size.map(|size| read_cost(size.saturating_mul(2)))
 }
 
@@ -128,12 +136,12 @@ fn char_at_cost(arguments: &[Value<'_>]) -> u64 {
 fn replace_cost(arguments: &[Value<'_>]) -> u64 {
     let [text @ Value::String(s), Value::String(old), Value::String(new), ..] = arguments else { return 1 };
     let (s, old, new) = (s.as_str(), old.as_str(), new.as_str());
-    let most = match arguments.get(3) {
+    let max_count = match arguments.get(3) {
         Some(Value::Int(count)) => usize::try_from(*count).unwrap_or(usize::MAX),
         _ => usize::MAX,
     };
     let result = if new.len() > old.len() {
-        let found = s.matches(old).take(most).count() as u64;
+        let found = s.matches(old).take(max_count).count() as u64;
         found.saturating_mul(new.len() as u64)
     } else {
         0
@@ -142,7 +150,7 @@ fn replace_cost(arguments: &[Value<'_>]) -> u64 {
 }
 
 /// Maximum result size: all shortest possible matches are replaced.
-fn replaced<'b>(arguments: &[ValueFacts<'b>], ty: Type) -> ValueFacts<'b> {
+fn replaced_size<'b>(arguments: &[ValueFacts<'b>], ty: Type) -> ValueFacts<'b> {
     let [text, old, new, ..] = arguments else { return ValueFacts::of_type(ty) };
     let longest = match old.size.min {
         0 => text.size.max.saturating_add(1).saturating_mul(new.size.max).saturating_add(text.size.max),
@@ -153,7 +161,7 @@ fn replaced<'b>(arguments: &[ValueFacts<'b>], ty: Type) -> ValueFacts<'b> {
 }
 
 /// Result size: each character may be a part, and one part may be the whole text.
-fn parts<'b>(arguments: &[ValueFacts<'b>], ty: Type) -> ValueFacts<'b> {
+fn split_size<'b>(arguments: &[ValueFacts<'b>], ty: Type) -> ValueFacts<'b> {
     let text = arguments.first().map_or(u64::MAX, |text| text.size.max);
     let each = ValueFacts::sized(Type::String, Estimate { min: 0, max: text });
     ValueFacts::of_each(ty, Estimate { min: 0, max: text.saturating_add(1) }, each)
@@ -172,7 +180,7 @@ fn join_cost(arguments: &[Value<'_>]) -> u64 {
 fn joined_size(arguments: &[ValueFacts<'_>]) -> Estimate {
     let Some(list) = arguments.first() else { return Estimate::UNKNOWN };
     let separators = list.size.map(|size| size.saturating_sub(1));
-    let separator = arguments.get(1).map_or(Estimate::NOTHING, |separator| separator.size);
+    let separator = arguments.get(1).map_or(Estimate::ZERO, |separator| separator.size);
     let size = list.size.times(list.element().size) + separators.times(separator);
     // An empty part costs a tenth of a unit.
     Estimate { min: size.min, max: size.max.max(separators.max.div_ceil(2)) }
@@ -181,8 +189,8 @@ fn joined_size(arguments: &[ValueFacts<'_>]) -> Estimate {
 /// Cost of reading the format string and its arguments.
 fn format_cost(arguments: &[Value<'_>]) -> u64 {
     let [text, Value::List(values)] = arguments else { return 1 };
-    let shown: u64 = values.iter().filter_map(Result::ok).map(|value| value.contents(u64::MAX)).sum();
-    read_cost(text.size().max(shown.saturating_mul(8).saturating_sub(8 * values.len() as u64)))
+    let contents: u64 = values.iter().filter_map(Result::ok).map(|value| value.contents(u64::MAX)).sum();
+    read_cost(text.size().max(contents.saturating_mul(8).saturating_sub(8 * values.len() as u64)))
 }
 
 fn out_of_range(index: i64) -> EvalError {
@@ -191,13 +199,13 @@ fn out_of_range(index: i64) -> EvalError {
 
 /// Byte offset of the character at `index`; the end is one past the last character.
 fn offset(s: &str, index: i64) -> Result<usize, EvalError> {
-    let wanted = usize::try_from(index).map_err(|_| out_of_range(index))?;
+    let nth = usize::try_from(index).map_err(|_| out_of_range(index))?;
     let mut offsets = s.char_indices().map(|(at, _)| at).chain(std::iter::once(s.len()));
-    offsets.nth(wanted).ok_or_else(|| out_of_range(index))
+    offsets.nth(nth).ok_or_else(|| out_of_range(index))
 }
 
 /// Character position of a byte offset.
-fn position<'a>(s: &str, offset: usize) -> Value<'a> {
+fn character_index<'a>(s: &str, offset: usize) -> Value<'a> {
     let before = s.get(..offset).unwrap_or(s).chars().count();
     Value::Int(i64::try_from(before).unwrap_or(i64::MAX))
 }
@@ -219,21 +227,23 @@ fn index_of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }
     let start = offset(s, from)?;
     let found = s.get(start..).and_then(|rest| rest.find(t));
-    Ok(found.map_or(Value::Int(-1), |at| position(s, start + at)))
+    Ok(found.map_or(Value::Int(-1), |at| character_index(s, start + at)))
 }
 
 fn last_index_of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
-    let (s, t, upto) = match arguments {
+    let (s, t, max_start) = match arguments {
         [Value::String(s), Value::String(t)] => (s.as_str(), t.as_str(), None),
-        [Value::String(s), Value::String(t), Value::Int(upto)] => (s.as_str(), t.as_str(), Some(*upto)),
+        [Value::String(s), Value::String(t), Value::Int(max_start)] => {
+            (s.as_str(), t.as_str(), Some(*max_start))
+        }
         _ => return Err(EvalError::NoOverload),
     };
-    let last = match upto {
-        Some(upto) => offset(s, upto)?,
+    let last = match max_start {
+        Some(max_start) => offset(s, max_start)?,
         None => s.len(),
     };
     if t.is_empty() {
-        return Ok(position(s, last));
+        return Ok(character_index(s, last));
     }
     // A match may start at this offset at the latest.
     let end = s.len().min(last + t.len());
@@ -242,7 +252,7 @@ fn last_index_of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     if found.is_some_and(|at| at > last) {
         found = s.get(..last).and_then(|head| head.rfind(t));
     }
-    Ok(found.map_or(Value::Int(-1), |at| position(s, at)))
+    Ok(found.map_or(Value::Int(-1), |at| character_index(s, at)))
 }
 
 fn substring<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
@@ -251,13 +261,13 @@ fn substring<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         [Value::String(s), Value::Int(start), Value::Int(end)] => (s.as_str(), *start, Some(*end)),
         _ => return Err(EvalError::NoOverload),
     };
-    let from = offset(s, start)?;
-    let to = match end {
+    let start_offset = offset(s, start)?;
+    let end_offset = match end {
         Some(end) => offset(s, end)?,
         None => s.len(),
     };
-    match s.get(from..to) {
-        Some(part) if from <= to => Ok(Value::text(part)),
+    match s.get(start_offset..end_offset) {
+        Some(part) if start_offset <= end_offset => Ok(Value::text(part)),
         _ => {
             let end = end.unwrap_or_default();
             Err(EvalError::failed(format!("invalid substring range. start: {start}, end: {end}")))

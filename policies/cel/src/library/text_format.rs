@@ -40,7 +40,7 @@ pub(super) fn format(pattern: &str, values: &[Value<'_>]) -> Result<String, Eval
         let Some((index, value)) = values.next() else {
             return Err(EvalError::failed("index out of range in arguments of format"));
         };
-        match clause(verb, precision, value) {
+        match format_clause(verb, precision, value) {
             Some(text) => out.push_str(&text),
             None => {
                 let name = value.type_name();
@@ -53,23 +53,23 @@ pub(super) fn format(pattern: &str, values: &[Value<'_>]) -> Result<String, Eval
     Ok(out)
 }
 
-fn clause(verb: char, precision: Option<usize>, value: &Value<'_>) -> Option<String> {
+fn format_clause(verb: char, precision: Option<usize>, value: &Value<'_>) -> Option<String> {
     match (verb, value) {
-        ('s', value) => shown(value),
+        ('s', value) => format_value(value),
         ('d', Value::Int(i)) => Some(i.to_string()),
         ('d', Value::Uint(u)) => Some(u.to_string()),
         ('f' | 'e', Value::Double(d)) if d.is_nan() => Some("NaN".to_owned()),
         ('f' | 'e', Value::Double(d)) if d.is_infinite() => {
             Some(if *d > 0.0 { "∞" } else { "-∞" }.to_owned())
         }
-        ('f', Value::Double(d)) => Some(grouped(&format!("{d:.*}", precision.unwrap_or(6)))),
+        ('f', Value::Double(d)) => Some(group_digits(&format!("{d:.*}", precision.unwrap_or(6)))),
         ('e', Value::Double(d)) => {
             let text = format!("{d:.*e}", precision.unwrap_or(6));
             let (digits, exponent) = text.split_once('e')?;
             let exponent: i32 = exponent.parse().ok()?;
             let sign = if exponent < 0 { "⁻" } else { "" };
-            let raised: String = format!("{:02}", exponent.abs()).chars().map(superscript).collect();
-            Some(format!("{digits}\u{202f}×\u{202f}10{sign}{raised}"))
+            let superscripts: String = format!("{:02}", exponent.abs()).chars().map(superscript).collect();
+            Some(format!("{digits}\u{202f}×\u{202f}10{sign}{superscripts}"))
         }
         ('x', Value::String(s)) => Some(hex(s.as_str().as_bytes())),
         ('X', Value::String(s)) => Some(hex(s.as_str().as_bytes()).to_ascii_uppercase()),
@@ -86,7 +86,7 @@ fn clause(verb: char, precision: Option<usize>, value: &Value<'_>) -> Option<Str
 }
 
 /// Groups the integer digits in threes.
-fn grouped(number: &str) -> String {
+fn group_digits(number: &str) -> String {
     let (whole, fraction) = number.split_at(number.find('.').unwrap_or(number.len()));
     let (sign, digits) = whole.split_at(usize::from(whole.starts_with('-')));
     let mut out = String::from(sign);
@@ -118,7 +118,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Text of a value for `%s`.
-fn shown(value: &Value<'_>) -> Option<String> {
+fn format_value(value: &Value<'_>) -> Option<String> {
     Some(match value {
         Value::Null => "null".to_owned(),
         Value::Bool(b) => b.to_string(),
@@ -131,13 +131,13 @@ fn shown(value: &Value<'_>) -> Option<String> {
         Value::Duration(d) => time::format_duration(*d),
         Value::Type(t) => t.as_str().to_owned(),
         Value::List(list) => {
-            let items: Option<Vec<String>> = list.iter().map(|item| shown(&item.ok()?)).collect();
+            let items: Option<Vec<String>> = list.iter().map(|item| format_value(&item.ok()?)).collect();
             format!("[{}]", items?.join(", "))
         }
         Value::Map(map) => {
             let mut entries = Vec::new();
             for (key, value) in map.entries().ok()? {
-                entries.push(format!("{}: {}", shown(&key)?, shown(&value)?));
+                entries.push(format!("{}: {}", format_value(&key)?, format_value(&value)?));
             }
             entries.sort();
             format!("{{{}}}", entries.join(", "))

@@ -17,7 +17,7 @@ macro_rules! getter {
         Function::new(
             &[concat!(".timestamp.", $name, "() -> int"), concat!(".timestamp.", $name, "(string) -> int")],
             Fixed(1),
-            |a| calendar(a, $field),
+            |a| calendar_field(a, $field),
         )
     };
 }
@@ -34,7 +34,7 @@ macro_rules! clock {
             Fixed(1),
             |a| match a {
                 [Value::Duration(d)] => Ok(Value::Int(d / $unit)),
-                _ => calendar(a, $field),
+                _ => calendar_field(a, $field),
             },
         )
     };
@@ -52,7 +52,7 @@ pub(super) static LIBRARY: Library = Library {
             ],
             cost: Fixed(1),
             size: ResultSize::Unknown,
-            prepare: Some(|a| constant(a, |text| time::parse_timestamp(text).map(Value::Timestamp))),
+            prepare: Some(|a| parse_constant(a, |text| time::parse_timestamp(text).map(Value::Timestamp))),
             body: |a| match a {
                 [Value::String(s)] => time::parse_timestamp(s.as_str()).map(Value::Timestamp),
                 [Value::Timestamp(t)] => Ok(Value::Timestamp(*t)),
@@ -70,7 +70,7 @@ pub(super) static LIBRARY: Library = Library {
             ],
             cost: Fixed(1),
             size: ResultSize::Unknown,
-            prepare: Some(|a| constant(a, |text| time::parse_duration(text).map(Value::Duration))),
+            prepare: Some(|a| parse_constant(a, |text| time::parse_duration(text).map(Value::Duration))),
             body: |a| match a {
                 [Value::String(s)] => time::parse_duration(s.as_str()).map(Value::Duration),
                 [Value::Duration(d) | Value::Int(d)] => Ok(Value::Duration(*d)),
@@ -91,19 +91,19 @@ pub(super) static LIBRARY: Library = Library {
 };
 
 /// Parses a constant text at compile time.
-fn constant(
+fn parse_constant(
     arguments: &mut [Node],
-    read: fn(&str) -> Result<Value<'static>, EvalError>,
+    parse: fn(&str) -> Result<Value<'static>, EvalError>,
 ) -> Result<(), EvalError> {
     if let Some(Node::Const(value)) = arguments.first_mut()
         && let Some(text) = value.as_str()
     {
-        *value = read(text)?;
+        *value = parse(text)?;
     }
     Ok(())
 }
 
-fn calendar<'a>(arguments: &[Value<'a>], field: fn(&DateTime) -> i64) -> Result<Value<'a>, EvalError> {
+fn calendar_field<'a>(arguments: &[Value<'a>], field: fn(&DateTime) -> i64) -> Result<Value<'a>, EvalError> {
     match arguments {
         [Value::Timestamp(t)] => Ok(Value::Int(field(&t.in_zone(None)?))),
         [Value::Timestamp(t), Value::String(zone)] => Ok(Value::Int(field(&t.in_zone(Some(zone.as_str()))?))),

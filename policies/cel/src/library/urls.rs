@@ -21,41 +21,41 @@ pub(super) static LIBRARY: Library = Library {
             _ => Err(EvalError::NoOverload),
         }),
         Function::new(&["url(string) -> net.URL"], Text(1), |a| match a {
-            [Value::String(s)] => Url::parse(s.as_str()).map(Value::opaque).map_err(|why| {
+            [Value::String(s)] => Url::parse(s.as_str()).map(Value::opaque).map_err(|reason| {
                 let text = s.as_str();
                 EvalError::failed(format!(
-                    "URL parse error during conversion from string: parse {text:?}: {why}"
+                    "URL parse error during conversion from string: parse {text:?}: {reason}"
                 ))
             }),
             _ => Err(EvalError::NoOverload),
         }),
         Function::new(&["string(net.URL) -> string"], PassValue, |a| {
-            with(a, |url| Ok(Value::text(&url.text)))
+            with_url(a, |url| Ok(Value::text(&url.text)))
         }),
         Function::new(&[".net.URL.getScheme() -> string"], PassValue, |a| {
-            with(a, |url| Ok(Value::text(&url.scheme)))
+            with_url(a, |url| Ok(Value::text(&url.scheme)))
         }),
         Function::new(&[".net.URL.getHost() -> string"], PassValue, |a| {
-            with(a, |url| Ok(Value::text(&url.host)))
+            with_url(a, |url| Ok(Value::text(&url.host)))
         }),
         Function::new(&[".net.URL.getHostname() -> string"], PassValue, |a| {
-            with(a, |url| Ok(Value::text(url.split().0)))
+            with_url(a, |url| Ok(Value::text(url.name_and_port().0)))
         }),
         Function::new(&[".net.URL.getPort() -> string"], PassValue, |a| {
-            with(a, |url| Ok(Value::text(url.split().1)))
+            with_url(a, |url| Ok(Value::text(url.name_and_port().1)))
         }),
         Function::new(&[".net.URL.getEscapedPath() -> string"], PassValue, |a| {
-            with(a, |url| Ok(Value::text(url.escaped_path())))
+            with_url(a, |url| Ok(Value::text(url.escaped_path())))
         }),
         Function::new(
             &[".net.URL.getQuery() -> map(string, list(string))"],
             Custom(query_cost, |_| Estimate::exactly(1)),
-            |a| with(a, Url::query_map),
+            |a| with_url(a, Url::query_map),
         ),
     ],
 };
 
-fn with<'a>(
+fn with_url<'a>(
     arguments: &[Value<'a>],
     f: fn(&Url) -> Result<Value<'a>, EvalError>,
 ) -> Result<Value<'a>, EvalError> {
@@ -145,7 +145,7 @@ impl Url {
     }
 
     /// Host name without brackets, and port.
-    fn split(&self) -> (&str, &str) {
+    fn name_and_port(&self) -> (&str, &str) {
         let (name, port) = match self.host.rsplit_once(':') {
             Some((name, port)) if !port.contains(']') => (name, port),
             _ => (self.host.as_str(), ""),
@@ -154,8 +154,8 @@ impl Url {
     }
 
     fn escaped_path(&self) -> String {
-        let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:@[]/%".contains(&b);
-        if self.path.bytes().all(plain) {
+        let needs_no_escape = |b: u8| b.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:@[]/%".contains(&b);
+        if self.path.bytes().all(needs_no_escape) {
             return self.path.clone();
         }
         let mut out = String::new();
@@ -170,15 +170,15 @@ impl Url {
     }
 
     fn query_map<'a>(&self) -> Result<Value<'a>, EvalError> {
-        let mut places: HashMap<String, usize> = HashMap::new();
+        let mut indexes: HashMap<String, usize> = HashMap::new();
         let mut entries: Vec<(String, Vec<Value<'a>>)> = Vec::new();
         for part in self.query.split('&').filter(|part| !part.is_empty() && !part.contains(';')) {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
             let (Ok(key), Ok(value)) = (decode(key, true), decode(value, true)) else { continue };
             let key = String::from_utf8_lossy(&key).into_owned();
             let value = Value::text(String::from_utf8_lossy(&value));
-            let place = *places.entry(key.clone()).or_insert(entries.len());
-            match entries.get_mut(place) {
+            let index = *indexes.entry(key.clone()).or_insert(entries.len());
+            match entries.get_mut(index) {
                 Some((_, values)) => values.push(value),
                 None => entries.push((key, vec![value])),
             }
@@ -216,9 +216,9 @@ fn parse_host(host: &str) -> Result<String, String> {
     if (!port.is_empty() && !port.starts_with(':')) || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return Err(format!("invalid port {port:?} after host"));
     }
-    let allowed =
+    let is_allowed =
         |b: u8| !b.is_ascii() || b.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:[]<>\"%".contains(&b);
-    if let Some(bad) = host.bytes().find(|b| !allowed(*b)) {
+    if let Some(bad) = host.bytes().find(|b| !is_allowed(*b)) {
         return Err(format!("invalid character {:?} in host name", char::from(bad).to_string()));
     }
     Ok(String::from_utf8_lossy(&decode(host, false)?).into_owned())

@@ -16,17 +16,17 @@ use serde_json::{Map, Value};
 
 use super::{DecodeError, Limits};
 
-/// A value in a list, with the capacity that a growing list reserves.
+/// Bytes of a value in a list, including the spare capacity of a growing list.
 const VALUE: usize = 48;
-/// Allocation of a text without its bytes.
+/// Bytes that a text needs beyond its content.
 const TEXT: usize = 16;
-/// First node of a map: 11 keys and values.
+/// Bytes of the first node of a map, which has room for [`NODE_KEYS`] keys and values.
 const NODE: usize = 640;
-/// Keys in the first node.
+/// Number of keys in the first node.
 const NODE_KEYS: usize = 11;
-/// Share of a key in the further nodes, which are about half full when keys arrive in order.
+/// Bytes per key in further nodes, which are about half full when keys arrive in order.
 const NODE_SHARE: usize = 112;
-/// Smallest allocation of a list.
+/// Bytes of the smallest allocation of a list.
 const LIST: usize = 128;
 
 /// Cost of a part of a tree.
@@ -71,9 +71,9 @@ impl Cost {
     /// list.
     pub fn object_end(keys: usize, name: Option<&str>) -> Cost {
         let is_owned_field = |name: &str| name == "." || name.contains(':');
-        let defaulted = if keys == 0 && !name.is_some_and(is_owned_field) { NODE } else { 0 };
-        let owned = if name.is_none() { NODE } else { 0 };
-        Cost { elements: 0, tree_bytes: defaulted + owned }
+        let default_node = if keys == 0 && !name.is_some_and(is_owned_field) { NODE } else { 0 };
+        let managed_fields_node = if name.is_none() { NODE } else { 0 };
+        Cost { elements: 0, tree_bytes: default_node + managed_fields_node }
     }
 
     /// Returns the cost of a value without its content.

@@ -212,8 +212,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the item that begins with a head.
-    fn item(&mut self, mut head: Header, mut at: Position<'_>) -> Result<Value, DecodeError> {
-        if at.depth > self.limits.depth {
+    fn item(&mut self, mut head: Header, mut position: Position<'_>) -> Result<Value, DecodeError> {
+        if position.depth > self.limits.depth {
             return Err(DecodeError::TooDeep(self.limits.depth));
         }
         while let Header::Tag(tag) = head {
@@ -223,17 +223,17 @@ impl<'a> Reader<'a> {
                 tag::UNSIGNED_BIG_INTEGER | tag::NEGATIVE_BIG_INTEGER => {
                     return Err(self.syntax_error("an integer of more than 64 bits"));
                 }
-                tag::EXPECTED_BASE64URL => at.encoding = Some(|bytes| BASE64URL_NOPAD.encode(bytes)),
-                tag::EXPECTED_BASE64 => at.encoding = Some(|bytes| BASE64.encode(bytes)),
-                tag::EXPECTED_BASE16 => at.encoding = Some(|bytes| HEXLOWER.encode(bytes)),
+                tag::EXPECTED_BASE64URL => position.encoding = Some(|bytes| BASE64URL_NOPAD.encode(bytes)),
+                tag::EXPECTED_BASE64 => position.encoding = Some(|bytes| BASE64.encode(bytes)),
+                tag::EXPECTED_BASE16 => position.encoding = Some(|bytes| HEXLOWER.encode(bytes)),
                 _ => {}
             }
         }
         match head {
-            Header::Array(length) => self.array(length, at),
-            Header::Map(length) => self.map(length, at),
+            Header::Array(length) => self.read_array(length, position),
+            Header::Map(length) => self.read_map(length, position),
             Header::Bytes(_) | Header::Text(_) => {
-                let text = self.text(head, at.encoding)?;
+                let text = self.text(head, position.encoding)?;
                 self.leaf(Value::String(text))
             }
             Header::Positive(number) => self.leaf(Value::from(number)),
@@ -306,30 +306,30 @@ impl<'a> Reader<'a> {
         self.leaf(Value::String(text))
     }
 
-    fn array(&mut self, length: Option<usize>, at: Position<'_>) -> Result<Value, DecodeError> {
+    fn read_array(&mut self, length: Option<usize>, position: Position<'_>) -> Result<Value, DecodeError> {
         self.budget.charge(Cost::LIST)?;
         // No reservation: the announced length is untrusted, and each item takes at least one byte.
         let mut items = Vec::new();
         while let Some(head) = self.next_head(length, items.len())? {
-            items.push(self.item(head, at.child(None))?);
+            items.push(self.item(head, position.child(None))?);
         }
         Ok(Value::Array(items))
     }
 
-    fn map(&mut self, length: Option<usize>, at: Position<'_>) -> Result<Value, DecodeError> {
+    fn read_map(&mut self, length: Option<usize>, position: Position<'_>) -> Result<Value, DecodeError> {
         self.budget.charge(Cost::OBJECT)?;
         let mut map = Map::new();
         while let Some(head) = self.next_head(length, map.len())? {
-            let key = self.text(head, at.encoding)?;
+            let key = self.text(head, position.encoding)?;
             self.budget.charge(Cost::key(key.len(), map.len()))?;
             if map.contains_key(&key) {
                 return Err(self.syntax_error(&format!("a duplicate key {key:?}")));
             }
             let head = self.head()?;
-            let value = self.item(head, at.child(Some(&key)))?;
+            let value = self.item(head, position.child(Some(&key)))?;
             map.insert(key, value);
         }
-        self.budget.charge(Cost::object_end(map.len(), at.name))?;
+        self.budget.charge(Cost::object_end(map.len(), position.name))?;
         Ok(Value::Object(map))
     }
 }

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! INVARIANT (bounded): at most 100 paths are kept (like the reference). After the first path at most 64 KiB
-//! of text is rendered, so that a long key around many duplicates cannot multiply.
+//! of text is rendered, so that many duplicates below a long key do not repeat the key without limit.
 
 /// Maximum number of kept paths.
 const MAX_PATHS: usize = 100;

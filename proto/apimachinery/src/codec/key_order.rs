@@ -1,6 +1,6 @@
 //! The order of chosen keys in a JSON document.
 //!
-//! A tree has sorted keys. The order of the document matters only for messages, so that this second pass runs only when
+//! A tree has sorted keys. The order of the document matters only for messages, so this second pass runs only when
 //! there is something to report.
 
 use std::collections::HashSet;
@@ -16,7 +16,7 @@ pub fn occurrences(json: &[u8], wanted: &HashSet<&str>) -> Vec<String> {
     let names = wanted.iter().map(|path| last_name(path)).collect();
     let mut search = Search { wanted, names, found: Vec::new() };
     let mut parser = serde_json::Deserializer::from_slice(json);
-    // The caller has decoded the same bytes, so that an error cannot occur here.
+    // The caller has decoded the same bytes, so an error cannot occur here.
     let _ = Node { search: &mut search, path: Path::Root }.deserialize(&mut parser);
     search.found
 }
@@ -26,10 +26,12 @@ fn last_name(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
 
+/// A search for wanted paths.
 struct Search<'w> {
     wanted: &'w HashSet<&'w str>,
     /// The last names of the wanted paths, so that few paths are rendered.
     names: HashSet<&'w str>,
+    /// The occurrences so far.
     found: Vec<String>,
 }
 
@@ -89,14 +91,14 @@ impl<'de> Visitor<'de> for Node<'_, '_, '_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
         let Node { search, path } = self;
         while let Some(key) = entries.next_key::<String>()? {
-            let place = Path::Field(&path, &key);
+            let path_of_value = Path::Field(&path, &key);
             if search.names.contains(last_name(&key)) {
-                let text = place.text();
+                let text = path_of_value.text();
                 if search.wanted.contains(text.as_str()) {
                     search.found.push(text);
                 }
             }
-            entries.next_value_seed(Node { search, path: place })?;
+            entries.next_value_seed(Node { search, path: path_of_value })?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! The grammar and the error texts are those of Kubernetes. Blanks belong to names and values. Terms are kept
-//! sorted, so that their order in the text makes no difference. The kind decides whether it supports a field.
+//! sorted, so their order in the text makes no difference. The kind decides whether it supports a field.
 
 use super::SelectorError;
 use crate::attributes::{Operator, ParsedSelector, Requirement};

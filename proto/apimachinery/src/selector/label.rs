@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! The grammar and the error texts are those of Kubernetes. Requirements are kept in the order of their keys,
-//! so that two selectors that differ only in the order of different keys are equal.
+//! so two selectors that differ only in the order of different keys are equal.
 
 use crate::attributes::{Operator, ParsedSelector, Requirement};
 use crate::field::{FieldError, FieldPath};
@@ -64,7 +64,7 @@ impl LabelSelector {
     ///
     /// See [`SelectorError`].
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
-        let mut terms = Parser::new(text).selector()?;
+        let mut terms = Parser::new(text).parse_selector()?;
         terms.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(LabelSelector { terms: terms.into() })
     }
@@ -198,7 +198,7 @@ impl<'t> Parser<'t> {
         self.next.0.as_operand()
     }
 
-    fn selector(&mut self) -> Result<Vec<Term>, SelectorError> {
+    fn parse_selector(&mut self) -> Result<Vec<Term>, SelectorError> {
         let mut terms = Vec::new();
         loop {
             match self.peek() {
@@ -208,7 +208,8 @@ impl<'t> Parser<'t> {
                     return Err(unexpected(self.next.1, "!, identifier, or 'end of string'"));
                 }
             }
-            terms.push(self.requirement().map_err(|error| SelectorError::Requirement(Box::new(error)))?);
+            terms
+                .push(self.parse_requirement().map_err(|error| SelectorError::Requirement(Box::new(error)))?);
             match self.take_operand() {
                 (Token::End, _) => return Ok(terms),
                 (Token::Comma, _) if matches!(self.peek(), Token::Word | Token::Not) => {}
@@ -220,7 +221,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn requirement(&mut self) -> Result<Term, SelectorError> {
+    fn parse_requirement(&mut self) -> Result<Term, SelectorError> {
         let absent = self.peek() == Token::Not;
         if absent {
             self.take();
@@ -240,25 +241,27 @@ impl<'t> Parser<'t> {
         } else if matches!(self.peek(), Token::End | Token::Comma) {
             Test::Exists
         } else {
-            self.test(key)?
+            self.parse_test(key)?
         };
         Ok(Term { key: key.into(), test })
     }
 
-    fn test(&mut self, key: &str) -> Result<Test, SelectorError> {
+    fn parse_test(&mut self, key: &str) -> Result<Test, SelectorError> {
         match self.take() {
-            (Token::In, _) => Ok(Test::In(checked_values(key, self.list()?)?)),
-            (Token::NotIn, _) => Ok(Test::NotIn(checked_values(key, self.list()?)?)),
-            (Token::Equal | Token::DoubleEqual, _) => Ok(Test::In(checked_values(key, vec![self.value()?])?)),
-            (Token::NotEqual, _) => Ok(Test::NotIn(checked_values(key, vec![self.value()?])?)),
-            (Token::Above, _) => Ok(Test::Above(parse_bound(key, self.value()?)?)),
-            (Token::Below, _) => Ok(Test::Below(parse_bound(key, self.value()?)?)),
+            (Token::In, _) => Ok(Test::In(checked_values(key, self.parse_list()?)?)),
+            (Token::NotIn, _) => Ok(Test::NotIn(checked_values(key, self.parse_list()?)?)),
+            (Token::Equal | Token::DoubleEqual, _) => {
+                Ok(Test::In(checked_values(key, vec![self.parse_value()?])?))
+            }
+            (Token::NotEqual, _) => Ok(Test::NotIn(checked_values(key, vec![self.parse_value()?])?)),
+            (Token::Above, _) => Ok(Test::Above(parse_bound(key, self.parse_value()?)?)),
+            (Token::Below, _) => Ok(Test::Below(parse_bound(key, self.parse_value()?)?)),
             (_, literal) => Err(unexpected(literal, "in, notin, =, ==, !=, gt, lt")),
         }
     }
 
     /// Parses the value after `=`, `!=`, `<`, `>`; an absent value is the empty string.
-    fn value(&mut self) -> Result<&'t str, SelectorError> {
+    fn parse_value(&mut self) -> Result<&'t str, SelectorError> {
         if matches!(self.peek(), Token::End | Token::Comma) {
             return Ok("");
         }
@@ -269,7 +272,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Parses `(a,b)` after `in` and `notin`; an absent value is the empty string.
-    fn list(&mut self) -> Result<Vec<&'t str>, SelectorError> {
+    fn parse_list(&mut self) -> Result<Vec<&'t str>, SelectorError> {
         match self.take_operand() {
             (Token::Open, _) => {}
             (_, literal) => return Err(SelectorError::MissingList(literal.to_owned())),

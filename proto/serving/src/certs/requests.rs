@@ -5,7 +5,8 @@
 //! [`RequestedIdentity::from_pem`] reads subject and alternative names, without a check of the signature.
 //! [`CertificateRequest::from_pem`] verifies the signature of the request too, which proves possession of the key.
 //! [`Authority::issue`] copies identity and key of the request. It ignores other requested
-//! extensions; key usages and validity come from [`CertificateParameters`]. The certificate is never one of an authority.
+//! extensions; key usages and validity come from [`CertificateParameters`]. The certificate is never
+//! one of an authority.
 //!
 //! # Errors
 //!
@@ -13,7 +14,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (validated identity): a certificate has only the names of [`RequestedIdentity`], so that the rules of a
+//! INVARIANT (validated identity): a certificate has only the names of [`RequestedIdentity`], so the rules of a
 //! signer see each of them. Other attributes of the subject and other alternative names are left out, and an
 //! attribute that is not text rejects the request, as in the signer of Kubernetes.
 
@@ -121,7 +122,7 @@ impl CertificateRequest {
     ///
     /// See [`RequestError`].
     pub fn from_pem(text: &[u8]) -> Result<Self, RequestError> {
-        let der = block(text)?;
+        let der = pem_block(text)?;
         let request = parse(&der)?;
         request.verify_signature().map_err(|error| RequestError::Signature(error.to_string()))?;
         let key = request.certification_request_info.subject_pki.raw;
@@ -136,7 +137,7 @@ impl CertificateRequest {
 }
 
 /// Returns the content of the first PEM block, which has to be a request.
-fn block(text: &[u8]) -> Result<Vec<u8>, RequestError> {
+fn pem_block(text: &[u8]) -> Result<Vec<u8>, RequestError> {
     let block = x509_parser::pem::parse_x509_pem(text).ok().map(|(_, block)| block);
     let block = block.filter(|block| block.label == LABEL).ok_or(RequestError::Block)?;
     Ok(block.contents)
@@ -154,7 +155,7 @@ impl RequestedIdentity {
     ///
     /// See [`RequestError`].
     pub fn from_pem(text: &[u8]) -> Result<Self, RequestError> {
-        Self::read(&parse(&block(text)?)?)
+        Self::read(&parse(&pem_block(text)?)?)
     }
 
     fn read(request: &X509CertificationRequest<'_>) -> Result<Self, RequestError> {
@@ -173,7 +174,7 @@ impl RequestedIdentity {
     fn add_subject(&mut self, name: &X509Name<'_>) -> Result<(), RequestError> {
         for attribute in name.iter_attributes() {
             let kind = attribute.attr_type();
-            let known = subject::KINDS
+            let known = subject::ATTRIBUTE_TYPES
                 .into_iter()
                 .find(|known| kind.iter().is_some_and(|parts| parts.eq(known.iter().copied())));
             let Some(known) = known else { continue };
@@ -191,9 +192,9 @@ impl RequestedIdentity {
     /// Adds an alternative name. Names of other types are ignored.
     fn add_alternative_name(&mut self, name: &GeneralName<'_>) -> Result<(), RequestError> {
         match name {
-            GeneralName::DNSName(dns) => self.dns_names.push(ascii(dns)?),
-            GeneralName::RFC822Name(email) => self.emails.push(ascii(email)?),
-            GeneralName::URI(uri) => self.uris.push(ascii(uri)?),
+            GeneralName::DNSName(dns) => self.dns_names.push(require_ascii(dns)?),
+            GeneralName::RFC822Name(email) => self.emails.push(require_ascii(email)?),
+            GeneralName::URI(uri) => self.uris.push(require_ascii(uri)?),
             GeneralName::IPAddress(bytes) => {
                 let address = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
                 let address = address.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from));
@@ -233,7 +234,7 @@ impl RequestedIdentity {
 }
 
 /// Returns an alternative name, which has to be ASCII.
-fn ascii(name: &str) -> Result<String, RequestError> {
+fn require_ascii(name: &str) -> Result<String, RequestError> {
     let problem = || RequestError::malformed(format!("the alternative name {name:?} is not ASCII"));
     if name.is_ascii() { Ok(name.to_owned()) } else { Err(problem()) }
 }
@@ -270,7 +271,7 @@ impl Authority {
         request: &CertificateRequest,
         parameters: &CertificateParameters<'_>,
     ) -> Result<String, CertError> {
-        let failed = |problem: &str| CertError::Generate(problem.to_owned());
+        let generate_error = |problem: &str| CertError::Generate(problem.to_owned());
         let mut params = CertificateParams::new(Vec::<String>::new())?;
         params.distinguished_name = DistinguishedName::new();
         params.subject_alt_names = request.identity.alternative_names()?;
@@ -281,15 +282,15 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         (params.key_usages, params.extended_key_usages) = purposes(parameters.usages)?;
         let mut serial = [0; SERIAL_BYTES];
-        aws_lc_rs::rand::fill(&mut serial).map_err(|_| failed("the system gave no random bytes"))?;
+        aws_lc_rs::rand::fill(&mut serial).map_err(|_| generate_error("the system gave no random bytes"))?;
         params.serial_number = Some(SerialNumber::from_slice(&serial));
         let certificate = params.signed_by(&request.key, &self.issuer)?;
         let (_, authority) = X509Certificate::from_der(&self.certificate)
-            .map_err(|_| failed("the certificate of the authority is unreadable"))?;
+            .map_err(|_| generate_error("the certificate of the authority is unreadable"))?;
         let subject = subject::encode(&request.identity.subject());
         let names = [(subject::ISSUER, authority.subject().as_raw()), (subject::SUBJECT, subject.as_slice())];
-        let certificate = subject::replace(certificate.der(), &names, self.issuer.key())
-            .ok_or_else(|| failed("the subject could not be set"))?;
+        let certificate = subject::replace_names(certificate.der(), &names, self.issuer.key())
+            .ok_or_else(|| generate_error("the subject could not be set"))?;
         Ok(pem(&certificate))
     }
 }

@@ -14,7 +14,7 @@ pub(super) const ORGANIZATION: &[u64] = &[2, 5, 4, 10];
 /// Attributes of the subject of a request that a certificate keeps.
 ///
 /// Common name, serial number, country, locality, province, street, organization, organizational unit and postal code.
-pub(super) const KINDS: [&[u64]; 9] = [
+pub(super) const ATTRIBUTE_TYPES: [&[u64]; 9] = [
     COMMON_NAME,
     &[2, 5, 4, 5],
     &[2, 5, 4, 6],
@@ -35,7 +35,7 @@ pub(super) const ISSUER: usize = 3;
 pub(super) const SUBJECT: usize = 5;
 
 /// Encodes a name as DER: organizations in order, then the common name.
-pub(super) fn name(organizations: &[String], common_name: &str) -> Vec<u8> {
+pub(super) fn encode_name(organizations: &[String], common_name: &str) -> Vec<u8> {
     let organizations = organizations.iter().map(|organization| (ORGANIZATION, organization.as_str()));
     encode(&organizations.chain([(COMMON_NAME, common_name)]).collect::<Vec<_>>())
 }
@@ -56,17 +56,21 @@ pub(super) fn encode(attributes: &[Attribute<'_>]) -> Vec<u8> {
 
 /// Replaces names of a certificate by index and signs it with the key of the issuer. None: the input is no
 /// certificate.
-pub(super) fn replace(certificate: &[u8], names: &[(usize, &[u8])], issuer: &KeyPair) -> Option<Vec<u8>> {
+pub(super) fn replace_names(
+    certificate: &[u8],
+    names: &[(usize, &[u8])],
+    issuer: &KeyPair,
+) -> Option<Vec<u8>> {
     let parts = elements(certificate)?;
     let [signed, algorithm, _signature] = parts.as_slice() else { return None };
     let mut fields = elements(signed)?;
     for (index, name) in names {
         *fields.get_mut(*index)? = name.to_vec();
     }
-    let signed = sequence(&fields);
+    let signed = encode_sequence(&fields);
     let signature = issuer.sign(&signed).ok()?;
     let signature = construct_der(|writer| writer.write_bitvec_bytes(&signature, signature.len() * 8));
-    Some(sequence(&[signed, algorithm.clone(), signature]))
+    Some(encode_sequence(&[signed, algorithm.clone(), signature]))
 }
 
 /// Returns the encoded elements of a sequence.
@@ -75,7 +79,7 @@ fn elements(sequence: &[u8]) -> Option<Vec<Vec<u8>>> {
 }
 
 /// Encodes a sequence of encoded elements.
-fn sequence(elements: &[Vec<u8>]) -> Vec<u8> {
+fn encode_sequence(elements: &[Vec<u8>]) -> Vec<u8> {
     construct_sequence(|writer| elements.iter().for_each(|element| writer.next().write_der(element)))
 }
 

@@ -53,7 +53,7 @@ impl std::fmt::Debug for Proxy {
 }
 
 impl Proxy {
-    fn route(&self) -> Result<Route, SettingsError> {
+    fn build_route(&self) -> Result<Route, SettingsError> {
         match self {
             Proxy::Environment => Ok(Route::Environment(Arc::new(Matcher::from_env()))),
             Proxy::None => Ok(Route::Direct),
@@ -65,6 +65,7 @@ impl Proxy {
     }
 }
 
+/// The way to a destination.
 #[derive(Clone)]
 enum Route {
     Direct,
@@ -79,8 +80,8 @@ impl Route {
             Route::Always(matcher) => matcher.intercept(destination),
             Route::Environment(matcher) => {
                 let host = destination.host()?.trim_matches(['[', ']']);
-                let local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-                if local { None } else { matcher.intercept(destination) }
+                let is_local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+                if is_local { None } else { matcher.intercept(destination) }
             }
         }
     }
@@ -116,7 +117,7 @@ impl Connector {
         tcp.set_keepalive(Some(KEEP_ALIVE_INTERVAL));
         Ok(Connector {
             tcp,
-            route: settings.proxy.route()?,
+            route: settings.proxy.build_route()?,
             tls: Arc::new(tls),
             proxy_tls: Arc::new(proxy_tls),
             server_name: server_name.transpose()?,
@@ -128,7 +129,7 @@ impl Connector {
         let https = destination.scheme_str() == Some("https");
         let io: Box<dyn Io> = match self.route.proxy(&destination) {
             None => Box::new(self.tcp.clone().call(destination.clone()).await?),
-            Some(proxy) => self.through(&proxy, with_port(destination.clone(), https)?).await?,
+            Some(proxy) => self.connect_through(&proxy, with_port(destination.clone(), https)?).await?,
         };
         if !https {
             return Ok(Stream { io, http2: false });
@@ -151,7 +152,12 @@ impl Connector {
         Ok(Stream { io: Box::new(TokioIo::new(tolerant)), http2 })
     }
 
-    async fn through(&self, proxy: &Intercept, destination: Uri) -> Result<Box<dyn Io>, ConnectError> {
+    /// Connects to a destination through a proxy.
+    async fn connect_through(
+        &self,
+        proxy: &Intercept,
+        destination: Uri,
+    ) -> Result<Box<dyn Io>, ConnectError> {
         let address = proxy.uri().clone();
         if address.scheme_str().is_some_and(|scheme| scheme.starts_with("socks5")) {
             let mut socks = SocksV5::new(address, self.tcp.clone());

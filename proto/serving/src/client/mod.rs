@@ -66,7 +66,7 @@ pub struct Settings {
     pub user_agent: String,
     /// Whether a connection may end without `close_notify`, as in Go.
     ///
-    /// An attacker can then cut a response that has neither a length nor chunks, so that only webhooks have this
+    /// An attacker can then cut a response that has neither a length nor chunks, so only webhooks have this
     /// setting: their responses are JSON objects, of which a part is invalid.
     pub accepts_missing_close: bool,
 }
@@ -218,7 +218,7 @@ impl Client {
     /// See [`CallError`].
     pub async fn send(&self, request: Request<Bytes>, limits: Limits) -> Result<ClientResponse, CallError> {
         let call = async {
-            let (head, mut incoming) = self.begin(request).await?.into_parts();
+            let (head, mut incoming) = self.start_call(request).await?.into_parts();
             let body = body::collect(&mut incoming, limits.bytes).await.map_err(|e| match e {
                 body::ReadError::TooLarge(limit) => CallError::TooLarge(limit),
                 body::ReadError::Timeout => CallError::Timeout(limits.within),
@@ -239,11 +239,12 @@ impl Client {
         request: Request<Bytes>,
         within: Duration,
     ) -> Result<Response<Incoming>, CallError> {
-        let begun = tokio::time::timeout(within, self.begin(request)).await;
-        begun.unwrap_or(Err(CallError::Timeout(within)))
+        let response = tokio::time::timeout(within, self.start_call(request)).await;
+        response.unwrap_or(Err(CallError::Timeout(within)))
     }
 
-    async fn begin(&self, mut request: Request<Bytes>) -> Result<Response<Incoming>, CallError> {
+    /// Sends a request and returns the response with a body that has not arrived.
+    async fn start_call(&self, mut request: Request<Bytes>) -> Result<Response<Incoming>, CallError> {
         request.headers_mut().entry(header::USER_AGENT).or_insert_with(|| self.user_agent.clone());
         self.inner.request(request.map(Full::new)).await.map_err(|error| call_error(&error))
     }

@@ -100,9 +100,9 @@ impl Remote {
         clock: Arc<dyn Clock>,
         input: Option<std::fs::File>,
     ) -> Result<Self, Vec<String>> {
-        let snapshot = Snapshot::new(files(&target));
+        let snapshot = Snapshot::new(credential_files(&target));
         let contents = FileContents::read(&target)?;
-        let client = client(&target, user_agent, &contents.trust, contents.identity.as_ref())
+        let client = build_client(&target, user_agent, &contents.trust, contents.identity.as_ref())
             .map_err(|error| vec![error.to_string()])?;
         let plugin = match &target.user.exec {
             None => None,
@@ -123,7 +123,8 @@ impl Remote {
         };
         Ok(Remote {
             base: base_url(&target.cluster.server),
-            impersonate: impersonation(&target.user.impersonate).map_err(|error| vec![error.to_string()])?,
+            impersonate: impersonation_headers(&target.user.impersonate)
+                .map_err(|error| vec![error.to_string()])?,
             user_agent: user_agent.to_owned(),
             plugin,
             clock,
@@ -170,9 +171,10 @@ impl Remote {
             };
             let credentials = plugin.as_ref().map(|(_, credentials)| credentials);
             let (client, mut authorization) =
-                self.current(credentials.and_then(|credentials| credentials.identity.as_ref()))?;
+                self.current_connections(credentials.and_then(|credentials| credentials.identity.as_ref()))?;
             if let Some(token) = credentials.and_then(|credentials| credentials.token.as_ref()) {
-                authorization = Some(bearer(token).map_err(|e| CallError::Credentials(e.to_string()))?);
+                authorization =
+                    Some(bearer_header(token).map_err(|e| CallError::Credentials(e.to_string()))?);
             }
             let mut request = request(method.clone(), &url, body.clone())?;
             let headers = request.headers_mut();
@@ -197,7 +199,7 @@ impl Remote {
     /// Returns the current connections and the `Authorization` header of the configuration.
     ///
     /// The client certificate of a plugin replaces that of the configuration.
-    fn current(
+    fn current_connections(
         &self,
         plugin_identity: Option<&Identity>,
     ) -> Result<(Client, Option<HeaderValue>), CallError> {
@@ -223,15 +225,16 @@ impl Remote {
         }
         let identity = plugin_identity.or(state.contents.identity.as_ref()).cloned();
         if is_stale || identity != state.presented_identity {
-            state.client = client(&self.target, &self.user_agent, &state.contents.trust, identity.as_ref())
-                .map_err(|error| CallError::Credentials(error.to_string()))?;
+            state.client =
+                build_client(&self.target, &self.user_agent, &state.contents.trust, identity.as_ref())
+                    .map_err(|error| CallError::Credentials(error.to_string()))?;
             state.presented_identity = identity;
         }
         Ok((state.client.clone(), state.contents.authorization.clone()))
     }
 }
 
-fn client(
+fn build_client(
     target: &Target,
     user_agent: &str,
     trust: &Trust,
@@ -258,7 +261,7 @@ fn base_url(server: &str) -> String {
 }
 
 /// Files to check for changes.
-fn files(target: &Target) -> Vec<PathBuf> {
+fn credential_files(target: &Target) -> Vec<PathBuf> {
     let user = &target.user;
     [&target.cluster.certificate_authority, &user.client_certificate, &user.client_key, &user.token_file]
         .into_iter()
@@ -300,7 +303,7 @@ impl FileContents {
             }
             _ => None,
         };
-        let authorization = match authorization(target) {
+        let authorization = match read_authorization(target) {
             Ok(header) => header,
             Err(mistake) => {
                 mistakes.push(mistake.to_string());
@@ -328,7 +331,7 @@ fn record_mistake<T, E: std::fmt::Display>(
 enum HeaderError {
     #[error("{file}: {problem}", file = file.display())]
     TokenFile { file: PathBuf, problem: TokenFileError },
-    #[error("the credentials contain characters that cannot stand in a header")]
+    #[error("the credentials contain characters that a header cannot contain")]
     Credentials,
     #[error("as: `{0}` cannot be sent")]
     Impersonation(String),
@@ -344,18 +347,18 @@ enum TokenFileError {
 }
 
 /// `Authorization` header of a configured token or password.
-fn authorization(target: &Target) -> Result<Option<HeaderValue>, HeaderError> {
+fn read_authorization(target: &Target) -> Result<Option<HeaderValue>, HeaderError> {
     let user = &target.user;
     if let Some(file) = &user.token_file {
         match (read_token(file), &user.token) {
-            (Ok(token), _) => return bearer(&token).map(Some),
+            (Ok(token), _) => return bearer_header(&token).map(Some),
             (Err(problem), None) => return Err(HeaderError::TokenFile { file: file.clone(), problem }),
             // The configured token is the fallback while the token file is missing.
             (Err(_), Some(_)) => {}
         }
     }
     if let Some(token) = &user.token {
-        return bearer(token).map(Some);
+        return bearer_header(token).map(Some);
     }
     if user.username.is_none() && user.password.is_none() {
         return Ok(None);
@@ -372,7 +375,7 @@ fn read_token(file: &PathBuf) -> Result<Secret, TokenFileError> {
     if token.is_empty() { Err(TokenFileError::Empty) } else { Ok(Secret::new(token)) }
 }
 
-fn bearer(token: &Secret) -> Result<HeaderValue, HeaderError> {
+fn bearer_header(token: &Secret) -> Result<HeaderValue, HeaderError> {
     secret_header(&format!("Bearer {}", token.text().unwrap_or("\n")))
 }
 
@@ -382,8 +385,8 @@ fn secret_header(value: &str) -> Result<HeaderValue, HeaderError> {
     Ok(value)
 }
 
-/// Header name characters (RFC 9110, token) except the percent sign.
-const IN_NAME: &AsciiSet = &NON_ALPHANUMERIC
+/// The characters that are percent-encoded in a header name: all except the token characters of RFC 9110, and `%`.
+const PERCENT_ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'!')
     .remove(b'#')
     .remove(b'$')
@@ -400,7 +403,7 @@ const IN_NAME: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 /// Builds the impersonation headers.
-fn impersonation(user: &Impersonate) -> Result<HeaderMap, HeaderError> {
+fn impersonation_headers(user: &Impersonate) -> Result<HeaderMap, HeaderError> {
     let mut headers = HeaderMap::new();
     let mut add = |name: String, value: &str| {
         let error = || HeaderError::Impersonation(name.clone());
@@ -420,7 +423,7 @@ fn impersonation(user: &Impersonate) -> Result<HeaderMap, HeaderError> {
     }
     for (key, values) in &user.extra {
         for value in values {
-            add(format!("impersonate-extra-{}", utf8_percent_encode(key, IN_NAME)), value)?;
+            add(format!("impersonate-extra-{}", utf8_percent_encode(key, PERCENT_ENCODED)), value)?;
         }
     }
     Ok(headers)

@@ -43,9 +43,9 @@ impl Backoff {
     /// A single attempt.
     pub const ONCE: Backoff = Backoff { first: Duration::ZERO, factor: 1.0, jitter: 0.0, attempts: 1 };
 
-    /// Pause after `made` attempts.
-    fn pause(&self, made: u32, rng: &dyn Rng) -> Duration {
-        let exponent = i32::try_from(made.saturating_sub(1)).unwrap_or(i32::MAX);
+    /// Pause after a number of attempts.
+    fn pause(&self, attempts_made: u32, rng: &dyn Rng) -> Duration {
+        let exponent = i32::try_from(attempts_made.saturating_sub(1)).unwrap_or(i32::MAX);
         // The upper 53 of 128 bits make a fraction below one.
         #[expect(clippy::cast_precision_loss, reason = "53 bits fit a float's mantissa")]
         let part = (rng.bits() >> 75) as f64 / (1_u64 << 53) as f64;
@@ -54,24 +54,24 @@ impl Backoff {
     }
 
     /// Calls until the outcome is final; returns the outcome and the number of attempts.
-    pub async fn call<F, Called>(
+    pub async fn call<F, AttemptFuture>(
         &self,
         rng: &dyn Rng,
         mut attempt: F,
     ) -> (Result<ClientResponse, CallError>, u32)
     where
-        F: FnMut() -> Called,
-        Called: Future<Output = Result<ClientResponse, CallError>>,
+        F: FnMut() -> AttemptFuture,
+        AttemptFuture: Future<Output = Result<ClientResponse, CallError>>,
     {
-        let mut made = 0;
+        let mut attempts_made = 0;
         loop {
             let outcome = attempt().await;
-            made += 1;
-            if made >= self.attempts || !is_transient(&outcome) {
-                return (outcome, made);
+            attempts_made += 1;
+            if attempts_made >= self.attempts || !is_transient(&outcome) {
+                return (outcome, attempts_made);
             }
-            let wish = outcome.as_ref().ok().and_then(ClientResponse::retry_after).unwrap_or_default();
-            tokio::time::sleep(self.pause(made, rng).max(wish.min(MAX_RETRY_AFTER))).await;
+            let retry_after = outcome.as_ref().ok().and_then(ClientResponse::retry_after).unwrap_or_default();
+            tokio::time::sleep(self.pause(attempts_made, rng).max(retry_after.min(MAX_RETRY_AFTER))).await;
         }
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! Some servers close the TCP connection without the TLS alert `close_notify`. As in Go, such an end between two TLS
-//! records is a normal end of the stream; an end within a record is an error. HTTP itself detects a truncated body when
-//! the response has a length or chunks. An attacker can cut any other body at a record, so that a client accepts such an
-//! end only by [`Settings::accepts_missing_close`](super::Settings::accepts_missing_close).
+//! Some servers close the TCP connection without the TLS alert `close_notify`. As in Go, such an end between two
+//! TLS records is a normal end of the stream; an end within a record is an error. HTTP itself detects a truncated
+//! body when the response has a length or chunks. An attacker can cut any other body at a record, so a client
+//! accepts such an end only by [`Settings::accepts_missing_close`](super::Settings::accepts_missing_close).
 //!
 //! [`RecordTracker`] reads below TLS and follows the record headers. [`TolerantStream`] reads above TLS.
 

@@ -43,7 +43,7 @@ pub(super) fn base64_data(fields: &mut Fields<'_>, name: &'static str) -> Option
 }
 
 /// Returns a map of lists of strings; empty if absent.
-pub(super) fn lists(fields: &mut Fields<'_>, name: &'static str) -> BTreeMap<String, Vec<String>> {
+pub(super) fn string_lists(fields: &mut Fields<'_>, name: &'static str) -> BTreeMap<String, Vec<String>> {
     let lists = fields.typed(name, "a map of lists of strings", |value| {
         let map = value.as_object()?;
         map.iter().map(|(key, list)| Some((key.clone(), list_of_strings(list)?))).collect()

@@ -29,7 +29,7 @@ use apimachinery::document::{self, Document, DocumentError, Fields};
 use apimachinery::names::Names;
 use apimachinery::object::Value;
 
-use fields::{base64_data, file, lists, non_empty_text, secret};
+use fields::{base64_data, file, non_empty_text, secret, string_lists};
 
 pub(crate) use plugin::InteractiveMode;
 pub use secret::Secret;
@@ -175,19 +175,19 @@ impl ClientConfig {
     ///
     /// Invalid syntax, fields of wrong types, missing or duplicate names.
     pub fn parse(text: &[u8], file: &Path) -> Result<Self, ConfigError> {
-        let failed = |mistakes: Vec<String>| ConfigError { file: file.to_owned(), mistakes };
+        let config_error = |mistakes: Vec<String>| ConfigError { file: file.to_owned(), mistakes };
         let json = text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
         let decode = if json { codec::json::decode } else { codec::yaml::decode };
         // A parser message may quote the document: report only the position.
         let decoded = decode(text, document::LIMITS)
-            .map_err(|e| failed(vec![syntax_error_position(&e.to_string(), json)]))?;
+            .map_err(|e| config_error(vec![syntax_error_position(&e.to_string(), json)]))?;
         let dir = file.parent().unwrap_or(Path::new(""));
         let texts = |errors: Vec<DocumentError>| errors.iter().map(ToString::to_string).collect();
-        match Document::of(decoded, text).decode_lenient(|fields| read(fields, dir)) {
+        match Document::of(decoded, text).decode_lenient(|fields| read_config(fields, dir)) {
             Ok((config, warnings)) => {
                 Ok(ClientConfig { file: file.to_owned(), warnings: texts(warnings), ..config })
             }
-            Err(errors) => Err(failed(texts(errors))),
+            Err(errors) => Err(config_error(texts(errors))),
         }
     }
 
@@ -219,7 +219,7 @@ fn syntax_error_position(problem: &str, json: bool) -> String {
     }
 }
 
-fn read(top: &mut Fields<'_>, dir: &Path) -> ClientConfig {
+fn read_config(top: &mut Fields<'_>, dir: &Path) -> ClientConfig {
     for (field, expected) in [("apiVersion", "v1"), ("kind", "Config")] {
         let text = top.text(field);
         if !text.is_empty() && text != expected {
@@ -231,9 +231,9 @@ fn read(top: &mut Fields<'_>, dir: &Path) -> ClientConfig {
     top.value("extensions");
     ClientConfig {
         current_context: top.text("current-context"),
-        clusters: named_entries(top, "clusters", "cluster", |fields| cluster(fields, dir)),
-        users: named_entries(top, "users", "user", |fields| user(fields, dir)),
-        contexts: named_entries(top, "contexts", "context", context),
+        clusters: named_entries(top, "clusters", "cluster", |fields| read_cluster(fields, dir)),
+        users: named_entries(top, "users", "user", |fields| read_user(fields, dir)),
+        contexts: named_entries(top, "contexts", "context", read_context),
         ..ClientConfig::default()
     }
 }
@@ -263,7 +263,7 @@ fn named_entries<T: Default>(
     all
 }
 
-fn cluster(fields: &mut Fields<'_>, dir: &Path) -> Cluster {
+fn read_cluster(fields: &mut Fields<'_>, dir: &Path) -> Cluster {
     let mut extensions = BTreeMap::new();
     fields.objects("extensions", |item| {
         let name = item.text("name");
@@ -284,7 +284,7 @@ fn cluster(fields: &mut Fields<'_>, dir: &Path) -> Cluster {
     }
 }
 
-fn user(fields: &mut Fields<'_>, dir: &Path) -> User {
+fn read_user(fields: &mut Fields<'_>, dir: &Path) -> User {
     fields.value("extensions");
     User {
         client_certificate: file(fields, "client-certificate", dir),
@@ -299,9 +299,9 @@ fn user(fields: &mut Fields<'_>, dir: &Path) -> User {
             name: fields.text("as"),
             uid: fields.text("as-uid"),
             groups: fields.texts("as-groups"),
-            extra: lists(fields, "as-user-extra"),
+            extra: string_lists(fields, "as-user-extra"),
         },
-        exec: fields.object("exec", |part| exec(part, dir)),
+        exec: fields.object("exec", |part| read_exec(part, dir)),
         auth_provider: fields.object("auth-provider", |part| {
             part.value("config");
             part.text("name")
@@ -309,7 +309,7 @@ fn user(fields: &mut Fields<'_>, dir: &Path) -> User {
     }
 }
 
-fn exec(fields: &mut Fields<'_>, dir: &Path) -> Exec {
+fn read_exec(fields: &mut Fields<'_>, dir: &Path) -> Exec {
     let env = fields.objects("env", |item| {
         let name = item.text("name");
         if name.is_empty() || name.contains(['=', '\0']) {
@@ -329,7 +329,7 @@ fn exec(fields: &mut Fields<'_>, dir: &Path) -> Exec {
     }
 }
 
-fn context(fields: &mut Fields<'_>) -> Context {
+fn read_context(fields: &mut Fields<'_>) -> Context {
     fields.value("extensions");
     Context {
         cluster: fields.text("cluster"),

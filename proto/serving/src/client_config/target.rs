@@ -28,14 +28,14 @@ pub(super) fn choose(
     let cluster = config.clusters.get(&cluster_name).cloned().unwrap_or_else(|| {
         mistakes.push(format!(
             "the cluster `{cluster_name}` is not in clusters{}",
-            listed(config.clusters.keys())
+            format_names(config.clusters.keys())
         ));
         Cluster::default()
     });
     let user =
         if user_name.is_empty() { Some(User::default()) } else { config.users.get(&user_name).cloned() };
     let user = user.unwrap_or_else(|| {
-        mistakes.push(format!("the user `{user_name}` is not in users{}", listed(config.users.keys())));
+        mistakes.push(format!("the user `{user_name}` is not in users{}", format_names(config.users.keys())));
         User::default()
     });
     if mistakes.is_empty() {
@@ -68,7 +68,7 @@ fn select_names(config: &ClientConfig, context: Option<&str>) -> Result<(String,
     if !name.is_empty() {
         let field = if context.is_some() { "the context" } else { "current-context:" };
         let Some(selected) = config.contexts.get(name) else {
-            let listed = listed(config.contexts.keys());
+            let listed = format_names(config.contexts.keys());
             return Err(SelectionError::UnknownContext { field, name: name.to_owned(), listed });
         };
         if selected.cluster.is_empty() {
@@ -79,7 +79,9 @@ fn select_names(config: &ClientConfig, context: Option<&str>) -> Result<(String,
     let mut contexts = config.contexts.values();
     match (contexts.next(), contexts.next()) {
         (Some(single), None) => return Ok((single.cluster.clone(), single.user.clone())),
-        (Some(_), Some(_)) => return Err(SelectionError::SeveralContexts(listed(config.contexts.keys()))),
+        (Some(_), Some(_)) => {
+            return Err(SelectionError::SeveralContexts(format_names(config.contexts.keys())));
+        }
         (None, _) => {}
     }
     let mut clusters = config.clusters.keys();
@@ -91,7 +93,8 @@ fn select_names(config: &ClientConfig, context: Option<&str>) -> Result<(String,
     }
 }
 
-fn listed<'a>(names: impl Iterator<Item = &'a String>) -> String {
+/// Formats the first names of a section for a message.
+fn format_names<'a>(names: impl Iterator<Item = &'a String>) -> String {
     let names: Vec<String> = names.take(8).map(|name| format!("`{name}`")).collect();
     if names.is_empty() { ", which is empty".to_owned() } else { format!(" ({})", names.join(", ")) }
 }
@@ -206,17 +209,17 @@ fn check_user(user: &User, names: &Names) -> Vec<String> {
     if let Some(token) = &user.token
         && !is_header(token.bytes())
     {
-        report("token: contains characters that cannot stand in a header");
+        report("token: contains characters that a header cannot contain");
     }
     let target = &user.impersonate;
     let has_details = !(target.uid.is_empty() && target.groups.is_empty() && target.extra.is_empty());
     if target.name.is_empty() && has_details {
         report("as-uid, as-groups and as-user-extra need `as`");
     }
-    let impersonated =
+    let header_values =
         [&target.name, &target.uid].into_iter().chain(&target.groups).chain(target.extra.values().flatten());
-    if impersonated.into_iter().any(|value| !is_header(value.as_bytes())) {
-        report("as: contains characters that cannot stand in a header");
+    if header_values.into_iter().any(|value| !is_header(value.as_bytes())) {
+        report("as: contains characters that a header cannot contain");
     }
     if let Some(provider) = &user.auth_provider {
         report(&format!("auth-provider `{provider}` is not supported: use exec"));

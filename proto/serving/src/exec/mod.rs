@@ -193,8 +193,8 @@ impl Plugin {
             (InteractiveMode::IfAvailable | InteractiveMode::Always, Some(input)) => Some(input),
             (InteractiveMode::Always, None) => return Err(ExecError::NoInput(self.command.clone())),
         };
-        let info = protocol::input(&self.api_version, input.is_some(), self.cluster.as_ref());
-        let failed = |error: process::RunError| ExecError::Failed {
+        let info = protocol::build_input(&self.api_version, input.is_some(), self.cluster.as_ref());
+        let run_error = |error: process::RunError| ExecError::Failed {
             command: self.command.clone(),
             problem: error.to_string(),
         };
@@ -213,8 +213,8 @@ impl Plugin {
             command.env(name, std::ffi::OsStr::to_os_string(value));
         }
         command.env(self.info_env, info);
-        let stdout = process::run(command, input, self.timeout).await.map_err(failed)?;
-        protocol::output(&stdout, &self.api_version)
+        let stdout = process::run(command, input, self.timeout).await.map_err(run_error)?;
+        protocol::parse_output(&stdout, &self.api_version)
             .map_err(|error| ExecError::Output { command: self.command.clone(), problem: error.to_string() })
     }
 }

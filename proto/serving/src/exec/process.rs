@@ -72,7 +72,7 @@ pub(super) async fn run(
     let mut child = spawn(&mut command).await.map_err(RunError::Start)?;
     let mut group = ProcessGroup(if input.is_none() { child.id() } else { None });
     let mut output = Vec::new();
-    let running = async {
+    let run_future = async {
         if let Some(stdout) = child.stdout.take() {
             stdout.take(MAX_OUTPUT_BYTES + 1).read_to_end(&mut output).await?;
         }
@@ -81,7 +81,7 @@ pub(super) async fn run(
         }
         child.wait().await.map(Some)
     };
-    match tokio::time::timeout(timeout, running).await {
+    match tokio::time::timeout(timeout, run_future).await {
         Err(_) => Err(RunError::Timeout(timeout)),
         Ok(Err(e)) => Err(RunError::Output(e)),
         Ok(Ok(None)) => Err(RunError::TooMuchOutput),
@@ -100,7 +100,7 @@ async fn spawn(command: &mut Command) -> std::io::Result<Child> {
                 attempts += 1;
                 tokio::time::sleep(BUSY_PAUSE).await;
             }
-            spawned => return spawned,
+            result => return result,
         }
     }
 }

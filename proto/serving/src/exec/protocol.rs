@@ -28,32 +28,32 @@ impl ClusterInfo {
     /// The CA bundle is not readable: its path and the error.
     pub fn new(cluster: &Cluster, extension: &str) -> Result<Self, (PathBuf, std::io::Error)> {
         let mut fields = Map::new();
-        let mut set = |name: &str, value: Option<Value>| {
+        let mut insert = |name: &str, value: Option<Value>| {
             if let Some(value) = value {
                 fields.insert(name.to_owned(), value);
             }
         };
-        let text = |text: &str| (!text.is_empty()).then(|| Value::String(text.to_owned()));
-        let switch = |on: bool| on.then_some(Value::Bool(true));
-        set("server", text(&cluster.server));
-        set("tls-server-name", cluster.tls_server_name.as_deref().and_then(text));
-        set("insecure-skip-tls-verify", switch(cluster.insecure_skip_tls_verify));
+        let non_empty = |text: &str| (!text.is_empty()).then(|| Value::String(text.to_owned()));
+        let if_true = |on: bool| on.then_some(Value::Bool(true));
+        insert("server", non_empty(&cluster.server));
+        insert("tls-server-name", cluster.tls_server_name.as_deref().and_then(non_empty));
+        insert("insecure-skip-tls-verify", if_true(cluster.insecure_skip_tls_verify));
         let authority = match (&cluster.certificate_authority_data, &cluster.certificate_authority) {
             (Some(pem), _) => Some(pem.clone()),
             (None, Some(file)) => Some(std::fs::read(file).map_err(|e| (file.clone(), e))?),
             (None, None) => None,
         };
-        set("certificate-authority-data", authority.map(|pem| Value::String(STANDARD.encode(pem))));
+        insert("certificate-authority-data", authority.map(|pem| Value::String(STANDARD.encode(pem))));
         let proxy = cluster.proxy_url.as_ref().and_then(Secret::text);
-        set("proxy-url", proxy.and_then(text));
-        set("disable-compression", switch(cluster.disable_compression));
-        set("config", cluster.extensions.get(extension).cloned());
+        insert("proxy-url", proxy.and_then(non_empty));
+        insert("disable-compression", if_true(cluster.disable_compression));
+        insert("config", cluster.extensions.get(extension).cloned());
         Ok(ClusterInfo { fields })
     }
 }
 
 /// Builds the document for the environment variable.
-pub(super) fn input(api_version: &str, interactive: bool, cluster: Option<&ClusterInfo>) -> String {
+pub(super) fn build_input(api_version: &str, interactive: bool, cluster: Option<&ClusterInfo>) -> String {
     let mut spec = Map::new();
     if let Some(cluster) = cluster {
         spec.insert("cluster".to_owned(), Value::Object(cluster.fields.clone()));
@@ -77,7 +77,7 @@ pub(super) enum OutputError {
     Version { printed: String, configured: String },
     #[error("no status")]
     NoStatus,
-    #[error("a status.{0} that is no string")]
+    #[error("a status.{0} that is not a string")]
     NotText(&'static str),
     #[error("a certificate and a key that cannot be used: {0}")]
     Identity(#[source] SettingsError),
@@ -85,14 +85,14 @@ pub(super) enum OutputError {
     HalfIdentity { present: &'static str, missing: &'static str },
     #[error("neither a token nor a certificate")]
     Empty,
-    #[error("a token that cannot stand in a header")]
+    #[error("a token that a header cannot contain")]
     Token,
-    #[error("an expirationTimestamp that is no RFC 3339 time")]
+    #[error("an expirationTimestamp that is not an RFC 3339 time")]
     Expiration,
 }
 
 /// Parses the output of a plugin.
-pub(super) fn output(stdout: &[u8], api_version: &str) -> Result<Credentials, OutputError> {
+pub(super) fn parse_output(stdout: &[u8], api_version: &str) -> Result<Credentials, OutputError> {
     let limits = codec::Limits { bytes: stdout.len(), ..codec::Limits::BODY };
     let decoded = codec::json::decode(stdout, limits).map_err(|_| OutputError::Syntax)?;
     let top_level = |name: &str| decoded.value.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -114,15 +114,15 @@ pub(super) fn output(stdout: &[u8], api_version: &str) -> Result<Credentials, Ou
     let token = text("token")?;
     let (certificate_field, key_field) = ("clientCertificateData", "clientKeyData");
     let (certificate, key) = (text(certificate_field)?, text(key_field)?);
-    let half = |present, missing| Err(OutputError::HalfIdentity { present, missing });
+    let half_error = |present, missing| Err(OutputError::HalfIdentity { present, missing });
     let identity = match (certificate.is_empty(), key.is_empty()) {
         (true, true) => None,
         (false, false) => {
             let identity = Identity::from_pem(certificate.as_bytes(), key.as_bytes());
             Some(identity.map_err(OutputError::Identity)?)
         }
-        (true, false) => return half(key_field, certificate_field),
-        (false, true) => return half(certificate_field, key_field),
+        (true, false) => return half_error(key_field, certificate_field),
+        (false, true) => return half_error(certificate_field, key_field),
     };
     if token.is_empty() && identity.is_none() {
         return Err(OutputError::Empty);
@@ -132,7 +132,7 @@ pub(super) fn output(stdout: &[u8], api_version: &str) -> Result<Credentials, Ou
     }
     let expires = match text("expirationTimestamp")? {
         "" => None,
-        at => Some(time::parse(at).ok_or(OutputError::Expiration)?),
+        expiration => Some(time::parse(expiration).ok_or(OutputError::Expiration)?),
     };
     Ok(Credentials { token: (!token.is_empty()).then(|| Secret::new(token)), identity, expires })
 }

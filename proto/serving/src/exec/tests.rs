@@ -29,13 +29,13 @@ impl PluginFixture {
     fn new(script: &str) -> PluginFixture {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("bin")).unwrap();
-        let bench =
+        let fixture =
             PluginFixture { dir, clock: Arc::new(ManualClock::at("2026-01-01T00:00:00Z".parse().unwrap())) };
-        bench.script(script);
-        bench
+        fixture.write_script(script);
+        fixture
     }
 
-    fn script(&self, script: &str) {
+    fn write_script(&self, script: &str) {
         let file = self.dir.path().join("bin/plugin");
         let runs = self.dir.path().join("runs");
         std::fs::write(&file, format!("#!/bin/sh\necho run >> {}\n{script}\n", runs.display())).unwrap();
@@ -57,12 +57,12 @@ impl PluginFixture {
         Plugin::new(exec, &names(), ClusterInfo::default(), input, LONG, clock).unwrap()
     }
 
-    fn runs(&self) -> usize {
+    fn run_count(&self) -> usize {
         std::fs::read_to_string(self.dir.path().join("runs")).map_or(0, |log| log.lines().count())
     }
 
     /// Reads a file that the plugin wrote.
-    fn dump(&self, name: &str) -> String {
+    fn read_file(&self, name: &str) -> String {
         std::fs::read_to_string(self.dir.path().join(name)).unwrap_or_default()
     }
 
@@ -76,7 +76,7 @@ fn token(credentials: &Credentials) -> &str {
 }
 
 /// Builds a script that prints a status with a version.
-fn prints(version: &str, status: &str) -> String {
+fn printing_script(version: &str, status: &str) -> String {
     let document = format!(r#"{{"kind":"ExecCredential","apiVersion":"{version}","status":{status}}}"#);
     format!("cat <<'END'\n{document}\nEND")
 }
@@ -91,7 +91,7 @@ fn input_file(text: &str) -> File {
 #[test]
 fn exec_plugin_config_mistakes_are_reported() {
     let good = Exec { command: "c".into(), api_version: V1BETA1.into(), ..Exec::default() };
-    let of = |change: fn(&mut Exec)| {
+    let mistakes_after = |change: fn(&mut Exec)| {
         let mut exec = good.clone();
         change(&mut exec);
         exec.mistakes(&names())
@@ -109,7 +109,7 @@ fn exec_plugin_config_mistakes_are_reported() {
         (|e| e.interactive_mode = "Sometimes".into(), Some("interactiveMode `Sometimes` is not known")),
         (|e| (e.api_version, e.interactive_mode) = (V1.into(), "Always".into()), None),
     ] {
-        let mistakes = of(change);
+        let mistakes = mistakes_after(change);
         assert_eq!(mistakes.len(), usize::from(expected.is_some()), "{mistakes:?}");
         assert!(expected.is_none_or(|expected| mistakes[0].starts_with(expected)), "{mistakes:?}");
     }
@@ -124,19 +124,19 @@ async fn exec_plugin_gets_args_env_and_exec_info() {
         let script = format!(
             "cd \"$(dirname \"$0\")/..\"\nprintf '%s\\n' \"$@\" > args\nprintf '%s' \"$WORD\" > word\n\
              printf '%s' \"$SVC_EXEC_INFO\" > info\ncat > stdin\n{}",
-            prints(version, r#"{"token": "t"}"#)
+            printing_script(version, r#"{"token": "t"}"#)
         );
-        let bench = PluginFixture::new(&script);
-        let mut exec = bench.exec();
+        let fixture = PluginFixture::new(&script);
+        let mut exec = fixture.exec();
         exec.api_version = version.into();
         exec.args = vec!["one".into(), "two words".into(), "$HOME".into()];
         exec.env = vec![("WORD".into(), Secret::new("given"))];
-        let plugin = bench.plugin(&exec, Some(input_file("unread input")));
+        let plugin = fixture.plugin(&exec, Some(input_file("unread input")));
         assert_eq!(token(&plugin.credentials().await.unwrap()), "t");
-        assert_eq!(bench.dump("args"), "one\ntwo words\n$HOME\n");
-        assert_eq!(bench.dump("word"), "given");
-        assert_eq!(bench.dump("stdin"), "", "standard input is closed");
-        let info: Value = serde_json::from_str(&bench.dump("info")).unwrap();
+        assert_eq!(fixture.read_file("args"), "one\ntwo words\n$HOME\n");
+        assert_eq!(fixture.read_file("word"), "given");
+        assert_eq!(fixture.read_file("stdin"), "", "standard input is closed");
+        let info: Value = serde_json::from_str(&fixture.read_file("info")).unwrap();
         let expected = serde_json::json!({"kind": "ExecCredential", "apiVersion": version, "spec": {"interactive": false}});
         assert_eq!(info, expected);
     }
@@ -144,12 +144,13 @@ async fn exec_plugin_gets_args_env_and_exec_info() {
 
 #[tokio::test]
 async fn exec_plugin_with_provide_cluster_info_gets_cluster() {
-    let script = format!("printf '%s' \"$SVC_EXEC_INFO\" > \"$0.info\"\n{}", prints(V1, r#"{"token": "t"}"#));
-    let bench = PluginFixture::new(&script);
-    std::fs::write(bench.path().join("ca.crt"), "PEM").unwrap();
+    let script =
+        format!("printf '%s' \"$SVC_EXEC_INFO\" > \"$0.info\"\n{}", printing_script(V1, r#"{"token": "t"}"#));
+    let fixture = PluginFixture::new(&script);
+    std::fs::write(fixture.path().join("ca.crt"), "PEM").unwrap();
     let cluster = Cluster {
         server: "https://h:1/p".into(),
-        certificate_authority: Some(bench.path().join("ca.crt")),
+        certificate_authority: Some(fixture.path().join("ca.crt")),
         tls_server_name: Some("name".into()),
         extensions: [
             ("client.authentication.example.test/exec".to_owned(), serde_json::json!({"audience": ["a"]})),
@@ -159,11 +160,11 @@ async fn exec_plugin_with_provide_cluster_info_gets_cluster() {
         ..Cluster::default()
     };
     let info = ClusterInfo::new(&cluster, "client.authentication.example.test/exec").unwrap();
-    let exec = Exec { provide_cluster_info: true, ..bench.exec() };
-    let clock = Arc::clone(&bench.clock) as Arc<dyn Clock>;
+    let exec = Exec { provide_cluster_info: true, ..fixture.exec() };
+    let clock = Arc::clone(&fixture.clock) as Arc<dyn Clock>;
     let plugin = Plugin::new(&exec, &names(), info, None, LONG, clock).unwrap();
     plugin.credentials().await.unwrap();
-    let info: Value = serde_json::from_str(&bench.dump("bin/plugin.info")).unwrap();
+    let info: Value = serde_json::from_str(&fixture.read_file("bin/plugin.info")).unwrap();
     let expected = serde_json::json!({
         "server": "https://h:1/p", "tls-server-name": "name", "certificate-authority-data": "UEVN",
         "config": {"audience": ["a"]},
@@ -177,10 +178,10 @@ async fn exec_plugin_with_provide_cluster_info_gets_cluster() {
 async fn exec_plugin_stdin_follows_interactive_mode_and_terminal() {
     let script = format!(
         "cat > \"$0.stdin\"\nprintf '%s' \"$SVC_EXEC_INFO\" > \"$0.info\"\n{}",
-        prints(V1BETA1, r#"{"token": "t"}"#)
+        printing_script(V1BETA1, r#"{"token": "t"}"#)
     );
     // Mode, whether there is a terminal, input that the plugin reads; None: it must not run.
-    for (mode, typing, expected) in [
+    for (mode, has_terminal, expected) in [
         ("Never", true, Some((false, ""))),
         ("Never", false, Some((false, ""))),
         ("IfAvailable", true, Some((true, "typed"))),
@@ -190,20 +191,20 @@ async fn exec_plugin_stdin_follows_interactive_mode_and_terminal() {
         ("Always", true, Some((true, "typed"))),
         ("Always", false, None),
     ] {
-        let bench = PluginFixture::new(&script);
-        let exec = Exec { api_version: V1BETA1.into(), interactive_mode: mode.into(), ..bench.exec() };
-        let plugin = bench.plugin(&exec, typing.then(|| input_file("typed")));
+        let fixture = PluginFixture::new(&script);
+        let exec = Exec { api_version: V1BETA1.into(), interactive_mode: mode.into(), ..fixture.exec() };
+        let plugin = fixture.plugin(&exec, has_terminal.then(|| input_file("typed")));
         let actual = plugin.credentials().await;
         match expected {
             Some((interactive, read)) => {
                 actual.unwrap();
-                let info: Value = serde_json::from_str(&bench.dump("bin/plugin.info")).unwrap();
-                assert_eq!(info["spec"]["interactive"], interactive, "{mode} {typing}");
-                assert_eq!(bench.dump("bin/plugin.stdin"), read, "{mode} {typing}");
+                let info: Value = serde_json::from_str(&fixture.read_file("bin/plugin.info")).unwrap();
+                assert_eq!(info["spec"]["interactive"], interactive, "{mode} {has_terminal}");
+                assert_eq!(fixture.read_file("bin/plugin.stdin"), read, "{mode} {has_terminal}");
             }
             None => {
                 assert_eq!(actual.unwrap_err(), ExecError::NoInput("./bin/plugin".into()));
-                assert_eq!(bench.runs(), 0);
+                assert_eq!(fixture.run_count(), 0);
             }
         }
     }
@@ -211,39 +212,39 @@ async fn exec_plugin_stdin_follows_interactive_mode_and_terminal() {
 
 #[tokio::test]
 async fn invalid_exec_plugin_output_is_rejected_without_quoting_it() {
-    let bench = PluginFixture::new("");
-    let plugin = bench.plugin(&bench.exec(), None);
+    let fixture = PluginFixture::new("");
+    let plugin = fixture.plugin(&fixture.exec(), None);
     let expired = r#"{"token": "hunter2", "expirationTimestamp": "yesterday"}"#;
     for (script, expected) in [
         ("echo hunter2".to_owned(), "printed no JSON document"),
         ("".to_owned(), "printed no JSON document"),
         ("echo '{\"token\": \"hunter2\"}'".to_owned(), "printed a `` where an `ExecCredential` is needed"),
         (
-            prints(V1BETA1, r#"{"token": "hunter2"}"#),
+            printing_script(V1BETA1, r#"{"token": "hunter2"}"#),
             "printed version `client.authentication.example.test/v1beta1` while",
         ),
-        (prints(V1, "null"), "printed no status"),
-        (prints(V1, "[]"), "printed no status"),
-        (prints(V1, "{}"), "printed neither a token nor a certificate"),
-        (prints(V1, r#"{"token": 5}"#), "printed a status.token that is no string"),
-        (prints(V1, r#"{"token": "hunter2 x"}"#), "printed a token that cannot stand in a header"),
-        (prints(V1, expired), "printed an expirationTimestamp that is no RFC 3339 time"),
+        (printing_script(V1, "null"), "printed no status"),
+        (printing_script(V1, "[]"), "printed no status"),
+        (printing_script(V1, "{}"), "printed neither a token nor a certificate"),
+        (printing_script(V1, r#"{"token": 5}"#), "printed a status.token that is not a string"),
+        (printing_script(V1, r#"{"token": "hunter2 x"}"#), "printed a token that a header cannot contain"),
+        (printing_script(V1, expired), "printed an expirationTimestamp that is not an RFC 3339 time"),
         (
-            prints(V1, r#"{"clientKeyData": "hunter2"}"#),
+            printing_script(V1, r#"{"clientKeyData": "hunter2"}"#),
             "printed a clientKeyData without a clientCertificateData",
         ),
         (
-            prints(V1, r#"{"clientCertificateData": "hunter2"}"#),
+            printing_script(V1, r#"{"clientCertificateData": "hunter2"}"#),
             "printed a clientCertificateData without a clientKeyData",
         ),
         (
-            prints(V1, r#"{"clientCertificateData": "hunter2", "clientKeyData": "hunter2"}"#),
+            printing_script(V1, r#"{"clientCertificateData": "hunter2", "clientKeyData": "hunter2"}"#),
             "printed a certificate and a key that cannot be used",
         ),
         ("exit 3".to_owned(), "failed: exit status: 3"),
         ("head -c 1100000 /dev/zero".to_owned(), "printed more than 1048576 bytes"),
     ] {
-        bench.script(&script);
+        fixture.write_script(&script);
         let error = plugin.credentials().await.unwrap_err().to_string();
         assert!(error.starts_with(&format!("the credential plugin `./bin/plugin` {expected}")), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
@@ -252,7 +253,7 @@ async fn invalid_exec_plugin_output_is_rejected_without_quoting_it() {
 
 #[tokio::test]
 async fn missing_exec_plugin_returns_error_with_install_hint() {
-    let bench = PluginFixture::new("");
+    let fixture = PluginFixture::new("");
     for (command, hint, expected) in [
         (
             "./bin/absent",
@@ -265,66 +266,68 @@ async fn missing_exec_plugin_returns_error_with_install_hint() {
             "the credential plugin `no-such-program-on-the-path` is not installed",
         ),
     ] {
-        let exec = Exec { command: command.into(), install_hint: hint.into(), ..bench.exec() };
-        let error = bench.plugin(&exec, None).credentials().await.unwrap_err();
+        let exec = Exec { command: command.into(), install_hint: hint.into(), ..fixture.exec() };
+        let error = fixture.plugin(&exec, None).credentials().await.unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
 }
 
 #[tokio::test]
 async fn exec_plugin_command_without_slash_is_found_in_path() {
-    let bench = PluginFixture::new("");
-    let document = prints(V1, r#"{"token": "from-the-path"}"#);
-    let exec = Exec { command: "sh".into(), args: vec!["-c".into(), document], ..bench.exec() };
-    assert_eq!(token(&bench.plugin(&exec, None).credentials().await.unwrap()), "from-the-path");
+    let fixture = PluginFixture::new("");
+    let document = printing_script(V1, r#"{"token": "from-the-path"}"#);
+    let exec = Exec { command: "sh".into(), args: vec!["-c".into(), document], ..fixture.exec() };
+    assert_eq!(token(&fixture.plugin(&exec, None).credentials().await.unwrap()), "from-the-path");
 }
 
 #[tokio::test]
 async fn exec_plugin_credentials_are_cached_until_expiry_or_rejection() {
-    let bench =
-        PluginFixture::new(&prints(V1, r#"{"token": "t", "expirationTimestamp": "2026-01-01T01:00:00Z"}"#));
-    let plugin = bench.plugin(&bench.exec(), None);
+    let fixture = PluginFixture::new(&printing_script(
+        V1,
+        r#"{"token": "t", "expirationTimestamp": "2026-01-01T01:00:00Z"}"#,
+    ));
+    let plugin = fixture.plugin(&fixture.exec(), None);
     let (first, second) = tokio::join!(plugin.credentials(), plugin.credentials());
     assert!(Arc::ptr_eq(&first.unwrap(), &second.unwrap()), "concurrent callers share one run");
-    bench.clock.advance(Duration::from_secs(3599));
+    fixture.clock.advance(Duration::from_secs(3599));
     plugin.credentials().await.unwrap();
-    assert_eq!(bench.runs(), 1, "before the expiration");
-    bench.clock.advance(Duration::from_secs(1));
+    assert_eq!(fixture.run_count(), 1, "before the expiration");
+    fixture.clock.advance(Duration::from_secs(1));
     plugin.credentials().await.unwrap();
-    assert_eq!(bench.runs(), 2, "at the expiration");
+    assert_eq!(fixture.run_count(), 2, "at the expiration");
     plugin.credentials().await.unwrap();
-    assert_eq!(bench.runs(), 3, "expired credentials are not cached");
+    assert_eq!(fixture.run_count(), 3, "expired credentials are not cached");
 
-    bench.script(&prints(V1, r#"{"token": "lasting"}"#));
+    fixture.write_script(&printing_script(V1, r#"{"token": "lasting"}"#));
     let first = plugin.credentials().await.unwrap();
-    assert_eq!(bench.runs(), 4);
-    bench.clock.advance(Duration::from_secs(1_000_000));
+    assert_eq!(fixture.run_count(), 4);
+    fixture.clock.advance(Duration::from_secs(1_000_000));
     assert!(
         Arc::ptr_eq(&first, &plugin.credentials().await.unwrap()),
         "credentials without expiration stay cached"
     );
     plugin.reject(&first).await;
     let second = plugin.credentials().await.unwrap();
-    assert_eq!(bench.runs(), 5, "rejected");
+    assert_eq!(fixture.run_count(), 5, "rejected");
     plugin.reject(&first).await;
     assert!(
         Arc::ptr_eq(&second, &plugin.credentials().await.unwrap()),
         "rejecting old credentials keeps newer ones"
     );
-    let again = bench.plugin(&bench.exec(), None);
+    let again = fixture.plugin(&fixture.exec(), None);
     again.credentials().await.unwrap();
-    assert_eq!(bench.runs(), 6, "the cache does not outlive the process");
+    assert_eq!(fixture.run_count(), 6, "the cache does not outlive the process");
 }
 
 #[tokio::test]
 async fn hanging_exec_plugin_is_killed_with_its_children() {
-    let bench = PluginFixture::new("sleep 1000 & echo $! > \"$0.pid\"; wait");
-    let clock = Arc::clone(&bench.clock) as Arc<dyn Clock>;
+    let fixture = PluginFixture::new("sleep 1000 & echo $! > \"$0.pid\"; wait");
+    let clock = Arc::clone(&fixture.clock) as Arc<dyn Clock>;
     let short = Duration::from_millis(300);
-    let plugin = Plugin::new(&bench.exec(), &names(), ClusterInfo::default(), None, short, clock).unwrap();
+    let plugin = Plugin::new(&fixture.exec(), &names(), ClusterInfo::default(), None, short, clock).unwrap();
     let error = plugin.credentials().await.unwrap_err().to_string();
     assert!(error.ends_with("was ended because it took longer than 300ms"), "{error}");
-    let pid = bench.dump("bin/plugin.pid");
+    let pid = fixture.read_file("bin/plugin.pid");
     if !pid.is_empty() {
         let stat = format!("/proc/{}/stat", pid.trim());
         // A killed process may remain a zombie for a moment.

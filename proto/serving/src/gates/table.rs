@@ -98,8 +98,8 @@ impl Definition {
     /// Returns the minor release in which the gate entered its current stage.
     pub fn since(&self) -> Option<u32> {
         let stage = self.current()?.stage;
-        let same = self.milestones.iter().rev().skip_while(|milestone| milestone.since > CURRENT);
-        same.take_while(|milestone| milestone.stage == stage).last().map(|milestone| milestone.since)
+        let reached = self.milestones.iter().rev().skip_while(|milestone| milestone.since > CURRENT);
+        reached.take_while(|milestone| milestone.stage == stage).last().map(|milestone| milestone.since)
     }
 }
 
@@ -232,13 +232,13 @@ mod tests {
         assert_eq!(watch_list.since(), Some(32));
     }
 
-    /// Rust files of a folder without tests and without this table.
-    fn product_code(folder: &Path, text: &mut String) {
+    /// Appends the Rust files of a folder to `text`, without tests and without this table.
+    fn append_product_code(folder: &Path, text: &mut String) {
         for entry in fs::read_dir(folder).unwrap() {
             let path: PathBuf = entry.unwrap().path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if path.is_dir() && !matches!(name, "tests" | "target" | "gates" | "examples") {
-                product_code(&path, text);
+                append_product_code(&path, text);
             } else if name.ends_with(".rs") && !matches!(name, "tests.rs" | "gates.rs" | "build.rs") {
                 text.push_str(&fs::read_to_string(&path).unwrap());
             }
@@ -251,7 +251,7 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mut text = String::new();
         for folder in ["apid", "authd", "policies", "proto"] {
-            product_code(&root.join(folder), &mut text);
+            append_product_code(&root.join(folder), &mut text);
         }
         for gate in GATES {
             let name = format!("{:?}", gate.gate);

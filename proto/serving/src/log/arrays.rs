@@ -32,7 +32,7 @@ impl Write for ArrayWriter {
 fn with_arrays(line: &str) -> Cow<'_, str> {
     let mut text = Cow::Borrowed(line);
     for field in ARRAY_FIELDS {
-        // A quotation mark within a value is escaped, so that this text is a key.
+        // A quotation mark within a value is escaped, so this text is a key.
         let key = format!(",\"{field}\":");
         let replaced = text.split_once(&key).and_then(|(before, rest)| {
             let (array, after) = take_array(rest)?;
@@ -45,7 +45,7 @@ fn with_arrays(line: &str) -> Cow<'_, str> {
     text
 }
 
-/// Reads a JSON text with a list at the begin, and returns the list and the rest.
+/// Reads a JSON text with a list at the beginning, and returns the list and the rest.
 fn take_array(text: &str) -> Option<(String, &str)> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<String>();
     let list = values.next()?.ok()?;

@@ -16,8 +16,8 @@ impl Lines {
         String::from_utf8(std::mem::take(&mut *self.0.lock())).unwrap()
     }
 
-    /// Counts the lines with a text since the last call.
-    pub(crate) fn take(&self, text: &str) -> usize {
+    /// Removes the output since the last call; returns the number of lines that contain the text.
+    pub(crate) fn take_count(&self, text: &str) -> usize {
         self.take_text().lines().filter(|line| line.contains(text)).count()
     }
 }

@@ -138,6 +138,7 @@ impl CallSite {
         }
     }
 
+    /// Counts a line; false if it is suppressed.
     fn passes(&mut self, text: LineText, now: Duration) -> bool {
         let refill = now.saturating_sub(self.refilled).as_secs() / SECONDS_PER_LINE;
         if refill > 0 {
@@ -148,9 +149,9 @@ impl CallSite {
         if may_begin_period {
             self.end_period(now, &mut Vec::new());
         }
-        let is_told_apart = self.causes.len() < MAX_CAUSES || self.causes.contains_key(&text.cause);
+        let has_own_count = self.causes.len() < MAX_CAUSES || self.causes.contains_key(&text.cause);
         let cause =
-            if is_told_apart { self.causes.entry(text.cause).or_default() } else { &mut self.other_causes };
+            if has_own_count { self.causes.entry(text.cause).or_default() } else { &mut self.other_causes };
         if self.tokens > 0 {
             self.tokens -= 1;
         } else if cause.passed >= LINES_PER_CAUSE {
@@ -164,10 +165,12 @@ impl CallSite {
         true
     }
 
+    /// The number of suppressed lines of the period.
     fn suppressed(&self) -> u64 {
         self.causes.values().chain([&self.other_causes]).map(|cause| cause.suppressed).sum()
     }
 
+    /// Ends the period and adds its suppressed lines to `suppressed`.
     fn end_period(&mut self, now: Duration, suppressed: &mut Vec<SuppressedLines>) {
         let others = std::mem::take(&mut self.other_causes);
         for (text, cause) in self.causes.drain().chain([("other causes".to_owned(), others)]) {
@@ -273,7 +276,7 @@ mod tests {
     use super::*;
 
     /// Runs a test under a subscriber with the limit.
-    fn limited(test: impl FnOnce(&RateLimit, &ManualClock, &Lines)) {
+    fn with_rate_limit(test: impl FnOnce(&RateLimit, &ManualClock, &Lines)) {
         let clock = Arc::new(ManualClock::at(jiff::Timestamp::UNIX_EPOCH));
         let limit = RateLimit::new(clock.clone());
         let lines = Lines::default();
@@ -282,19 +285,19 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || test(&limit, &clock, &lines));
     }
 
-    fn fail(request: usize, check: &str) {
+    fn log_failure(request: usize, check: &str) {
         tracing::info!(request, check, "login failed");
     }
 
     #[test]
     fn log_flood_of_one_cause_is_limited_and_counted() {
-        limited(|limit, clock, lines| {
-            (0..100_000).for_each(|request| fail(request, "no such token"));
-            assert_eq!(lines.take("login failed"), 100);
+        with_rate_limit(|limit, clock, lines| {
+            (0..100_000).for_each(|request| log_failure(request, "no such token"));
+            assert_eq!(lines.take_count("login failed"), 100);
             assert_eq!(limit.take_suppressed(), [], "the period has not ended");
             clock.advance(Duration::from_secs(5));
-            (0..1_000).for_each(|request| fail(request, "no such token"));
-            assert_eq!(lines.take("login failed"), 5, "one in each second");
+            (0..1_000).for_each(|request| log_failure(request, "no such token"));
+            assert_eq!(lines.take_count("login failed"), 5, "one in each second");
             clock.advance(Duration::from_secs(5));
             let suppressed = SuppressedLines {
                 message: "login failed".to_owned(),
@@ -309,15 +312,15 @@ mod tests {
 
     #[test]
     fn first_log_lines_of_another_cause_pass_during_flood() {
-        limited(|limit, clock, lines| {
-            (0..10_000).for_each(|request| fail(request, "no issuer `a`"));
-            lines.take("");
-            (0..10).for_each(|request| fail(request, "it has expired 12 s ago"));
-            assert_eq!(lines.take("expired"), 3);
+        with_rate_limit(|limit, clock, lines| {
+            (0..10_000).for_each(|request| log_failure(request, "no issuer `a`"));
+            lines.take_count("");
+            (0..10).for_each(|request| log_failure(request, "it has expired 12 s ago"));
+            assert_eq!(lines.take_count("expired"), 3);
             // Values with other digits or quoted parts have the same cause.
-            (0..10).for_each(|request| fail(request, &format!("it has expired {request} s ago")));
-            (0..10).for_each(|request| fail(request, &format!("no issuer `{request}`")));
-            assert_eq!(lines.take(""), 0);
+            (0..10).for_each(|request| log_failure(request, &format!("it has expired {request} s ago")));
+            (0..10).for_each(|request| log_failure(request, &format!("no issuer `{request}`")));
+            assert_eq!(lines.take_count(""), 0);
             clock.advance(PERIOD);
             let mut suppressed = limit.take_suppressed();
             suppressed.sort_by_key(|suppressed| suppressed.lines);
@@ -328,10 +331,10 @@ mod tests {
 
     #[test]
     fn log_flood_of_many_causes_is_limited() {
-        limited(|limit, clock, lines| {
+        with_rate_limit(|limit, clock, lines| {
             let letters = |at: usize| "x".repeat(at % 150);
-            (0..10_000).for_each(|request| fail(request, &letters(request)));
-            let passed = lines.take("login failed");
+            (0..10_000).for_each(|request| log_failure(request, &letters(request)));
+            let passed = lines.take_count("login failed");
             assert!(passed <= 100 + 33 * 3, "{passed}");
             clock.advance(PERIOD);
             let suppressed = limit.take_suppressed();
@@ -343,9 +346,9 @@ mod tests {
 
     #[test]
     fn log_call_sites_are_limited_separately_and_debug_lines_are_not() {
-        limited(|_, _, lines| {
+        with_rate_limit(|_, _, lines| {
             for request in 0..1_000 {
-                fail(request, "no such token");
+                log_failure(request, "no such token");
                 tracing::warn!(request, "cannot accept connections");
                 tracing::debug!(request, "debugging");
             }
@@ -359,11 +362,11 @@ mod tests {
 
     #[test]
     fn suppressed_log_line_reports_are_not_limited() {
-        limited(|_, _, lines| {
+        with_rate_limit(|_, _, lines| {
             for line in 0..1_000 {
                 tracing::warn!(target: REPORT_TARGET, line, "similar log lines suppressed");
             }
-            assert_eq!(lines.take("suppressed"), 1_000);
+            assert_eq!(lines.take_count("suppressed"), 1_000);
         });
     }
 }

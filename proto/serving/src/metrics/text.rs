@@ -9,11 +9,11 @@
 use std::collections::BTreeMap;
 
 /// Converts the text of the library. `unsuffixed`: counters whose names do not end in `_total`.
-pub(super) fn to_prometheus_text(open: &str, unsuffixed: &[&str]) -> String {
+pub(super) fn to_prometheus_text(open_metrics: &str, unsuffixed: &[&str]) -> String {
     let mut families: BTreeMap<String, String> = BTreeMap::new();
     let mut help = None;
     let mut family = FamilyText::default();
-    for line in open.lines() {
+    for line in open_metrics.lines() {
         if line.starts_with("# HELP ") {
             help = Some(line);
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
@@ -100,13 +100,13 @@ impl FamilyText {
 
 /// Replaces the bound of a bucket by its form in Go.
 fn with_go_bound(line: &str) -> String {
-    let replaced = || {
+    let replace = || {
         let (head, rest) = line.split_once("le=\"")?;
         let (bound, tail) = rest.split_once('"')?;
         let bound: f64 = bound.parse().ok()?;
         Some(format!("{head}le=\"{}\"{tail}", go_float(bound)))
     };
-    replaced().unwrap_or_else(|| line.to_owned())
+    replace().unwrap_or_else(|| line.to_owned())
 }
 
 /// Formats a number as the shortest text of Go: with an exponent below 1e-04 and from 1e+06 on.

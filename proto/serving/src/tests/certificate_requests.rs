@@ -38,7 +38,7 @@ fn encoded(der: Vec<u8>) -> String {
 fn request_with_subject(subject: &[u8]) -> String {
     let key = KeyPair::generate().unwrap();
     let request = params().serialize_request(&key).unwrap();
-    encoded(subject::replace(request.der(), &[(1, subject)], &key).unwrap())
+    encoded(subject::replace_names(request.der(), &[(1, subject)], &key).unwrap())
 }
 
 #[test]
@@ -164,12 +164,12 @@ fn unknown_usage_is_rejected() {
 #[test]
 fn request_of_each_key_type_is_issued() {
     let rsa = |size| KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, size).unwrap();
-    let of = |algorithm| KeyPair::generate_for(algorithm).unwrap();
+    let generate = |algorithm| KeyPair::generate_for(algorithm).unwrap();
     for key in [
         rsa(rcgen::RsaKeySize::_2048),
-        of(&rcgen::PKCS_ECDSA_P256_SHA256),
-        of(&rcgen::PKCS_ECDSA_P384_SHA384),
-        of(&rcgen::PKCS_ED25519),
+        generate(&rcgen::PKCS_ECDSA_P256_SHA256),
+        generate(&rcgen::PKCS_ECDSA_P384_SHA384),
+        generate(&rcgen::PKCS_ED25519),
     ] {
         let request = CertificateRequest::from_pem(request_pem(&key).as_bytes()).unwrap();
         let parameters =

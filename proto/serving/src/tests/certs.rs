@@ -158,7 +158,7 @@ fn client_certificate_contains_user_and_all_groups_and_is_signed() {
     };
     verify(&der, roots.clone()).unwrap();
     let mut forged = der.to_vec();
-    let at = forged.windows(3).position(|bytes| bytes == b"Ada").unwrap();
-    forged[at] = b'E';
+    let index = forged.windows(3).position(|bytes| bytes == b"Ada").unwrap();
+    forged[index] = b'E';
     assert!(verify(&CertificateDer::from(forged), roots).is_err(), "the signature covers the subject");
 }

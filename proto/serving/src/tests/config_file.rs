@@ -4,7 +4,7 @@ use super::*;
 use apimachinery::names::Preset;
 use clap::{Arg, ArgAction, Command};
 
-fn file(text: &str) -> (tempfile::TempDir, Result<ServerConfiguration, Vec<String>>) {
+fn read_text(text: &str) -> (tempfile::TempDir, Result<ServerConfiguration, Vec<String>>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("config.yaml");
     fs::write(&path, text).unwrap();
@@ -29,7 +29,7 @@ authd:
 
 #[test]
 fn sections_become_flags_and_command_line_wins() {
-    let (_dir, read) = file(FILE);
+    let (_dir, read) = read_text(FILE);
     let config = read.unwrap();
     let mut arguments: Vec<String> = config.apid.iter().flat_map(FlagValues::arguments).collect();
     arguments.sort();
@@ -59,7 +59,7 @@ fn sections_become_flags_and_command_line_wins() {
 
 #[test]
 fn file_is_found_in_both_forms_of_the_flag() {
-    let (dir, _) = file(FILE);
+    let (dir, _) = read_text(FILE);
     let path = dir.path().join("config.yaml").display().to_string();
     for arguments in [words(&["--v=2", "--config", &path]), words(&[&format!("--config={path}")])] {
         assert!(ServerConfiguration::from_arguments(&arguments).unwrap().is_some(), "{arguments:?}");
@@ -71,7 +71,7 @@ fn file_is_found_in_both_forms_of_the_flag() {
 
 #[test]
 fn version_follows_names_preset() {
-    let (_dir, read) = file(FILE);
+    let (_dir, read) = read_text(FILE);
     let config = read.unwrap();
     config.check_version(&Names::new(Preset::Svc, "svc.internal").unwrap()).unwrap();
     for names in [Names::new(Preset::Svc, "other.test"), Names::new(Preset::Kubernetes, "svc.internal")] {
@@ -84,7 +84,7 @@ fn version_follows_names_preset() {
 #[test]
 fn mistakes_of_a_file_are_reported_together() {
     let (_dir, read) =
-        file("kind: Other\nflags: {}\napid: {a: {b: [1]}, names: svc}\nauthd: {names: kubernetes}\n");
+        read_text("kind: Other\nflags: {}\napid: {a: {b: [1]}, names: svc}\nauthd: {names: kubernetes}\n");
     let errors = read.unwrap_err();
     for text in [
         "line 1: kind: Unsupported value: \"Other\"",
@@ -98,11 +98,11 @@ fn mistakes_of_a_file_are_reported_together() {
     for (text, problem) in
         [("- a", "must be an object"), ("kind: ServerConfiguration\napid: 3", "line 2: apid: Invalid value")]
     {
-        let (_dir, read) = file(text);
+        let (_dir, read) = read_text(text);
         let errors = read.unwrap_err();
         assert!(errors[0].contains(problem), "{errors:?}");
     }
-    let (_dir, read) = file("kind: ServerConfiguration\napid:\n  v: 1\n  v: 2\n");
+    let (_dir, read) = read_text("kind: ServerConfiguration\napid:\n  v: 1\n  v: 2\n");
     assert!(read.unwrap_err()[0].contains("duplicate"), "a duplicate field is an error");
 }
 
@@ -112,7 +112,7 @@ fn unknown_flag_of_a_file_is_rejected_with_the_nearest() {
         Arg::new("data-dir").long("data-dir"),
         Arg::new("list").long("list").action(ArgAction::Append),
     ]);
-    let (_dir, read) = file(
+    let (_dir, read) = read_text(
         "kind: ServerConfiguration\napid: {dta-dir: /d, nothing-similar: 1, data-dir: [a], list: [a, b], config: /c}\n",
     );
     let config = read.unwrap();

@@ -39,11 +39,11 @@ fn get(stream: u32) -> Vec<u8> {
     frame(1, 0x5, stream, &[0x82, 0x84, 0x86, 0x01, 1, b'x'])
 }
 
-/// Number of response bytes that are alive.
+/// Counts the bytes of the response chunks that are not dropped.
 #[derive(Clone, Default)]
-struct Alive(Arc<AtomicUsize>);
+struct LiveBytes(Arc<AtomicUsize>);
 
-struct Chunk(Vec<u8>, Alive);
+struct Chunk(Vec<u8>, LiveBytes);
 
 impl AsRef<[u8]> for Chunk {
     fn as_ref(&self) -> &[u8] {
@@ -57,7 +57,7 @@ impl Drop for Chunk {
     }
 }
 
-impl Alive {
+impl LiveBytes {
     fn chunk(&self) -> Bytes {
         let bytes = vec![b'x'; 32 * 1024];
         self.0.fetch_add(bytes.len(), Ordering::SeqCst);
@@ -65,7 +65,7 @@ impl Alive {
     }
 
     /// Returns the number once it is stable.
-    async fn settled(&self) -> usize {
+    async fn wait_until_stable(&self) -> usize {
         let mut last = usize::MAX;
         loop {
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -82,11 +82,11 @@ impl Alive {
 async fn hostile_http2_connections_hold_limited_response_bytes() {
     const CONNECTIONS: usize = 4;
     for window in [0, i32::MAX.cast_unsigned()] {
-        let alive = Alive::default();
-        let made = alive.clone();
+        let live_bytes = LiveBytes::default();
+        let counter = live_bytes.clone();
         let handler = move |_: Request<Incoming>, _: Arc<ConnectionInfo>| {
-            let made = made.clone();
-            let endless = stream::repeat_with(move || Ok::<_, Infallible>(Frame::data(made.chunk())));
+            let counter = counter.clone();
+            let endless = stream::repeat_with(move || Ok::<_, Infallible>(Frame::data(counter.chunk())));
             async move { Response::new(Body::stream(StreamBody::new(endless))) }
         };
         let server = start(handler, None, ServerOptions::default()).await;
@@ -98,7 +98,7 @@ async fn hostile_http2_connections_hold_limited_response_bytes() {
             client.write_all(&bytes).await.unwrap();
             clients.push(client);
         }
-        let held = alive.settled().await;
+        let held = live_bytes.wait_until_stable().await;
         assert!(held > 0, "the responses have begun");
         assert!(held <= CONNECTIONS * 4 * 1024 * 1024, "{held} bytes are held (window {window})");
         drop(clients);
@@ -149,13 +149,13 @@ async fn connection_without_request_is_closed_in_header_timeout() {
     let tls = ServingTls::load(TlsFiles { cert: pair.cert, key: pair.key, client_cas: Vec::new() }).unwrap();
     let options = ServerOptions { header_timeout: Duration::from_millis(50), ..ServerOptions::default() };
     let plain = start(echo, None, options.clone()).await;
-    let closed = async |bytes: &[u8]| {
+    let assert_closed = async |bytes: &[u8]| {
         let answer = tokio::time::timeout(Duration::from_secs(10), raw(plain.address, bytes)).await;
         assert!(answer.is_ok(), "still open after {:?}", String::from_utf8_lossy(bytes));
     };
-    closed(b"").await;
-    closed(b"PRI * HT").await;
-    closed(&preface(1000)).await;
+    assert_closed(b"").await;
+    assert_closed(b"PRI * HT").await;
+    assert_closed(&preface(1000)).await;
 
     let server = start(echo, Some(tls), options).await;
     let mut roots = rustls::RootCertStore::empty();
@@ -232,7 +232,8 @@ fn accept_failures_are_logged_once_a_minute_with_their_number() {
     let mut failures = AcceptFailures::default();
     assert_eq!(failures.count(), Some(1));
     assert_eq!([failures.count(), failures.count()], [None, None]);
-    failures.reported = failures.reported.and_then(|reported| reported.checked_sub(FAILURE_LOG_INTERVAL));
+    failures.last_report =
+        failures.last_report.and_then(|reported| reported.checked_sub(FAILURE_LOG_INTERVAL));
     assert_eq!(failures.count(), Some(3));
 }
 

@@ -46,7 +46,7 @@ fn client(ca: &Path, identity: Option<(&PemPair, &PemPair)>) -> ClientConfig {
             let key = aws_lc_rs::sign::any_supported_type(&key).unwrap();
             // The client sends the certificate regardless of issuer hints and even with a foreign key.
             let certified = Arc::new(CertifiedKey::new(chain, key));
-            builder.with_client_cert_resolver(Arc::new(Always(certified)))
+            builder.with_client_cert_resolver(Arc::new(FixedCertificate(certified)))
         }
     };
     config.alpn_protocols = vec![b"h2".to_vec()];
@@ -54,9 +54,9 @@ fn client(ca: &Path, identity: Option<(&PemPair, &PemPair)>) -> ClientConfig {
 }
 
 #[derive(Debug)]
-struct Always(Arc<CertifiedKey>);
+struct FixedCertificate(Arc<CertifiedKey>);
 
-impl rustls::client::ResolvesClientCert for Always {
+impl rustls::client::ResolvesClientCert for FixedCertificate {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.0))
     }
@@ -67,7 +67,7 @@ impl rustls::client::ResolvesClientCert for Always {
 }
 
 /// Completes a handshake; returns the client chain that the server sees, or the error of either side.
-async fn shake(tls: &ServingTls, client: ClientConfig) -> Result<Vec<Bytes>, String> {
+async fn handshake(tls: &ServingTls, client: ClientConfig) -> Result<Vec<Bytes>, String> {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let accept = async {
         let mut stream = TlsAcceptor::from(tls.current()).accept(far).await.map_err(|e| e.to_string())?;
@@ -100,14 +100,14 @@ async fn client_certificate_is_unverified_except_proof_of_possession() {
     let long_ago =
         authority.client("old", &[], hour, Timestamp::from_second(1_000_000_000).unwrap()).unwrap();
 
-    assert_eq!(shake(&tls, client(&ca, None)).await, Ok(vec![]), "a client certificate is optional");
+    assert_eq!(handshake(&tls, client(&ca, None)).await, Ok(vec![]), "a client certificate is optional");
     for pair in [&known, &foreign, &long_ago] {
-        let chain = shake(&tls, client(&ca, Some((pair, pair)))).await.unwrap();
+        let chain = handshake(&tls, client(&ca, Some((pair, pair)))).await.unwrap();
         let sent = CertificateDer::from_pem_slice(pair.cert.as_bytes()).unwrap();
         assert_eq!(chain, [Bytes::copy_from_slice(&sent)]);
     }
     // Ada's certificate without Ada's key.
-    assert!(shake(&tls, client(&ca, Some((&known, &foreign)))).await.is_err());
+    assert!(handshake(&tls, client(&ca, Some((&known, &foreign)))).await.is_err());
 }
 
 #[tokio::test]
@@ -133,12 +133,12 @@ async fn tls_reload_uses_valid_files_and_keeps_previous_on_invalid_files() {
     let error = tls.reload().unwrap_err().to_string();
     assert!(error.contains("does not belong to"), "{error}");
     assert!(Arc::ptr_eq(&tls.current(), &before));
-    assert!(shake(&tls, client(&ca, None)).await.is_ok(), "the previous pair is in use");
+    assert!(handshake(&tls, client(&ca, None)).await.is_ok(), "the previous pair is in use");
 
     fs::write(&files.key, &good.key).unwrap();
     assert!(tls.reload().unwrap());
     assert!(!Arc::ptr_eq(&tls.current(), &before));
-    assert!(shake(&tls, client(&ca, None)).await.is_ok(), "the new pair is in use");
+    assert!(handshake(&tls, client(&ca, None)).await.is_ok(), "the new pair is in use");
 
     for (path, content) in [(&files.cert, "nonsense"), (&files.key, ""), (&files.client_cas[0], "x")] {
         let kept = fs::read(path).unwrap();
@@ -214,7 +214,7 @@ async fn version_1_client_certificate_fails_with_reason() {
     let key = aws_lc_rs::sign::any_supported_type(&key).unwrap();
     let certified = Arc::new(CertifiedKey::new(vec![version_1_certificate(&pair)], key));
     let mut config = client(&ca, None);
-    config.client_auth_cert_resolver = Arc::new(Always(certified));
+    config.client_auth_cert_resolver = Arc::new(FixedCertificate(certified));
     let (near, far) = tokio::io::duplex(64 * 1024);
     let accept = TlsAcceptor::from(tls.current()).accept(far);
     let connect = TlsConnector::from(Arc::new(config)).connect("localhost".try_into().unwrap(), near);

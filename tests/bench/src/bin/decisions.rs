@@ -99,26 +99,26 @@ async fn run(args: Args) -> Result<(), Error> {
         return Ok(());
     }
     let token = "t".repeat(900);
-    let mut authority =
-        AuthdProcess::start(&args.programs, &names, &token, policy::USER, policy::own()).await?;
-    let before = settled_memory_mib(authority.pid).await?;
-    authority.feed((0..args.others).map(|number| policy::other(&names, number))).await?;
-    authority.settle().await?;
+    let mut authd_process =
+        AuthdProcess::start(&args.programs, &names, &token, policy::USER, policy::user_objects()).await?;
+    let before = settled_memory_mib(authd_process.pid).await?;
+    authd_process.feed((0..args.others).map(|number| policy::other_binding(&names, number))).await?;
+    authd_process.settle().await?;
     if is_selected("memory") {
         let bytes =
-            (settled_memory_mib(authority.pid).await? - before) * 1024.0 * 1024.0 / args.others as f64;
+            (settled_memory_mib(authd_process.pid).await? - before) * 1024.0 * 1024.0 / args.others as f64;
         report("memory: a binding in authd", bytes, 300.0, "bytes");
     }
-    let caller = login(&authority, &names, &token).await?;
+    let caller = login(&authd_process, &names, &token).await?;
     if is_selected("cached") {
-        measure_apid_caches(&authority, &caller, &names, &token).await?;
+        measure_apid_caches(&authd_process, &caller, &names, &token).await?;
     }
     if is_selected("socket") {
         measure_minimal_exchange()?;
-        measure_sequential_requests(&authority, &caller, args.seconds).await?;
-        measure_open_loop(&authority, &caller, args.seconds, args.rate).await?;
+        measure_sequential_requests(&authd_process, &caller, args.seconds).await?;
+        measure_open_loop(&authd_process, &caller, args.seconds, args.rate).await?;
     }
-    authority.stop().await
+    authd_process.stop().await
 }
 
 /// Measures decisions of the modes `Node,RBAC` over a policy mirror in this process.
@@ -126,12 +126,14 @@ fn measure_authd_decisions(names: &Arc<Names>, others: usize) -> Result<(), Erro
     const ROUNDS: usize = 1_000_000;
     let mirror = Mirror::new(Arc::clone(names));
     let mut feed = mirror.begin();
-    let mine = policy::own().into_iter();
-    for (revision, object) in (1..).zip(mine.chain((0..others).map(|number| policy::other(names, number)))) {
+    let user_objects = policy::user_objects().into_iter();
+    for (revision, object) in
+        (1..).zip(user_objects.chain((0..others).map(|number| policy::other_binding(names, number))))
+    {
         feed.put(policy::put(revision, object))?;
     }
     feed.synced(1)?;
-    let ground = authd::webhook::WebhookContext {
+    let webhook_context = authd::webhook::WebhookContext {
         names: Arc::clone(names),
         clock: Arc::new(SystemClock::new()),
         rng: Arc::new(SystemRng),
@@ -140,7 +142,7 @@ fn measure_authd_decisions(names: &Arc<Names>, others: usize) -> Result<(), Erro
         names: Arc::clone(names),
         nodes_by_selectors: true,
         policy_file: None,
-        webhooks: Webhooks::new(ground),
+        webhooks: Webhooks::new(webhook_context),
     };
     let join =
         |errors: Vec<ConfigError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
@@ -151,13 +153,13 @@ fn measure_authd_decisions(names: &Arc<Names>, others: usize) -> Result<(), Erro
     let allowed: Vec<_> = (0..policy::USER_BINDINGS)
         .map(|n| policy::request(&format!("kind-{n}"), &format!("object-{n}")))
         .collect();
-    let refused: Vec<_> = (0..policy::USER_BINDINGS)
+    let denied: Vec<_> = (0..policy::USER_BINDINGS)
         .map(|n| policy::request(&format!("other-{n}"), &format!("object-{n}")))
         .collect();
     for (name, requests) in
-        [("authd: allowed by one of 100 bindings", allowed), ("authd: denied after 100 bindings", refused)]
+        [("authd: allowed by one of 100 bindings", allowed), ("authd: denied after 100 bindings", denied)]
     {
-        let spent = CpuMeter::begin(&[std::process::id()])?;
+        let cpu = CpuMeter::begin(&[std::process::id()])?;
         let mut count = 0;
         for attributes in requests.iter().cycle().take(ROUNDS) {
             let request = AuthzRequest { user: &caller, attributes, at_least: 1 };
@@ -169,12 +171,12 @@ fn measure_authd_decisions(names: &Arc<Names>, others: usize) -> Result<(), Erro
         if count != expected {
             return Err(format!("{name}: {count} of {expected} were allowed").into());
         }
-        report(name, spent.each(ROUNDS)?, 1.0, "us");
+        report(name, cpu.micros_per_item(ROUNDS)?, 1.0, "us");
     }
     Ok(())
 }
 
-/// Resident memory of a process after its allocator has returned unused memory.
+/// Returns the lowest resident memory of a process within 15 seconds, when its allocator has returned unused memory.
 async fn settled_memory_mib(pid: u32) -> Result<f64, Error> {
     let mut least = f64::INFINITY;
     for _ in 0..15 {
@@ -201,21 +203,21 @@ fn credentials(header_credentials: &HeaderCredentials) -> Credentials<'_> {
     }
 }
 
-async fn login(authority: &AuthdProcess, names: &Names, token: &str) -> Result<Authenticated, Error> {
+async fn login(authd_process: &AuthdProcess, names: &Names, token: &str) -> Result<Authenticated, Error> {
     let header_credentials = bearer_request(token, names)?;
-    let client = authority.auth.authenticate(&credentials(&header_credentials)).await;
+    let client = authd_process.auth.authenticate(&credentials(&header_credentials)).await;
     client.map_err(|status| status.message.into())
 }
 
 /// Measures the cost of the caches of apid per request.
 async fn measure_apid_caches(
-    authority: &AuthdProcess,
+    authd_process: &AuthdProcess,
     caller: &Authenticated,
     names: &Names,
     token: &str,
 ) -> Result<(), Error> {
     const ROUNDS: usize = 3_000_000;
-    let auth = &authority.auth;
+    let auth = &authd_process.auth;
     for (name, request) in [
         ("cached: a decision in apid, for one name", policy::request("kind-3", "web")),
         ("cached: a decision in apid, for any name", policy::request("kind-1", "web")),
@@ -223,20 +225,25 @@ async fn measure_apid_caches(
         let request = Arc::new(request);
         // authd decides the first request.
         let first = auth.authorize(caller, Arc::clone(&request), "bench").await;
-        first.map_err(|refusal| refusal.status.message.clone())?;
-        let spent = CpuMeter::begin(&[std::process::id()])?;
+        first.map_err(|rejection| rejection.status.message.clone())?;
+        let cpu = CpuMeter::begin(&[std::process::id()])?;
         for _ in 0..ROUNDS {
-            let decided = auth.authorize(caller, Arc::clone(&request), "bench").await;
-            drop(black_box(decided));
+            let result = auth.authorize(caller, Arc::clone(&request), "bench").await;
+            drop(black_box(result));
         }
-        report(name, spent.each(ROUNDS)? * 1e3, 400.0, "ns");
+        report(name, cpu.micros_per_item(ROUNDS)? * 1e3, 400.0, "ns");
     }
     let header_credentials = bearer_request(token, names)?;
-    let spent = CpuMeter::begin(&[std::process::id()])?;
+    let cpu = CpuMeter::begin(&[std::process::id()])?;
     for _ in 0..ROUNDS / 3 {
         drop(black_box(auth.authenticate(&credentials(&header_credentials)).await));
     }
-    report("cached: an identity in apid, for a token of 900 bytes", spent.each(ROUNDS / 3)?, 2.0, "us");
+    report(
+        "cached: an identity in apid, for a token of 900 bytes",
+        cpu.micros_per_item(ROUNDS / 3)?,
+        2.0,
+        "us",
+    );
     Ok(())
 }
 
@@ -246,28 +253,28 @@ fn uncached_request(number: usize) -> Arc<apimachinery::attributes::Attributes> 
 }
 
 async fn measure_sequential_requests(
-    authority: &AuthdProcess,
+    authd_process: &AuthdProcess,
     caller: &Authenticated,
     seconds: u64,
 ) -> Result<(), Error> {
-    let spent = CpuMeter::begin(&[std::process::id(), authority.pid])?;
+    let cpu = CpuMeter::begin(&[std::process::id(), authd_process.pid])?;
     let end = Instant::now() + Duration::from_secs(seconds);
-    let mut took = Vec::new();
+    let mut latencies = Vec::new();
     while Instant::now() < end {
-        let request = uncached_request(took.len());
-        let begun = Instant::now();
-        expect_denied(authority.auth.authorize(caller, request, "bench").await.map(drop))?;
-        took.push(begun.elapsed());
+        let request = uncached_request(latencies.len());
+        let started = Instant::now();
+        expect_denied(authd_process.auth.authorize(caller, request, "bench").await.map(drop))?;
+        latencies.push(started.elapsed());
     }
-    let each = spent.each(took.len())?;
-    took.sort_unstable();
-    report("socket: sequential, p50", percentile(&took, 50), 100.0, "us");
-    println!("socket: sequential, p99 {:.0} us", percentile(&took, 99));
-    report("socket: sequential, CPU of both processes", each, 60.0, "us");
+    let cpu_each = cpu.micros_per_item(latencies.len())?;
+    latencies.sort_unstable();
+    report("socket: sequential, p50", percentile(&latencies, 50), 100.0, "us");
+    println!("socket: sequential, p99 {:.0} us", percentile(&latencies, 99));
+    report("socket: sequential, CPU of both processes", cpu_each, 60.0, "us");
     Ok(())
 }
 
-/// Measures an exchange of the same sizes without any work: the minimum for every exchange over a socket.
+/// Measures an exchange of the same sizes between two threads without any work: the minimum for every exchange.
 fn measure_minimal_exchange() -> Result<(), Error> {
     const ROUNDS: usize = 20_000;
     let (mut client, mut server) = UnixStream::pair()?;
@@ -279,30 +286,30 @@ fn measure_minimal_exchange() -> Result<(), Error> {
         }
         Ok(())
     });
-    let spent = CpuMeter::begin(&[std::process::id()])?;
-    let mut took = Vec::with_capacity(ROUNDS);
+    let cpu = CpuMeter::begin(&[std::process::id()])?;
+    let mut latencies = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
-        let begun = Instant::now();
+        let started = Instant::now();
         client.write_all(&[0; REQUEST_BYTES])?;
         client.read_exact(&mut [0; RESPONSE_BYTES])?;
-        took.push(begun.elapsed());
+        latencies.push(started.elapsed());
     }
-    let each = spent.each(ROUNDS)?;
+    let cpu_each = cpu.micros_per_item(ROUNDS)?;
     responder.join().map_err(|_| "the other thread panicked")??;
-    took.sort_unstable();
+    latencies.sort_unstable();
     println!(
-        "socket: minimal exchange on this machine, p50 {:.0} us, CPU of both processes {each:.0} us",
-        percentile(&took, 50)
+        "socket: minimal exchange on this machine, p50 {:.0} us, CPU of both processes {cpu_each:.0} us",
+        percentile(&latencies, 50)
     );
     Ok(())
 }
 
 /// Writes a byte each time a request is due, independent of earlier requests.
 fn send_arrivals(count: u32, rate: u32) -> Result<(), Error> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut out = std::io::stdout().lock();
     for number in 0..count {
-        let due = begun + Duration::from_secs(1) * number / rate;
+        let due = started + Duration::from_secs(1) * number / rate;
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         out.write_all(&[0])?;
         out.flush()?;
@@ -310,65 +317,66 @@ fn send_arrivals(count: u32, rate: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Open loop: requests start when they are due, independent of earlier requests.
+/// Measures an open loop: requests start when they are due, independent of earlier requests.
 async fn measure_open_loop(
-    authority: &AuthdProcess,
+    authd_process: &AuthdProcess,
     caller: &Authenticated,
     seconds: u64,
     rate: u32,
 ) -> Result<(), Error> {
     let count = rate * u32::try_from(seconds)?;
-    let took = Arc::new(Mutex::new(Vec::with_capacity(count as usize)));
+    let latencies = Arc::new(Mutex::new(Vec::with_capacity(count as usize)));
     let mut child = std::process::Command::new(std::env::current_exe()?)
         .args(["--arrivals", &count.to_string(), "--rate", &rate.to_string()])
         .stdout(std::process::Stdio::piped())
         .spawn()?;
     let arrivals = child.stdout.take().ok_or("it has no standard output")?;
     let mut arrivals = pipe::Receiver::from_owned_fd(arrivals.into())?;
-    let spent = CpuMeter::begin(&[std::process::id(), authority.pid])?;
-    let mut all = Vec::with_capacity(count as usize);
+    let cpu = CpuMeter::begin(&[std::process::id(), authd_process.pid])?;
+    let mut tasks = Vec::with_capacity(count as usize);
     let mut bytes = [0; 64];
     loop {
-        let arrived = arrivals.read(&mut bytes).await?;
-        if arrived == 0 {
+        let due_requests = arrivals.read(&mut bytes).await?;
+        if due_requests == 0 {
             break;
         }
-        for _ in 0..arrived {
-            let (auth, caller, took) = (Arc::clone(&authority.auth), caller.clone(), Arc::clone(&took));
-            let request = uncached_request(10_000_000 + all.len());
-            let begun = Instant::now();
-            all.push(tokio::spawn(async move {
-                let decided = auth.authorize(&caller, request, "bench").await.map(drop);
-                took.lock().push(begun.elapsed());
-                decided
+        for _ in 0..due_requests {
+            let (auth, caller, latencies) =
+                (Arc::clone(&authd_process.auth), caller.clone(), Arc::clone(&latencies));
+            let request = uncached_request(10_000_000 + tasks.len());
+            let started = Instant::now();
+            tasks.push(tokio::spawn(async move {
+                let result = auth.authorize(&caller, request, "bench").await.map(drop);
+                latencies.lock().push(started.elapsed());
+                result
             }));
         }
     }
-    if all.len() != count as usize {
-        return Err(format!("{} of {count} requests arrived", all.len()).into());
+    if tasks.len() != count as usize {
+        return Err(format!("{} of {count} requests arrived", tasks.len()).into());
     }
-    for one in all {
-        expect_denied(one.await?)?;
+    for task in tasks {
+        expect_denied(task.await?)?;
     }
-    let each = spent.each(count as usize)?;
+    let cpu_each = cpu.micros_per_item(count as usize)?;
     child.wait()?;
-    let mut took = took.lock().clone();
-    took.sort_unstable();
+    let mut latencies = latencies.lock().clone();
+    latencies.sort_unstable();
     println!(
         "socket: {rate} a second, p50 {:.0} us, p90 {:.0} us",
-        percentile(&took, 50),
-        percentile(&took, 90)
+        percentile(&latencies, 50),
+        percentile(&latencies, 90)
     );
-    report(&format!("socket: {rate} a second, p99"), percentile(&took, 99), 300.0, "us");
-    report(&format!("socket: {rate} a second, CPU of both processes"), each, 60.0, "us");
+    report(&format!("socket: {rate} a second, p99"), percentile(&latencies, 99), 300.0, "us");
+    report(&format!("socket: {rate} a second, CPU of both processes"), cpu_each, 60.0, "us");
     Ok(())
 }
 
 /// Checks that the decision is a denial, not a failure.
-fn expect_denied(decided: Result<(), apid::auth::Rejection>) -> Result<(), Error> {
-    match decided {
-        Err(refusal) if refusal.status.code == 403 => Ok(()),
-        Err(refusal) => Err(refusal.status.message.clone().into()),
+fn expect_denied(result: Result<(), apid::auth::Rejection>) -> Result<(), Error> {
+    match result {
+        Err(rejection) if rejection.status.code == 403 => Ok(()),
+        Err(rejection) => Err(rejection.status.message.clone().into()),
         Ok(()) => Err("a request without permission was allowed".into()),
     }
 }

@@ -90,7 +90,7 @@ async fn main() -> Result<(), Error> {
     objects::fill(&plane.target, OBJECTS).await?;
     let bench = Bench { rounds: rounds(&args), args, plane };
     bench.run().await?;
-    if !bench.plane.is_own() {
+    if !bench.plane.is_started_by_benchmark() {
         objects::remove(&bench.plane.target).await?;
     }
     let check = bench.args.check;
@@ -120,29 +120,29 @@ impl Bench {
             ("list 500 x 1 kB", format!("{list}?limit=500")),
             ("list 5000 x 1 kB", format!("{list}?limit=5000")),
         ] {
-            if self.wants(name) {
-                self.reads(name, path).await?;
+            if self.is_selected(name) {
+                self.measure_reads(name, path).await?;
             }
         }
-        if self.wants("create 1 kB") {
-            self.creates().await?;
+        if self.is_selected("create 1 kB") {
+            self.measure_creates().await?;
         }
-        let (fan_out, timed) = ("fan-out", "delivery");
-        if self.wants(fan_out) || self.wants(timed) {
-            let ours = EventSource::of_objects(self.side());
+        let (fan_out, delivery_name) = ("fan-out", "delivery");
+        if self.is_selected(fan_out) || self.is_selected(delivery_name) {
+            let ours = EventSource::of_objects(self.our_server());
             let bare = EventSource::of_lines(&ours.sample(0).await?).await?;
-            if self.wants(fan_out) {
-                self.fan_out(&ours, &bare).await?;
+            if self.is_selected(fan_out) {
+                self.measure_fan_out(&ours, &bare).await?;
                 // At full speed the slower server batches more events; therefore the test also measures at a
                 // fixed rate.
                 let name = format!("{fan_out} at {FAST_RATE}/s");
-                let figures = self.deliveries(&ours, &bare, self.args.watchers, FAST_RATE, 1).await?;
+                let figures = self.measure_deliveries(&ours, &bare, self.args.watchers, FAST_RATE, 1).await?;
                 report(&name, figures, |ours, bare| at_least(ours.per_cpu_second() / bare.per_cpu_second()));
             }
-            for rate in [DELIVERY.0, FAST_RATE].into_iter().filter(|_| self.wants(timed)) {
+            for rate in [DELIVERY.0, FAST_RATE].into_iter().filter(|_| self.is_selected(delivery_name)) {
                 let receivers = self.args.receivers;
-                let figures = self.deliveries(&ours, &bare, receivers, rate, 2).await?;
-                report(&format!("{timed} {receivers} at {rate}/s"), figures, |ours, _| {
+                let figures = self.measure_deliveries(&ours, &bare, receivers, rate, 2).await?;
+                report(&format!("{delivery_name} {receivers} at {rate}/s"), figures, |ours, _| {
                     if rate == DELIVERY.0 {
                         let holds = ours.percentile(0.99) <= DELIVERY.1;
                         (format!("p99 at most {} ms", DELIVERY.1.as_millis()), holds)
@@ -155,17 +155,17 @@ impl Bench {
         Ok(())
     }
 
-    fn wants(&self, name: &str) -> bool {
+    fn is_selected(&self, name: &str) -> bool {
         name.contains(&self.args.only)
     }
 
-    fn side(&self) -> MeasuredServer {
+    fn our_server(&self) -> MeasuredServer {
         MeasuredServer::new(&self.plane.target, &self.plane.pids)
     }
 
     /// Measures reads of one path on both servers.
-    async fn reads(&self, name: &str, path: String) -> Result<(), Error> {
-        let ours = self.side();
+    async fn measure_reads(&self, name: &str, path: String) -> Result<(), Error> {
+        let ours = self.our_server();
         let (status, body) = ours.target.connect().await?.call(Method::GET, &path, Bytes::new()).await?;
         if status != StatusCode::OK {
             return Err(format!("{name}: {status}").into());
@@ -176,22 +176,22 @@ impl Bench {
             expected_status: StatusCode::OK,
             make: Arc::new(move |_| (path.clone(), Bytes::new())),
         };
-        let sides = [(&ours, load(path)), (&bare, load("/".to_owned()))];
-        let figures = closed_loop(sides, self.args.clients, self.rounds).await?;
+        let servers = [(&ours, load(path)), (&bare, load("/".to_owned()))];
+        let figures = closed_loop(servers, self.args.clients, self.rounds).await?;
         report(name, figures, |ours, bare| at_least(ours.per_cpu_second() / bare.per_cpu_second()));
         Ok(())
     }
 
-    async fn creates(&self) -> Result<(), Error> {
-        let ours = self.side();
+    async fn measure_creates(&self) -> Result<(), Error> {
+        let ours = self.our_server();
         let bare = MeasuredServer::bare(&config_map("as-large-as-an-answer-to-a-create")).await?;
         let load = |path: String| Load {
             method: Method::POST,
             expected_status: StatusCode::CREATED,
             make: Arc::new(move |number| (path.clone(), config_map(&format!("new-{number}")))),
         };
-        let sides = [(&ours, load(collection())), (&bare, load("/".to_owned()))];
-        let figures = closed_loop(sides, self.args.writers, self.rounds).await?;
+        let servers = [(&ours, load(collection())), (&bare, load("/".to_owned()))];
+        let figures = closed_loop(servers, self.args.writers, self.rounds).await?;
         report("create 1 kB", figures, |ours, _| {
             let holds = ours.per_second() >= MIN_CREATES_PER_SECOND
                 && ours.per_cpu_second() >= MIN_CREATES_PER_SECOND;
@@ -200,28 +200,29 @@ impl Bench {
         Ok(())
     }
 
-    async fn fan_out(&self, ours: &EventSource, bare: &EventSource) -> Result<(), Error> {
-        let figures = delivery::at_full_speed([ours, bare], self.args.watchers, self.rounds, 1).await?;
+    async fn measure_fan_out(&self, ours: &EventSource, bare: &EventSource) -> Result<(), Error> {
+        let figures =
+            delivery::measure_at_full_speed([ours, bare], self.args.watchers, self.rounds, 1).await?;
         report(&format!("fan-out to {}", self.args.watchers), figures, |ours, bare| {
             at_least(ours.per_cpu_second() / bare.per_cpu_second())
         });
         Ok(())
     }
 
-    /// Measures event delivery at a rate. `turn` separates the names of events.
-    async fn deliveries(
+    /// Measures event delivery at a rate. `series` distinguishes the event names of measurements.
+    async fn measure_deliveries(
         &self,
         ours: &EventSource,
         bare: &EventSource,
         receivers: usize,
         rate: u64,
-        turn: u64,
+        series: u64,
     ) -> Result<[Figure; 2], Error> {
         let length = Duration::from_secs(self.args.seconds);
         // Above all event numbers of the full-speed measurement.
-        let first = turn * 100_000_000 + 1_000_000 * rate;
-        let ours = delivery::at_rate(ours, receivers, rate, length, first).await?;
-        let bare = delivery::at_rate(bare, receivers, rate, length, first).await?;
+        let first = series * 100_000_000 + 1_000_000 * rate;
+        let ours = delivery::measure_at_rate(ours, receivers, rate, length, first).await?;
+        let bare = delivery::measure_at_rate(bare, receivers, rate, length, first).await?;
         Ok([ours, bare])
     }
 }

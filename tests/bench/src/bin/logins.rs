@@ -49,35 +49,35 @@ struct Args {
 async fn main() -> Result<(), Error> {
     let args = Args::parse();
     let plane = ControlPlane::start(&args.programs, &[]).await?;
-    let mut tokens = issue(&plane.target, args.tokens).await?;
-    let alone = tokens.split_off(tokens.len() - tokens.len() / 4);
+    let mut tokens = issue_tokens(&plane.target, args.tokens).await?;
+    let sequential_tokens = tokens.split_off(tokens.len() - tokens.len() / 4);
 
     let mut connection = plane.target.connect().await?;
-    let known: Vec<String> = alone.iter().map(|_| plane.target.token.clone()).collect();
-    let known = one_by_one(&mut connection, &known).await?;
-    let unknown = one_by_one(&mut connection, &alone).await?;
-    println!("one connection, known token: p50 {:.0} us", percentile(&known, 50));
-    println!("one connection, unknown tokens: p99 {:.0} us", percentile(&unknown, 99));
-    report("one connection, unknown tokens: p50", percentile(&unknown, 50), 350.0, "us");
+    let repeated_token: Vec<String> = sequential_tokens.iter().map(|_| plane.target.token.clone()).collect();
+    let cached_latencies = measure_sequentially(&mut connection, &repeated_token).await?;
+    let new_latencies = measure_sequentially(&mut connection, &sequential_tokens).await?;
+    println!("one connection, known token: p50 {:.0} us", percentile(&cached_latencies, 50));
+    println!("one connection, unknown tokens: p99 {:.0} us", percentile(&new_latencies, 99));
+    report("one connection, unknown tokens: p50", percentile(&new_latencies, 50), 350.0, "us");
 
     let count = tokens.len();
     let queue = Arc::new(Mutex::new(tokens));
-    let spent = CpuMeter::begin(&plane.pids)?;
-    let begun = Instant::now();
-    try_join_all((0..args.connections).map(|_| drain(plane.target.clone(), Arc::clone(&queue)))).await?;
-    let rate = count as f64 / begun.elapsed().as_secs_f64();
+    let cpu = CpuMeter::begin(&plane.pids)?;
+    let started = Instant::now();
+    try_join_all((0..args.connections).map(|_| use_tokens(plane.target.clone(), Arc::clone(&queue)))).await?;
+    let rate = count as f64 / started.elapsed().as_secs_f64();
     let holds = figure::verdict(rate >= 4000.0);
     println!(
         "{} connections, unknown tokens: {rate:.0} a second, at least 4000: {holds}; {:.0} us of CPU each",
         args.connections,
-        spent.each(count)?
+        cpu.micros_per_item(count)?
     );
     plane.stop().await?;
     figure::finish(args.check)
 }
 
 /// Issues tokens of one service account.
-async fn issue(target: &Target, count: usize) -> Result<Vec<String>, Error> {
+async fn issue_tokens(target: &Target, count: usize) -> Result<Vec<String>, Error> {
     let mut connection = target.connect().await?;
     let account = json!({"metadata": {"name": "robot"}}).to_string();
     connection.call(Method::POST, ACCOUNTS, account.into()).await?;
@@ -94,28 +94,32 @@ async fn issue(target: &Target, count: usize) -> Result<Vec<String>, Error> {
 }
 
 /// Measures a request with each token; returns sorted times.
-async fn one_by_one(connection: &mut Connection, tokens: &[String]) -> Result<Vec<Duration>, Error> {
-    let mut took = Vec::with_capacity(tokens.len());
+async fn measure_sequentially(
+    connection: &mut Connection,
+    tokens: &[String],
+) -> Result<Vec<Duration>, Error> {
+    let mut latencies = Vec::with_capacity(tokens.len());
     for token in tokens {
         connection.token.clone_from(token);
-        let begun = Instant::now();
-        ask(connection).await?;
-        took.push(begun.elapsed());
+        let started = Instant::now();
+        send_request(connection).await?;
+        latencies.push(started.elapsed());
     }
-    took.sort_unstable();
-    Ok(took)
+    latencies.sort_unstable();
+    Ok(latencies)
 }
 
-async fn drain(target: Target, queue: Arc<Mutex<Vec<String>>>) -> Result<(), Error> {
+/// Sends one request with each token of a queue.
+async fn use_tokens(target: Target, queue: Arc<Mutex<Vec<String>>>) -> Result<(), Error> {
     let mut connection = target.connect().await?;
     loop {
         let Some(token) = queue.lock().pop() else { return Ok(()) };
         connection.token = token;
-        ask(&mut connection).await?;
+        send_request(&mut connection).await?;
     }
 }
 
-async fn ask(connection: &mut Connection) -> Result<(), Error> {
+async fn send_request(connection: &mut Connection) -> Result<(), Error> {
     match connection.call(Method::GET, REQUEST_PATH, Bytes::new()).await? {
         (StatusCode::OK, _) => Ok(()),
         (status, _) => Err(format!("{REQUEST_PATH} returned {status}").into()),

@@ -69,14 +69,14 @@ async fn main() -> Result<(), Error> {
     let plane = ControlPlane::start(&programs()?, &[]).await?;
     let args = Args::parse();
     match args.subject {
-        Subject::Lists { objects, clients } => lists(&plane, objects, clients).await?,
-        Subject::Watches { connections, streams } => watches(&plane, connections, streams).await?,
+        Subject::Lists { objects, clients } => measure_lists(&plane, objects, clients).await?,
+        Subject::Watches { connections, streams } => measure_watches(&plane, connections, streams).await?,
     }
     plane.stop().await?;
     figure::finish(args.check)
 }
 
-async fn lists(plane: &ControlPlane, count: u64, clients: usize) -> Result<(), Error> {
+async fn measure_lists(plane: &ControlPlane, count: u64, clients: usize) -> Result<(), Error> {
     let apid = *plane.pids.first().ok_or("no process")?;
     objects::fill(&plane.target, count).await?;
     // The first list fills the cache of encoded objects.
@@ -90,7 +90,7 @@ async fn lists(plane: &ControlPlane, count: u64, clients: usize) -> Result<(), E
         tokio::time::sleep(SETTLE).await;
         let before = process::resident_mib(apid).ok_or("apid ended")?;
         process::reset_peak(apid)?;
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut tasks = Vec::new();
         for _ in 0..clients {
             let target = plane.target.clone();
@@ -104,7 +104,7 @@ async fn lists(plane: &ControlPlane, count: u64, clients: usize) -> Result<(), E
             "{clients} lists {name}: {before:.0} MiB before, at most {peak:.0} MiB, {:.1} MiB more, in {:.1} s; \
              limit {LIST_MEMORY_LIMIT_MIB} MiB: {}",
             peak - before,
-            begun.elapsed().as_secs_f64(),
+            started.elapsed().as_secs_f64(),
             verdict(peak - before <= LIST_MEMORY_LIMIT_MIB),
         );
     }
@@ -128,12 +128,12 @@ async fn list(target: &Target, encoding: &'static str, pause: Duration) -> Resul
     Ok(bytes)
 }
 
-async fn watches(plane: &ControlPlane, connections: usize, streams: usize) -> Result<(), Error> {
+async fn measure_watches(plane: &ControlPlane, connections: usize, streams: usize) -> Result<(), Error> {
     objects::fill(&plane.target, 10).await?;
     let path = watch_from_now(&plane.target).await?;
     tokio::time::sleep(SETTLE).await;
     let before = resident(plane)?;
-    let mut open = Vec::new();
+    let mut responses = Vec::new();
     for _ in 0..connections {
         let mut connection = plane.target.connect_http2().await?;
         for _ in 0..streams {
@@ -141,7 +141,7 @@ async fn watches(plane: &ControlPlane, connections: usize, streams: usize) -> Re
             if response.status() != StatusCode::OK {
                 return Err(format!("watch: {}", response.status()).into());
             }
-            open.push(response);
+            responses.push(response);
         }
     }
     tokio::time::sleep(SETTLE).await;
@@ -149,9 +149,9 @@ async fn watches(plane: &ControlPlane, connections: usize, streams: usize) -> Re
     println!(
         "{} idle watches over {connections} connections: {before:.1} MiB before, {after:.1} MiB with them, \
          {:.1} MiB or {:.1} kB each; limit {WATCH_MEMORY_LIMIT_MIB} MiB: {}",
-        open.len(),
+        responses.len(),
         after - before,
-        (after - before) * 1048.576 / open.len() as f64,
+        (after - before) * 1048.576 / responses.len() as f64,
         verdict(after - before <= WATCH_MEMORY_LIMIT_MIB),
     );
     Ok(())

@@ -19,9 +19,9 @@ pub(super) fn profile(pod: &Pod<'_>) -> Option<Violation> {
             true
         })
     };
-    let of_pod = is_bad(pod.security(&["appArmorProfile", "type"]));
-    let of_containers = pod.containers_that(|c| is_bad(c.security(&["appArmorProfile", "type"])));
-    let mut setters: Vec<String> = setters(of_pod, &of_containers).into_iter().collect();
+    let is_pod_bad = is_bad(pod.security(&["appArmorProfile", "type"]));
+    let bad_containers = pod.containers_that(|c| is_bad(c.security(&["appArmorProfile", "type"])));
+    let mut setters: Vec<String> = setters(is_pod_bad, &bad_containers).into_iter().collect();
     let mut annotations: Vec<String> = pod
         .annotations()
         .filter(|(key, value)| key.starts_with(&pod.keys.app_armor_prefix) && !is_allowed_profile(value))

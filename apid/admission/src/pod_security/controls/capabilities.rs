@@ -31,11 +31,11 @@ pub(super) fn no_more_than_default(pod: &Pod<'_>) -> Option<Violation> {
 /// Requires that each container drops all capabilities and adds at most `NET_BIND_SERVICE`.
 pub(super) fn all_dropped(pod: &Pod<'_>) -> Option<Violation> {
     let keeps = |c: &Container<'_>| !c.security_list(&["capabilities", "drop"]).any(|name| name == "ALL");
-    let keeping = pod.containers_that(keeps);
+    let violating = pod.containers_that(keeps);
     let mut details = Vec::new();
-    if !keeping.is_empty() {
+    if !violating.is_empty() {
         details
-            .push(format!("{} must set securityContext.capabilities.drop=[\"ALL\"]", containers(&keeping)));
+            .push(format!("{} must set securityContext.capabilities.drop=[\"ALL\"]", containers(&violating)));
     }
     details.extend(added_beyond(pod, &["NET_BIND_SERVICE"]));
     if details.is_empty() {
@@ -50,19 +50,19 @@ pub(super) fn all_dropped_1_25(pod: &Pod<'_>) -> Option<Violation> {
 }
 
 fn added_beyond(pod: &Pod<'_>, allowed: &[&str]) -> Option<String> {
-    let mut beyond = BTreeSet::new();
-    let adding = pod.containers_that(|container| {
+    let mut forbidden = BTreeSet::new();
+    let violating = pod.containers_that(|container| {
         let added = container.security_list(&["capabilities", "add"]);
         let mut more = added.filter(|name| !allowed.contains(name)).peekable();
         let has_more = more.peek().is_some();
-        beyond.extend(more);
+        forbidden.extend(more);
         has_more
     });
-    (!adding.is_empty()).then(|| {
+    (!violating.is_empty()).then(|| {
         format!(
             "{} must not include {} in securityContext.capabilities.add",
-            containers(&adding),
-            quoted(beyond)
+            containers(&violating),
+            quoted(forbidden)
         )
     })
 }

@@ -20,22 +20,22 @@ pub(super) fn namespaces(pod: &Pod<'_>) -> Option<Violation> {
 /// Rejects ports of the host.
 pub(super) fn ports(pod: &Pod<'_>) -> Option<Violation> {
     let mut used = BTreeSet::new();
-    let using = pod.containers_that(|container| {
+    let violating = pod.containers_that(|container| {
         let ports = container.ports().filter_map(|port| port.get("hostPort").and_then(Value::as_i64));
-        let mut taken = ports.filter(|port| *port != 0).map(|port| port.to_string()).peekable();
-        let takes = taken.peek().is_some();
-        used.extend(taken);
-        takes
+        let mut host_ports = ports.filter(|port| *port != 0).map(|port| port.to_string()).peekable();
+        let has_host_port = host_ports.peek().is_some();
+        used.extend(host_ports);
+        has_host_port
     });
-    if using.is_empty() {
+    if violating.is_empty() {
         return None;
     }
     let count = used.len();
     let used: Vec<String> = used.into_iter().collect();
     let detail = format!(
         "{} {} {} {}",
-        containers(&using),
-        plural(using.len(), "uses", "use"),
+        containers(&violating),
+        plural(violating.len(), "uses", "use"),
         plural(count, "hostPort", "hostPorts"),
         used.join(", ")
     );

@@ -35,7 +35,7 @@ pub(super) struct Violation {
 }
 
 /// Rule of a control.
-type Rule = fn(&Pod<'_>) -> Option<Violation>;
+type ControlRule = fn(&Pod<'_>) -> Option<Violation>;
 
 /// A Pod Security control.
 pub(super) struct Control {
@@ -44,34 +44,34 @@ pub(super) struct Control {
     /// Least strict level with this control.
     pub(super) level: Level,
     /// Control of a less strict level that this control replaces while active.
-    pub(super) includes: Option<&'static str>,
+    pub(super) replaces: Option<&'static str>,
     /// Rules with the minor release of their introduction, oldest first.
-    pub(super) rules: &'static [(u64, Rule)],
+    pub(super) rules: &'static [(u64, ControlRule)],
 }
 
 impl Control {
-    const fn baseline(id: &'static str, rules: &'static [(u64, Rule)]) -> Self {
-        Control { id, level: Level::Baseline, includes: None, rules }
+    const fn baseline(id: &'static str, rules: &'static [(u64, ControlRule)]) -> Self {
+        Control { id, level: Level::Baseline, replaces: None, rules }
     }
 
     const fn restricted(
         id: &'static str,
-        includes: Option<&'static str>,
-        rules: &'static [(u64, Rule)],
+        replaces: Option<&'static str>,
+        rules: &'static [(u64, ControlRule)],
     ) -> Self {
-        Control { id, level: Level::Restricted, includes, rules }
+        Control { id, level: Level::Restricted, replaces, rules }
     }
 
-    /// Rule for a release, if the control exists there.
-    fn rule(&self, version: Version) -> Option<Rule> {
-        let in_force = self.rules.iter().rev().find(|(since, _)| Version::Minor(*since) <= version);
-        in_force.map(|(_, rule)| *rule)
+    /// Returns the rule for a release, if the control exists there.
+    fn rule(&self, version: Version) -> Option<ControlRule> {
+        let active_rule = self.rules.iter().rev().find(|(since, _)| Version::Minor(*since) <= version);
+        active_rule.map(|(_, rule)| *rule)
     }
 
     /// Whether an active stricter control replaces this control.
-    fn is_included(&self, standard: Standard) -> bool {
+    fn is_replaced(&self, standard: Standard) -> bool {
         CONTROLS.iter().any(|other| {
-            other.includes == Some(self.id)
+            other.replaces == Some(self.id)
                 && other.level <= standard.level
                 && other.rule(standard.version).is_some()
         })
@@ -116,10 +116,10 @@ pub(super) static CONTROLS: &[Control] = &[
 
 /// Violations of a standard by a pod, in control order.
 pub(super) fn violations(standard: Standard, pod: &Pod<'_>) -> Vec<Violation> {
-    let in_force = CONTROLS.iter().filter(|control| control.level <= standard.level);
-    let rules = in_force.filter_map(|control| {
+    let controls = CONTROLS.iter().filter(|control| control.level <= standard.level);
+    let rules = controls.filter_map(|control| {
         let rule = control.rule(standard.version)?;
-        (!control.is_included(standard)).then_some(rule)
+        (!control.is_replaced(standard)).then_some(rule)
     });
     rules.filter_map(|rule| rule(pod)).collect()
 }

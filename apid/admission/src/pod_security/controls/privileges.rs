@@ -17,8 +17,8 @@ pub(super) fn privileged(pod: &Pod<'_>) -> Option<Violation> {
 
 /// Requires that each container forbids privilege escalation.
 pub(super) fn escalation(pod: &Pod<'_>) -> Option<Violation> {
-    let may = |value: Option<&Value>| value.and_then(Value::as_bool) != Some(false);
-    let bad = pod.containers_that(|c| may(c.security(&["allowPrivilegeEscalation"])));
+    let allows_escalation = |value: Option<&Value>| value.and_then(Value::as_bool) != Some(false);
+    let bad = pod.containers_that(|c| allows_escalation(c.security(&["allowPrivilegeEscalation"])));
     if bad.is_empty() {
         return None;
     }

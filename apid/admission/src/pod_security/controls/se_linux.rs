@@ -9,15 +9,15 @@ use crate::pod_security::pod::{Pod, text};
 
 /// Rejects SELinux users, roles, and types other than those of containers.
 pub(super) fn options(pod: &Pod<'_>) -> Option<Violation> {
-    with_types(pod, &["container_t", "container_init_t", "container_kvm_t"])
+    check_options(pod, &["container_t", "container_init_t", "container_kvm_t"])
 }
 
 /// The rule of [`options`] since release 1.31, with one more type.
 pub(super) fn options_1_31(pod: &Pod<'_>) -> Option<Violation> {
-    with_types(pod, &["container_t", "container_init_t", "container_kvm_t", "container_engine_t"])
+    check_options(pod, &["container_t", "container_init_t", "container_kvm_t", "container_engine_t"])
 }
 
-fn with_types(pod: &Pod<'_>, allowed: &[&str]) -> Option<Violation> {
+fn check_options(pod: &Pod<'_>, allowed: &[&str]) -> Option<Violation> {
     let (mut types, mut user, mut role) = (BTreeSet::new(), false, false);
     let mut is_bad = |options: Option<&Value>| {
         let Some(options) = options else { return false };
@@ -31,9 +31,9 @@ fn with_types(pod: &Pod<'_>, allowed: &[&str]) -> Option<Violation> {
         role |= sets("role");
         bad_type || sets("user") || sets("role")
     };
-    let of_pod = is_bad(pod.security(&["seLinuxOptions"]));
-    let of_containers = pod.containers_that(|c| is_bad(c.security(&["seLinuxOptions"])));
-    let setters = setters(of_pod, &of_containers)?;
+    let is_pod_bad = is_bad(pod.security(&["seLinuxOptions"]));
+    let bad_containers = pod.containers_that(|c| is_bad(c.security(&["seLinuxOptions"])));
+    let setters = setters(is_pod_bad, &bad_containers)?;
     let mut faults = Vec::new();
     if !types.is_empty() {
         let kinds = quoted(types.iter().map(String::as_str));

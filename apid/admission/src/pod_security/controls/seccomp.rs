@@ -13,9 +13,9 @@ const FIELD: &[&str] = &["seccompProfile", "type"];
 
 /// Rule for releases up to 1.18, which have profiles in annotations.
 pub(super) fn annotations(pod: &Pod<'_>) -> Option<Violation> {
-    let of_containers = pod.containers().map(|c| format!("{}{}", pod.keys.seccomp_prefix, c.name));
+    let container_keys = pod.containers().map(|c| format!("{}{}", pod.keys.seccomp_prefix, c.name));
     let mut bad = BTreeSet::new();
-    for key in std::iter::once(pod.keys.seccomp_pod.clone()).chain(of_containers) {
+    for key in std::iter::once(pod.keys.seccomp_pod.clone()).chain(container_keys) {
         if let Some(profile) = pod.annotation(&key).filter(|profile| !is_allowed_profile(profile)) {
             bad.insert(format!("{key}={}", quote(profile)));
         }
@@ -43,9 +43,9 @@ pub(super) fn not_unconfined(pod: &Pod<'_>) -> Option<Violation> {
             true
         })
     };
-    let of_pod = is_bad(pod.security(FIELD));
-    let of_containers = pod.containers_that(|c| is_bad(c.security(FIELD)));
-    let setters = setters(of_pod, &of_containers)?;
+    let is_pod_bad = is_bad(pod.security(FIELD));
+    let bad_containers = pod.containers_that(|c| is_bad(c.security(FIELD)));
+    let setters = setters(is_pod_bad, &bad_containers)?;
     let values = quoted(values.iter().map(String::as_str));
     let detail = format!("{setters} must not set securityContext.seccompProfile.type to {values}");
     Some(Violation { reason: REASON, detail })

@@ -45,9 +45,9 @@ fn safe_in(pod: &Pod<'_>, release: u64) -> Option<Violation> {
     let sysctls = pod.security(&["sysctls"]).and_then(Value::as_array);
     let names = sysctls.into_iter().flatten().map(|sysctl| text(sysctl, &["name"]));
     let is_safe = |name: &str| SAFE.iter().any(|(since, safe)| *since <= release && *safe == name);
-    let unsafe_ones: Vec<&str> = names.filter(|name| !is_safe(name)).collect();
-    if unsafe_ones.is_empty() {
+    let unsafe_names: Vec<&str> = names.filter(|name| !is_safe(name)).collect();
+    if unsafe_names.is_empty() {
         return None;
     }
-    Some(Violation { reason: "forbidden sysctls", detail: unsafe_ones.join(", ") })
+    Some(Violation { reason: "forbidden sysctls", detail: unsafe_names.join(", ") })
 }

@@ -3,7 +3,7 @@
 use apimachinery::names::{Names, Preset};
 
 use crate::Configuration;
-use crate::pod_security::policy::{Labels, Policy, Version};
+use crate::pod_security::policy::{LabelKeys, Policy, Version};
 use crate::pod_security::settings::Settings;
 
 fn names() -> Names {
@@ -17,7 +17,7 @@ fn show(policy: &Policy) -> String {
 #[test]
 fn namespace_labels_are_parsed_to_policy() {
     let names = names();
-    let labels = Labels::new(&names);
+    let labels = LabelKeys::new(&names);
     let defaults = {
         let text = r#"{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": [
             {"name": "PodSecurity", "configuration": {
@@ -26,36 +26,41 @@ fn namespace_labels_are_parsed_to_policy() {
         let file = Configuration::parse("f", text.as_bytes(), &names, &|_| Err("none".into())).unwrap();
         Settings::read(file.of("PodSecurity").unwrap(), &names).unwrap().defaults
     };
-    let none = Policy::default();
-    for (label_pairs, given, expected, errors) in [
-        ("", none, "privileged:latest privileged:latest privileged:latest", 0),
-        ("enforce=baseline", none, "baseline:latest privileged:latest baseline:latest", 0),
+    let no_defaults = Policy::default();
+    for (label_pairs, defaults_given, expected, errors) in [
+        ("", no_defaults, "privileged:latest privileged:latest privileged:latest", 0),
+        ("enforce=baseline", no_defaults, "baseline:latest privileged:latest baseline:latest", 0),
         (
             "enforce=restricted enforce-version=v1.22",
-            none,
+            no_defaults,
             "restricted:v1.22 privileged:latest restricted:v1.22",
             0,
         ),
         (
             "enforce=restricted enforce-version=v1.22 warn-version=v1.20",
-            none,
+            no_defaults,
             "restricted:v1.22 privileged:latest restricted:v1.20",
             0,
         ),
         (
             "enforce=restricted warn=privileged",
-            none,
+            no_defaults,
             "restricted:latest privileged:latest privileged:latest",
             0,
         ),
-        ("audit=baseline audit-version=v1.0", none, "privileged:latest baseline:v1.0 privileged:latest", 0),
+        (
+            "audit=baseline audit-version=v1.0",
+            no_defaults,
+            "privileged:latest baseline:v1.0 privileged:latest",
+            0,
+        ),
         ("", defaults, "baseline:v1.30 restricted:latest restricted:v1.29", 0),
         ("enforce=privileged", defaults, "privileged:v1.30 restricted:latest restricted:v1.29", 0),
-        ("enforce=Baseline", none, "restricted:latest privileged:latest privileged:latest", 1),
-        ("audit=x warn=y", none, "privileged:latest privileged:latest privileged:latest", 2),
+        ("enforce=Baseline", no_defaults, "restricted:latest privileged:latest privileged:latest", 1),
+        ("audit=x warn=y", no_defaults, "privileged:latest privileged:latest privileged:latest", 2),
         (
             "enforce=baseline enforce-version=1.22",
-            none,
+            no_defaults,
             "baseline:latest privileged:latest baseline:latest",
             1,
         ),
@@ -66,7 +71,7 @@ fn namespace_labels_are_parsed_to_policy() {
             .map(|(key, value)| (format!("pod-security.kubernetes.io/{key}"), value))
             .collect();
         let label = |key: &str| label_pairs.iter().find(|(k, _)| k == key).map(|(_, value)| *value);
-        let reading = labels.read(label, given);
+        let reading = labels.read(label, defaults_given);
         assert_eq!(show(&reading.policy), expected, "{label_pairs:?}");
         assert_eq!(reading.errors.len(), errors, "{label_pairs:?}");
     }
@@ -98,22 +103,22 @@ fn version_label_accepts_latest_and_v1_minor() {
 #[test]
 fn invalid_pod_security_configuration_is_rejected() {
     let names = names();
-    let read = |body: &str| {
+    let read_settings = |body: &str| {
         let text = format!(
             "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- name: PodSecurity\n  configuration: {body}\n"
         );
         let file = Configuration::parse("f.yaml", text.as_bytes(), &names, &|_| Err("none".into())).unwrap();
         Settings::read(file.of("PodSecurity").unwrap(), &names)
     };
-    let typed = |rest: &str| {
-        read(&format!(
+    let read_fields = |rest: &str| {
+        read_settings(&format!(
             "{{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration{rest}}}"
         ))
     };
-    assert_eq!(typed("").unwrap(), Settings::default());
-    assert_eq!(typed(", defaults: {enforce: ''}").unwrap(), Settings::default());
-    let full =
-        typed(", exemptions: {usernames: [a, b], namespaces: [team], runtimeClasses: [kata.x]}").unwrap();
+    assert_eq!(read_fields("").unwrap(), Settings::default());
+    assert_eq!(read_fields(", defaults: {enforce: ''}").unwrap(), Settings::default());
+    let full = read_fields(", exemptions: {usernames: [a, b], namespaces: [team], runtimeClasses: [kata.x]}")
+        .unwrap();
     assert_eq!((full.users.len(), full.namespaces.len(), full.runtime_classes.len()), (2, 1, 1));
     for (rest, word) in [
         (", defaults: {enforce: strict}", "defaults.enforce"),
@@ -125,8 +130,8 @@ fn invalid_pod_security_configuration_is_rejected() {
         (", exemptions: {runtimeClasses: [a_b]}", "exemptions.runtimeClasses[0]"),
         (", exempt: {}", "exempt"),
     ] {
-        let mistake = typed(rest).unwrap_err();
+        let mistake = read_fields(rest).unwrap_err();
         assert!(mistake.contains(word), "{rest}: {mistake}");
     }
-    assert!(read("{apiVersion: v1, kind: Pod}").is_err());
+    assert!(read_settings("{apiVersion: v1, kind: Pod}").is_err());
 }

@@ -13,7 +13,7 @@ use super::{Level, format_with_details, violations};
 use crate::pod_security::policy::Version;
 
 /// Merges two trees: objects merge, null removes, other values replace.
-fn over(mut base: Value, patch: &Value) -> Value {
+fn merged(mut base: Value, patch: &Value) -> Value {
     match (&mut base, patch) {
         (Value::Object(map), Value::Object(patch)) => {
             for (field, value) in patch {
@@ -21,7 +21,7 @@ fn over(mut base: Value, patch: &Value) -> Value {
                     Value::Null => drop(map.remove(field)),
                     value => {
                         let old = map.remove(field).unwrap_or(json!({}));
-                        map.insert(field.clone(), over(old, value));
+                        map.insert(field.clone(), merged(old, value));
                     }
                 }
             }
@@ -37,7 +37,7 @@ fn container(name: &str, security: Value) -> Value {
         "name": name, "image": "img.example.com/app:1",
         "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
     });
-    over(good, &json!({ "securityContext": security }))
+    merged(good, &json!({ "securityContext": security }))
 }
 
 /// A compliant pod with a patch.
@@ -49,7 +49,7 @@ fn pod(patch: &Value) -> Value {
             "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
         },
     });
-    over(good, patch)
+    merged(good, patch)
 }
 
 /// Violations of a standard by a pod, in one line.

@@ -4,7 +4,7 @@ use apimachinery::names::Preset;
 use apimachinery::user::UserInfo;
 use serde_json::{Value, json};
 
-use super::{container, over, pod};
+use super::{container, merged, pod};
 use crate::pod_security::PodSecurity;
 use crate::testing::{Fake, PluginResult, Write};
 use crate::{Configuration, Operation};
@@ -111,14 +111,14 @@ async fn pod_update_is_evaluated_if_containers_change() {
         (json!({"spec": {"initContainers": [{"name": "i"}]}}), "", true),
         (json!({"spec": {"resources": {"limits": {"cpu": "1"}}}}), "resize", false),
     ] {
-        let old = over(good.clone(), &json!({"spec": {"hostPID": true}}));
-        let new = over(old.clone(), &patch);
+        let old = merged(good.clone(), &json!({"spec": {"hostPID": true}}));
+        let new = merged(old.clone(), &patch);
         let write =
             Write { operation: Operation::Update, subresource: sub, old: Some(old), ..Write::default() };
         let answer = ask(&[("enforce", "baseline")], write, new).await;
         assert_eq!(answer.result.is_err(), refused, "{patch}");
     }
-    let image = over(privileged(), &json!({"spec": {"containers": [{"name": "c", "image": "other"}]}}));
+    let image = merged(privileged(), &json!({"spec": {"containers": [{"name": "c", "image": "other"}]}}));
     let write = Write { operation: Operation::Update, old: Some(privileged()), ..Write::default() };
     let answer = ask(&[("enforce", "restricted")], write, image).await;
     assert!(answer.result.is_err(), "a changed image is evaluated");
@@ -157,7 +157,7 @@ async fn pod_templates_of_all_workloads_cause_warnings() {
 async fn exempt_write_is_allowed_with_audit_annotation() {
     let labels = [("enforce", "restricted")];
     let root = || UserInfo { name: "root".to_owned(), ..UserInfo::default() };
-    let kata = over(privileged(), &json!({"spec": {"runtimeClassName": "kata"}}));
+    let kata = merged(privileged(), &json!({"spec": {"runtimeClassName": "kata"}}));
     for (write, object, reason) in [
         (Write { user: root(), ..Write::default() }, privileged(), "user"),
         (Write { namespace: "loose", ..Write::default() }, privileged(), "namespace"),
@@ -172,7 +172,7 @@ async fn exempt_write_is_allowed_with_audit_annotation() {
         assert_eq!((answer.message(), annotation(&answer, "exempt")), ("", Some(reason)));
         assert!(answer.warnings.is_empty());
     }
-    let other = over(privileged(), &json!({"spec": {"runtimeClassName": "runc"}}));
+    let other = merged(privileged(), &json!({"spec": {"runtimeClassName": "runc"}}));
     assert!(ask(&labels, Write::default(), other).await.result.is_err());
 }
 
@@ -190,7 +190,7 @@ async fn invalid_pod_security_labels_are_rejected_on_write() {
         "Namespace \"n\" is invalid: [metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: \"strict\": must be one of privileged, baseline, restricted, metadata.labels[pod-security.kubernetes.io/warn-version]: Invalid value: \"1.2\": must be \"latest\" or \"v1.x\"]"
     );
     assert_eq!(answer.result.unwrap_err().code, 422);
-    let again = over(bad.clone(), &json!({"metadata": {"annotations": {"a": "b"}}}));
+    let again = merged(bad.clone(), &json!({"metadata": {"annotations": {"a": "b"}}}));
     assert!(ask(&[], write_namespace(Some(bad.clone())), again).await.result.is_ok(), "unchanged");
     let worse = namespace("n", &[("enforce", "stricter"), ("warn-version", "1.2")]);
     assert!(ask(&[], write_namespace(Some(bad)), worse).await.result.is_err());
@@ -198,26 +198,26 @@ async fn invalid_pod_security_labels_are_rejected_on_write() {
 
 #[tokio::test]
 async fn stricter_enforce_label_warns_about_existing_pods() {
-    let of = |name: &str, owner: Option<&str>, patch: Value| {
+    let named_pod = |name: &str, owner: Option<&str>, patch: Value| {
         let owners = owner.map(|uid| json!([{"uid": uid, "controller": true}]));
         let named = json!({"metadata": {"name": name, "namespace": "n", "ownerReferences": owners}});
-        over(over(pod(&json!({})), &named), &patch)
+        merged(merged(pod(&json!({})), &named), &patch)
     };
     let bare = json!({"spec": {"containers": [{"name": "c"}]}});
-    let host = json!({"spec": {"hostPID": true}});
+    let host_pid = json!({"spec": {"hostPID": true}});
     let kata = json!({"spec": {"hostPID": true, "runtimeClassName": "kata"}});
     let fake = fake(&[]).with(
         "",
         "Pod",
         &[
-            of("fine", None, json!({})),
-            of("b", Some("1"), host.clone()),
-            of("a", Some("1"), host.clone()),
-            of("c", Some("2"), host.clone()),
-            of("y", None, bare.clone()),
-            of("x", None, bare),
-            of("w", None, over(host, &json!({"spec": {"hostIPC": true, "containers": [container("c", json!({"privileged": true}))]}}))),
-            of("v", None, kata),
+            named_pod("fine", None, json!({})),
+            named_pod("b", Some("1"), host_pid.clone()),
+            named_pod("a", Some("1"), host_pid.clone()),
+            named_pod("c", Some("2"), host_pid.clone()),
+            named_pod("y", None, bare.clone()),
+            named_pod("x", None, bare),
+            named_pod("w", None, merged(host_pid, &json!({"spec": {"hostIPC": true, "containers": [container("c", json!({"privileged": true}))]}}))),
+            named_pod("v", None, kata),
         ],
     );
     let plugin = plugin(&fake);
@@ -259,7 +259,7 @@ async fn stricter_enforce_label_warns_about_existing_pods() {
 #[tokio::test]
 async fn existing_pod_check_is_limited_and_prefers_distinct_controllers() {
     let bad = |name: String, uid: &str| {
-        over(
+        merged(
             pod(&json!({"spec": {"hostPID": true}})),
             &json!({"metadata": {"name": name, "namespace": "n", "ownerReferences": [{"uid": uid, "controller": true}]}}),
         )

@@ -17,7 +17,7 @@ fn spec(patch: Value) -> Value {
 }
 
 /// A pod with these containers.
-fn with(containers: &[Value]) -> Value {
+fn pod_with_containers(containers: &[Value]) -> Value {
     spec(json!({ "containers": containers }))
 }
 
@@ -55,8 +55,8 @@ fn baseline() -> Vec<Row> {
         (
             "capabilities_baseline",
             0,
-            with(&[container("c", json!({"capabilities": {"add": ["CHOWN", "SYS_CHROOT"]}}))]),
-            with(&[
+            pod_with_containers(&[container("c", json!({"capabilities": {"add": ["CHOWN", "SYS_CHROOT"]}}))]),
+            pod_with_containers(&[
                 container("c", json!({"capabilities": {"add": ["NET_RAW", "CHOWN"]}})),
                 container("d", json!({"capabilities": {"add": ["ALL"]}})),
             ]),
@@ -81,21 +81,23 @@ fn baseline() -> Vec<Row> {
         (
             "hostPorts",
             0,
-            with(&[json!({"name": "c", "ports": [{"containerPort": 80, "hostPort": 0}]})]),
-            with(&[json!({"name": "c", "ports": [{"hostPort": 9}, {"hostPort": 80}, {"containerPort": 7}]})]),
+            pod_with_containers(&[json!({"name": "c", "ports": [{"containerPort": 80, "hostPort": 0}]})]),
+            pod_with_containers(&[
+                json!({"name": "c", "ports": [{"hostPort": 9}, {"hostPort": 80}, {"containerPort": 7}]}),
+            ]),
             r#"hostPort (container "c" uses hostPorts 80, 9)"#,
         ),
         (
             "privileged",
             0,
-            with(&[container("c", json!({"privileged": false}))]),
+            pod_with_containers(&[container("c", json!({"privileged": false}))]),
             spec(json!({"initContainers": [container("i", json!({"privileged": true}))]})),
             r#"privileged (container "i" must not set securityContext.privileged=true)"#,
         ),
         (
             "procMount",
             0,
-            with(&[container("c", json!({"procMount": "Default"}))]),
+            pod_with_containers(&[container("c", json!({"procMount": "Default"}))]),
             spec(
                 json!({"hostUsers": false, "containers": [container("c", json!({"procMount": "Unmasked"}))]}),
             ),
@@ -133,7 +135,7 @@ fn baseline() -> Vec<Row> {
             "seccompProfile_baseline",
             19,
             spec(json!({"securityContext": {"seccompProfile": null}})),
-            with(&[container("c", json!({"seccompProfile": {"type": "Unconfined"}}))]),
+            pod_with_containers(&[container("c", json!({"seccompProfile": {"type": "Unconfined"}}))]),
             r#"seccompProfile (container "c" must not set securityContext.seccompProfile.type to "Unconfined")"#,
         ),
         (
@@ -191,13 +193,13 @@ fn restricted() -> Vec<Row> {
             "allowPrivilegeEscalation",
             25,
             windows(json!({"allowPrivilegeEscalation": null})),
-            with(&[container("c", json!({"allowPrivilegeEscalation": true}))]),
+            pod_with_containers(&[container("c", json!({"allowPrivilegeEscalation": true}))]),
             escalates,
         ),
         (
             "capabilities_restricted",
             22,
-            with(&[container("c", json!({"capabilities": {"add": ["NET_BIND_SERVICE"]}}))]),
+            pod_with_containers(&[container("c", json!({"capabilities": {"add": ["NET_BIND_SERVICE"]}}))]),
             windows(json!({"capabilities": null})),
             keeps,
         ),
@@ -205,7 +207,7 @@ fn restricted() -> Vec<Row> {
             "capabilities_restricted",
             25,
             windows(json!({"capabilities": null})),
-            with(&[
+            pod_with_containers(&[
                 container("c", json!({"capabilities": {"add": ["KILL", "CHOWN"]}})),
                 container("d", json!({"capabilities": {"drop": ["KILL"]}})),
             ]),
@@ -260,7 +262,10 @@ fn restricted() -> Vec<Row> {
             "runAsUser",
             23,
             spec(json!({"securityContext": {"runAsUser": 1000}})),
-            with(&[container("c", json!({"runAsUser": 0})), container("d", json!({"runAsUser": 0}))]),
+            pod_with_containers(&[
+                container("c", json!({"runAsUser": 0})),
+                container("d", json!({"runAsUser": 0})),
+            ]),
             r#"runAsUser=0 (containers "c", "d" must not set runAsUser=0)"#,
         ),
         (
@@ -293,14 +298,20 @@ fn every_control_allows_and_rejects_its_example_pods() {
         let next = control.rules.iter().map(|(next, _)| *next).filter(|next| next > since).min();
         let last = next.map_or(Version::Latest, |next| Version::Minor(next - 1));
         for version in [Version::Minor(*since), last] {
-            let of = |level| Standard { level, version };
-            assert_eq!(faults(of(control.level), &good), "", "{id} {version} allows: {good}");
-            assert_eq!(faults(of(control.level), &bad), *expected, "{id} {version} finds fault with: {bad}");
-            assert_eq!(faults(of(Level::Privileged), &bad), "", "{id} is not in privileged");
+            let standard_of = |level| Standard { level, version };
+            assert_eq!(faults(standard_of(control.level), &good), "", "{id} {version} allows: {good}");
+            assert_eq!(
+                faults(standard_of(control.level), &bad),
+                *expected,
+                "{id} {version} finds fault with: {bad}"
+            );
+            assert_eq!(faults(standard_of(Level::Privileged), &bad), "", "{id} is not in privileged");
             match control.level {
-                Level::Baseline => assert_ne!(faults(of(Level::Restricted), &bad), "", "{id} in restricted"),
-                _ if control.includes.is_none() => {
-                    assert_eq!(faults(of(Level::Baseline), &bad), "", "{id} is not in baseline");
+                Level::Baseline => {
+                    assert_ne!(faults(standard_of(Level::Restricted), &bad), "", "{id} in restricted")
+                }
+                _ if control.replaces.is_none() => {
+                    assert_eq!(faults(standard_of(Level::Baseline), &bad), "", "{id} is not in baseline");
                 }
                 _ => {}
             }
@@ -336,7 +347,7 @@ fn minimal_pod_violations_depend_on_release() {
         assert_eq!(have.matches(" (").count(), reasons.len(), "v1.{minor}: {have}");
     }
     // A stricter control replaces the included control only while the stricter control is active.
-    let adds = pod(&with(&[container("c", json!({"capabilities": {"add": ["NET_RAW"]}}))]));
+    let adds = pod(&pod_with_containers(&[container("c", json!({"capabilities": {"add": ["NET_RAW"]}}))]));
     assert!(faults(standard(Level::Restricted, 21), &adds).starts_with("non-default capabilities ("));
     assert!(faults(standard(Level::Restricted, 22), &adds).starts_with("unrestricted capabilities ("));
     let root = pod(&spec(json!({"securityContext": {"runAsUser": 0}})));
@@ -350,7 +361,7 @@ fn controls_and_rules_are_sorted() {
     assert!(CONTROLS.iter().map(|control| key(control.level, control.id)).is_sorted());
     for control in CONTROLS {
         assert!(control.rules.iter().map(|(since, _)| *since).is_sorted(), "{}", control.id);
-        if let Some(other) = control.includes {
+        if let Some(other) = control.replaces {
             assert!(CONTROLS.iter().any(|c| c.id == other && c.level < control.level), "{other}");
         }
     }

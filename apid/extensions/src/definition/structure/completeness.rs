@@ -1,4 +1,4 @@
-//! Completeness: each field that a junctor at the root names is described outside junctors.
+//! Completeness: each field that a junctor (`allOf`, `anyOf`, `oneOf`, `not`) at the root names is declared elsewhere.
 
 use apimachinery::field::{FieldError, FieldErrors};
 

@@ -8,7 +8,7 @@ use crate::definition::props::Props;
 use crate::definition::schema_path::{ErrorSink, SchemaPath};
 use crate::structural::pattern_error;
 
-/// The `anyOf` that selects the types of an integer or string, which has an exception.
+/// The `anyOf` of an integer-or-string schema. It may name types, so the rules for junctors skip it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SkippedAnyOf {
     None,
@@ -18,7 +18,7 @@ pub(crate) enum SkippedAnyOf {
     InFirstAllOf,
 }
 
-/// The exception that applies to a schema.
+/// The `anyOf` of a schema that the rules skip.
 pub(super) fn skipped_any_of(schema: Props<'_>) -> SkippedAnyOf {
     if selects_integer_or_string(schema) {
         SkippedAnyOf::Own

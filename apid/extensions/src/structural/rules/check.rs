@@ -11,7 +11,7 @@ use apimachinery::names::{Names, SchemaExtension};
 use expressions::{Bounds, Environment, EstimateSum, Occurrences, Program, excess, limits};
 
 use super::super::node::{Flag, ListType, Node};
-use super::{Compiled, Expression, OLD_SELF, Rule, RuleCheck, SELF, StoredRules, resolve};
+use super::{CompiledRules, Expression, OLD_SELF, Rule, RuleCheck, SELF, StoredRules, resolve};
 
 /// Reasons that a rule can have.
 const REASONS: [&str; 4] =
@@ -26,13 +26,13 @@ pub(in super::super) fn check(
 ) -> RuleCheck {
     let keyword = names.schema_extension(SchemaExtension::Validations);
     let mut checker = Checker { keyword, stored, sum: EstimateSum::default(), check: RuleCheck::default() };
-    checker.node(root, path, Occurrences::ONCE, None);
+    checker.check_node(root, path, Occurrences::ONCE, None);
     let Checker { keyword, sum, mut check, .. } = checker;
     let total = format!("{keyword} estimated rule cost total for entire OpenAPIv3 schema");
     if let Some(text) = excess(&total, sum.total(), limits::SCHEMA_ESTIMATE) {
-        for place in sum.highest() {
+        for highest_path in sum.highest() {
             check.expressions.push(FieldError::forbidden(
-                &FieldPath::new(place),
+                &FieldPath::new(highest_path),
                 "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema",
             ));
         }
@@ -50,49 +50,60 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// Checks a node. `uncorrelated` is the outermost part of the schema in which old values do not
-    /// correlate.
-    fn node(&mut self, node: &Node, path: &FieldPath, occurs: Occurrences, uncorrelated: Option<&FieldPath>) {
-        if !node.has(Flag::HasRules) {
-            return;
-        }
-        let before = self.check.fields.len();
-        self.children(node, path, occurs, uncorrelated);
-        let Some(rules) = node.rules.as_deref() else { return };
-        let path = path.child(self.keyword);
-        for (index, rule) in rules.list.iter().enumerate() {
-            check_fields(node, rule, &path.index(index), &mut self.check.fields);
-        }
-        if self.check.fields.len() == before {
-            self.expressions(node, &rules.list, &path, occurs, uncorrelated);
-        }
-    }
-
-    fn children(
+    /// Checks a node that occurs at most `occurs` times in an object. `uncorrelated` is the outermost part of the
+    /// schema in which old values do not correlate.
+    fn check_node(
         &mut self,
         node: &Node,
         path: &FieldPath,
         occurs: Occurrences,
         uncorrelated: Option<&FieldPath>,
     ) {
-        let at_most = |read: fn(&dyn expressions::Schema) -> Option<u64>| read(node);
-        if let Some(child) = node.additional() {
-            let occurs = occurs.of_each(at_most(|schema| schema.max_properties()));
-            self.node(child, &path.child("additionalProperties"), occurs, uncorrelated);
+        if !node.has(Flag::HasRules) {
+            return;
         }
-        let below = uncorrelated.or_else(|| node.has(Flag::AtomicMap).then_some(path));
-        for property in &node.properties {
-            self.node(&property.node, &path.child("properties").key(&property.name), occurs, below);
+        let before = self.check.field_errors.len();
+        self.check_children(node, path, occurs, uncorrelated);
+        let Some(rules) = node.rules.as_deref() else { return };
+        let path = path.child(self.keyword);
+        for (index, rule) in rules.list.iter().enumerate() {
+            check_rule_fields(node, rule, &path.index(index), &mut self.check.field_errors);
         }
-        if let Some(child) = node.items.as_deref() {
-            let is_map = matches!(node.list, ListType::Map(_));
-            let below = uncorrelated.or_else(|| (!is_map).then_some(path));
-            let occurs = occurs.of_each(at_most(|schema| schema.max_items()));
-            self.node(child, &path.child("items"), occurs, below);
+        if self.check.field_errors.len() == before {
+            self.check_expressions(node, &rules.list, &path, occurs, uncorrelated);
         }
     }
 
-    fn expressions(
+    fn check_children(
+        &mut self,
+        node: &Node,
+        path: &FieldPath,
+        occurs: Occurrences,
+        uncorrelated: Option<&FieldPath>,
+    ) {
+        let maximum = |read: fn(&dyn expressions::Schema) -> Option<u64>| read(node);
+        if let Some(child) = node.additional() {
+            let occurs = occurs.of_each(maximum(|schema| schema.max_properties()));
+            self.check_node(child, &path.child("additionalProperties"), occurs, uncorrelated);
+        }
+        let child_uncorrelated = uncorrelated.or_else(|| node.has(Flag::AtomicMap).then_some(path));
+        for property in &node.properties {
+            self.check_node(
+                &property.node,
+                &path.child("properties").key(&property.name),
+                occurs,
+                child_uncorrelated,
+            );
+        }
+        if let Some(child) = node.items.as_deref() {
+            let is_map = matches!(node.list, ListType::Map(_));
+            let child_uncorrelated = uncorrelated.or_else(|| (!is_map).then_some(path));
+            let occurs = occurs.of_each(maximum(|schema| schema.max_items()));
+            self.check_node(child, &path.child("items"), occurs, child_uncorrelated);
+        }
+    }
+
+    fn check_expressions(
         &mut self,
         node: &Node,
         rules: &[Rule],
@@ -108,7 +119,7 @@ impl Checker<'_> {
             };
             if is_stored { Environment::stored() } else { Environment::new() }
         };
-        let compiled = Compiled::new(node, rules, &environment);
+        let compiled = CompiledRules::new(node, rules, &environment);
         let bounds = Bounds::of_schema(node).filter(|_| compiled.ty.is_some());
         let Some(bounds) = bounds else {
             let keyword = self.keyword;
@@ -168,7 +179,7 @@ fn invalid(path: &FieldPath, rule: &Rule, detail: &str) -> FieldError {
         json.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")
     };
     let optional = |value: Option<&str>| text(value.unwrap_or_default());
-    let shown = format!(
+    let rule_text = format!(
         "{{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{},\"FieldPath\":{},\"OptionalOldSelf\":{}}}",
         text(&rule.rule),
         optional(rule.message.as_deref()),
@@ -177,11 +188,11 @@ fn invalid(path: &FieldPath, rule: &Rule, detail: &str) -> FieldError {
         optional(rule.field_path.as_deref()),
         rule.optional_old_self.map_or_else(|| "null".to_owned(), |flag| flag.to_string()),
     );
-    FieldError::invalid_text(path, &shown, detail)
+    FieldError::invalid_text(path, &rule_text, detail)
 }
 
-/// Checks the fields of a rule other than its expressions.
-fn check_fields(node: &Node, rule: &Rule, path: &FieldPath, errors: &mut FieldErrors) {
+/// Checks the fields of a rule: whether `rule` and `messageExpression` are set, `message`, `reason` and `fieldPath`.
+fn check_rule_fields(node: &Node, rule: &Rule, path: &FieldPath, errors: &mut FieldErrors) {
     let has_line_break = |text: &str| text.contains(['\n', '\r']);
     let message = rule.message.as_deref();
     let trimmed = message.unwrap_or_default().trim();

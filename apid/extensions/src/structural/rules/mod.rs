@@ -30,16 +30,16 @@ pub(super) use check::check;
 pub(super) use field_path::resolve;
 pub(super) use run::{validate, validate_value};
 
-/// Name of the variable with the value.
+/// Name of the CEL variable with the value.
 const SELF: &str = "self";
-/// Name of the variable with the old value.
+/// Name of the CEL variable with the old value.
 const OLD_SELF: &str = "oldSelf";
 
 /// The errors of [`Schema::check_rules`](super::Schema::check_rules).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuleCheck {
-    /// Errors of messages, reasons and field paths, and missing expressions.
-    pub fields: FieldErrors,
+    /// Errors of the fields of rules: messages, reasons, field paths, and missing expressions.
+    pub field_errors: FieldErrors,
     /// Compile errors and exceeded cost estimates. The caller ignores them if the schema has other errors.
     pub expressions: FieldErrors,
 }
@@ -62,24 +62,24 @@ impl StoredRules {
 /// Collects the expressions of a schema.
 pub(super) fn stored(root: &Node) -> StoredRules {
     let mut stored = StoredRules::default();
-    collect(root, &mut stored);
+    collect_expressions(root, &mut stored);
     stored
 }
 
-fn collect(node: &Node, stored: &mut StoredRules) {
+fn collect_expressions(node: &Node, stored: &mut StoredRules) {
     for rule in node.rules.iter().flat_map(|rules| &rules.list) {
         stored.rules.insert(rule.rule.to_string());
         if let Some(message) = &rule.message_expression {
             stored.messages.insert(message.to_string());
         }
     }
-    node.children().for_each(|child| collect(child, stored));
+    node.children().for_each(|child| collect_expressions(child, stored));
 }
 
 /// The rules of a node.
 pub(super) struct Rules {
     list: Box<[Rule]>,
-    compiled: OnceLock<Box<Compiled>>,
+    compiled: OnceLock<Box<CompiledRules>>,
 }
 
 /// One rule, as the definition writes it.
@@ -100,8 +100,9 @@ impl Rules {
         (!list.is_empty()).then(|| Rules { list, compiled: OnceLock::new() })
     }
 
-    fn compiled(&self, node: &Node) -> &Compiled {
-        self.compiled.get_or_init(|| Box::new(Compiled::new(node, &self.list, &|_| Environment::stored())))
+    fn compiled(&self, node: &Node) -> &CompiledRules {
+        self.compiled
+            .get_or_init(|| Box::new(CompiledRules::new(node, &self.list, &|_| Environment::stored())))
     }
 }
 
@@ -143,7 +144,7 @@ impl Rule {
 }
 
 /// The compiled rules of a node.
-struct Compiled {
+struct CompiledRules {
     /// Type of the value; None if the node has no CEL type, so that rules do not run.
     ty: Option<Type>,
     rules: Vec<CompiledRule>,
@@ -153,9 +154,10 @@ struct Compiled {
 struct CompiledRule {
     /// The program, or the compile error. None for an empty rule.
     program: Option<Result<Program, String>>,
+    /// The program of the message expression, or its compile error. None without a message expression.
     message: Option<Result<Program, String>>,
     uses_old_self: bool,
-    /// The path of reported errors below the value.
+    /// The path of the field below the value to which errors refer; None for the value itself.
     path: Option<FieldPath>,
 }
 
@@ -166,15 +168,19 @@ enum Expression<'a> {
     Message(&'a str),
 }
 
-impl Compiled {
+impl CompiledRules {
     /// Compiles rules; `environment` selects the functions of an expression.
-    fn new(node: &Node, rules: &[Rule], environment: &dyn Fn(Expression<'_>) -> Environment) -> Compiled {
+    fn new(
+        node: &Node,
+        rules: &[Rule],
+        environment: &dyn Fn(Expression<'_>) -> Environment,
+    ) -> CompiledRules {
         let Some(ty) = Type::of_schema(node, "selfType") else {
-            return Compiled { ty: None, rules: Vec::new() };
+            return CompiledRules { ty: None, rules: Vec::new() };
         };
         let compile = |rule: &Rule| CompiledRule::new(node, rule, &ty, environment);
         let rules = rules.iter().map(compile).collect();
-        Compiled { ty: Some(ty), rules }
+        CompiledRules { ty: Some(ty), rules }
     }
 }
 

@@ -22,8 +22,10 @@ const MESSAGE_MAX: usize = 5 * 1024;
 /// Maximum number of warnings.
 const WARNINGS_MAX: usize = 100;
 
+/// The error of an object whose blocking errors prevent the rules from running.
 const BLOCKED: &str = "some validation rules were not checked because the object was invalid; correct the existing \
     errors to complete validation";
+/// The error of an exceeded budget.
 const BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
@@ -57,31 +59,32 @@ fn run(place: &Place<'_, '_>, old: Option<Data<'_>>, base: &FieldPath, validatio
         validation.errors.push(FieldError::invalid(&path, Value::Null, BLOCKED));
         return;
     }
-    let mut run = Run { base, tolerates: old.is_some(), left: limits::OBJECT, validation };
-    // An error only ends the walk; it is in the list already.
+    let mut run = RuleRun { base, tolerates: old.is_some(), budget: limits::OBJECT, validation };
+    // The result only says whether the walk stopped early.
     let _ = run.visit(place, old);
 }
 
-/// The end of a validation after an exceeded budget.
-struct Stopped;
+/// Stops the evaluation of all rules, after an exceeded budget. The error is in the list already.
+struct StopRules;
 
-struct Run<'e> {
+/// The state of a run of the rules on one object.
+struct RuleRun<'e> {
     base: &'e FieldPath,
     /// Whether errors on unchanged values are tolerated.
     tolerates: bool,
     /// Remaining cost units for all rules.
-    left: u64,
+    budget: u64,
     validation: &'e mut Validation,
 }
 
-impl Run<'_> {
-    fn visit(&mut self, place: &Place<'_, '_>, old: Option<Data<'_>>) -> Result<(), Stopped> {
+impl RuleRun<'_> {
+    fn visit(&mut self, place: &Place<'_, '_>, old: Option<Data<'_>>) -> Result<(), StopRules> {
         let node = place.node;
         if !node.has(Flag::HasRules) || node.kind == Kind::Unspecified || place.data.is_null() {
             return Ok(());
         }
         let old = old.filter(|old| !old.is_null());
-        self.rules(place, old)?;
+        self.run_rules(place, old)?;
         match place.data {
             Data::Object(fields) => {
                 let old = old.and_then(Data::fields).filter(|_| !node.has(Flag::AtomicMap));
@@ -118,7 +121,7 @@ impl Run<'_> {
     }
 
     /// Runs the rules of one node.
-    fn rules(&mut self, place: &Place<'_, '_>, old: Option<Data<'_>>) -> Result<(), Stopped> {
+    fn run_rules(&mut self, place: &Place<'_, '_>, old: Option<Data<'_>>) -> Result<(), StopRules> {
         let Some(rules) = place.node.rules.as_deref() else { return Ok(()) };
         let compiled = rules.compiled(place.node);
         let Some(ty) = &compiled.ty else { return Ok(()) };
@@ -158,7 +161,7 @@ impl Run<'_> {
                     let text =
                         "no further validation rules will be run due to call cost exceeds limit for rule";
                     self.fail(place, &format!("'{error}': {text}: {}", rule.description()));
-                    return Err(Stopped);
+                    return Err(StopRules);
                 }
                 Err(error) => self.fail(place, &format!("{error} evaluating rule: {}", rule.description())),
             }
@@ -172,18 +175,18 @@ impl Run<'_> {
         place: &Place<'_, '_>,
         program: &'v Program,
         variables: &[(&str, CelValue<'v>)],
-    ) -> Result<Result<CelValue<'v>, EvalError>, Stopped> {
-        if self.left == 0 {
+    ) -> Result<Result<CelValue<'v>, EvalError>, StopRules> {
+        if self.budget == 0 {
             self.fail(place, BUDGET);
-            return Err(Stopped);
+            return Err(StopRules);
         }
         let mut cost = Cost::limit(limits::CALL);
         let outcome = program.evaluate(variables, &mut cost);
-        if cost.used() > self.left {
+        if cost.used() > self.budget {
             self.fail(place, BUDGET);
-            return Err(Stopped);
+            return Err(StopRules);
         }
-        self.left -= cost.used();
+        self.budget -= cost.used();
         Ok(outcome)
     }
 
@@ -194,19 +197,19 @@ impl Run<'_> {
         rule: &Rule,
         compiled: &CompiledRule,
         variables: &[(&str, CelValue<'_>)],
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), StopRules> {
         let mut path = place.path(self.base);
-        if let Some(below) = &compiled.path {
-            path = path.child(below.as_str());
+        if let Some(field_path) = &compiled.path {
+            path = path.child(field_path.as_str());
         }
         let mut detail = None;
         if let (Some(Ok(program)), Some(source)) = (&compiled.message, &rule.message_expression) {
-            match self.message(program, source, variables) {
+            match self.evaluate_message(program, source, variables) {
                 Ok(message) => detail = message,
                 Err(text) => {
                     let error = FieldError::invalid(&path, place.node.kind.name(), &text);
                     self.add(place, compiled, error);
-                    return Err(Stopped);
+                    return Err(StopRules);
                 }
             }
         }
@@ -217,7 +220,7 @@ impl Run<'_> {
     }
 
     /// Evaluates a message expression. None without a usable message; an error if the budget is exceeded.
-    fn message<'v>(
+    fn evaluate_message<'v>(
         &mut self,
         program: &'v Program,
         source: &str,
@@ -225,12 +228,12 @@ impl Run<'_> {
     ) -> Result<Option<String>, String> {
         let mut cost = Cost::limit(limits::CALL);
         let outcome = program.evaluate(variables, &mut cost);
-        if cost.used() > self.left {
+        if cost.used() > self.budget {
             let text = "messageExpression evaluation failed due to running out of cost budget, no further \
                         validation rules will be run";
             return Err(text.to_owned());
         }
-        self.left -= cost.used();
+        self.budget -= cost.used();
         match outcome {
             Err(EvalError::CostLimit) => Err(format!(
                 "no further validation rules will be run due to call cost exceeds limit for messageExpression: {}",
@@ -289,11 +292,11 @@ fn variables<'v>(
 
 /// The error of a rule that is false. Objects and lists are not shown.
 fn failure(rule: &Rule, data: Data<'_>, path: &FieldPath, detail: &str) -> FieldError {
-    let shown = match data {
+    let shown_value = match data {
         Data::Object(_) | Data::Other(Value::Array(_)) => None,
         Data::Other(value) => Some(value.clone()),
     };
-    match (rule.reason.as_deref(), shown) {
+    match (rule.reason.as_deref(), shown_value) {
         (Some("FieldValueForbidden"), _) => FieldError::forbidden(path, detail),
         (Some("FieldValueRequired"), _) => FieldError::required(path, detail),
         (Some("FieldValueDuplicate"), Some(value)) => FieldError::duplicate(path, value),

@@ -83,7 +83,7 @@ fn is_cidr(text: &str) -> bool {
 fn is_card_number(text: &str) -> bool {
     let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(10)).collect();
     let starts = |prefix: &[u32]| digits.starts_with(prefix);
-    let issued = match digits.len() {
+    let has_known_issuer = match digits.len() {
         13 => starts(&[4]),
         14 => starts(&[3, 6]) || starts(&[3, 8]) || (0..=5).any(|third| starts(&[3, 0, third])),
         15 => starts(&[3, 4]) || starts(&[3, 7]) || starts(&[2, 1, 3, 1]) || starts(&[1, 8, 0, 0]),
@@ -106,7 +106,7 @@ fn is_card_number(text: &str) -> bool {
             _ => digit * 2,
         })
         .sum();
-    issued && sum.is_multiple_of(10)
+    has_known_issuer && sum.is_multiple_of(10)
 }
 
 fn is_date(text: &str) -> bool {
@@ -137,12 +137,13 @@ fn is_date_time(text: &str) -> bool {
     is_date(date) && is_time(time)
 }
 
+/// A time of day with an optional fraction, and a zone.
 fn is_time(text: &str) -> bool {
     let (Some(clock), Some(rest)) = (text.get(..8), text.get(8..)) else { return false };
     let parts: Vec<&str> = clock.split(':').collect();
     let [hour, minute, second] = parts.as_slice() else { return false };
-    let within = |text: &str, max: &str| text.len() == 2 && is_digits(text) && text <= max;
-    if !(within(hour, "23") && within(minute, "59") && within(second, "59")) {
+    let is_at_most = |text: &str, max: &str| text.len() == 2 && is_digits(text) && text <= max;
+    if !(is_at_most(hour, "23") && is_at_most(minute, "59") && is_at_most(second, "59")) {
         return false;
     }
     // Any character may separate the fraction.
@@ -159,6 +160,7 @@ fn is_time(text: &str) -> bool {
     zone.is_some_and(is_zone) || fraction().is_some_and(is_zone)
 }
 
+/// `z` or an offset such as `+02:00`.
 fn is_zone(text: &str) -> bool {
     let Some(offset) = text.strip_prefix(['+', '-']) else { return text == "z" };
     offset.split_once(':').is_some_and(|(hours, minutes)| {
@@ -200,7 +202,7 @@ fn is_go_duration(text: &str) -> bool {
         seconds += number.parse::<f64>().unwrap_or(f64::INFINITY) * factor;
         rest = next;
     }
-    // 64 bits of nanoseconds.
+    // A Go duration is a number of nanoseconds in 64 bits.
     seconds < 9_223_372_036.854_776
 }
 
@@ -370,14 +372,14 @@ fn is_rgb_color(text: &str) -> bool {
 }
 
 fn is_social_security_number(text: &str) -> bool {
-    let separated = |text: &str, length: usize| -> Option<usize> {
+    let length_with_separator = |text: &str, length: usize| -> Option<usize> {
         let digits = text.get(..length).filter(|digits| is_digits(digits))?;
         let rest = text.get(digits.len()..)?;
         Some(length + usize::from(rest.starts_with(['-', ' '])))
     };
-    let Some(first) = separated(text, 3) else { return false };
+    let Some(first) = length_with_separator(text, 3) else { return false };
     let rest = text.get(first..).unwrap_or_default();
-    let Some(second) = separated(rest, 2) else { return false };
+    let Some(second) = length_with_separator(rest, 2) else { return false };
     let last = rest.get(second..).unwrap_or_default();
     last.len() == 4 && is_digits(last)
 }
@@ -392,12 +394,12 @@ fn is_uuid(text: &str, version: Option<char>) -> bool {
         let Some((group, after)) = rest.get(..length).zip(rest.get(length..)) else { return false };
         let first = group.chars().next().unwrap_or_default();
         let is_variant = matches!(first, '8' | '9' | 'a' | 'b' | 'A' | 'B');
-        let fits = match (index, version) {
+        let has_valid_start = match (index, version) {
             (2, Some(version)) => first == version,
             (3, Some('4' | '5')) => is_variant,
             _ => true,
         };
-        if !fits || !is_hex(group) {
+        if !has_valid_start || !is_hex(group) {
             return false;
         }
         rest = after;

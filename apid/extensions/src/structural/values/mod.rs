@@ -4,7 +4,7 @@
 //!
 //! Errors have the causes and texts of the reference. The order for one value is: type, combinations of
 //! schemas (`anyOf`, `oneOf`, `allOf`, `not`), text, format, number, list, enumeration, object. With an old
-//! value, errors of unchanged values are tolerated; alternatives of a combination are judged without it.
+//! value, errors of unchanged values are tolerated; the alternatives of a combination are checked without it.
 //!
 //! # Reference
 //!
@@ -41,7 +41,7 @@ pub(super) fn value(node: &Node, value: &Value, base: &FieldPath) -> FieldErrors
 fn validate(node: &Node, data: Data<'_>, old: Option<Data<'_>>, base: &FieldPath) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let mut check = Check { base, tolerates: old.is_some(), errors: &mut errors };
-    check.value(&Place::root(node, data, old));
+    check.check_value(&Place::root(node, data, old));
     errors
 }
 
@@ -69,7 +69,7 @@ impl Check<'_> {
         self.tolerates && place.is_unchanged()
     }
 
-    /// The path of an error, from its position in texts.
+    /// The path of an error from the position that its text names.
     fn path(&self, name: &str) -> FieldPath {
         match (name, self.base.as_str()) {
             ("", "") => FieldPath::new("<nil>"),
@@ -78,25 +78,25 @@ impl Check<'_> {
         }
     }
 
-    fn value(&mut self, place: &Place<'_, '_>) -> u64 {
+    fn check_value(&mut self, place: &Place<'_, '_>) -> u64 {
         let (node, data) = (place.node, place.data);
-        let mut passed = self.kind(place);
+        let mut passed = self.check_kind(place);
         if data.is_null() {
-            self.enumeration(place);
+            self.check_enumeration(place);
             return passed;
         }
         let constraints = node.constraints.as_deref();
         if let Some(junctors) = constraints.and_then(|known| known.junctors.as_deref()) {
-            passed += self.junctors(place, junctors);
+            passed += self.check_junctors(place, junctors);
         }
-        // The reference counts one pass for the combinations, one for each applicable check, one at the end.
+        // The reference counts one pass for the combinations, one for each applicable check, and one at the end.
         passed += 4;
         match data {
             Data::Other(Value::String(text)) => {
                 passed += 1;
                 if let Some(constraints) = constraints {
                     passed += u64::from(constraints.format.is_some());
-                    self.text(place, constraints, text);
+                    self.check_text(place, constraints, text);
                 }
             }
             Data::Other(Value::Number(number)) => {
@@ -107,27 +107,27 @@ impl Check<'_> {
             }
             Data::Other(Value::Array(items)) => {
                 passed += 2;
-                passed += self.list(place, items);
+                passed += self.check_list(place, items);
             }
             _ => {}
         }
-        self.enumeration(place);
+        self.check_enumeration(place);
         if let Data::Object(fields) = data {
             passed += 1;
-            passed += self.fields(place, fields);
+            passed += self.check_fields(place, fields);
         }
         passed
     }
 
     /// Checks the type of a value.
-    fn kind(&mut self, place: &Place<'_, '_>) -> u64 {
+    fn check_kind(&mut self, place: &Place<'_, '_>) -> u64 {
         let (node, data) = (place.node, place.data);
         let format = node.constraints.as_deref().and_then(|known| known.format.as_deref());
         if node.kind == Kind::Unspecified && format.is_none() {
             return 0;
         }
         let (ty, number_format) = json_type(data);
-        let fits = match (node.kind, data) {
+        let is_valid_kind = match (node.kind, data) {
             (_, Data::Other(Value::Null)) => node.has(Flag::Nullable) || node.kind == Kind::Unspecified,
             // A format replaces the type for texts and lists.
             (kind, Data::Other(Value::String(_) | Value::Array(_)))
@@ -145,7 +145,7 @@ impl Check<'_> {
             }
             _ => false,
         };
-        if fits {
+        if is_valid_kind {
             return 2;
         }
         let format =
@@ -155,16 +155,16 @@ impl Check<'_> {
             (None, Kind::IntOrString) => "integer,string",
             (None, kind) => kind.name(),
         };
-        let shown = if format.is_some() { number_format } else { ty };
+        let actual = if format.is_some() { number_format } else { ty };
         self.fail(place, |name, path| {
-            let detail = format!("{name} in body must be of type {expected}: \"{shown}\"");
-            FieldError::type_invalid(path, shown, &detail)
+            let detail = format!("{name} in body must be of type {expected}: \"{actual}\"");
+            FieldError::type_invalid(path, actual, &detail)
         });
         1
     }
 
     /// Checks length, pattern and format of a text. Reports one error about length and pattern.
-    fn text(&mut self, place: &Place<'_, '_>, constraints: &Constraints, text: &str) {
+    fn check_text(&mut self, place: &Place<'_, '_>, constraints: &Constraints, text: &str) {
         let needs_length = constraints.max_length.is_some() || constraints.min_length.is_some();
         let length = if needs_length { text.chars().count() as u64 } else { 0 };
         if let Some(max) = constraints.max_length.filter(|max| length > *max) {
@@ -194,11 +194,11 @@ impl Check<'_> {
         }
     }
 
-    fn list<'a>(&mut self, place: &Place<'_, 'a>, items: &'a [Value]) -> u64 {
+    fn check_list<'a>(&mut self, place: &Place<'_, 'a>, items: &'a [Value]) -> u64 {
         let mut passed = 0;
         if let Some(child) = place.node.items.as_deref() {
             for (index, item) in items.iter().enumerate() {
-                passed += self.value(&place.child(Step::Index(index), child, item));
+                passed += self.check_value(&place.child(Step::Index(index), child, item));
                 if self.errors.is_full() && !self.tolerates {
                     break;
                 }
@@ -224,7 +224,7 @@ impl Check<'_> {
         passed
     }
 
-    fn fields<'a>(&mut self, place: &Place<'_, 'a>, fields: &'a Map<String, Value>) -> u64 {
+    fn check_fields<'a>(&mut self, place: &Place<'_, 'a>, fields: &'a Map<String, Value>) -> u64 {
         let node = place.node;
         let constraints = node.constraints.as_deref();
         let count = fields.len();
@@ -245,9 +245,11 @@ impl Check<'_> {
         let mut passed = 0;
         for (name, value) in fields {
             match (node.property(name), &node.additional) {
-                (Some(child), _) => passed += self.value(&place.child(Step::Property(name), child, value)),
+                (Some(child), _) => {
+                    passed += self.check_value(&place.child(Step::Property(name), child, value))
+                }
                 (None, Additional::Schema(child)) => {
-                    passed += self.value(&place.child(Step::Key(name), child, value));
+                    passed += self.check_value(&place.child(Step::Key(name), child, value));
                 }
                 (None, Additional::Allowed(false)) => self.fail(place, |position, path| {
                     let detail = format!("{position}.{name} in body is a forbidden property");
@@ -266,7 +268,7 @@ impl Check<'_> {
         passed
     }
 
-    fn enumeration(&mut self, place: &Place<'_, '_>) {
+    fn check_enumeration(&mut self, place: &Place<'_, '_>) {
         let values = place.node.constraints.as_deref().and_then(|known| known.values.as_deref());
         let Some(values) = values else { return };
         // The reference never accepts null, not even if the enumeration lists it.
@@ -289,14 +291,14 @@ impl Check<'_> {
     }
 
     /// Checks the value of a place against a schema of a combination.
-    fn alternative<'a>(&self, place: &Place<'_, 'a>, node: &'a Node) -> (FieldErrors, u64) {
+    fn check_alternative<'a>(&self, place: &Place<'_, 'a>, node: &'a Node) -> (FieldErrors, u64) {
         let mut errors = FieldErrors::new();
         let mut check = Check { base: self.base, tolerates: false, errors: &mut errors };
-        let passed = check.value(&place.alternative(node));
+        let passed = check.check_value(&place.alternative(node));
         (errors, passed)
     }
 
-    fn junctors<'a>(&mut self, place: &Place<'_, 'a>, junctors: &'a Junctors) -> u64 {
+    fn check_junctors<'a>(&mut self, place: &Place<'_, 'a>, junctors: &'a Junctors) -> u64 {
         let mut passed = 0;
         let mut errors = FieldErrors::new();
         let failure = |text: &str| {
@@ -307,7 +309,7 @@ impl Check<'_> {
             let mut closest: Option<(FieldErrors, u64)> = None;
             let mut is_valid = false;
             for node in &junctors.any_of {
-                let outcome = self.alternative(place, node);
+                let outcome = self.check_alternative(place, node);
                 if outcome.0.is_empty() {
                     is_valid = true;
                     passed += outcome.1;
@@ -324,7 +326,7 @@ impl Check<'_> {
             let mut closest: Option<(FieldErrors, u64)> = None;
             let (mut valid, mut first) = (0_usize, 0);
             for node in &junctors.one_of {
-                let outcome = self.alternative(place, node);
+                let outcome = self.check_alternative(place, node);
                 if outcome.0.is_empty() {
                     first = if valid == 0 { outcome.1 } else { first };
                     valid += 1;
@@ -347,7 +349,7 @@ impl Check<'_> {
         if !junctors.all_of.is_empty() {
             let mut valid = 0;
             for node in &junctors.all_of {
-                let outcome = self.alternative(place, node);
+                let outcome = self.check_alternative(place, node);
                 valid += usize::from(outcome.0.is_empty());
                 passed += outcome.1;
                 errors.extend(outcome.0);
@@ -358,7 +360,7 @@ impl Check<'_> {
             }
         }
         if let Some(node) = &junctors.not
-            && self.alternative(place, node).0.is_empty()
+            && self.check_alternative(place, node).0.is_empty()
         {
             errors.push(failure("must not validate the schema (not)"));
         }

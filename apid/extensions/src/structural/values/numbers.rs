@@ -24,26 +24,27 @@ pub(super) fn check(
     constraints: &Constraints,
     number: &Number,
 ) {
-    let number = Shape::of(number);
+    let number = DecodedNumber::of(number);
     if let Some(factor) = constraints.multiple_of
         && !number.is_multiple(factor)
     {
-        fail(check, place, "a multiple of", &number.limit(factor));
+        fail(check, place, "a multiple of", &number.limit_text(factor));
     }
     if let Some(limit) = constraints.minimum
         && number.is_below(limit, constraints.exclusive_minimum)
     {
         let words = if constraints.exclusive_minimum { "greater than" } else { "greater than or equal to" };
-        fail(check, place, words, &number.limit(limit));
+        fail(check, place, words, &number.limit_text(limit));
     }
     if let Some(limit) = constraints.maximum
         && number.is_above(limit, constraints.exclusive_maximum)
     {
         let words = if constraints.exclusive_maximum { "less than" } else { "less than or equal to" };
-        fail(check, place, words, &number.limit(limit));
+        fail(check, place, words, &number.limit_text(limit));
     }
 }
 
+/// Adds the error that a number should be, for example, `greater than` a limit.
 fn fail(check: &mut Check<'_>, place: &Place<'_, '_>, words: &str, limit: &str) {
     check.fail(place, |name, path| {
         FieldError::invalid(path, place.data.to_value(), &format!("{name} in body should be {words} {limit}"))
@@ -51,55 +52,55 @@ fn fail(check: &mut Check<'_>, place: &Place<'_, '_>, words: &str, limit: &str) 
 }
 
 /// A number as the reference decodes it.
-enum Shape {
+enum DecodedNumber {
     Integer(i64),
     Float(f64),
 }
 
-impl Shape {
-    fn of(number: &Number) -> Shape {
+impl DecodedNumber {
+    fn of(number: &Number) -> DecodedNumber {
         match number.as_i64() {
-            Some(integer) => Shape::Integer(integer),
-            None => Shape::Float(number.as_f64().unwrap_or(f64::NAN)),
+            Some(integer) => DecodedNumber::Integer(integer),
+            None => DecodedNumber::Float(number.as_f64().unwrap_or(f64::NAN)),
         }
     }
 
     fn is_multiple(&self, factor: f64) -> bool {
         match *self {
-            Shape::Integer(integer) if truncate(factor) != 0 => {
+            DecodedNumber::Integer(integer) if truncate(factor) != 0 => {
                 integer.checked_rem(truncate(factor)).is_none_or(|rest| rest == 0)
             }
             #[expect(clippy::cast_precision_loss, reason = "the quotient is approximate anyway")]
-            Shape::Integer(integer) => has_integer_quotient(integer as f64, factor),
-            Shape::Float(float) => has_integer_quotient(float, factor),
+            DecodedNumber::Integer(integer) => has_integer_quotient(integer as f64, factor),
+            DecodedNumber::Float(float) => has_integer_quotient(float, factor),
         }
     }
 
     fn is_below(&self, limit: f64, is_exclusive: bool) -> bool {
         match *self {
-            Shape::Integer(integer) => {
+            DecodedNumber::Integer(integer) => {
                 let limit = truncate(limit);
                 integer < limit || is_exclusive && integer == limit
             }
-            Shape::Float(float) => float < limit || is_exclusive && float <= limit,
+            DecodedNumber::Float(float) => float < limit || is_exclusive && float <= limit,
         }
     }
 
     fn is_above(&self, limit: f64, is_exclusive: bool) -> bool {
         match *self {
-            Shape::Integer(integer) => {
+            DecodedNumber::Integer(integer) => {
                 let limit = truncate(limit);
                 integer > limit || is_exclusive && integer == limit
             }
-            Shape::Float(float) => float > limit || is_exclusive && float >= limit,
+            DecodedNumber::Float(float) => float > limit || is_exclusive && float >= limit,
         }
     }
 
     /// A limit in the text of an error.
-    fn limit(&self, limit: f64) -> String {
+    fn limit_text(&self, limit: f64) -> String {
         match self {
-            Shape::Integer(_) if truncate(limit) != 0 || limit == 0.0 => truncate(limit).to_string(),
-            _ => show(limit),
+            DecodedNumber::Integer(_) if truncate(limit) != 0 || limit == 0.0 => truncate(limit).to_string(),
+            _ => format_float(limit),
         }
     }
 }
@@ -139,7 +140,7 @@ pub(super) fn is_same(a: &Value, b: &Value) -> bool {
 }
 
 /// The shortest text of a float, with an exponent below 1e-4 and from 1e21.
-fn show(float: f64) -> String {
+fn format_float(float: f64) -> String {
     let size = float.abs();
     if size != 0.0 && !(1e-4..1e21).contains(&size) {
         let text = format!("{float:e}");
@@ -167,7 +168,7 @@ mod tests {
             (-0.25, "-0.25"),
             (1e20, "100000000000000000000"),
         ] {
-            assert_eq!(show(float), text);
+            assert_eq!(format_float(float), text);
         }
     }
 

@@ -112,7 +112,7 @@ fn terminated_containers(pod: &Object, new: &Field<'_, '_>, old: &Field<'_, '_>,
             if list == "initContainerStatuses" && sidecars.contains(name) {
                 continue;
             }
-            // A full list of errors does not count those of a repeated name.
+            // After the list of errors is full, a repeated name adds no errors.
             if !seen.insert(name) && errors.is_full() {
                 continue;
             }

@@ -10,10 +10,10 @@ use crate::validation::Field;
 /// Lists of containers, in the order of the reference.
 const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// Maximum ports with one number and protocol that later ports are compared with.
+/// Maximum earlier ports of one number and protocol with which a port is compared.
 const COMPARED_MAX: usize = 100;
 
-/// Maximum conflicts of ports that are reported; a response shows fewer.
+/// Maximum port-conflict warnings collected; `MAX_WARNINGS` limits the response further.
 const CONFLICTS_MAX: usize = 100;
 
 /// A port with its path.

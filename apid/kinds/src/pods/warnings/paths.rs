@@ -12,14 +12,14 @@ const SOURCES: [(&str, &str, &str); 3] = [
     ("downwardAPI", "", "DownwardAPI"),
 ];
 
-/// The same for sources of projected volumes, which always have one field with a name.
+/// The same for sources of projected volumes, in which the name of a Secret is in `name`.
 const PROJECTED_SOURCES: [(&str, &str, &str); 3] =
     [("configMap", "name", "ConfigMap"), ("secret", "name", "Secret"), ("downwardAPI", "", "DownwardAPI")];
 
 /// Maximum files of a source that are compared with each other.
 const FILES_MAX: usize = 1000;
 
-/// Maximum overlaps of a source that are reported; a response shows fewer.
+/// Maximum overlap warnings collected per source; `MAX_WARNINGS` limits the response further.
 const OVERLAPS_MAX: usize = 100;
 
 /// A file of a volume.
@@ -30,7 +30,7 @@ struct File<'v> {
 }
 
 impl<'v> File<'v> {
-    /// A file of a source; `""` is the only source of a volume.
+    /// A file of a source. `source` is `""` if the volume has only this source.
     fn new(path: &'v str, source: &str) -> Self {
         let path = path.trim_end_matches('/');
         let shown = shorten_name(path);

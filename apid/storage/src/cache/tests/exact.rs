@@ -64,8 +64,8 @@ async fn check_past_snapshot(fake: &FakeStore, pods: &Arc<Resource<Text>>, rando
     let Some(snapshot) = pods.snapshot_at(at).await.unwrap() else { return };
     let mut rows = fake.rows(Some(at));
     rows.retain(|key, _| key.starts_with("/pods/"));
-    let told: Vec<Row> = snapshot.scope("/pods/", "").map(|item| item.row().clone()).collect();
-    assert_eq!((snapshot.revision(), told), (at, rows.into_values().collect::<Vec<_>>()), "state at {at}");
+    let found: Vec<Row> = snapshot.scope("/pods/", "").map(|item| item.row().clone()).collect();
+    assert_eq!((snapshot.revision(), found), (at, rows.into_values().collect::<Vec<_>>()), "state at {at}");
 }
 
 /// Starts at a random point, watches until the writers finish, and resumes after every lag.
@@ -102,7 +102,7 @@ async fn reader(
             (snapshot.revision(), watcher)
         }
     };
-    let mut told = Vec::new();
+    let mut delivered = Vec::new();
     let mut lagged = 0;
     loop {
         let finished = *done.borrow_and_update();
@@ -111,7 +111,7 @@ async fn reader(
             biased;
             events = watcher.next() => match events {
                 Ok(events) => {
-                    told.extend(events.iter().map(|event| seen(event)));
+                    delivered.extend(events.iter().map(|event| seen(event)));
                     let progress = watcher.progress();
                     assert!(progress >= events.last().unwrap().revision());
                 }
@@ -133,7 +133,7 @@ async fn reader(
             tokio::task::yield_now().await;
         }
     }
-    assert_eq!(told, expected(&fake, scope, start), "scope `{scope}` after {start}");
+    assert_eq!(delivered, expected(&fake, scope, start), "scope `{scope}` after {start}");
     lagged
 }
 

@@ -45,7 +45,7 @@ fn setup(limits: Limits) -> Setup {
     Setup { fake, cache, decoded, pods }
 }
 
-fn told(events: &[Arc<Event<Text>>]) -> Vec<(EventKind, &str, u64)> {
+fn summary(events: &[Arc<Event<Text>>]) -> Vec<(EventKind, &str, u64)> {
     events.iter().map(|event| (event.kind(), event.key(), event.revision().0)).collect()
 }
 
@@ -130,15 +130,15 @@ async fn cache_event_is_encoded_once_per_form() {
     let (_, mut watcher) = pods.snapshot_and_watch("/pods/").await.unwrap();
     fake.write(&[("/pods/a/x", Some("1"))]);
     let event = watcher.next().await.unwrap().remove(0);
-    let made = AtomicUsize::new(0);
+    let encodings = AtomicUsize::new(0);
     let form = |form| {
         event.form((0, form), || {
-            made.fetch_add(1, Ordering::SeqCst);
+            encodings.fetch_add(1, Ordering::SeqCst);
             Ok::<_, ()>(Bytes::from(format!("{form}")))
         })
     };
     assert_eq!((form(1), form(2), form(1)), (Ok("1".into()), Ok("2".into()), Ok("1".into())));
-    assert_eq!(made.load(Ordering::SeqCst), 2);
+    assert_eq!(encodings.load(Ordering::SeqCst), 2);
     assert_eq!(event.form((0, 3), || Err("no")), Err("no"), "a failure is not cached");
     assert_eq!(form(3), Ok("3".into()));
     for more in 10..30 {
@@ -191,16 +191,16 @@ async fn scoped_watcher_sees_only_its_scope_and_deletes_carry_last_state() {
     let (added, modified, deleted) = (EventKind::Added, EventKind::Modified, EventKind::Deleted);
     let of_one = [(modified, "/pods/a/x", 4), (deleted, "/pods/a/x", 5)];
     assert_eq!(
-        told(&all.next().await.unwrap()),
+        summary(&all.next().await.unwrap()),
         [(added, "/pods/aa/x", 2), (added, "/pods/a/xx", 3), of_one[0], of_one[1]]
     );
-    assert_eq!(told(&namespace.next().await.unwrap()), [(added, "/pods/a/xx", 3), of_one[0], of_one[1]]);
+    assert_eq!(summary(&namespace.next().await.unwrap()), [(added, "/pods/a/xx", 3), of_one[0], of_one[1]]);
     let events = one.next().await.unwrap();
-    assert_eq!(told(&events), of_one);
-    let gone = &events[1];
-    assert!(gone.after().is_none());
-    assert_eq!(gone.before().unwrap().entry().unwrap(), "2");
-    assert_eq!((gone.revision(), gone.before().unwrap().revision()), (Revision(5), Revision(4)));
+    assert_eq!(summary(&events), of_one);
+    let deletion = &events[1];
+    assert!(deletion.after().is_none());
+    assert_eq!(deletion.before().unwrap().entry().unwrap(), "2");
+    assert_eq!((deletion.revision(), deletion.before().unwrap().revision()), (Revision(5), Revision(4)));
     assert!(ready(&mut one).await.is_none());
 }
 
@@ -212,11 +212,11 @@ async fn relay_wakes_all_of_many_watchers() {
         let scope = format!("/pods/{}", if number % 2 == 0 { "" } else { "a/" });
         let (_, mut watcher) = pods.snapshot_and_watch(&scope).await.unwrap();
         waiting.push(tokio::spawn(async move {
-            let mut told = Vec::new();
-            while told.len() < 50 {
-                told.extend(watcher.next().await.unwrap().iter().map(|event| event.revision().0));
+            let mut summary = Vec::new();
+            while summary.len() < 50 {
+                summary.extend(watcher.next().await.unwrap().iter().map(|event| event.revision().0));
             }
-            told
+            summary
         }));
     }
     for _ in 0..50 {
@@ -237,9 +237,9 @@ async fn watcher_progress_is_last_delivered_or_newest_when_idle() {
     assert_eq!(watcher.progress(), Revision(1), "changes outside the scope advance the progress");
     fake.write(&[("/pods/a/x", Some("1")), ("/pods/a/x", Some("2")), ("/elsewhere", Some("1"))]);
     assert_eq!(watcher.progress(), Revision(1), "two events are pending");
-    assert_eq!(told(&watcher.next().await.unwrap()), [(EventKind::Added, "/pods/a/x", 2)]);
+    assert_eq!(summary(&watcher.next().await.unwrap()), [(EventKind::Added, "/pods/a/x", 2)]);
     assert_eq!(watcher.progress(), Revision(2));
-    assert_eq!(told(&watcher.next().await.unwrap()), [(EventKind::Modified, "/pods/a/x", 3)]);
+    assert_eq!(summary(&watcher.next().await.unwrap()), [(EventKind::Modified, "/pods/a/x", 3)]);
     assert_eq!(watcher.progress(), Revision(4));
 }
 
@@ -259,7 +259,7 @@ async fn first_watch_before_load_extends_ring_once() {
     ];
     let mut watcher = pods.watch("/pods/a/", Revision(0)).await.unwrap();
     let events = watcher.next().await.unwrap();
-    assert_eq!(told(&events), of_one);
+    assert_eq!(summary(&events), of_one);
     assert_eq!((watcher.progress(), fake.history_reads()), (Revision(9), 2), "two ranges of five entries");
     assert!(
         Arc::ptr_eq(events[0].after().unwrap(), events[1].before().unwrap()),
@@ -267,7 +267,7 @@ async fn first_watch_before_load_extends_ring_once() {
     );
     for scope in ["/pods/a/x", "/pods/"] {
         let mut other = pods.watch(scope, Revision(3)).await.unwrap();
-        assert_eq!(told(&other.next().await.unwrap()), of_one[1..], "{scope}");
+        assert_eq!(summary(&other.next().await.unwrap()), of_one[1..], "{scope}");
     }
     let mut quiet = pods.watch("/pods/q/", Revision(0)).await.unwrap();
     assert!(ready(&mut quiet).await.is_none());
@@ -280,7 +280,7 @@ async fn first_watch_before_load_extends_ring_once() {
 
     let mut future = pods.watch("/pods/a/", Revision(10)).await.unwrap();
     fake.write(&[("/pods/a/y", Some("1")), ("/pods/a/y", Some("2"))]);
-    assert_eq!(told(&future.next().await.unwrap()), [(EventKind::Modified, "/pods/a/y", 11)]);
+    assert_eq!(summary(&future.next().await.unwrap()), [(EventKind::Modified, "/pods/a/y", 11)]);
 }
 
 #[tokio::test]
@@ -293,12 +293,12 @@ async fn watch_older_than_ring_reads_engine_history() {
     let mut all = Vec::new();
     let mut watcher = pods.watch("/pods/", Revision(1)).await.unwrap();
     while watcher.progress() < fake.newest() {
-        all.extend(told(&watcher.next().await.unwrap()).into_iter().map(|(.., revision)| revision));
+        all.extend(summary(&watcher.next().await.unwrap()).into_iter().map(|(.., revision)| revision));
     }
     assert_eq!(all, (1..40).map(|i| 2 * i + 1).collect::<Vec<_>>());
     let read = fake.history_reads();
     let mut late = pods.watch("/pods/", Revision(77)).await.unwrap();
-    assert_eq!(told(&late.next().await.unwrap()), [(EventKind::Modified, "/pods/a/x", 79)]);
+    assert_eq!(summary(&late.next().await.unwrap()), [(EventKind::Modified, "/pods/a/x", 79)]);
     assert_eq!(fake.history_reads(), read, "the ring holds the newest past events");
     let mut quiet = pods.watch("/pods/q/", Revision(0)).await.unwrap();
     assert!(ready(&mut quiet).await.is_none(), "an idle scope catches up without events");
@@ -309,18 +309,20 @@ async fn watch_older_than_ring_reads_engine_history() {
 async fn ring_byte_limit_includes_encoded_forms() {
     let Setup { fake, pods, .. } = setup(Limits { ring_bytes: 100_000, ..Limits::default() });
     let (_, mut watcher) = pods.snapshot_and_watch("/pods/").await.unwrap();
-    let held =
-        || pods.if_loaded(|loaded, _| loaded.rings.since(loaded.rings.floor(), usize::MAX).unwrap()).unwrap();
+    let retained_events = || {
+        pods.if_loaded(|loaded, _| loaded.rings.read_all_after(loaded.rings.floor(), usize::MAX).unwrap())
+            .unwrap()
+    };
     for _ in 0..50 {
         fake.write(&[("/pods/a/x", Some("1"))]);
         let event = watcher.next().await.unwrap().remove(0);
         event.form((1, 1), || Ok::<_, ()>(Bytes::from(vec![0; 20_000]))).unwrap();
     }
-    assert_eq!(held().len(), 5);
-    let encoded = || pods.shared().encoded.load(Ordering::SeqCst);
+    assert_eq!(retained_events().len(), 5);
+    let encoded = || pods.shared().encoded_bytes.load(Ordering::SeqCst);
     assert_eq!(encoded(), 100_000, "the limit, before the next event");
     fake.write(&[("/pods/a/x", Some("1"))]);
-    assert_eq!((held().len(), encoded()), (5, 80_000));
+    assert_eq!((retained_events().len(), encoded()), (5, 80_000));
 }
 
 #[tokio::test]
@@ -373,12 +375,12 @@ async fn compaction_evicts_events_and_keeps_newer_ones() {
     fake.write(&[("/pods/a/x", Some("1")), ("/pods/a/y", Some("1"))]);
     fake.write(&[("/pods/a/x", None)]);
     cache.evict_compacted();
-    assert_eq!(told(&pods.watch("/pods/", Revision(0)).await.unwrap().next().await.unwrap()).len(), 3);
+    assert_eq!(summary(&pods.watch("/pods/", Revision(0)).await.unwrap().next().await.unwrap()).len(), 3);
     fake.compact_now(Revision(2));
     cache.evict_compacted();
     assert_eq!(cache.shared.account.lock().events(), 1);
     let mut watcher = pods.watch("/pods/", Revision(2)).await.unwrap();
-    assert_eq!(told(&watcher.next().await.unwrap()), [(EventKind::Deleted, "/pods/a/x", 3)]);
+    assert_eq!(summary(&watcher.next().await.unwrap()), [(EventKind::Deleted, "/pods/a/x", 3)]);
 }
 
 #[tokio::test]
@@ -487,10 +489,10 @@ async fn slow_watcher_lags_and_resumes_from_position() {
     assert!(matches!(error, WatchError::Lagged { position: Revision(1) }), "{error}");
     assert_eq!(slow.progress(), Revision(1));
     let mut again = pods.watch("/pods/", Revision(1)).await.unwrap();
-    assert_eq!(told(&again.next().await.unwrap()), [(EventKind::Modified, "/pods/a/x", 2)]);
+    assert_eq!(summary(&again.next().await.unwrap()), [(EventKind::Modified, "/pods/a/x", 2)]);
     assert!(ready(&mut quiet).await.is_none(), "events outside the scope do not end the watcher");
     fake.write(&[("/pods/q/x", Some("1"))]);
-    assert_eq!(told(&quiet.next().await.unwrap()), [(EventKind::Added, "/pods/q/x", 23)]);
+    assert_eq!(summary(&quiet.next().await.unwrap()), [(EventKind::Added, "/pods/q/x", 23)]);
 }
 
 #[tokio::test]
@@ -527,7 +529,7 @@ async fn dropped_watcher_and_store_are_freed() {
     let Setup { fake, cache, pods, .. } = setup(Limits::default());
     let (_, watcher) = pods.snapshot_and_watch("/pods/a/").await.unwrap();
     let old = pods.watch("/pods/a/", Revision(0)).await.unwrap();
-    let scopes = || pods.if_loaded(|loaded, _| loaded.rings.of("/pods/a/").is_some()).unwrap();
+    let scopes = || pods.if_loaded(|loaded, _| loaded.rings.ring_of("/pods/a/").is_some()).unwrap();
     drop(watcher);
     assert!(scopes());
     drop(old);
@@ -597,7 +599,7 @@ async fn change_already_in_loaded_rows_is_not_applied_twice() {
     }
     fake.write(&[("/pods/a/x", Some("3"))]);
     let events = watcher.next().await.unwrap();
-    assert_eq!(told(&events), [(EventKind::Modified, "/pods/a/x", 5)]);
+    assert_eq!(summary(&events), [(EventKind::Modified, "/pods/a/x", 5)]);
     assert_eq!(events[0].before().unwrap().revision(), Revision(2));
 }
 

@@ -25,8 +25,8 @@ const MAX_JOURNAL_BYTES: u64 = 64 << 20;
 const WORKERS: usize = 2;
 /// Number of unflushed memtables of a keyspace at which fjall halts a write.
 const HALT_MEMTABLES: usize = 4;
-/// Number of level-0 runs of a keyspace at which a write waits. fjall halts a write at 30, and the flush of each memtable
-/// can add one.
+/// Number of level-0 runs of a keyspace at which a write waits. fjall halts a write at 30 runs, and the flush of each
+/// waiting memtable can add one.
 const WAIT_RUNS: usize = 30 - HALT_MEMTABLES;
 /// Interval of checks for the end of a flush.
 const FLUSH_CHECK_INTERVAL: Duration = Duration::from_millis(10);
@@ -81,8 +81,8 @@ impl Tables {
                 .max_memtable_size(UNREACHED_MEMTABLE_BYTES)
                 .manual_journal_persist(true)
         };
-        let plain = || options().filter_policy(FilterPolicy::disabled());
-        let log = database.keyspace("log", plain)?;
+        let without_filter = || options().filter_policy(FilterPolicy::disabled());
+        let log = database.keyspace("log", without_filter)?;
         let versions = database.keyspace("versions", options)?;
         let meta = database.keyspace("meta", options)?;
         // fjall syncs the contents of a keyspace folder, but not its parent: a power cut could lose the

@@ -40,22 +40,23 @@ pub(super) enum Tag {
     /// `log`: the key was deleted.
     Removed = 5,
     /// `meta`: a property of the store.
-    Fact = 6,
+    Meta = 6,
 }
 
 impl Tag {
-    fn of(byte: u8) -> Option<Tag> {
-        [Tag::Object, Tag::Deleted, Tag::Created, Tag::Updated, Tag::Removed, Tag::Fact]
+    fn from_byte(byte: u8) -> Option<Tag> {
+        [Tag::Object, Tag::Deleted, Tag::Created, Tag::Updated, Tag::Removed, Tag::Meta]
             .into_iter()
             .find(|tag| *tag as u8 == byte)
     }
 }
 
-/// The tag of a row, without a check of the checksum.
+/// The tag of a row; the checksum of the row is not checked.
 pub(super) fn tag(row: &[u8]) -> Option<Tag> {
-    row.first().copied().and_then(Tag::of)
+    row.first().copied().and_then(Tag::from_byte)
 }
 
+/// Bytes of the tag and the revision.
 const ROW_HEADER_BYTES: usize = 1 + 8;
 const CRC_BYTES: usize = 4;
 
@@ -73,33 +74,35 @@ fn encode_row(key: &[u8], tag: Tag, revision: u64, body: &[&[u8]]) -> Vec<u8> {
     row
 }
 
+/// A row whose checksum is correct.
 struct DecodedRow<'a> {
     tag: Tag,
     revision: u64,
     body: &'a [u8],
 }
 
+/// Decodes a row and compares its checksum. `keyspace` is for error messages.
 fn decode_row<'a>(keyspace: &str, key: &[u8], row: &'a [u8]) -> Result<DecodedRow<'a>> {
     let corrupt =
         |what: &str| Error::Corrupt(format!("a row of `{keyspace}` {what} (key {})", key.escape_ascii()));
-    let short = || corrupt("is cut short");
-    let (content, crc) = row.split_last_chunk::<CRC_BYTES>().ok_or_else(short)?;
+    let truncated = || corrupt("is truncated");
+    let (content, crc) = row.split_last_chunk::<CRC_BYTES>().ok_or_else(truncated)?;
     if crc32c::crc32c_append(crc32c::crc32c(key), content) != u32::from_be_bytes(*crc) {
         return Err(corrupt("fails its checksum"));
     }
-    let (tag, rest) = content.split_first().ok_or_else(short)?;
-    let (revision, body) = rest.split_first_chunk::<8>().ok_or_else(short)?;
-    let tag = Tag::of(*tag).ok_or_else(|| corrupt("has an unknown tag"))?;
+    let (tag, rest) = content.split_first().ok_or_else(truncated)?;
+    let (revision, body) = rest.split_first_chunk::<8>().ok_or_else(truncated)?;
+    let tag = Tag::from_byte(*tag).ok_or_else(|| corrupt("has an unknown tag"))?;
     Ok(DecodedRow { tag, revision: u64::from_be_bytes(*revision), body })
 }
 
 /// Escapes a key: NUL becomes `00 01`. Escaped keys keep their order, and no terminated key is a prefix of
 /// another.
-fn escape(key: &str, into: &mut Vec<u8>) {
+fn escape(key: &str, output: &mut Vec<u8>) {
     for byte in key.bytes() {
-        into.push(byte);
+        output.push(byte);
         if byte == 0 {
-            into.push(1);
+            output.push(1);
         }
     }
 }
@@ -112,7 +115,7 @@ pub(super) fn head(key: &str) -> Vec<u8> {
     head
 }
 
-/// Builds a `versions` key from its head. The revision is inverted, so that the newest version comes first.
+/// Builds a `versions` key from its [`head`]. The bits of the revision are inverted: the newest version comes first.
 pub(super) fn version_key_of(head: &[u8], revision: u64) -> Vec<u8> {
     let mut key = Vec::with_capacity(head.len() + 8);
     key.extend_from_slice(head);
@@ -130,7 +133,7 @@ pub(super) fn version_key(key: &str, revision: u64) -> Vec<u8> {
 /// Splits a `versions` key into the head and the revision.
 pub(super) fn split_version_key(key: &[u8]) -> Result<(&[u8], u64)> {
     let (head, inverted) = key.split_last_chunk::<8>().ok_or_else(|| {
-        Error::Corrupt(format!("a key of `versions` is cut short ({})", key.escape_ascii()))
+        Error::Corrupt(format!("a key of `versions` is truncated ({})", key.escape_ascii()))
     })?;
     Ok((head, !u64::from_be_bytes(*inverted)))
 }
@@ -203,10 +206,10 @@ pub(super) struct Entry {
 }
 
 /// Length of a `log` key in bytes.
-pub(super) const LOG_KEY: usize = 8;
+pub(super) const LOG_KEY_BYTES: usize = 8;
 
 /// Encodes a `log` key.
-pub(super) fn log_key(revision: u64) -> [u8; LOG_KEY] {
+pub(super) fn log_key(revision: u64) -> [u8; LOG_KEY_BYTES] {
     revision.to_be_bytes()
 }
 
@@ -239,16 +242,16 @@ pub(super) fn decode_entry(key: &[u8], row: &[u8]) -> Result<Entry> {
     Ok(Entry { revision: decoded.revision, key: text.into(), event, previous: u64::from_be_bytes(*previous) })
 }
 
-/// Encodes a row of `meta`: a revision, or 0, and bytes.
-pub(super) fn encode_fact(name: &[u8], revision: u64, body: &[u8]) -> Vec<u8> {
-    encode_row(name, Tag::Fact, revision, &[body])
+/// Encodes a row of `meta`. `revision` is 0 if the row has none.
+pub(super) fn encode_meta_row(name: &[u8], revision: u64, body: &[u8]) -> Vec<u8> {
+    encode_row(name, Tag::Meta, revision, &[body])
 }
 
 /// Decodes and checks a row of `meta`.
-pub(super) fn decode_fact<'a>(name: &[u8], row: &'a [u8]) -> Result<(u64, &'a [u8])> {
+pub(super) fn decode_meta_row<'a>(name: &[u8], row: &'a [u8]) -> Result<(u64, &'a [u8])> {
     let decoded = decode_row("meta", name, row)?;
     match decoded.tag {
-        Tag::Fact => Ok((decoded.revision, decoded.body)),
+        Tag::Meta => Ok((decoded.revision, decoded.body)),
         _ => Err(Error::Corrupt(format!("a row of `meta` is misplaced (key {})", name.escape_ascii()))),
     }
 }
@@ -263,13 +266,13 @@ pub(super) struct Jump {
 /// Encodes a jump as a row of `meta`: name and row.
 pub(super) fn encode_jump(jump: Jump) -> (Vec<u8>, Vec<u8>) {
     let name = [META_JUMP, &jump.to.0.to_be_bytes()].concat();
-    let row = encode_fact(&name, jump.to.0, &jump.from.0.to_be_bytes());
+    let row = encode_meta_row(&name, jump.to.0, &jump.from.0.to_be_bytes());
     (name, row)
 }
 
 /// Decodes a jump from a row of `meta`.
 pub(super) fn decode_jump(name: &[u8], row: &[u8]) -> Result<Jump> {
-    let (to, body) = decode_fact(name, row)?;
+    let (to, body) = decode_meta_row(name, row)?;
     let from =
         <[u8; 8]>::try_from(body).map_err(|_| Error::Corrupt("a jump in `meta` is malformed".to_owned()))?;
     Ok(Jump { from: Revision(u64::from_be_bytes(from)), to: Revision(to) })
@@ -306,8 +309,8 @@ mod tests {
                 for key in keys {
                     let bytes = version_key(key, 7);
                     let inside = bytes >= low && high.as_ref().is_none_or(|high| bytes < *high);
-                    let wanted = key.starts_with(prefix) && key >= start;
-                    assert_eq!(inside, wanted, "key {key:?}, prefix {prefix:?}, start {start:?}");
+                    let expected = key.starts_with(prefix) && key >= start;
+                    assert_eq!(inside, expected, "key {key:?}, prefix {prefix:?}, start {start:?}");
                 }
             }
         }

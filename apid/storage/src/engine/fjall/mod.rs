@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (acknowledged is durable), INVARIANT (rejected is absent): `writer`.
-//! INVARIANT (no silent loss): `recovery`, `mark`.
+//! The modules state the invariants. INVARIANT (acknowledged is durable), INVARIANT (rejected is absent): `writer`.
+//! INVARIANT (no silent loss): `recovery`, `high_water_mark`.
 //! INVARIANT (compaction is enforced): `state`.
 //! Unused parts of fjall: key-value separation, `clear()`, memtable rotation by fjall, one keyspace for each
 //! kind.
@@ -63,8 +63,8 @@ use self::queue::{Commit, WriterCommand};
 use self::reader::RowLimits;
 use self::rotation::Rotation;
 use self::row_cache::RowCache;
-use self::space::Space;
-use self::state::{SharedState, closed};
+use self::space::SpaceCheck;
+use self::state::{SharedState, closed_error};
 use self::stream::Stream;
 use self::survey::Survey;
 use self::trim::{Reclaim, Retention};
@@ -103,19 +103,19 @@ pub struct Options {
     pub history_retention: Duration,
     /// Size of the data in bytes above which creates and updates are rejected.
     pub quota_bytes: Option<u64>,
-    /// Free bytes to keep on the disk, for journals, memtables and one LSM compaction.
+    /// Minimum of free bytes on the disk, for journals, memtables and one LSM compaction; writes are rejected below.
     pub reserve_bytes: u64,
     /// Size of the block cache in bytes.
     pub cache_bytes: u64,
     /// Size in bytes at which a memtable is sealed and flushed.
     pub memtable_bytes: u64,
     /// Size in bytes of the row cache of the writer.
-    pub hot_bytes: usize,
+    pub row_cache_bytes: usize,
     /// Size in bytes of the cache of the newest changes, for watches.
     pub recent_bytes: usize,
     /// Maximum time without progress of a flush or of the writer.
     pub stall_after: Duration,
-    /// Called with the reason after a stall. Must end the process: a stalled thread does not recover.
+    /// Called with the reason when a stall is detected. Must end the process: a stalled thread does not recover.
     pub on_stall: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -131,7 +131,7 @@ impl Options {
             reserve_bytes: 256 << 20,
             cache_bytes: 4 << 20,
             memtable_bytes: 16 << 20,
-            hot_bytes: 8 << 20,
+            row_cache_bytes: 8 << 20,
             recent_bytes: 1 << 20,
             stall_after: Duration::from_secs(60),
             on_stall: Arc::new(end_process),
@@ -225,8 +225,8 @@ impl FjallStore {
             retention: Retention::new(options.history_retention),
             rotation: Rotation::new(options.memtable_bytes, flushed),
             reclaim: Reclaim::default(),
-            space: Space::new(options.dir, options.reserve_bytes, options.quota_bytes),
-            hot: RowCache::new(options.hot_bytes),
+            space: SpaceCheck::new(options.dir, options.reserve_bytes, options.quota_bytes),
+            row_cache: RowCache::new(options.row_cache_bytes),
             failure: None,
             trimming_stopped: false,
             last_tick: options.clock.monotonic(),
@@ -243,13 +243,19 @@ impl FjallStore {
 
     /// Runs the periodic maintenance now: compacts old history, trims, and records the flushed revisions.
     pub async fn maintain(&self) -> Result<()> {
-        let (answer, answered) = oneshot::channel();
+        let (answer, response) = oneshot::channel();
         self.send_command(WriterCommand::Maintain { answer })?;
-        answered.await.map_err(|_| closed())?
+        response.await.map_err(|_| closed_error())?
     }
 
     /// Reads a range on a blocking thread.
-    async fn rows(&self, prefix: &str, start: &str, limits: RowLimits, at: Option<Revision>) -> Result<Page> {
+    async fn read_range(
+        &self,
+        prefix: &str,
+        start: &str,
+        limits: RowLimits,
+        at: Option<Revision>,
+    ) -> Result<Page> {
         let (state, prefix, start) = (self.state.clone(), prefix.to_owned(), start.to_owned());
         let read = move || {
             let read = |tables: &_, revision| reader::range_at(tables, &prefix, &start, limits, revision);
@@ -260,10 +266,10 @@ impl FjallStore {
     }
 
     fn send_command(&self, command: WriterCommand) -> Result<()> {
-        self.state.queue.send_command(command).map_err(|_| closed())
+        self.state.queue.send_command(command).map_err(|_| closed_error())
     }
 
-    /// Waits for the end of the threads, after their stop was requested.
+    /// Waits for the end of the writer thread and the watchdog thread.
     fn join(&self) {
         if let Some(writer) = self.writer.lock().take()
             && writer.join().is_err()
@@ -290,11 +296,11 @@ impl Store for FjallStore {
     }
 
     async fn range(&self, prefix: &str, start: &str, limit: usize, at: Option<Revision>) -> Result<Page> {
-        self.rows(prefix, start, RowLimits::of_rows(limit), at).await
+        self.read_range(prefix, start, RowLimits::of_rows(limit), at).await
     }
 
     async fn rows_within(&self, start: &str, bytes: usize, at: Revision) -> Result<Page> {
-        self.rows("", start, RowLimits { rows: usize::MAX, bytes }, Some(at)).await
+        self.read_range("", start, RowLimits { rows: usize::MAX, bytes }, Some(at)).await
     }
 
     fn lease_history(&self, from: Revision) -> HistoryLease {
@@ -303,9 +309,9 @@ impl Store for FjallStore {
 
     async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {
         check_size(key, &op)?;
-        let (answer, answered) = oneshot::channel();
-        self.state.queue.commit(Commit { key: key.into(), op, answer }).map_err(|_| closed())?;
-        answered.await.map_err(|_| closed())?
+        let (answer, response) = oneshot::channel();
+        self.state.queue.send_commit(Commit { key: key.into(), op, answer }).map_err(|_| closed_error())?;
+        response.await.map_err(|_| closed_error())?
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
@@ -324,9 +330,9 @@ impl Store for FjallStore {
     }
 
     async fn compact(&self, upto: Revision) -> Result<()> {
-        let (answer, answered) = oneshot::channel();
+        let (answer, response) = oneshot::channel();
         self.send_command(WriterCommand::Compact { upto, answer })?;
-        answered.await.map_err(|_| closed())?
+        response.await.map_err(|_| closed_error())?
     }
 
     fn health(&self) -> Result<()> {
@@ -359,10 +365,10 @@ impl Store for FjallStore {
     }
 
     async fn close(&self) {
-        let (answer, answered) = oneshot::channel();
+        let (answer, response) = oneshot::channel();
         if self.send_command(WriterCommand::Close { answer }).is_ok() {
             // An error means that the writer thread has ended already.
-            let _ = answered.await;
+            let _ = response.await;
         }
         self.join();
     }
@@ -428,19 +434,19 @@ fn create_mark(tables: &Tables, options: &Options) -> Result<HighWaterMark, Open
 
 /// Verifies the files before fjall opens them; an error reports the lost revisions.
 fn verify_files(dir: &Path, mark: &MarkValues) -> Result<(), Error> {
-    let (what, doubtful) = match files::verify(&dir.join("fjall"), mark) {
+    let (problem, is_suspicion) = match files::verify(&dir.join("fjall"), mark) {
         Ok(None) => return Ok(()),
-        Ok(Some(doubt)) => (doubt, true),
+        Ok(Some(suspicion)) => (suspicion, true),
         Err(FileProblem::Unreadable(error)) => return Err(error),
-        Err(FileProblem::Damaged(what) | FileProblem::Lost(what)) => (what, false),
+        Err(FileProblem::Damaged(problem) | FileProblem::Lost(problem)) => (problem, false),
     };
     let lost = match Survey::of(dir) {
-        Ok(survey) if doubtful && survey.is_sound() => return Ok(()),
+        Ok(survey) if is_suspicion && survey.is_sound() => return Ok(()),
         Ok(survey) if survey.lost.is_empty() => "no change is lost".to_owned(),
         Ok(survey) => survey.lost.to_string().trim_end().replace('\n', "; "),
         Err(error) => format!("the lost revisions are unknown: {error}"),
     };
     Err(Error::Corrupt(format!(
-        "{what}; {lost}; run `apid store repair` to create a store from all readable data"
+        "{problem}; {lost}; run `apid store repair` to create a store from all readable data"
     )))
 }

@@ -38,7 +38,7 @@ pub(super) struct QueuedRequests {
     pub(super) commands: Vec<WriterCommand>,
 }
 
-// Limits of one batch, in commits and in bytes: they limit its memory and the latency of its first commit.
+// Maximum commits and bytes of one batch: they limit its memory and the latency of its first commit.
 const BATCH_COMMITS: usize = 1024;
 const BATCH_BYTES: usize = 8 << 20;
 
@@ -52,50 +52,50 @@ struct QueueState {
 /// The queue; see the module documentation.
 #[derive(Default)]
 pub(super) struct Queue {
-    waiting: Mutex<QueueState>,
+    state: Mutex<QueueState>,
     arrived: Condvar,
 }
 
 impl Queue {
     /// Adds a commit; returns the commit when the queue is closed.
-    pub(super) fn commit(&self, commit: Commit) -> Result<(), Commit> {
-        let mut waiting = self.waiting.lock();
-        if waiting.closed {
+    pub(super) fn send_commit(&self, commit: Commit) -> Result<(), Commit> {
+        let mut state = self.state.lock();
+        if state.closed {
             return Err(commit);
         }
-        waiting.commits.push_back(commit);
-        drop(waiting);
+        state.commits.push_back(commit);
+        drop(state);
         self.arrived.notify_one();
         Ok(())
     }
 
     /// Adds a command; returns the command when the queue is closed.
     pub(super) fn send_command(&self, command: WriterCommand) -> Result<(), WriterCommand> {
-        let mut waiting = self.waiting.lock();
-        if waiting.closed {
+        let mut state = self.state.lock();
+        if state.closed {
             return Err(command);
         }
-        waiting.commands.push(command);
-        drop(waiting);
+        state.commands.push(command);
+        drop(state);
         self.arrived.notify_one();
         Ok(())
     }
 
     /// Whether no request waits.
     pub(super) fn is_empty(&self) -> bool {
-        let waiting = self.waiting.lock();
-        waiting.commits.is_empty() && waiting.commands.is_empty()
+        let state = self.state.lock();
+        state.commits.is_empty() && state.commands.is_empty()
     }
 
-    /// Takes waiting requests; an empty queue waits for one, at most for `timeout`.
+    /// Takes waiting requests. If there are none, waits for the first one, at most for `timeout`.
     pub(super) fn take(&self, timeout: Duration) -> QueuedRequests {
-        let mut waiting = self.waiting.lock();
-        if waiting.commits.is_empty() && waiting.commands.is_empty() {
-            self.arrived.wait_for(&mut waiting, timeout);
+        let mut state = self.state.lock();
+        if state.commits.is_empty() && state.commands.is_empty() {
+            self.arrived.wait_for(&mut state, timeout);
         }
         let mut bytes = 0;
         let mut count = 0;
-        for commit in waiting.commits.iter().take(BATCH_COMMITS) {
+        for commit in state.commits.iter().take(BATCH_COMMITS) {
             bytes += match &commit.op {
                 Op::Create(value) | Op::Update(value, _) => value.len(),
                 Op::Delete(_) => 0,
@@ -105,17 +105,17 @@ impl Queue {
                 break;
             }
         }
-        let commits = waiting.commits.drain(..count).collect();
-        QueuedRequests { commits, commands: std::mem::take(&mut waiting.commands) }
+        let commits = state.commits.drain(..count).collect();
+        QueuedRequests { commits, commands: std::mem::take(&mut state.commands) }
     }
 
     /// Closes the queue and returns the waiting requests.
     pub(super) fn close(&self) -> QueuedRequests {
-        let mut waiting = self.waiting.lock();
-        waiting.closed = true;
+        let mut state = self.state.lock();
+        state.closed = true;
         QueuedRequests {
-            commits: std::mem::take(&mut waiting.commits).into(),
-            commands: std::mem::take(&mut waiting.commands),
+            commits: std::mem::take(&mut state.commits).into(),
+            commands: std::mem::take(&mut state.commands),
         }
     }
 }

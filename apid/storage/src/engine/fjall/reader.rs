@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! Reads skip rows above the requested revision, so that unacknowledged writes stay invisible. The caller
+//! Reads skip rows above the requested revision: unacknowledged writes stay invisible. The caller
 //! must check afterwards that the revision was not compacted meanwhile ([`super::state`]): trimming removes
 //! old versions during a read.
 
@@ -48,7 +48,7 @@ pub(super) struct RowLimits {
 }
 
 impl RowLimits {
-    /// At most this number of rows; 0 means all.
+    /// Limits the number of rows only; 0 means all rows.
     pub(super) fn of_rows(rows: usize) -> Self {
         RowLimits { rows: if rows == 0 { usize::MAX } else { rows }, bytes: usize::MAX }
     }
@@ -62,7 +62,7 @@ pub(super) fn range_at(
     limits: RowLimits,
     at: u64,
 ) -> Result<(Vec<Row>, bool)> {
-    let (mut rows, mut used) = (Vec::new(), 0_usize);
+    let (mut rows, mut used_bytes) = (Vec::new(), 0_usize);
     if prefix.len() > MAX_KEY {
         return Ok((rows, false));
     }
@@ -75,13 +75,13 @@ pub(super) fn range_at(
     let high = high.map_or(Bound::Unbounded, Bound::Excluded);
     let snapshot = tables.database.snapshot();
     let mut iterator = snapshot.range(&tables.versions, (Bound::Included(low), high.clone()));
-    // The head whose visible version is found: later rows with this head are older.
-    let mut settled: Vec<u8> = Vec::new();
+    // The head (see `layout::head`) whose visible version is found: later rows with this head are older.
+    let mut found_head: Vec<u8> = Vec::new();
     let mut skipped = 0;
     while let Some(guard) = iterator.next() {
         let (key, bytes) = guard.into_inner().map_err(|error| map_fjall_error(&error))?;
         let (head, revision) = layout::split_version_key(&key)?;
-        let superseded = head == settled;
+        let superseded = head == found_head;
         if superseded || revision > at {
             skipped += 1;
             if skipped > SKIPS_BEFORE_SEEK {
@@ -93,8 +93,8 @@ pub(super) fn range_at(
             continue;
         }
         skipped = 0;
-        settled.clear();
-        settled.extend_from_slice(head);
+        found_head.clear();
+        found_head.extend_from_slice(head);
         let version = layout::decode_version(&key, &bytes)?;
         let Some(value) = version.value else { continue };
         let key = layout::key_of_head(head)?;
@@ -102,8 +102,8 @@ pub(super) fn range_at(
             continue;
         }
         let row = Row { key, value, revision: Revision(revision) };
-        used = used.saturating_add(row.size());
-        if rows.len() == limits.rows || (used > limits.bytes && !rows.is_empty()) {
+        used_bytes = used_bytes.saturating_add(row.size());
+        if rows.len() == limits.rows || (used_bytes > limits.bytes && !rows.is_empty()) {
             return Ok((rows, true));
         }
         rows.push(row);
@@ -153,7 +153,7 @@ pub(super) fn history(
     for entry in entries(&snapshot, &tables.log, after, upto) {
         let entry = entry?;
         if !tables.follows(through, entry.revision) {
-            return Err(missing(through + 1, entry.revision - 1));
+            return Err(missing_revisions_error(through + 1, entry.revision - 1));
         }
         through = entry.revision;
         if entry.key.starts_with(prefix) {
@@ -167,13 +167,13 @@ pub(super) fn history(
         }
     }
     if through < upto {
-        return Err(missing(through + 1, upto));
+        return Err(missing_revisions_error(through + 1, upto));
     }
     Ok((changes, upto))
 }
 
 /// The error for a gap in history.
-pub(super) fn missing(first: u64, last: u64) -> Error {
+fn missing_revisions_error(first: u64, last: u64) -> Error {
     Error::Corrupt(format!("revisions {first} to {last} are missing"))
 }
 
@@ -193,7 +193,7 @@ fn change_of(snapshot: &Snapshot, tables: &Tables, entry: Entry) -> Result<Chang
         let version = row.map(|row| layout::decode_version(&key, &row)).transpose()?;
         version.and_then(|version| version.value).ok_or_else(|| {
             Error::Corrupt(format!(
-                "`{}` has no object at revision {revision}, which the log names",
+                "`{}` has no object at revision {revision}, but the log names this revision",
                 entry.key
             ))
         })

@@ -8,7 +8,7 @@ use super::reader::{ReadLimits, weight};
 use crate::Change;
 
 /// The cache of recent changes; see the module documentation.
-pub(super) struct Recent {
+pub(super) struct RecentChanges {
     changes: VecDeque<Change>,
     bytes: usize,
     limit: usize,
@@ -16,10 +16,10 @@ pub(super) struct Recent {
     after: u64,
 }
 
-impl Recent {
+impl RecentChanges {
     /// An empty cache, which holds no history up to `revision`.
     pub(super) fn new(revision: u64, limit: usize) -> Self {
-        Recent { changes: VecDeque::new(), bytes: 0, limit, after: revision }
+        RecentChanges { changes: VecDeque::new(), bytes: 0, limit, after: revision }
     }
 
     /// Adds the changes of a batch and evicts the oldest.
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn recent_changes_return_none_for_evicted_range() {
         let all = ReadLimits { entries: 100, bytes: usize::MAX };
-        let mut recent = Recent::new(10, 4 * weight(&change(12)));
+        let mut recent = RecentChanges::new(10, 4 * weight(&change(12)));
         assert_eq!(revisions(recent.history("", 10, 10, all)), Some((vec![], 10)));
         recent.extend((11..=12).map(change).collect());
         recent.extend(vec![change(15)]);

@@ -3,14 +3,16 @@
 //!
 //! # Contract
 //!
-//! [`compare`] rejects three kinds of stores, with the missing revisions in the error. The kinds: a store
-//! that ends below the high-water mark, one that misses a revision after the last flush, and one with corrupt
-//! rows. A store that ends above the mark holds writes that were synced but not acknowledged; these writes
-//! stay.
+//! [`compare`] rejects three kinds of stores, with the missing revisions in the error:
+//! - a store that ends below the high-water mark,
+//! - a store that lacks a revision after the last flush,
+//! - a store with corrupt rows.
+//!
+//! A store that ends above the mark holds writes that were synced but not acknowledged; these writes stay.
 //!
 //! # Invariants
 //!
-//! INVARIANT (no silent loss): after a damaged place in a journal, fjall drops all following batches without
+//! INVARIANT (no silent loss): after a damaged batch in a journal, fjall drops all following batches without
 //! an error. Only unflushed revisions can be lost in this way. [`compare`] scans exactly these revisions and
 //! checks both rows of each, because the two keyspaces are flushed at different times.
 
@@ -33,23 +35,24 @@ pub(super) struct RecoveredRevisions {
 /// Writes the format and the identity of a new store.
 pub(super) fn initialize(tables: &Tables, identity: &Identity) -> Result<(), Error> {
     let mut batch = tables.database.batch().durability(Some(PersistMode::SyncData));
-    let format = layout::encode_fact(META_FORMAT, 0, &FORMAT.to_be_bytes());
+    let format = layout::encode_meta_row(META_FORMAT, 0, &FORMAT.to_be_bytes());
     batch.insert(&tables.meta, META_FORMAT, format);
     let text = format!("{}\n{}", identity.preset, identity.api_domain);
-    batch.insert(&tables.meta, META_IDENTITY, layout::encode_fact(META_IDENTITY, 0, text.as_bytes()));
+    batch.insert(&tables.meta, META_IDENTITY, layout::encode_meta_row(META_IDENTITY, 0, text.as_bytes()));
     batch.commit().map_err(|error| map_fjall_error(&error))
 }
 
 /// Whether the identity was written ([`initialize`]).
 pub(super) fn is_initialized(tables: &Tables) -> Result<bool, Error> {
-    Ok(fact(&tables.meta, META_IDENTITY)?.is_some())
+    Ok(meta_row(&tables.meta, META_IDENTITY)?.is_some())
 }
 
 /// Rejects a store of a newer layout or with another identity.
 pub(super) fn check_identity(tables: &Tables, requested: &Identity) -> Result<(), OpenError> {
-    let corrupt = |what: &str| Error::Corrupt(format!("`meta` does not contain {what}"));
-    let (_, format) = fact(&tables.meta, META_FORMAT)?.ok_or_else(|| corrupt("the version of the layout"))?;
-    let format = <[u8; 4]>::try_from(format.as_slice()).map_err(|_| corrupt("the version of the layout"))?;
+    let missing = |content: &str| Error::Corrupt(format!("`meta` does not contain {content}"));
+    let (_, format) =
+        meta_row(&tables.meta, META_FORMAT)?.ok_or_else(|| missing("the version of the layout"))?;
+    let format = <[u8; 4]>::try_from(format.as_slice()).map_err(|_| missing("the version of the layout"))?;
     let format = u32::from_be_bytes(format);
     if format > FORMAT {
         return Err(OpenError::Format { found: format, known: FORMAT });
@@ -64,7 +67,7 @@ pub(super) fn check_identity(tables: &Tables, requested: &Identity) -> Result<()
 /// Reads the identity of the store.
 pub(super) fn identity(tables: &Tables) -> Result<Identity, Error> {
     let corrupt = || Error::Corrupt("`meta` does not contain the identity of the store".to_owned());
-    let (_, identity) = fact(&tables.meta, META_IDENTITY)?.ok_or_else(corrupt)?;
+    let (_, identity) = meta_row(&tables.meta, META_IDENTITY)?.ok_or_else(corrupt)?;
     let identity = String::from_utf8(identity).map_err(|_| corrupt())?;
     let (preset, api_domain) = identity.split_once('\n').ok_or_else(corrupt)?;
     Ok(Identity { preset: preset.to_owned(), api_domain: api_domain.to_owned() })
@@ -72,14 +75,14 @@ pub(super) fn identity(tables: &Tables) -> Result<Identity, Error> {
 
 /// Compares the data on disk with the high-water mark.
 pub(super) fn compare(tables: &Tables, mark: MarkValues) -> Result<RecoveredRevisions, Error> {
-    let compacted = fact(&tables.meta, META_COMPACTED)?.map_or(0, |(revision, _)| revision);
+    let compacted = meta_row(&tables.meta, META_COMPACTED)?.map_or(0, |(revision, _)| revision);
     if compacted < mark.compacted {
         return Err(Error::Corrupt(format!(
             "history was compacted up to revision {}, but the store records {compacted}",
             mark.compacted
         )));
     }
-    let trimmed = fact(&tables.meta, META_TRIMMED)?.map_or(0, |(revision, _)| revision);
+    let trimmed = meta_row(&tables.meta, META_TRIMMED)?.map_or(0, |(revision, _)| revision);
     let revision = match tables.log.last_key_value() {
         None => 0,
         Some(guard) => {
@@ -88,7 +91,7 @@ pub(super) fn compare(tables: &Tables, mark: MarkValues) -> Result<RecoveredRevi
         }
     };
     if revision < mark.revision {
-        return Err(lost(revision + 1, mark.revision, mark));
+        return Err(lost_revisions_error(revision + 1, mark.revision, mark));
     }
     let snapshot = tables.database.snapshot();
     // The versions of compacted revisions may already be trimmed, inside and before this range.
@@ -96,7 +99,7 @@ pub(super) fn compare(tables: &Tables, mark: MarkValues) -> Result<RecoveredRevi
     for entry in reader::entries(&snapshot, &tables.log, last, revision) {
         let entry = entry?;
         if !tables.follows(last, entry.revision) {
-            return Err(lost(last + 1, entry.revision - 1, mark));
+            return Err(lost_revisions_error(last + 1, entry.revision - 1, mark));
         }
         last = entry.revision;
         if entry.revision <= mark.flushed.versions {
@@ -113,7 +116,8 @@ pub(super) fn compare(tables: &Tables, mark: MarkValues) -> Result<RecoveredRevi
     Ok(RecoveredRevisions { revision, compacted, trimmed })
 }
 
-fn lost(first: u64, last: u64, mark: MarkValues) -> Error {
+/// The error for revisions that the mark covers and the store lacks.
+fn lost_revisions_error(first: u64, last: u64, mark: MarkValues) -> Error {
     Error::Corrupt(format!(
         "revisions {first} to {last} are missing; writes up to revision {} were acknowledged",
         mark.revision
@@ -121,8 +125,8 @@ fn lost(first: u64, last: u64, mark: MarkValues) -> Error {
 }
 
 /// Reads a row of `meta`: its revision and its bytes.
-fn fact(meta: &Keyspace, name: &[u8]) -> Result<Option<(u64, Vec<u8>)>, Error> {
+fn meta_row(meta: &Keyspace, name: &[u8]) -> Result<Option<(u64, Vec<u8>)>, Error> {
     let Some(row) = meta.get(name).map_err(|error| map_fjall_error(&error))? else { return Ok(None) };
-    let (revision, body) = layout::decode_fact(name, &row)?;
+    let (revision, body) = layout::decode_meta_row(name, &row)?;
     Ok(Some((revision, body.to_vec())))
 }

@@ -23,9 +23,10 @@ const MAX_JOURNALS: usize = 2;
 
 /// The rotation; see the module documentation.
 pub(super) struct Rotation {
+    /// Size in bytes at which a memtable is sealed.
     limit: u64,
     /// For `log` and `versions`: the revision at the last seal, and the flushed revision.
-    marks: [FlushProgress; 2],
+    progress: [FlushProgress; 2],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,19 +38,19 @@ struct FlushProgress {
 impl Rotation {
     /// `limit` is the size in bytes at which a memtable is sealed. `flushed` comes from the recovery.
     pub(super) fn new(limit: u64, flushed: Flushed) -> Self {
-        let mark = |flushed| FlushProgress { sealed: flushed, flushed };
-        Rotation { limit, marks: [mark(flushed.log), mark(flushed.versions)] }
+        let begin_at = |flushed| FlushProgress { sealed: flushed, flushed };
+        Rotation { limit, progress: [begin_at(flushed.log), begin_at(flushed.versions)] }
     }
 
     /// Seals memtables if necessary, and returns their number.
     ///
     /// Called between batches, when exactly the rows up to `revision` are written.
     pub(super) fn after_batch(&mut self, tables: &Tables, revision: u64) -> fjall::Result<u64> {
-        let all = tables.database.journal_count() > MAX_JOURNALS
+        let seals_all = tables.database.journal_count() > MAX_JOURNALS
             && tables.database.outstanding_flushes() == 0
             && tables.sealed() == 0;
         let limit = self.limit;
-        self.seal(tables, revision, |keyspace| all || keyspace.tree.active_memtable().size() > limit)
+        self.seal(tables, revision, |keyspace| seals_all || keyspace.tree.active_memtable().size() > limit)
     }
 
     /// Seals all non-empty memtables; also called between batches.
@@ -61,14 +62,14 @@ impl Rotation {
         &mut self,
         tables: &Tables,
         revision: u64,
-        wants: impl Fn(&Keyspace) -> bool,
+        should_seal: impl Fn(&Keyspace) -> bool,
     ) -> fjall::Result<u64> {
         let mut count = 0;
         for (index, keyspace) in tables.keyspaces().into_iter().enumerate() {
-            if wants(keyspace) && keyspace.rotate_memtable()? {
+            if should_seal(keyspace) && keyspace.rotate_memtable()? {
                 count += 1;
-                if let Some(mark) = self.marks.get_mut(index) {
-                    mark.sealed = revision;
+                if let Some(progress) = self.progress.get_mut(index) {
+                    progress.sealed = revision;
                 }
             }
         }
@@ -77,17 +78,20 @@ impl Rotation {
 
     /// The flushed revisions; see INVARIANT (flushed).
     pub(super) fn flushed(&mut self, tables: &Tables, revision: u64) -> Flushed {
-        let settle = |mark: &mut FlushProgress, keyspace: &Keyspace| {
+        let update_flushed = |progress: &mut FlushProgress, keyspace: &Keyspace| {
             if keyspace.tree.sealed_memtable_count() == 0 {
                 if keyspace.tree.active_memtable().is_empty() {
-                    mark.sealed = revision;
+                    progress.sealed = revision;
                 }
-                mark.flushed = mark.flushed.max(mark.sealed);
+                progress.flushed = progress.flushed.max(progress.sealed);
             }
-            mark.flushed
+            progress.flushed
         };
-        let [log, versions] = &mut self.marks;
-        Flushed { log: settle(log, &tables.log), versions: settle(versions, &tables.versions) }
+        let [log, versions] = &mut self.progress;
+        Flushed {
+            log: update_flushed(log, &tables.log),
+            versions: update_flushed(versions, &tables.versions),
+        }
     }
 }
 

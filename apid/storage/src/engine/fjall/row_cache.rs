@@ -13,7 +13,9 @@ use crate::Row;
 
 /// The row cache; see the module documentation.
 pub(super) struct RowCache {
+    /// The rows used since the generations were exchanged last.
     young: HashMap<Arc<str>, Option<Row>>,
+    /// The rows of the previous generation; the next exchange evicts those that were not used.
     old: HashMap<Arc<str>, Option<Row>>,
     /// Size of `young` in bytes.
     bytes: usize,
@@ -72,21 +74,21 @@ mod tests {
 
     #[test]
     fn row_cache_keeps_used_rows_and_evicts_others() {
-        let mut hot = RowCache::new(20_000);
-        hot.insert("often".into(), row("often", 100, 1));
-        hot.insert("gone".into(), None);
+        let mut cache = RowCache::new(20_000);
+        cache.insert("often".into(), row("often", 100, 1));
+        cache.insert("gone".into(), None);
         for number in 0..1000 {
             let key = format!("{number}");
-            hot.insert(key.as_str().into(), row(&key, 1000, 2));
-            assert_eq!(hot.find("often"), Some(row("often", 100, 1)));
+            cache.insert(key.as_str().into(), row(&key, 1000, 2));
+            assert_eq!(cache.find("often"), Some(row("often", 100, 1)));
             let held: usize =
-                hot.young.iter().chain(&hot.old).map(|(key, row)| weight(key, row.as_ref())).sum();
+                cache.young.iter().chain(&cache.old).map(|(key, row)| weight(key, row.as_ref())).sum();
             assert!(held <= 22_000, "the cache holds {held} bytes");
         }
-        assert_eq!(hot.find("gone"), None, "an unused entry is evicted");
-        hot.insert("often".into(), None);
-        assert_eq!(hot.find("often"), Some(None), "an absent key is cached");
-        hot.clear();
-        assert_eq!(hot.find("often"), None);
+        assert_eq!(cache.find("gone"), None, "an unused entry is evicted");
+        cache.insert("often".into(), None);
+        assert_eq!(cache.find("often"), Some(None), "an absent key is cached");
+        cache.clear();
+        assert_eq!(cache.find("often"), None);
     }
 }

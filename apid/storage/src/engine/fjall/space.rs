@@ -1,4 +1,4 @@
-//! Disk space checks: commits are rejected before a write could fail, because a failed write stops fjall.
+//! Disk space checks: commits are rejected before the disk is full, because a failed write stops fjall.
 //!
 //! # Contract
 //!
@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::database::Tables;
 use crate::{Error, Result};
 
-/// Validity of one measurement.
+/// Time for which a measurement is reused.
 const MEASUREMENT_TTL: Duration = Duration::from_millis(100);
 
 /// The effect of a write on the used space.
@@ -25,10 +25,11 @@ pub(super) enum SpaceEffect {
 }
 
 /// The disk space check; see the module documentation.
-pub(super) struct Space {
+pub(super) struct SpaceCheck {
     dir: PathBuf,
     reserve: u64,
     quota: Option<u64>,
+    /// The last measurement, with its clock time.
     measured: Option<(Duration, DiskUsage)>,
 }
 
@@ -39,9 +40,9 @@ struct DiskUsage {
     used: u64,
 }
 
-impl Space {
+impl SpaceCheck {
     pub(super) fn new(dir: PathBuf, reserve: u64, quota: Option<u64>) -> Self {
-        Space { dir, reserve, quota, measured: None }
+        SpaceCheck { dir, reserve, quota, measured: None }
     }
 
     /// Checks whether a write is permitted at this clock time.
@@ -49,7 +50,7 @@ impl Space {
         let usage = match self.measured {
             Some((at, usage)) if now.saturating_sub(at) < MEASUREMENT_TTL => usage,
             _ => {
-                let usage = DiskUsage { free: free(&self.dir)?, used: used(tables) };
+                let usage = DiskUsage { free: free_bytes(&self.dir)?, used: used_bytes(tables) };
                 self.measured = Some((now, usage));
                 usage
             }
@@ -58,8 +59,13 @@ impl Space {
     }
 
     /// Checks whether the space suffices for reopening the database after a failed write.
-    pub(super) fn can_reopen(&self) -> Result<()> {
-        check_space(SpaceEffect::Shrink, DiskUsage { free: free(&self.dir)?, used: 0 }, self.reserve, None)
+    pub(super) fn check_reopen(&self) -> Result<()> {
+        check_space(
+            SpaceEffect::Shrink,
+            DiskUsage { free: free_bytes(&self.dir)?, used: 0 },
+            self.reserve,
+            None,
+        )
     }
 }
 
@@ -86,11 +92,12 @@ fn check_space(effect: SpaceEffect, usage: DiskUsage, reserve: u64, quota: Optio
 /// Size of the data in bytes: tables, and memtables that become tables.
 ///
 /// Journals hold the memtables a second time and have their own limit.
-pub(super) fn used(tables: &Tables) -> u64 {
+fn used_bytes(tables: &Tables) -> u64 {
     tables.table_bytes() + tables.database.write_buffer_size()
 }
 
-fn free(dir: &PathBuf) -> Result<u64> {
+/// Free bytes of the file system of the directory.
+fn free_bytes(dir: &PathBuf) -> Result<u64> {
     let disk = rustix::fs::statvfs(dir)
         .map_err(|error| Error::Unavailable(format!("reading the free disk space failed: {error}")))?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::database::Tables;
 use super::queue::Queue;
-use super::recent::Recent;
+use super::recent::RecentChanges;
 use super::recovery::RecoveredRevisions;
 use crate::lease::HistoryLeases;
 use crate::{Error, Result, Revision};
@@ -26,14 +26,17 @@ use crate::{Error, Result, Revision};
 pub(super) struct SharedState {
     /// None while the database reopens and after it is closed.
     tables: RwLock<Option<Arc<Tables>>>,
+    /// The newest synced revision.
     pub(super) durable: AtomicU64,
+    /// The newest revision that the observer has seen.
     pub(super) published: watch::Sender<u64>,
+    /// The newest revision whose history is removed.
     pub(super) compacted: AtomicU64,
     /// The revision up to which superseded versions are removed.
     pub(super) trimmed: AtomicU64,
     /// The history that compaction by age retains.
     pub(super) leases: Arc<HistoryLeases>,
-    pub(super) recent: Mutex<Recent>,
+    pub(super) recent: Mutex<RecentChanges>,
     /// Why the store is unavailable, unless it is closed.
     down: RwLock<Option<Error>>,
     /// Why the store rejects growth, while the disk or the quota is full.
@@ -57,7 +60,7 @@ impl SharedState {
             compacted: AtomicU64::new(compacted),
             trimmed: AtomicU64::new(trimmed),
             leases: Arc::default(),
-            recent: Mutex::new(Recent::new(revision, recent_bytes)),
+            recent: Mutex::new(RecentChanges::new(revision, recent_bytes)),
             down: RwLock::new(None),
             full: RwLock::new(None),
             closed: AtomicBool::new(false),
@@ -72,10 +75,10 @@ impl SharedState {
         if let Some(tables) = self.tables.read().as_ref() {
             return Ok(tables.clone());
         }
-        Err(self.down_reason().unwrap_or_else(closed))
+        Err(self.down_reason().unwrap_or_else(closed_error))
     }
 
-    /// The tables without a reason for their absence, for the watchdog and statistics.
+    /// The tables; None while they are absent, for callers that need no reason: the watchdog and statistics.
     pub(super) fn tables_if_open(&self) -> Option<Arc<Tables>> {
         self.tables.read().clone()
     }
@@ -85,7 +88,7 @@ impl SharedState {
         std::mem::replace(&mut *self.tables.write(), tables)
     }
 
-    /// Sets the reason why the store is unavailable; None makes it available.
+    /// Sets the reason why the store is unavailable; None means that it is available.
     pub(super) fn set_down(&self, reason: Option<Error>) {
         *self.down.write() = reason;
     }
@@ -95,9 +98,9 @@ impl SharedState {
         self.down.read().clone()
     }
 
-    /// Sets the reason why the store rejects growth; None accepts it. Returns the previous reason.
-    pub(super) fn set_full(&self, why: Option<String>) -> Option<String> {
-        std::mem::replace(&mut *self.full.write(), why)
+    /// Sets the reason why the store rejects growth; None means that growth is accepted. Returns the previous reason.
+    pub(super) fn set_full(&self, reason: Option<String>) -> Option<String> {
+        std::mem::replace(&mut *self.full.write(), reason)
     }
 
     /// The reason why the store rejects growth.
@@ -113,7 +116,7 @@ impl SharedState {
 
     /// Fails when the store is closed.
     pub(super) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::SeqCst) { Err(closed()) } else { Ok(()) }
+        if self.closed.load(Ordering::SeqCst) { Err(closed_error()) } else { Ok(()) }
     }
 
     /// Fails when a revision is in the future or compacted.
@@ -154,6 +157,6 @@ impl SharedState {
 }
 
 /// The error of a closed store.
-pub(super) fn closed() -> Error {
+pub(super) fn closed_error() -> Error {
     Error::Unavailable("the store is closed".to_owned())
 }

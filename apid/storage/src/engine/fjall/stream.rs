@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use super::reader::{self, ReadLimits};
-use super::state::{SharedState, closed};
+use super::state::{SharedState, closed_error};
 use crate::{Change, Error, Result, Revision, Watch};
 
 const READ_LIMITS: ReadLimits = ReadLimits { entries: 1024, bytes: 1 << 20 };
@@ -24,6 +24,7 @@ pub(super) struct Stream {
     prefix: Arc<str>,
     position: u64,
     published: watch::Receiver<u64>,
+    /// The error that ended the watch; later calls return it again.
     ended: Option<Error>,
 }
 
@@ -34,6 +35,7 @@ impl Stream {
         Stream { state, prefix: prefix.into(), position: after.0, published, ended: None }
     }
 
+    /// Waits for changes after the position, and moves the position past them.
     async fn advance(&mut self) -> Result<Vec<Change>> {
         loop {
             self.state.check_open()?;
@@ -47,7 +49,7 @@ impl Stream {
                 }
                 continue;
             }
-            self.published.changed().await.map_err(|_| closed())?;
+            self.published.changed().await.map_err(|_| closed_error())?;
         }
     }
 

@@ -25,17 +25,18 @@ use super::layout::{self, META_TRIMMED, Tag};
 use super::reader;
 use crate::Result;
 
-/// Samples of the revision over time.
+/// Samples of the revision over time, which give the revision that is old enough for compaction.
 pub(super) struct Retention {
+    /// The history retention.
     keep: Duration,
     samples: VecDeque<(Duration, u64)>,
-    /// The revision of the newest sample ever taken.
-    sampled: Option<u64>,
+    /// The revision of the newest sample, also after the sample has left `samples`.
+    newest_sample: Option<u64>,
 }
 
 impl Retention {
     pub(super) fn new(keep: Duration) -> Self {
-        Retention { keep, samples: VecDeque::new(), sampled: None }
+        Retention { keep, samples: VecDeque::new(), newest_sample: None }
     }
 
     /// Records a sample, and returns the newest revision older than the retention, or older than `limit` if that is
@@ -48,8 +49,8 @@ impl Retention {
         leased: u64,
     ) -> Option<u64> {
         let keep = self.keep.min(limit);
-        if self.sampled.is_none_or(|sampled| sampled < revision) {
-            self.sampled = Some(revision);
+        if self.newest_sample.is_none_or(|newest_sample| newest_sample < revision) {
+            self.newest_sample = Some(revision);
             self.samples.push_back((now, revision));
         }
         let mut cutoff = None;
@@ -114,7 +115,7 @@ impl Removals {
         for key in self.keys {
             batch.remove(&tables.versions, key);
         }
-        batch.insert(&tables.meta, META_TRIMMED, layout::encode_fact(META_TRIMMED, self.through, &[]));
+        batch.insert(&tables.meta, META_TRIMMED, layout::encode_meta_row(META_TRIMMED, self.through, &[]));
     }
 }
 
@@ -154,7 +155,7 @@ pub(super) struct Reclaim {
 /// Minimum number of removed rows for a merge of an idle store.
 const MIN_REMOVED_ROWS: u64 = 1_000;
 
-/// An idle store is merged when the removed rows are at least this fraction of its rows.
+/// An idle store is merged when at least one of this many rows was removed.
 const REMOVED_FRACTION: u64 = 10;
 
 impl Reclaim {
@@ -197,7 +198,7 @@ impl Reclaim {
         Ok(())
     }
 
-    /// Waits for the thread; the tables cannot close before.
+    /// Waits for the end of a running merge: the tables can close only afterwards.
     pub(super) fn finish(&mut self) {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()

@@ -21,7 +21,9 @@ use parking_lot::{Condvar, Mutex};
 
 use super::state::SharedState;
 
+/// Time between two samples.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// A memtable above this multiple of its size limit is a stall.
 const MAX_MEMTABLE_FACTOR: u64 = 4;
 
 /// The callback for a stall, called with the reason.
@@ -41,9 +43,9 @@ impl Watchdog {
         on_stall: OnStall,
     ) -> std::io::Result<Watchdog> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let watched = stop.clone();
+        let thread_stop = stop.clone();
         let thread = std::thread::Builder::new().name("store-watchdog".to_owned()).spawn(move || {
-            let (stopped, wake) = &*watched;
+            let (stopped, wake) = &*thread_stop;
             let mut stopped = stopped.lock();
             while !*stopped {
                 wake.wait_for(&mut stopped, INTERVAL);
@@ -69,12 +71,18 @@ impl Drop for Watchdog {
     }
 }
 
+/// The state of the store at one moment, as far as it concerns stalls.
 #[derive(Clone, Debug, Default)]
 struct Sample {
+    /// Clock time.
     now: Duration,
+    /// Number of memtables that wait for a flush.
     waiting: usize,
+    /// A value that changes whenever a flush ends.
     flushes: [Option<u64>; 3],
+    /// Size of the largest active memtable in bytes.
     largest: u64,
+    /// Start of the current step of the writer thread; None while the thread waits.
     busy_since: Option<Duration>,
 }
 
@@ -96,25 +104,29 @@ fn sample(state: &SharedState, now: Duration) -> Sample {
     }
 }
 
-/// The stall detector: its thresholds, and the time since the last flush progress.
+/// Detects memtable flushes without progress, a stalled writer thread, and memtables that grow beyond their limit.
 pub(super) struct StallDetector {
     stall_after: Duration,
     memtable: u64,
-    unmoved: Option<(Duration, [Option<u64>; 3])>,
+    /// Since when flushes wait without progress, and the value of [`Tables::flushes`] at that time.
+    ///
+    /// [`Tables::flushes`]: super::database::Tables::flushes
+    no_progress_since: Option<(Duration, [Option<u64>; 3])>,
 }
 
 impl StallDetector {
     /// `memtable` is the size at which a memtable is sealed.
     pub(super) fn new(stall_after: Duration, memtable: u64) -> Self {
-        StallDetector { stall_after, memtable, unmoved: None }
+        StallDetector { stall_after, memtable, no_progress_since: None }
     }
 
+    /// The reason of a stall, if the sample shows one.
     fn find_stall(&mut self, sample: &Sample) -> Option<String> {
-        let since = match self.unmoved {
+        let since = match self.no_progress_since {
             Some((since, flushes)) if sample.waiting > 0 && flushes == sample.flushes => since,
             _ => sample.now,
         };
-        self.unmoved = (sample.waiting > 0).then_some((since, sample.flushes));
+        self.no_progress_since = (sample.waiting > 0).then_some((since, sample.flushes));
         let stall_after = self.stall_after.as_secs();
         if sample.now.saturating_sub(since) >= self.stall_after {
             let waiting = sample.waiting;

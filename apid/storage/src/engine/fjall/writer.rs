@@ -29,8 +29,8 @@ use super::reader::{self, ReadLimits};
 use super::recovery;
 use super::rotation::Rotation;
 use super::row_cache::RowCache;
-use super::space::{Space, SpaceEffect};
-use super::state::{SharedState, closed};
+use super::space::{SpaceCheck, SpaceEffect};
+use super::state::{SharedState, closed_error};
 use super::trim::{self, Reclaim, Removals, Retention};
 use crate::{Change, CommitOutcome, Error, Observer, Op, Result, Revision, Row};
 
@@ -72,15 +72,16 @@ pub(super) struct Writer {
     pub(super) retention: Retention,
     pub(super) rotation: Rotation,
     pub(super) reclaim: Reclaim,
-    pub(super) space: Space,
-    pub(super) hot: RowCache,
+    pub(super) space: SpaceCheck,
+    pub(super) row_cache: RowCache,
     pub(super) failure: Option<Failure>,
     /// Whether a read of old history failed, so that trimming stopped.
     pub(super) trimming_stopped: bool,
     pub(super) last_tick: Duration,
+    /// Number of ticks for which the drop of tables was deferred.
     pub(super) deferred_ticks: u32,
     pub(super) idle: IdleDetector,
-    /// Held for the lifetime of the thread: one process for a directory.
+    /// The locked file, locked while the thread runs: only one process can open the directory.
     pub(super) lock: File,
 }
 
@@ -88,23 +89,23 @@ pub(super) struct Writer {
 #[derive(Default)]
 pub(super) struct IdleDetector {
     /// Start of the current interval, and the revision at that time.
-    since: Option<(Duration, u64)>,
+    interval_start: Option<(Duration, u64)>,
 }
 
 impl IdleDetector {
-    /// Whether fewer than [`IDLE_COMMITS`] commits came in the last [`IDLE_AFTER`].
+    /// Whether at most [`IDLE_COMMITS`] commits came in the last [`IDLE_AFTER`].
     fn is_idle(&mut self, now: Duration, revision: u64) -> bool {
-        match self.since {
+        match self.interval_start {
             Some((since, first)) if revision.saturating_sub(first) <= IDLE_COMMITS => {
                 let is_idle = now.saturating_sub(since) >= IDLE_AFTER;
                 if is_idle {
-                    // Slow writes must not add up.
-                    self.since = Some((now.saturating_sub(IDLE_AFTER), revision));
+                    // The interval begins anew, so that slow writes do not add up over hours.
+                    self.interval_start = Some((now.saturating_sub(IDLE_AFTER), revision));
                 }
                 is_idle
             }
             _ => {
-                self.since = Some((now, revision));
+                self.interval_start = Some((now, revision));
                 false
             }
         }
@@ -114,6 +115,7 @@ impl IdleDetector {
 /// A failed write: the database accepts no write until it is reopened.
 pub(super) struct Failure {
     error: Error,
+    /// The clock time of the last attempt to reopen the database.
     last_attempt: Duration,
 }
 
@@ -151,13 +153,13 @@ impl Writer {
         }
         loop {
             self.state.busy_since.store(0, Ordering::SeqCst);
-            let taken = self.state.queue.take(MAINTENANCE_INTERVAL);
+            let requests = self.state.queue.take(MAINTENANCE_INTERVAL);
             let now = self.start_step();
-            self.commit(taken.commits, now);
-            for command in taken.commands {
+            self.commit(requests.commits, now);
+            for command in requests.commands {
                 match command {
                     WriterCommand::Compact { upto, answer } => {
-                        // The caller may have given up: the send then fails, here and below.
+                        // A send fails when the caller no longer waits, here and below.
                         let _ = answer.send(self.compact(upto));
                     }
                     WriterCommand::Maintain { answer } => {
@@ -173,7 +175,7 @@ impl Writer {
             }
             if now.saturating_sub(self.last_tick) >= MAINTENANCE_INTERVAL {
                 self.last_tick = now;
-                // `is_full` reports a full store once, and each tick tries again.
+                // A full store is logged once by `is_full`, not at each tick.
                 if let Err(error) = self.tick(now)
                     && !matches!(error, Error::Full(_))
                 {
@@ -208,14 +210,14 @@ impl Writer {
         let mut staged = StagedBatch::default();
         let mut answers = Vec::with_capacity(commits.len());
         for commit in commits {
-            let decided = self.decide(&tables, &mut staged, &commit.key, commit.op, now);
-            answers.push((commit.answer, decided));
+            let outcome = self.decide(&tables, &mut staged, &commit.key, commit.op, now);
+            answers.push((commit.answer, outcome));
         }
-        let written = if staged.changes.is_empty() { Ok(()) } else { self.write(&tables, staged) };
+        let write_result = if staged.changes.is_empty() { Ok(()) } else { self.write(&tables, staged) };
         drop(tables);
-        for (answer, decided) in answers {
-            // An error may rest on a change of the same batch, and is not final if the write failed.
-            let _ = answer.send(written.clone().and(decided));
+        for (answer, outcome) in answers {
+            // The outcome may depend on an earlier change of the batch: a failed write replaces every outcome.
+            let _ = answer.send(write_result.clone().and(outcome));
         }
     }
 
@@ -232,7 +234,7 @@ impl Writer {
         self.space.admit(effect, tables, now)?;
         let current = match staged.rows.get(key) {
             Some(row) => row.clone(),
-            None => match self.hot.find(key) {
+            None => match self.row_cache.find(key) {
                 Some(row) => row,
                 None => reader::row_at(tables, key, u64::MAX)?,
             },
@@ -255,6 +257,7 @@ impl Writer {
         Ok(CommitOutcome { revision })
     }
 
+    /// Writes a staged batch, and publishes its changes.
     fn write(&mut self, tables: &Tables, staged: StagedBatch) -> Result<()> {
         let StagedBatch { rows, changes } = staged;
         let last = changes.last().map_or(self.revision, |change| change.revision.0);
@@ -264,7 +267,7 @@ impl Writer {
         };
         self.revision = last;
         for (key, row) in rows {
-            self.hot.insert(key, row);
+            self.row_cache.insert(key, row);
         }
         if let Some(through) = trimmed {
             self.state.trimmed.store(through, Ordering::SeqCst);
@@ -274,7 +277,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes a batch and the high-water mark. The batch also trims history, faster than new history grows.
+    /// Writes a batch and the high-water mark, and returns the new trimmed revision, if any.
+    ///
+    /// The batch also removes more old log entries than it adds, so trimming keeps up with writes.
     fn sync(&mut self, tables: &Tables, changes: &[Change], last: u64) -> Result<Option<u64>> {
         let mut batch = tables.database.batch().durability(Some(PersistMode::SyncData));
         for change in changes {
@@ -321,6 +326,7 @@ impl Writer {
         self.mark.write(values).map_err(|error| map_io_error(&error))
     }
 
+    /// The next removals; `limit` is the maximum number of log entries to trim.
     fn removals(&self, tables: &Tables, limit: usize) -> Result<Option<Removals>> {
         let trimmed = self.state.trimmed.load(Ordering::SeqCst);
         Removals::find(tables, trimmed, self.state.compacted.load(Ordering::SeqCst), limit)
@@ -361,7 +367,7 @@ impl Writer {
         }
     }
 
-    /// Returns the tables, after reopening the database if a write failed. fjall then accepts a batch without a halt.
+    /// Returns the tables when fjall accepts a batch without a halt; reopens the database first if a write failed.
     fn writable_tables(&mut self, now: Duration) -> Result<Arc<Tables>> {
         if let Some(failure) = &mut self.failure {
             if now.saturating_sub(failure.last_attempt) < REOPEN_INTERVAL {
@@ -383,9 +389,9 @@ impl Writer {
 
     /// Opens the database again. The old database serves reads until there is disk space for a reopen.
     fn reopen(&mut self) -> Result<()> {
-        self.space.can_reopen()?;
-        let away = Error::Unavailable("the database reopens after a failed write".to_owned());
-        self.state.set_down(Some(away));
+        self.space.check_reopen()?;
+        let reason = Error::Unavailable("the database reopens after a failed write".to_owned());
+        self.state.set_down(Some(reason));
         self.detach_tables();
         let outcome = self.attach_tables();
         self.state.set_down(outcome.as_ref().err().cloned());
@@ -395,17 +401,18 @@ impl Writer {
     /// Takes the tables from the readers, and closes them after the last read.
     fn detach_tables(&mut self) {
         self.reclaim.finish();
-        self.hot.clear();
+        self.row_cache.clear();
         let Some(mut tables) = self.state.replace_tables(None) else { return };
         loop {
             match Arc::try_unwrap(tables) {
-                Ok(last) => return drop(last),
-                Err(shared) => tables = shared,
+                Ok(sole_owner) => return drop(sole_owner),
+                Err(still_shared) => tables = still_shared,
             }
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
+    /// Opens the tables, publishes recovered changes, and gives the tables to readers.
     fn attach_tables(&mut self) -> Result<()> {
         database::rewrite_journals(&self.files.database).map_err(|error| map_io_error(&error))?;
         let tables = Tables::open(&self.files.database, self.files.cache_bytes)?;
@@ -448,8 +455,8 @@ impl Writer {
         let tables = self.writable_tables(now)?;
         self.space.admit(SpaceEffect::Shrink, &tables, now)?;
         let mut batch = tables.database.batch().durability(Some(PersistMode::SyncData));
-        let fact = layout::encode_fact(META_COMPACTED, upto.0, &[]);
-        batch.insert(&tables.meta, META_COMPACTED, fact);
+        let row = layout::encode_meta_row(META_COMPACTED, upto.0, &[]);
+        batch.insert(&tables.meta, META_COMPACTED, row);
         let written = batch.commit().map_err(|error| map_fjall_error(&error)).and_then(|()| {
             let flushed = self.mark.values().flushed;
             self.write_mark(MarkValues { revision: self.revision, compacted: upto.0, flushed })
@@ -508,7 +515,8 @@ impl Writer {
         is_full
     }
 
-    /// Removes superseded versions while no commit waits. Not synced: a lost removal is repeated.
+    /// Removes superseded versions while no commit waits. The batches are not synced: after a crash, lost removals
+    /// are repeated.
     fn trim(&mut self, tables: &Tables, now: Duration) -> Result<()> {
         while self.state.queue.is_empty()
             && let Some(removals) = self.removals(tables, TRIM_BATCH_ENTRIES)?
@@ -540,12 +548,12 @@ impl Writer {
 
     /// Finishes waiting commits and closes the files.
     fn close(&mut self, now: Duration) {
-        let taken = self.state.queue.close();
-        self.commit(taken.commits, now);
-        for command in taken.commands {
+        let requests = self.state.queue.close();
+        self.commit(requests.commits, now);
+        for command in requests.commands {
             match command {
                 WriterCommand::Compact { answer, .. } | WriterCommand::Maintain { answer } => {
-                    let _ = answer.send(Err(closed()));
+                    let _ = answer.send(Err(closed_error()));
                 }
                 WriterCommand::Close { answer } => {
                     let _ = answer.send(());

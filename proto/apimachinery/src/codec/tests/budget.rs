@@ -74,9 +74,13 @@ fn million_empty_objects_or_nulls_are_rejected_in_every_format() {
 fn yaml_aliases_are_charged_per_use() {
     let limits = Limits { elements: 1_000, ..Limits::BODY };
     let list = vec!["1"; 90].join(", ");
-    let used = |times: usize| format!("a: &a [{list}]\nb: [{}]\n", vec!["*a"; times].join(", "));
-    assert!(yaml::decode(used(8).as_bytes(), limits).is_ok());
-    assert_eq!(yaml::decode(used(12).as_bytes(), limits).map(drop), Err(DecodeError::TooManyElements(1_000)));
+    let document_with_aliases =
+        |times: usize| format!("a: &a [{list}]\nb: [{}]\n", vec!["*a"; times].join(", "));
+    assert!(yaml::decode(document_with_aliases(8).as_bytes(), limits).is_ok());
+    assert_eq!(
+        yaml::decode(document_with_aliases(12).as_bytes(), limits).map(drop),
+        Err(DecodeError::TooManyElements(1_000))
+    );
 }
 
 #[test]

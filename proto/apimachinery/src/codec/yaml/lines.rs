@@ -18,7 +18,7 @@ impl Lines {
     /// Returns the line of a field, from 1, for a path like `jwt[0].issuer.url`.
     ///
     /// An absent field has the line of the field that would contain it. None: the document itself.
-    pub fn at(&self, path: &str) -> Option<usize> {
+    pub fn line_of(&self, path: &str) -> Option<usize> {
         let mut path = path;
         loop {
             if let Some(line) = self.0.get(path) {
@@ -57,25 +57,25 @@ pub fn lines(input: &[u8], limits: Limits) -> Lines {
             break;
         }
         let line = span.start.line();
-        let mut note = |path: &str| {
+        let mut record = |path: &str| {
             bytes += path.len();
             lines.insert(path.to_owned(), line);
         };
         match &event {
             Event::Scalar(key, ..) if matches!(frames.last(), Some(Frame::Map(_, false))) => {
-                if let Some(Frame::Map(own, named)) = frames.last_mut() {
-                    path.truncate(*own);
+                if let Some(Frame::Map(path_length, has_key)) = frames.last_mut() {
+                    path.truncate(*path_length);
                     push_field(&mut path, key);
-                    note(&path);
-                    *named = true;
+                    record(&path);
+                    *has_key = true;
                 }
                 continue;
             }
             Event::Scalar(..) | Event::Alias(_) | Event::SequenceStart(..) | Event::MappingStart(..) => {
-                if let Some(Frame::List(own, next)) = frames.last_mut() {
-                    path.truncate(*own);
+                if let Some(Frame::List(path_length, next)) = frames.last_mut() {
+                    path.truncate(*path_length);
                     push_item(&mut path, *next);
-                    note(&path);
+                    record(&path);
                     *next += 1;
                 }
             }
@@ -86,9 +86,9 @@ pub fn lines(input: &[u8], limits: Limits) -> Lines {
             Event::SequenceStart(..) => frames.push(Frame::List(path.len(), 0)),
             Event::MappingStart(..) => frames.push(Frame::Map(path.len(), false)),
             _ => {
-                if let Some(Frame::Map(own, named)) = frames.last_mut() {
-                    path.truncate(*own);
-                    *named = false;
+                if let Some(Frame::Map(path_length, has_key)) = frames.last_mut() {
+                    path.truncate(*path_length);
+                    *has_key = false;
                 }
             }
         }
@@ -132,17 +132,17 @@ anonymous:
             ("nothing", None),
             ("", None),
         ] {
-            assert_eq!(lines.at(path), line, "{path}");
+            assert_eq!(lines.line_of(path), line, "{path}");
         }
     }
 
     #[test]
     fn invalid_yaml_has_no_line_numbers() {
         for text in ["", "\u{feff}", "[", "a: [", "- - - -", "\t"] {
-            assert_eq!(lines(text.as_bytes(), Limits::BODY).at("x"), None, "{text}");
+            assert_eq!(lines(text.as_bytes(), Limits::BODY).line_of("x"), None, "{text}");
         }
-        assert_eq!(lines(&[0xff], Limits::BODY).at("x"), None);
+        assert_eq!(lines(&[0xff], Limits::BODY).line_of("x"), None);
         let same = lines(br#"{"a": 1, "b": {"c": [2]}}"#, Limits::BODY);
-        assert_eq!((same.at("a"), same.at("b.c[0]")), (Some(1), Some(1)));
+        assert_eq!((same.line_of("a"), same.line_of("b.c[0]")), (Some(1), Some(1)));
     }
 }

@@ -39,7 +39,7 @@ pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded, DecodeError> {
         if matches!(event, Event::DocumentEnd) {
             break;
         }
-        builder.take(event).map_err(|problem| match problem {
+        builder.handle_event(event).map_err(|problem| match problem {
             EventError::Limit(error) => error,
             error => syntax(span.start.line(), &error.to_string()),
         })?;
@@ -105,7 +105,8 @@ struct Builder {
     frames: Vec<Frame>,
     root: Option<Value>,
     anchors: HashMap<usize, Node>,
-    copied: usize,
+    /// Total weight of the alias copies.
+    copied_weight: usize,
     /// Remaining budget for the tree and the alias copies.
     budget: Budget,
     duplicates: Duplicates,
@@ -118,21 +119,20 @@ impl Builder {
             frames: Vec::new(),
             root: None,
             anchors: HashMap::new(),
-            copied: 0,
+            copied_weight: 0,
             budget: Budget::new(limits),
             duplicates: Duplicates::default(),
         }
     }
 
-    fn take(&mut self, event: Event<'_>) -> Result<(), EventError> {
+    fn handle_event(&mut self, event: Event<'_>) -> Result<(), EventError> {
         match event {
-            Event::Scalar(text, style, anchor, tag) => self.scalar(&text, style, anchor, tag.as_deref()),
-            Event::SequenceStart(_, anchor, _) => self.open(Content::List(Vec::new()), anchor),
-            Event::MappingStart(_, anchor, _) => {
-                self.open(Content::Map { map: Map::new(), key: None, mark: 0, merges: Vec::new() }, anchor)
-            }
-            Event::SequenceEnd | Event::MappingEnd => self.close(),
-            Event::Alias(id) => self.alias(id),
+            Event::Scalar(text, style, anchor, tag) => self.add_scalar(&text, style, anchor, tag.as_deref()),
+            Event::SequenceStart(_, anchor, _) => self.open_frame(Content::List(Vec::new()), anchor),
+            Event::MappingStart(_, anchor, _) => self
+                .open_frame(Content::Map { map: Map::new(), key: None, mark: 0, merges: Vec::new() }, anchor),
+            Event::SequenceEnd | Event::MappingEnd => self.close_frame(),
+            Event::Alias(id) => self.add_alias(id),
             _ => Ok(()),
         }
     }
@@ -142,7 +142,7 @@ impl Builder {
         matches!(self.frames.last(), Some(Frame { content: Content::Map { key: None, .. }, .. }))
     }
 
-    fn scalar(
+    fn add_scalar(
         &mut self,
         text: &str,
         style: ScalarStyle,
@@ -153,12 +153,12 @@ impl Builder {
         let core = tag.and_then(|tag| tag.suffix_in_namespace(scalar::CORE));
         let at_key = self.at_key();
         if at_key && text == "<<" && ((plain && tag.is_none()) || core.as_deref() == Some("merge")) {
-            return self.key(Key::Merge);
+            return self.set_key(Key::Merge);
         }
         let scalar = match tag {
             None if plain => scalar::resolve(text),
             None => Scalar::Text(text.to_owned()),
-            Some(_) => scalar::tagged(core.as_deref(), text)?,
+            Some(_) => scalar::resolve_tagged(core.as_deref(), text)?,
         };
         let weight = NODE_WEIGHT + text.len();
         if at_key {
@@ -167,7 +167,7 @@ impl Builder {
                 let cost = Cost::text(text.len());
                 self.store_anchor(anchor, &Node { value, weight, cost, height: 0 })?;
             }
-            return self.key(Key::Name(scalar.into_key()?));
+            return self.set_key(Key::Name(scalar.into_key()?));
         }
         let value = scalar.into_value()?;
         let cost = Cost::shallow(&value);
@@ -177,7 +177,7 @@ impl Builder {
         self.complete(node)
     }
 
-    fn alias(&mut self, id: usize) -> Result<(), EventError> {
+    fn add_alias(&mut self, id: usize) -> Result<(), EventError> {
         let Some(node) = self.anchors.get(&id) else {
             return Err(EventError::RecursiveAlias);
         };
@@ -193,15 +193,19 @@ impl Builder {
                 Value::Bool(_) | Value::Number(_) => node.value.to_string(),
                 _ => return Err(EventError::KeyNotScalar),
             };
-            return self.key(Key::Name(key));
+            return self.set_key(Key::Name(key));
         }
         self.complete(node)
     }
 
-    fn key(&mut self, key: Key) -> Result<(), EventError> {
+    fn set_key(&mut self, key: Key) -> Result<(), EventError> {
         let mark = self.duplicates.mark();
-        if let Some(Frame { content: Content::Map { map, key: slot, mark: at, .. }, weight, cost, .. }) =
-            self.frames.last_mut()
+        if let Some(Frame {
+            content: Content::Map { map, key: slot, mark: key_mark, .. },
+            weight,
+            cost,
+            ..
+        }) = self.frames.last_mut()
         {
             if let Key::Name(name) = &key {
                 let key_cost = Cost::key(name.len(), map.len());
@@ -210,12 +214,12 @@ impl Builder {
                 *cost = cost.plus(key_cost);
             }
             *slot = Some(key);
-            *at = mark;
+            *key_mark = mark;
         }
         Ok(())
     }
 
-    fn open(&mut self, content: Content, anchor: usize) -> Result<(), EventError> {
+    fn open_frame(&mut self, content: Content, anchor: usize) -> Result<(), EventError> {
         if self.at_key() {
             return Err(EventError::KeyNotScalar);
         }
@@ -228,7 +232,7 @@ impl Builder {
         Ok(())
     }
 
-    fn close(&mut self) -> Result<(), EventError> {
+    fn close_frame(&mut self) -> Result<(), EventError> {
         let Some(Frame { content, anchor, weight, mut cost, height }) = self.frames.pop() else {
             return Ok(());
         };
@@ -264,7 +268,7 @@ impl Builder {
         frame.weight += node.weight;
         frame.cost = frame.cost.plus(node.cost);
         frame.height = frame.height.max(node.height + 1);
-        let repeated = match &mut frame.content {
+        let duplicate = match &mut frame.content {
             Content::List(items) => {
                 items.push(node.value);
                 None
@@ -287,7 +291,7 @@ impl Builder {
                 None => None,
             },
         };
-        if let Some((mark, key)) = repeated
+        if let Some((mark, key)) = duplicate
             && !self.duplicates.is_full()
         {
             let path = self.path(&key);
@@ -308,8 +312,8 @@ impl Builder {
     /// Charges a copy.
     fn charge(&mut self, weight: usize, cost: Cost) -> Result<(), EventError> {
         self.budget.charge(cost)?;
-        self.copied = self.copied.saturating_add(weight);
-        if self.copied > self.limits.bytes {
+        self.copied_weight = self.copied_weight.saturating_add(weight);
+        if self.copied_weight > self.limits.bytes {
             return Err(EventError::Limit(DecodeError::TooLarge(self.limits.bytes)));
         }
         Ok(())

@@ -107,7 +107,7 @@ pub(super) fn resolve(text: &str) -> Scalar {
 }
 
 /// Resolves a scalar with a tag. Tags of other namespaces produce strings.
-pub(super) fn tagged(name: Option<&str>, text: &str) -> Result<Scalar, ScalarError> {
+pub(super) fn resolve_tagged(name: Option<&str>, text: &str) -> Result<Scalar, ScalarError> {
     let scalar = resolve(text);
     match (name, scalar) {
         (Some("binary"), _) => {
@@ -291,7 +291,7 @@ mod tests {
             (Some("int"), "x", Err(ScalarError::Tag("int"))),
             (Some("binary"), "*", Err(ScalarError::Base64)),
         ] {
-            assert_eq!(tagged(tag, text), expected, "{tag:?} {text}");
+            assert_eq!(resolve_tagged(tag, text), expected, "{tag:?} {text}");
         }
     }
 

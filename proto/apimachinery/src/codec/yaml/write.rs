@@ -13,75 +13,75 @@ const LONGEST_SIMPLE_KEY: usize = 1000;
 /// Encodes in block style.
 pub fn encode(value: &Value) -> Vec<u8> {
     let mut out = String::with_capacity(512);
-    node(&mut out, value, 0);
+    write_node(&mut out, value, 0);
     out.into_bytes()
 }
 
 /// Encodes an item of a list whose key is not indented, as [`encode`] writes it within the document.
 pub fn encode_item(value: &Value) -> Vec<u8> {
     let mut out = String::with_capacity(512);
-    sequence(&mut out, std::slice::from_ref(value), 0);
+    write_sequence(&mut out, std::slice::from_ref(value), 0);
     out.into_bytes()
 }
 
 /// Writes a value whose first line begins at the cursor, at column `indent`.
-fn node(out: &mut String, value: &Value, indent: usize) {
+fn write_node(out: &mut String, value: &Value, indent: usize) {
     match value {
-        Value::Object(map) if !map.is_empty() => mapping(out, map, indent),
-        Value::Array(list) if !list.is_empty() => sequence(out, list, indent),
-        other => scalar_line(out, other, indent),
+        Value::Object(map) if !map.is_empty() => write_mapping(out, map, indent),
+        Value::Array(list) if !list.is_empty() => write_sequence(out, list, indent),
+        other => write_scalar_line(out, other, indent),
     }
 }
 
-fn mapping(out: &mut String, map: &Map<String, Value>, indent: usize) {
+fn write_mapping(out: &mut String, map: &Map<String, Value>, indent: usize) {
     for (position, (key, value)) in map.iter().enumerate() {
         if position > 0 {
-            spaces(out, indent);
+            write_spaces(out, indent);
         }
         let start = out.len();
-        quoted_or_plain(out, key);
+        write_text(out, key);
         let explicit = out.len() - start > LONGEST_SIMPLE_KEY;
         if explicit {
             out.insert_str(start, "? ");
             out.push('\n');
-            spaces(out, indent);
+            write_spaces(out, indent);
         }
         out.push(':');
         match value {
             Value::Object(inner) if !inner.is_empty() => {
                 out.push('\n');
-                spaces(out, indent + 2);
-                mapping(out, inner, indent + 2);
+                write_spaces(out, indent + 2);
+                write_mapping(out, inner, indent + 2);
             }
             Value::Array(inner) if !inner.is_empty() => {
                 let indent = if explicit { indent + 2 } else { indent };
                 out.push('\n');
-                spaces(out, indent);
-                sequence(out, inner, indent);
+                write_spaces(out, indent);
+                write_sequence(out, inner, indent);
             }
             scalar => {
                 out.push(' ');
-                scalar_line(out, scalar, indent);
+                write_scalar_line(out, scalar, indent);
             }
         }
     }
 }
 
-fn sequence(out: &mut String, list: &[Value], indent: usize) {
+fn write_sequence(out: &mut String, list: &[Value], indent: usize) {
     for (position, value) in list.iter().enumerate() {
         if position > 0 {
-            spaces(out, indent);
+            write_spaces(out, indent);
         }
         out.push_str("- ");
         match value {
-            Value::Object(_) | Value::Array(_) => node(out, value, indent + 2),
-            scalar => scalar_line(out, scalar, indent),
+            Value::Object(_) | Value::Array(_) => write_node(out, value, indent + 2),
+            scalar => write_scalar_line(out, scalar, indent),
         }
     }
 }
 
 /// Writes a scalar or an empty collection, and ends the line. `indent` is that of the enclosing collection.
-fn scalar_line(out: &mut String, value: &Value, indent: usize) {
+fn write_scalar_line(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Null => out.push_str("null"),
         Value::Bool(b) => out.push_str(if *b { "true" } else { "false" }),
@@ -89,15 +89,15 @@ fn scalar_line(out: &mut String, value: &Value, indent: usize) {
             Some(float) if n.is_f64() => out.push_str(&float_text(float)),
             _ => out.push_str(&n.to_string()),
         },
-        Value::String(text) if is_block(text) => return literal(out, text, indent + 2),
-        Value::String(text) => quoted_or_plain(out, text),
+        Value::String(text) if is_block(text) => return write_literal(out, text, indent + 2),
+        Value::String(text) => write_text(out, text),
         Value::Array(_) => out.push_str("[]"),
         Value::Object(_) => out.push_str("{}"),
     }
     out.push('\n');
 }
 
-fn spaces(out: &mut String, count: usize) {
+fn write_spaces(out: &mut String, count: usize) {
     out.extend(std::iter::repeat_n(' ', count));
 }
 
@@ -114,7 +114,7 @@ fn is_block(text: &str) -> bool {
         })
 }
 
-fn literal(out: &mut String, text: &str, indent: usize) {
+fn write_literal(out: &mut String, text: &str, indent: usize) {
     let body = text.trim_end_matches('\n');
     out.push_str(match text.len() - body.len() {
         0 => "|-\n",
@@ -123,20 +123,20 @@ fn literal(out: &mut String, text: &str, indent: usize) {
     });
     for line in body.split('\n') {
         if !line.is_empty() {
-            spaces(out, indent);
+            write_spaces(out, indent);
             out.push_str(line);
         }
         out.push('\n');
     }
-    let ends = text.len() - body.len();
-    out.extend(std::iter::repeat_n('\n', ends.saturating_sub(1)));
+    let newlines = text.len() - body.len();
+    out.extend(std::iter::repeat_n('\n', newlines.saturating_sub(1)));
 }
 
-fn quoted_or_plain(out: &mut String, text: &str) {
+fn write_text(out: &mut String, text: &str) {
     if is_plain(text) {
         out.push_str(text);
     } else if !text.chars().all(is_printable) {
-        double_quoted(out, text);
+        write_double_quoted(out, text);
     } else if text.contains(['"', '\\']) {
         out.push('\'');
         out.push_str(&text.replace('\'', "''"));
@@ -187,7 +187,7 @@ fn is_printable(c: char) -> bool {
     !c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
 
-fn double_quoted(out: &mut String, text: &str) {
+fn write_double_quoted(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
         match c {

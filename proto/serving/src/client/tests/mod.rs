@@ -53,7 +53,7 @@ type Script = Arc<dyn Fn(&RecordedRequest) -> Option<Reply> + Send + Sync>;
 struct Server {
     dir: TempDir,
     address: SocketAddr,
-    seen: Arc<Mutex<Vec<RecordedRequest>>>,
+    requests: Arc<Mutex<Vec<RecordedRequest>>>,
 }
 
 fn reply(status: u16, body: &str) -> Option<Reply> {
@@ -69,14 +69,14 @@ impl Server {
         let tls = ServingTls::load(files).unwrap();
         let listener = Listener::tcp(Ipv4Addr::LOCALHOST.into(), 0).await.unwrap();
         let address = listener.address().unwrap();
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let (log, script): (_, Script) = (Arc::clone(&seen), Arc::new(script));
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (log, script): (_, Script) = (Arc::clone(&requests), Arc::new(script));
         let handler = move |request: Request<Incoming>, connection: Arc<ConnectionInfo>| {
             let (log, script) = (Arc::clone(&log), Arc::clone(&script));
             async move {
                 let (head, body) = request.into_parts();
                 let body = body::read(body, 100_000, LIMITS.within).await.unwrap();
-                let seen = RecordedRequest {
+                let recorded = RecordedRequest {
                     method: head.method,
                     path: head.uri.path_and_query().map_or(String::new(), ToString::to_string),
                     headers: head.headers,
@@ -85,8 +85,8 @@ impl Server {
                     fingerprint: connection.client_fingerprint,
                     chain: connection.client_chain.len(),
                 };
-                log.lock().push(seen.clone());
-                match script(&seen) {
+                log.lock().push(recorded.clone());
+                match script(&recorded) {
                     Some(reply) => reply,
                     None => std::future::pending().await,
                 }
@@ -99,7 +99,7 @@ impl Server {
             ServerOptions::default(),
             std::future::pending::<()>(),
         ));
-        Server { dir, address, seen }
+        Server { dir, address, requests }
     }
 
     fn url(&self, path: &str) -> String {
@@ -114,12 +114,12 @@ impl Server {
         self.dir.path().join("ca.crt")
     }
 
-    fn seen(&self) -> Vec<RecordedRequest> {
-        self.seen.lock().clone()
+    fn requests(&self) -> Vec<RecordedRequest> {
+        self.requests.lock().clone()
     }
 
     fn connections(&self) -> usize {
-        self.seen().iter().map(|seen| seen.peer).collect::<BTreeSet<_>>().len()
+        self.requests().iter().map(|request| request.peer).collect::<BTreeSet<_>>().len()
     }
 }
 
@@ -128,7 +128,7 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-fn pair(dir: &Path, user: &str) -> PemPair {
+fn client_pair(dir: &Path, user: &str) -> PemPair {
     let authority =
         Authority::ensure(&dir.join("users.crt"), &dir.join("users.key"), "users", now()).unwrap();
     authority.client(user, &[], Duration::from_secs(3600), now()).unwrap()
@@ -188,30 +188,30 @@ async fn requests_are_json_and_share_connections() {
     for _ in 0..5 {
         client.get(&server.url("/"), LIMITS).await.unwrap();
     }
-    let seen = server.seen();
+    let requests = server.requests();
     assert_eq!(
-        (seen[0].method.as_str(), seen[0].path.as_str(), &seen[0].body[..]),
+        (requests[0].method.as_str(), requests[0].path.as_str(), &requests[0].body[..]),
         ("POST", "/p?q=1", &b"{}"[..])
     );
-    assert_eq!(seen[0].header("content-type"), ["application/json"]);
-    assert_eq!(seen[0].header("accept"), ["application/json"]);
-    assert_eq!(seen[0].header("user-agent"), ["tester/1"]);
-    assert_eq!((seen[1].method.as_str(), seen[1].header("content-type").len()), ("GET", 0));
+    assert_eq!(requests[0].header("content-type"), ["application/json"]);
+    assert_eq!(requests[0].header("accept"), ["application/json"]);
+    assert_eq!(requests[0].header("user-agent"), ["tester/1"]);
+    assert_eq!((requests[1].method.as_str(), requests[1].header("content-type").len()), ("GET", 0));
     assert_eq!(server.connections(), 1);
 }
 
 #[tokio::test]
 async fn client_certificate_is_sent_to_server() {
     let server = Server::start(|_| reply(200, "{}")).await;
-    let jane = pair(server.dir.path(), "jane");
+    let jane = client_pair(server.dir.path(), "jane");
     let identity = Identity::from_pem(jane.cert.as_bytes(), jane.key.as_bytes()).unwrap();
     for identity in [Some(identity), None] {
-        let shown = identity.is_some();
+        let is_sent = identity.is_some();
         let client = build_client(Settings { trust: server.trust(), identity, ..Settings::default() });
         client.get(&server.url("/"), LIMITS).await.unwrap();
-        assert_eq!(server.seen().last().unwrap().fingerprint.is_some(), shown);
+        assert_eq!(server.requests().last().unwrap().fingerprint.is_some(), is_sent);
     }
-    let bob = pair(server.dir.path(), "bob");
+    let bob = client_pair(server.dir.path(), "bob");
     for (cert, key, expected) in [
         (jane.cert.as_str(), bob.key.as_str(), "the client key does not belong to the client certificate"),
         (jane.cert.as_str(), "hunter2", "the client key: contains no private key in PEM"),
@@ -223,7 +223,7 @@ async fn client_certificate_is_sent_to_server() {
 
 #[tokio::test]
 async fn client_calls_are_limited_in_time_and_size() {
-    let server = Server::start(|seen| match seen.path.as_str() {
+    let server = Server::start(|request| match request.path.as_str() {
         "/slow" => None,
         "/moved" => Some(
             Response::builder()

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`Batches`] reads batches from an offset and ends at an incomplete batch, a failed checksum, or the zeros of a
-//! preallocated journal. [`discard_torn_batch`] truncates the newest journal there. [`resume`] finds the offset
-//! behind a damage from which reading can continue.
+//! preallocated journal. [`discard_torn_batch`] truncates the newest journal at that end. [`resume`] finds the offset
+//! after a damage at which reading can continue.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -20,7 +20,7 @@ const TRAILER: &[u8; 4] = b"FJL\x03";
 /// Value type of an existing row.
 const VALUE: u8 = 0;
 /// Length of a batch header in bytes.
-const HEAD: usize = 1 + 4 + 8;
+const HEADER_BYTES: usize = 1 + 4 + 8;
 /// Work limit of [`resume`], as a multiple of the searched bytes: crafted bytes cannot stall the search.
 const RESUME_WORK_FACTOR: usize = 16;
 
@@ -29,7 +29,7 @@ pub(in super::super) fn journals(database: &Path) -> io::Result<Vec<(u64, PathBu
     super::numbered_entries(database, ".jnl")
 }
 
-/// Truncates the newest journal behind its last complete batch.
+/// Truncates the newest journal after its last complete batch.
 ///
 /// A power cut can lose any sector of an unsynced batch. fjall discards a batch without its end, but does not open a
 /// journal with a wrong checksum. The caller has verified that the complete batches hold all acknowledged writes.
@@ -72,6 +72,7 @@ pub(in super::super) struct JournalRow {
 pub(in super::super) struct Value {
     pub(in super::super) bytes: Vec<u8>,
     pub(in super::super) compressed: bool,
+    /// Length of the decompressed bytes.
     length: usize,
 }
 
@@ -89,7 +90,7 @@ impl Value {
 pub(in super::super) struct Batches<R = BufReader<File>> {
     reader: R,
     /// Bytes that are not read yet.
-    left: u64,
+    unread: u64,
     /// End offset of the last complete batch.
     end: u64,
     /// Size of the file in bytes.
@@ -108,23 +109,23 @@ impl Batches {
         let size = file.metadata()?.len();
         file.seek(SeekFrom::Start(from))?;
         let reader = BufReader::with_capacity(64 << 10, file);
-        Ok(Batches { reader, left: size.saturating_sub(from), end: from, size, raw: Vec::new() })
+        Ok(Batches { reader, unread: size.saturating_sub(from), end: from, size, raw: Vec::new() })
     }
 }
 
 impl<'a> Batches<&'a [u8]> {
     fn of(bytes: &'a [u8]) -> Self {
         let size = bytes.len() as u64;
-        Batches { reader: bytes, left: size, end: 0, size, raw: Vec::new() }
+        Batches { reader: bytes, unread: size, end: 0, size, raw: Vec::new() }
     }
 }
 
 impl<R: Read> Batches<R> {
     /// Reads the next batch; None at the end of the readable part.
     pub(in super::super) fn next(&mut self) -> io::Result<Option<Batch>> {
-        let batch = self.batch()?;
+        let batch = self.read_batch()?;
         if batch.is_ok() {
-            self.end = self.size - self.left;
+            self.end = self.size - self.unread;
         }
         Ok(batch.ok())
     }
@@ -134,22 +135,22 @@ impl<R: Read> Batches<R> {
         self.end
     }
 
-    fn batch(&mut self) -> io::Result<Result<Batch, EndOfBatches>> {
+    fn read_batch(&mut self) -> io::Result<Result<Batch, EndOfBatches>> {
         let mut read = || -> Result<Batch, Stop> {
-            let [START] = self.bytes::<1>()? else { return Err(Stop::Ended) };
-            let count = u32::from_le_bytes(self.bytes()?);
-            let seqno = u64::from_le_bytes(self.bytes()?);
+            let [START] = self.read_array::<1>()? else { return Err(Stop::Ended) };
+            let count = u32::from_le_bytes(self.read_array()?);
+            let seqno = u64::from_le_bytes(self.read_array()?);
             self.raw.clear();
             let mut hash = Xxh3::new();
             let mut items = Vec::new();
             for _ in 0..count {
-                items.extend(self.item()?);
+                items.extend(self.read_row()?);
                 hash.update(&self.raw);
                 self.raw.clear();
             }
-            let [END] = self.bytes::<1>()? else { return Err(Stop::Ended) };
-            let checksum = u64::from_le_bytes(self.bytes()?);
-            if self.bytes::<4>()? != *TRAILER || hash.digest() != checksum {
+            let [END] = self.read_array::<1>()? else { return Err(Stop::Ended) };
+            let checksum = u64::from_le_bytes(self.read_array()?);
+            if self.read_array::<4>()? != *TRAILER || hash.digest() != checksum {
                 return Err(Stop::Ended);
             }
             Ok(Batch { seqno, items })
@@ -162,36 +163,36 @@ impl<R: Read> Batches<R> {
     }
 
     /// Reads one row; None is the marker of a cleared keyspace, which this engine never writes.
-    fn item(&mut self) -> Result<Option<JournalRow>, Stop> {
-        match self.bytes::<1>()? {
+    fn read_row(&mut self) -> Result<Option<JournalRow>, Stop> {
+        match self.read_array::<1>()? {
             [ITEM] => {}
             [CLEAR] => {
-                self.bytes::<8>()?;
+                self.read_array::<8>()?;
                 return Ok(None);
             }
             _ => return Err(Stop::Ended),
         }
-        let [kind, compression] = self.bytes()?;
-        let keyspace = u64::from_le_bytes(self.bytes()?);
-        let key_length = u16::from_le_bytes(self.bytes()?);
-        let length = u32::from_le_bytes(self.bytes()?) as usize;
-        let stored = u32::from_le_bytes(self.bytes()?);
-        let key = self.take(key_length.into())?;
-        let bytes = self.take(stored.into())?;
+        let [kind, compression] = self.read_array()?;
+        let keyspace = u64::from_le_bytes(self.read_array()?);
+        let key_length = u16::from_le_bytes(self.read_array()?);
+        let length = u32::from_le_bytes(self.read_array()?) as usize;
+        let stored_length = u32::from_le_bytes(self.read_array()?);
+        let key = self.read_bytes(key_length.into())?;
+        let bytes = self.read_bytes(stored_length.into())?;
         let value = (kind == VALUE).then_some(Value { bytes, compressed: compression != 0, length });
         Ok(Some(JournalRow { keyspace, key, value }))
     }
 
-    fn bytes<const N: usize>(&mut self) -> Result<[u8; N], Stop> {
+    fn read_array<const N: usize>(&mut self) -> Result<[u8; N], Stop> {
         let mut bytes = [0; N];
         self.reader.read_exact(&mut bytes)?;
-        self.left = self.left.saturating_sub(N as u64);
+        self.unread = self.unread.saturating_sub(N as u64);
         self.raw.extend_from_slice(&bytes);
         Ok(bytes)
     }
 
-    fn take(&mut self, length: u64) -> Result<Vec<u8>, Stop> {
-        if length > self.left {
+    fn read_bytes(&mut self, length: u64) -> Result<Vec<u8>, Stop> {
+        if length > self.unread {
             return Err(Stop::Ended);
         }
         let mut bytes = Vec::new();
@@ -199,7 +200,7 @@ impl<R: Read> Batches<R> {
         if bytes.len() as u64 != length {
             return Err(Stop::Ended);
         }
-        self.left -= length;
+        self.unread -= length;
         self.raw.extend_from_slice(&bytes);
         Ok(bytes)
     }
@@ -207,7 +208,9 @@ impl<R: Read> Batches<R> {
 
 /// The reason why a batch is incomplete.
 enum Stop {
+    /// The bytes are no complete batch.
     Ended,
+    /// The file cannot be read.
     Failed(io::Error),
 }
 
@@ -234,11 +237,11 @@ pub(in super::super) fn has_content(path: &Path, from: u64) -> io::Result<bool> 
     }
 }
 
-/// Finds the offset behind a damage from which batches are readable; None when no offset qualifies.
+/// Finds the offset after a damage from which batches are readable; None when no offset qualifies.
 ///
 /// From a valid offset, complete batches follow each other up to the end of the written bytes. Objects may
-/// hold bytes that look like a batch, even with a checksum. Behind an object comes the rest of the batch that
-/// wrote it, which begins no batch. Batches between two damages are given up.
+/// hold bytes that look like a batch, even with a checksum. After an object follows the rest of the batch that
+/// wrote it, and that rest begins no batch. Batches between two damages are given up.
 pub(in super::super) fn resume(path: &Path, damage: u64) -> io::Result<Option<u64>> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(damage))?;
@@ -255,9 +258,11 @@ pub(in super::super) fn resume(path: &Path, damage: u64) -> io::Result<Option<u6
         if read > 0 && begin.saturating_add(read) == written {
             return Ok(Some(damage + begin as u64));
         }
-        let scanned = batches.size - batches.left;
-        let Some(left) = work_left.checked_sub(usize::try_from(scanned).unwrap_or(usize::MAX)) else { break };
-        work_left = left;
+        let scanned = batches.size - batches.unread;
+        let Some(remaining) = work_left.checked_sub(usize::try_from(scanned).unwrap_or(usize::MAX)) else {
+            break;
+        };
+        work_left = remaining;
         // A readable batch ended at this offset, and reading from its successor ends at the same offset.
         at = begin.saturating_add(read.max(1));
     }
@@ -268,7 +273,7 @@ pub(in super::super) fn resume(path: &Path, damage: u64) -> io::Result<Option<u6
 fn next_start(bytes: &[u8], from: usize) -> Option<usize> {
     let plausible = |begin: &[u8]| {
         let [START, rest @ ..] = begin else { return false };
-        let Some([ITEM, _, compression, keyspace @ ..]) = rest.get(HEAD - 1..) else { return false };
+        let Some([ITEM, _, compression, keyspace @ ..]) = rest.get(HEADER_BYTES - 1..) else { return false };
         // Keyspace numbers are small.
         *compression < 2 && keyspace.get(1..8).is_some_and(|high| high.iter().all(|byte| *byte == 0))
     };

@@ -23,7 +23,7 @@ pub(in super::super) struct ListedTable {
 
 /// Reads and checks the tables of a keyspace.
 pub(in super::super) fn read(folder: &Path) -> Result<Vec<ListedTable>, FileProblem> {
-    let damaged = |text: &str| FileProblem::Damaged(format!("{} {text}", super::name(folder)));
+    let damaged = |text: &str| FileProblem::Damaged(format!("{} {text}", super::short_path(folder)));
     let missing = |error: io::Error, text: &str| match error.kind() {
         io::ErrorKind::NotFound => damaged(text),
         _ => error.into(),
@@ -46,30 +46,30 @@ pub(in super::super) fn read(folder: &Path) -> Result<Vec<ListedTable>, FileProb
     let begin = usize::try_from(section.pos()).unwrap_or(usize::MAX);
     let length = usize::try_from(section.len()).unwrap_or(usize::MAX);
     let section = bytes.get(begin..begin.saturating_add(length)).ok_or_else(unreadable)?;
-    tables(section).ok_or_else(unreadable)
+    decode_tables(section).ok_or_else(unreadable)
 }
 
-/// Decodes levels of runs of tables.
-fn tables(mut section: &[u8]) -> Option<Vec<ListedTable>> {
-    fn number<const N: usize>(section: &mut &[u8]) -> Option<[u8; N]> {
+/// Decodes the section `tables`: levels, each with runs, each with tables.
+fn decode_tables(mut section: &[u8]) -> Option<Vec<ListedTable>> {
+    fn take<const N: usize>(section: &mut &[u8]) -> Option<[u8; N]> {
         let (bytes, rest) = section.split_first_chunk::<N>()?;
         *section = rest;
         Some(*bytes)
     }
-    let mut listed = Vec::new();
-    let [levels] = number(&mut section)?;
+    let mut tables: Vec<ListedTable> = Vec::new();
+    let [levels] = take(&mut section)?;
     for _ in 0..levels {
-        let [runs] = number(&mut section)?;
+        let [runs] = take(&mut section)?;
         for _ in 0..runs {
-            let tables = u32::from_le_bytes(number(&mut section)?);
-            for _ in 0..tables {
-                let id = u64::from_le_bytes(number(&mut section)?);
-                let [0] = number(&mut section)? else { return None };
-                let checksum = u128::from_le_bytes(number(&mut section)?);
-                let seqno = u64::from_le_bytes(number(&mut section)?);
-                listed.push(ListedTable { id, checksum, seqno });
+            let count = u32::from_le_bytes(take(&mut section)?);
+            for _ in 0..count {
+                let id = u64::from_le_bytes(take(&mut section)?);
+                let [0] = take(&mut section)? else { return None };
+                let checksum = u128::from_le_bytes(take(&mut section)?);
+                let seqno = u64::from_le_bytes(take(&mut section)?);
+                tables.push(ListedTable { id, checksum, seqno });
             }
         }
     }
-    section.is_empty().then_some(listed)
+    section.is_empty().then_some(tables)
 }

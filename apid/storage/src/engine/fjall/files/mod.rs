@@ -36,15 +36,17 @@ use super::high_water_mark::MarkValues;
 use super::layout;
 use crate::Error;
 
-/// fjall's folder of keyspaces, and the number of its internal keyspace.
+/// fjall's folder of keyspaces.
 const KEYSPACES: &str = "keyspaces";
+/// The number of fjall's internal keyspace.
 const INTERNAL_KEYSPACE: u64 = 0;
 /// Minimum number of keyspaces: the internal one of fjall, and ours.
 const MIN_KEYSPACES: usize = 4;
 /// The content of the version file of a fjall 3 database.
 const VERSION: &[u8] = b"FJL\x03";
-/// The names of the keyspaces for history and for objects.
+/// The name of the keyspace for history.
 const LOG: &str = "log";
+/// The name of the keyspace for objects.
 const VERSIONS: &str = "versions";
 
 /// The keyspace folders, sorted by number.
@@ -60,22 +62,22 @@ pub(super) fn is_internal(keyspace: u64) -> bool {
 }
 
 /// The entries of a folder whose names are a number and a suffix, sorted by number.
-fn numbered_entries(folder: &Path, ending: &str) -> io::Result<Vec<(u64, PathBuf)>> {
+fn numbered_entries(folder: &Path, suffix: &str) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
-        let number = name.to_str().and_then(|name| name.strip_suffix(ending)?.parse().ok());
+        let number = name.to_str().and_then(|name| name.strip_suffix(suffix)?.parse().ok());
         found.extend(number.map(|number| (number, entry.path())));
     }
     found.sort_unstable();
     Ok(found)
 }
 
-/// The reason why the files are not opened.
+/// The reason why the engine does not open the files.
 #[derive(Debug)]
 pub(super) enum FileProblem {
-    /// A file differs from its written bytes. The affected rows are unknown at this point.
+    /// A file differs from the bytes that were written. The affected rows are not known yet.
     Damaged(String),
     /// Acknowledged revisions are missing.
     Lost(String),
@@ -91,9 +93,9 @@ impl From<io::Error> for FileProblem {
 
 /// Verifies all files of a store with a known high-water mark; see the module documentation.
 ///
-/// Returns a suspicion when acknowledged changes are not in journals and the mark does not cover them as
-/// flushed. A process killed between a flush and the write of the mark leaves the same state without any
-/// loss. Only a scan of all rows decides.
+/// Returns the description of a possible loss when acknowledged changes are not in journals and the mark does not
+/// cover them as flushed. A process killed between a flush and the write of the mark leaves the same state without
+/// any loss. Only a scan of all rows decides.
 pub(super) fn verify(database: &Path, mark: &MarkValues) -> Result<Option<String>, FileProblem> {
     check_version(database)?;
     let keyspaces = keyspaces(database)?;
@@ -108,21 +110,21 @@ pub(super) fn verify(database: &Path, mark: &MarkValues) -> Result<Option<String
     }
     verify_tables(&tables)?;
     let numbers = numbers(&keyspaces)?;
-    let of = |name: &str| {
+    let tables_of = |name: &str| {
         let number = numbers.iter().find(|(known, _)| known == name).map(|(_, number)| *number);
         let number =
             number.ok_or_else(|| FileProblem::Damaged("the name of a keyspace is missing".to_owned()))?;
-        let tables = tables.iter().filter(move |(of, ..)| *of == number);
-        Ok::<_, FileProblem>(tables.filter_map(|(_, path, listed)| Some((table::facts(path)?, listed))))
+        let tables = tables.iter().filter(move |(keyspace, ..)| *keyspace == number);
+        Ok::<_, FileProblem>(tables.filter_map(|(_, path, listed)| Some((table::metadata(path)?, listed))))
     };
-    let in_tables = of(LOG)?
-        .filter_map(|(facts, _)| layout::log_revision(&facts.last_key).ok())
+    let newest_in_tables = tables_of(LOG)?
+        .filter_map(|(metadata, _)| layout::log_revision(&metadata.last_key).ok())
         .max()
         .unwrap_or_default();
-    let persisted = of(VERSIONS)?.map(|(facts, listed)| facts.seqno + listed.seqno).max();
-    let JournalContent { newest: in_journals, reached } =
+    let persisted = tables_of(VERSIONS)?.map(|(metadata, listed)| metadata.seqno + listed.seqno).max();
+    let JournalContent { newest: newest_in_journals, reached } =
         read_journals(database, mark.flushed.versions, persisted)?;
-    let newest = in_journals.max(in_tables);
+    let newest = newest_in_journals.max(newest_in_tables);
     if newest < mark.revision {
         return Err(FileProblem::Lost(format!(
             "the journals are readable up to revision {newest}, but writes up to revision {} were acknowledged",
@@ -199,30 +201,31 @@ fn read_journals(
     flushed: u64,
     persisted: Option<u64>,
 ) -> Result<JournalContent, FileProblem> {
-    let (mut newest, mut reached, mut before) = (0, flushed, None);
+    let (mut newest, mut reached, mut previous_seqno) = (0, flushed, None);
     let journals = journal::journals(database)?;
     for (index, (_, path)) in journals.iter().enumerate() {
         let mut batches = journal::Batches::open(path, 0)?;
         while let Some(batch) = batches.next()? {
             // The checksum of a batch does not cover its sequence number, which decides which of two rows is
             // newer.
-            if before.is_some_and(|before| before >= batch.seqno) {
+            if previous_seqno.is_some_and(|previous| previous >= batch.seqno) {
                 return Err(FileProblem::Damaged(format!(
                     "journal {} has batches out of order after revision {newest}",
-                    name(path)
+                    short_path(path)
                 )));
             }
-            before = Some(batch.seqno);
-            let all_before = persisted.is_some_and(|persisted| batch.seqno <= persisted.saturating_add(1));
+            previous_seqno = Some(batch.seqno);
+            let follows_tables =
+                persisted.is_some_and(|persisted| batch.seqno <= persisted.saturating_add(1));
             // Only `log` rows have keys of this length. fjall compresses large values, and a `log` row with a
             // long object key is large.
-            let log = batch.items.into_iter().filter(|item| item.key.len() == layout::LOG_KEY);
+            let log = batch.items.into_iter().filter(|item| item.key.len() == layout::LOG_KEY_BYTES);
             for item in log {
                 if let Some(value) = item.value.and_then(journal::Value::decompressed)
                     && let Ok(entry) = layout::decode_entry(&item.key, &value)
                 {
                     newest = newest.max(entry.revision);
-                    if all_before || entry.revision <= reached.saturating_add(1) {
+                    if follows_tables || entry.revision <= reached.saturating_add(1) {
                         reached = reached.max(entry.revision);
                     }
                 }
@@ -232,7 +235,7 @@ fn read_journals(
         if index + 1 < journals.len() && journal::has_content(path, batches.end())? {
             return Err(FileProblem::Damaged(format!(
                 "journal {} is unreadable after revision {newest}",
-                name(path)
+                short_path(path)
             )));
         }
     }
@@ -272,7 +275,7 @@ pub(super) fn remove_interrupted_creation(database: &Path) -> Result<(), Error> 
 }
 
 /// The last three parts of a path, for messages.
-pub(super) fn name(path: &Path) -> String {
+pub(super) fn short_path(path: &Path) -> String {
     let parts: Vec<_> = path.iter().rev().take(3).collect();
     parts.into_iter().rev().collect::<PathBuf>().display().to_string()
 }

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`verify`] compares a file with its checksum. [`salvage`] returns every row of the readable blocks and the
-//! unreadable ranges of the file. Blocks carry their own checksum and begin with a magic number, which allows
-//! resynchronization.
+//! unreadable ranges of the file. Blocks carry their own checksum and begin with a magic number. After a damaged block,
+//! reading continues at the next magic number.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -30,14 +30,16 @@ pub(in super::super) fn path(folder: &Path, id: u64) -> PathBuf {
 }
 
 /// The table files of a keyspace folder, listed in the manifest or not.
-pub(in super::super) fn all(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+pub(in super::super) fn table_files(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     super::numbered_entries(&folder.join("tables"), "")
 }
 
 /// Compares a table with its checksum.
 pub(super) fn verify(path: &Path, checksum: u128, buffer: &mut [u8]) -> Result<(), FileProblem> {
     let mut file = File::open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => FileProblem::Damaged(format!("table {} is missing", super::name(path))),
+        io::ErrorKind::NotFound => {
+            FileProblem::Damaged(format!("table {} is missing", super::short_path(path)))
+        }
         _ => error.into(),
     })?;
     let mut hash = Xxh3Default::new();
@@ -52,7 +54,7 @@ pub(super) fn verify(path: &Path, checksum: u128, buffer: &mut [u8]) -> Result<(
     if hash.digest128() == checksum {
         return Ok(());
     }
-    Err(FileProblem::Damaged(format!("table {} fails its checksum", super::name(path))))
+    Err(FileProblem::Damaged(format!("table {} fails its checksum", super::short_path(path))))
 }
 
 /// Whether a table matches its checksum.
@@ -62,7 +64,7 @@ pub(in super::super) fn is_whole(path: &Path, checksum: u128) -> bool {
 
 /// The metadata of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct Facts {
+pub(in super::super) struct TableMetadata {
     /// The number of rows, including removals.
     pub(in super::super) rows: u64,
     /// The last key of the table.
@@ -73,20 +75,20 @@ pub(in super::super) struct Facts {
 }
 
 /// Reads the metadata of a table; None when the metadata is unreadable.
-pub(in super::super) fn facts(path: &Path) -> Option<Facts> {
+pub(in super::super) fn metadata(path: &Path) -> Option<TableMetadata> {
     let contents = sfa::Reader::new(path).ok()?;
     let section = contents.toc().section(b"meta")?;
     let mut bytes = Vec::new();
     section.reader(path).ok()?.read_to_end(&mut bytes).ok()?;
     let read = || {
         let block = DataBlock::new(Block::from_reader(&mut &*bytes, CompressionType::None).ok()?);
-        let fact = |name: &str| block.point_read(name.as_bytes(), u64::MAX).map(|row| row.value);
-        let number = |name: &str| Some(u64::from_le_bytes(<[u8; 8]>::try_from(&*fact(name)?).ok()?));
-        Some(Facts {
+        let field = |name: &str| block.point_read(name.as_bytes(), u64::MAX).map(|row| row.value);
+        let number = |name: &str| Some(u64::from_le_bytes(<[u8; 8]>::try_from(&*field(name)?).ok()?));
+        Some(TableMetadata {
             rows: number("item_count")?,
-            last_key: fact("key#max")?.to_vec(),
+            last_key: field("key#max")?.to_vec(),
             seqno: number("seqno#max")?,
-            compression: CompressionType::decode_from(&mut &*fact("compression#data")?).ok()?,
+            compression: CompressionType::decode_from(&mut &*field("compression#data")?).ok()?,
         })
     };
     std::panic::catch_unwind(AssertUnwindSafe(read)).ok().flatten()
@@ -116,23 +118,24 @@ pub(in super::super) fn salvage(
     mut each: impl FnMut(TableRow),
 ) -> io::Result<Vec<UnreadableRange>> {
     let bytes = std::fs::read(path)?;
-    let compressions = match facts(path) {
-        Some(facts) => vec![facts.compression],
+    let compressions = match metadata(path) {
+        Some(metadata) => vec![metadata.compression],
         None => vec![CompressionType::Lz4, CompressionType::None],
     };
     let mut unreadable_ranges: Vec<UnreadableRange> = Vec::new();
     let mut last: Option<Vec<u8>> = None;
-    let (mut at, mut missing) = (0, false);
+    let (mut at, mut after_damage) = (0, false);
     while at < bytes.len() {
-        match block(&bytes, at) {
+        match block_at(&bytes, at) {
             Some((BlockType::Data, range)) => {
-                let Some(items) = bytes.get(range.clone()).and_then(|block| items(block, &compressions))
+                let Some(items) =
+                    bytes.get(range.clone()).and_then(|block| decode_rows(block, &compressions))
                 else {
-                    (at, missing) = (range.end, true);
+                    (at, after_damage) = (range.end, true);
                     continue;
                 };
                 for item in items {
-                    if std::mem::take(&mut missing) {
+                    if std::mem::take(&mut after_damage) {
                         unreadable_ranges
                             .push(UnreadableRange { after: last.clone(), before: Some(item.key.clone()) });
                     }
@@ -144,19 +147,19 @@ pub(in super::super) fn salvage(
             // Data blocks come first; the other blocks are indexes and filters.
             Some(_) => break,
             None => {
-                missing = true;
+                after_damage = true;
                 at = next_block(&bytes, at + 1);
             }
         }
     }
-    if missing {
+    if after_damage {
         unreadable_ranges.push(UnreadableRange { after: last, before: None });
     }
     Ok(unreadable_ranges)
 }
 
 /// The block at an offset, if its header is intact: its type and its range.
-fn block(bytes: &[u8], at: usize) -> Option<(BlockType, Range<usize>)> {
+fn block_at(bytes: &[u8], at: usize) -> Option<(BlockType, Range<usize>)> {
     let header = Header::decode_from(&mut bytes.get(at..)?).ok()?;
     let end =
         at.checked_add(Header::serialized_len())?.checked_add(usize::try_from(header.data_length).ok()?)?;
@@ -170,7 +173,7 @@ fn next_block(bytes: &[u8], from: usize) -> usize {
 }
 
 /// The rows of a block that passes its checksum.
-fn items(block: &[u8], compressions: &[CompressionType]) -> Option<Vec<TableRow>> {
+fn decode_rows(block: &[u8], compressions: &[CompressionType]) -> Option<Vec<TableRow>> {
     compressions.iter().find_map(|compression| {
         let decode = || decode(block, *compression);
         // lsm-tree trusts the content of a block with a valid checksum, and panics on malformed content.
@@ -178,6 +181,7 @@ fn items(block: &[u8], compressions: &[CompressionType]) -> Option<Vec<TableRow>
     })
 }
 
+/// The rows of a block with this compression; None when it fails its checksum.
 fn decode(block: &[u8], compression: CompressionType) -> Option<Vec<TableRow>> {
     let header = Header::decode_from(&mut &*block).ok()?;
     if compression == CompressionType::None && header.data_length != header.uncompressed_length {

@@ -1,6 +1,6 @@
 //! The backup file, as `FORMAT.md` specifies. Reading detects every change and every truncation.
 //!
-//! [`ArchiveEncoder`] makes the bytes; [`ArchiveWriter`] writes them to a file, and a server to a client.
+//! [`ArchiveEncoder`] makes the bytes. [`ArchiveWriter`] writes them to a file; a server sends them to a client.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -17,7 +17,7 @@ const MAGIC: &[u8; 16] = b"apid backup\nv1\n\0";
 const ROW: u8 = 1;
 const END: u8 = 2;
 
-/// Makes the bytes of a backup: a head, the objects, an end.
+/// Encodes a backup: header, objects, trailer.
 #[derive(Debug)]
 pub struct ArchiveEncoder {
     objects: u64,
@@ -26,22 +26,25 @@ pub struct ArchiveEncoder {
 }
 
 impl ArchiveEncoder {
-    /// Begins a backup of the objects at a revision, and appends its head.
+    /// Begins a backup of the objects at a revision, and appends its header.
     pub fn begin(identity: &Identity, revision: u64, out: &mut Vec<u8>) -> ArchiveEncoder {
         let mut encoder = ArchiveEncoder { objects: 0, bytes: 0, crc: 0 };
         let text = format!("{}\n{}", identity.preset, identity.api_domain);
-        encoder.record(&[MAGIC, &revision.to_be_bytes(), &length(text.as_bytes()), text.as_bytes()], out);
+        encoder.record(
+            &[MAGIC, &revision.to_be_bytes(), &encoded_length(text.as_bytes()), text.as_bytes()],
+            out,
+        );
         encoder
     }
 
     /// Appends an object.
     pub fn add(&mut self, key: &str, revision: u64, value: &[u8], out: &mut Vec<u8>) {
-        let head = [length(key.as_bytes()), length(value)].concat();
-        self.record(&[&[ROW], &revision.to_be_bytes(), &head, key.as_bytes(), value], out);
+        let lengths = [encoded_length(key.as_bytes()), encoded_length(value)].concat();
+        self.record(&[&[ROW], &revision.to_be_bytes(), &lengths, key.as_bytes(), value], out);
         self.objects += 1;
     }
 
-    /// Appends the end. Returns the numbers of objects and bytes.
+    /// Appends the trailer. Returns the numbers of objects and bytes.
     pub fn finish(mut self, out: &mut Vec<u8>) -> (u64, u64) {
         let objects = self.objects;
         self.record(&[&[END], &objects.to_be_bytes()], out);
@@ -60,11 +63,11 @@ impl ArchiveEncoder {
     }
 }
 
-fn length(bytes: &[u8]) -> [u8; 4] {
+fn encoded_length(bytes: &[u8]) -> [u8; 4] {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_be_bytes()
 }
 
-/// A new file that has its name only when it is complete. It has mode 0600, because backups hold secrets.
+/// A backup file under a temporary name until it is complete. Its mode is 0600, because backups hold secrets.
 #[derive(Debug)]
 pub struct ArchiveFile {
     file: BufWriter<File>,
@@ -80,8 +83,8 @@ impl ArchiveFile {
     /// The path exists already, or the file cannot be created.
     pub fn create(path: &Path) -> io::Result<ArchiveFile> {
         if path.try_exists()? {
-            let why = format!("`{}` exists already; choose another file", path.display());
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+            let reason = format!("`{}` exists already; choose another file", path.display());
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
         }
         let mut unfinished = path.as_os_str().to_owned();
         unfinished.push(".new");
@@ -108,7 +111,7 @@ impl ArchiveFile {
         self.file.flush().map_err(|error| map_io_error(&error))?;
         let mut reader = ArchiveReader::open(&self.unfinished)?;
         while reader.next()?.is_some() {}
-        let (objects, bytes) = reader.read();
+        let (objects, bytes) = reader.counts();
         let (identity, revision) = (reader.identity().clone(), Revision(reader.revision()));
         Ok(BackupSummary { identity, revision, objects, bytes })
     }
@@ -156,7 +159,7 @@ impl ArchiveWriter {
         self.write_buffer()
     }
 
-    /// Writes the end record, syncs, and renames the file. Returns the numbers of objects and bytes.
+    /// Writes the trailer, syncs, and renames the file. Returns the numbers of objects and bytes.
     pub(super) fn finish(mut self) -> io::Result<(u64, u64)> {
         let counts = self.encoder.finish(&mut self.buffer);
         self.file.write(&self.buffer)?;
@@ -179,11 +182,12 @@ pub(super) struct ArchiveReader {
     objects: u64,
     bytes: u64,
     crc: u32,
+    /// Whether the trailer was read.
     ended: bool,
 }
 
 impl ArchiveReader {
-    /// Opens a file that [`ArchiveWriter`] wrote, and reads its head.
+    /// Opens a file that [`ArchiveWriter`] wrote, and reads its header.
     pub(super) fn open(path: &Path) -> Result<ArchiveReader> {
         let file = File::open(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::Unavailable(format!("`{}` does not exist", path.display())),
@@ -193,17 +197,17 @@ impl ArchiveReader {
         let file = BufReader::with_capacity(1 << 20, file);
         let mut reader =
             ArchiveReader { file, identity, revision: 0, objects: 0, bytes: 0, crc: 0, ended: false };
-        if reader.array::<16>()? != *MAGIC {
+        if reader.read_array::<16>()? != *MAGIC {
             return Err(Error::Corrupt(format!(
                 "`{}` is not a backup file of a supported format",
                 path.display()
             )));
         }
-        reader.revision = u64::from_be_bytes(reader.array()?);
-        let text = reader.take(MAX_KEY)?;
-        reader.check()?;
-        let text = String::from_utf8(text).map_err(|_| damaged())?;
-        let (preset, api_domain) = text.split_once('\n').ok_or_else(damaged)?;
+        reader.revision = u64::from_be_bytes(reader.read_array()?);
+        let text = reader.read_sized(MAX_KEY)?;
+        reader.check_crc()?;
+        let text = String::from_utf8(text).map_err(|_| damaged_error())?;
+        let (preset, api_domain) = text.split_once('\n').ok_or_else(damaged_error)?;
         reader.identity = Identity { preset: preset.to_owned(), api_domain: api_domain.to_owned() };
         Ok(reader)
     }
@@ -219,7 +223,7 @@ impl ArchiveReader {
     }
 
     /// The numbers of objects and bytes read so far.
-    pub(super) fn read(&self) -> (u64, u64) {
+    pub(super) fn counts(&self) -> (u64, u64) {
         (self.objects, self.bytes)
     }
 
@@ -228,73 +232,74 @@ impl ArchiveReader {
         if self.ended {
             return Ok(None);
         }
-        match self.array()? {
+        match self.read_array()? {
             [ROW] => {
-                let revision = u64::from_be_bytes(self.array()?);
-                let lengths = [self.array()?, self.array()?].map(u32::from_be_bytes);
+                let revision = u64::from_be_bytes(self.read_array()?);
+                let lengths = [self.read_array()?, self.read_array()?].map(u32::from_be_bytes);
                 let [key, value] = lengths.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
                 if key > MAX_KEY || value > MAX_VALUE || revision > self.revision {
-                    return Err(damaged());
+                    return Err(damaged_error());
                 }
-                let key = String::from_utf8(self.bytes(key)?).map_err(|_| damaged())?;
-                let value = self.bytes(value)?;
-                self.check()?;
+                let key = String::from_utf8(self.read_bytes(key)?).map_err(|_| damaged_error())?;
+                let value = self.read_bytes(value)?;
+                self.check_crc()?;
                 self.objects += 1;
                 Ok(Some((key, revision, value.into())))
             }
             [END] => {
-                let objects = u64::from_be_bytes(self.array()?);
-                self.check()?;
+                let objects = u64::from_be_bytes(self.read_array()?);
+                self.check_crc()?;
                 if objects != self.objects
                     || self.file.read(&mut [0]).map_err(|error| map_io_error(&error))? != 0
                 {
-                    return Err(damaged());
+                    return Err(damaged_error());
                 }
                 self.ended = true;
                 Ok(None)
             }
-            _ => Err(damaged()),
+            _ => Err(damaged_error()),
         }
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+    fn read_array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let mut bytes = [0; N];
-        self.file.read_exact(&mut bytes).map_err(|error| cut(&error))?;
+        self.file.read_exact(&mut bytes).map_err(|error| map_read_error(&error))?;
         self.crc = crc32c::crc32c_append(self.crc, &bytes);
         self.bytes += N as u64;
         Ok(bytes)
     }
 
-    fn take(&mut self, most: usize) -> Result<Vec<u8>> {
-        let length = usize::try_from(u32::from_be_bytes(self.array()?)).unwrap_or(usize::MAX);
-        if length > most {
-            return Err(damaged());
+    /// Reads a length and that many bytes; a length above `max` is an error.
+    fn read_sized(&mut self, max: usize) -> Result<Vec<u8>> {
+        let length = usize::try_from(u32::from_be_bytes(self.read_array()?)).unwrap_or(usize::MAX);
+        if length > max {
+            return Err(damaged_error());
         }
-        self.bytes(length)
+        self.read_bytes(length)
     }
 
-    fn bytes(&mut self, length: usize) -> Result<Vec<u8>> {
+    fn read_bytes(&mut self, length: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; length];
-        self.file.read_exact(&mut bytes).map_err(|error| cut(&error))?;
+        self.file.read_exact(&mut bytes).map_err(|error| map_read_error(&error))?;
         self.crc = crc32c::crc32c_append(self.crc, &bytes);
         self.bytes += length as u64;
         Ok(bytes)
     }
 
     /// Compares the stored checksum at this position.
-    fn check(&mut self) -> Result<()> {
+    fn check_crc(&mut self) -> Result<()> {
         let mut stored = [0; 4];
-        self.file.read_exact(&mut stored).map_err(|error| cut(&error))?;
+        self.file.read_exact(&mut stored).map_err(|error| map_read_error(&error))?;
         self.bytes += 4;
-        if u32::from_be_bytes(stored) == self.crc { Ok(()) } else { Err(damaged()) }
+        if u32::from_be_bytes(stored) == self.crc { Ok(()) } else { Err(damaged_error()) }
     }
 }
 
-fn damaged() -> Error {
+fn damaged_error() -> Error {
     Error::Corrupt("the backup file is damaged".to_owned())
 }
 
-fn cut(error: &io::Error) -> Error {
+fn map_read_error(error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => Error::Corrupt("the backup file is truncated".to_owned()),
         _ => map_io_error(error),

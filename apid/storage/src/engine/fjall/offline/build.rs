@@ -10,28 +10,29 @@ use super::super::database::{Tables, map_fjall_error};
 use super::super::high_water_mark::{Flushed, HighWaterMark, MarkValues};
 use super::super::layout::{self, Entry, Jump, META_COMPACTED, META_TRIMMED, Tag};
 use super::super::{OpenError, make_dirs, recovery};
-use super::{CACHE, Identity};
+use super::{CACHE_BYTES, Identity};
 use crate::{Error, Result, Revision};
 
-/// Maximum size in bytes of a batch, and of a memtable before it is sealed.
-const BATCH: usize = 4 << 20;
-const MEMTABLE: u64 = 16 << 20;
+/// Maximum size of a batch in bytes.
+const MAX_BATCH_BYTES: usize = 4 << 20;
+/// Size in bytes at which a memtable is sealed.
+const MAX_MEMTABLE_BYTES: u64 = 16 << 20;
 
 /// A store under construction; has no high-water mark until it is finished.
-pub(super) struct Build {
+pub(super) struct StoreBuilder {
     dir: PathBuf,
     tables: Tables,
     rows: Vec<(Vec<u8>, Vec<u8>)>,
     bytes: usize,
 }
 
-impl Build {
+impl StoreBuilder {
     /// Starts a store in a directory that does not exist.
-    pub(super) fn begin(dir: &Path, identity: &Identity) -> Result<Build, OpenError> {
+    pub(super) fn begin(dir: &Path, identity: &Identity) -> Result<StoreBuilder, OpenError> {
         make_dirs(dir)?;
-        let tables = Tables::open(&dir.join("fjall"), CACHE)?;
+        let tables = Tables::open(&dir.join("fjall"), CACHE_BYTES)?;
         recovery::initialize(&tables, identity)?;
-        Ok(Build { dir: dir.to_owned(), tables, rows: Vec::new(), bytes: 0 })
+        Ok(StoreBuilder { dir: dir.to_owned(), tables, rows: Vec::new(), bytes: 0 })
     }
 
     /// Adds an object at its revision.
@@ -40,9 +41,10 @@ impl Build {
         let row = layout::encode_version(&key, revision, Some(value));
         self.bytes += key.len() + row.len();
         self.rows.push((key, row));
-        if self.bytes >= BATCH { self.write() } else { Ok(()) }
+        if self.bytes >= MAX_BATCH_BYTES { self.write() } else { Ok(()) }
     }
 
+    /// Writes the collected rows as one batch.
     fn write(&mut self) -> Result<()> {
         let mut batch = self.tables.database.batch().durability(Some(PersistMode::Buffer));
         for (key, row) in std::mem::take(&mut self.rows) {
@@ -50,7 +52,11 @@ impl Build {
         }
         self.bytes = 0;
         batch.commit().map_err(|error| map_fjall_error(&error))?;
-        if self.tables.versions.tree.active_memtable().size() > MEMTABLE { self.flush() } else { Ok(()) }
+        if self.tables.versions.tree.active_memtable().size() > MAX_MEMTABLE_BYTES {
+            self.flush()
+        } else {
+            Ok(())
+        }
     }
 
     /// Waits until all rows are in tables.
@@ -76,7 +82,7 @@ impl Build {
         let (name, row) = layout::encode_jump(Jump { from: Revision(newest), to: Revision(revision) });
         batch.insert(&self.tables.meta, name, row);
         for name in [META_COMPACTED, META_TRIMMED] {
-            batch.insert(&self.tables.meta, name, layout::encode_fact(name, revision, &[]));
+            batch.insert(&self.tables.meta, name, layout::encode_meta_row(name, revision, &[]));
         }
         let entry = Entry { revision, key: Arc::from(""), event: Tag::Removed, previous: 0 };
         batch.insert(&self.tables.log, layout::log_key(revision), layout::encode_entry(&entry));

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 
 pub use self::archive::{ArchiveEncoder, ArchiveFile};
 use self::archive::{ArchiveReader, ArchiveWriter};
-use self::build::Build;
+use self::build::StoreBuilder;
 use super::database::Tables;
 use super::reader::RowLimits;
 pub use super::survey::LossReport;
@@ -38,9 +38,9 @@ use crate::{Error, Revision};
 ///
 /// A store makes fewer writes than this between a backup and its loss.
 pub const REVISION_GAP: u64 = 1 << 32;
-/// Revisions for each second of the clock, as a power of two: more writes than a store makes in a second.
+/// Bits of the revision for each second of the clock: 2^22 revisions, more writes than a store makes in a second.
 ///
-/// The seconds since 1970 times this value stay below 2^53 until 2038, and thus exact in every client.
+/// The seconds since 1970, shifted by this number of bits, stay below 2^53 until 2038: every client reads them exactly.
 const REVISION_BITS_PER_SECOND: u32 = 22;
 
 /// The revision after which a repaired or restored store continues.
@@ -52,9 +52,9 @@ pub fn resume_revision(newest: u64, now: u64) -> u64 {
 }
 
 /// Size in bytes of the block cache during an offline operation.
-const CACHE: u64 = 16 << 20;
+const CACHE_BYTES: u64 = 16 << 20;
 /// Limits of one read.
-const PAGE: RowLimits = RowLimits { rows: 1000, bytes: 16 << 20 };
+const PAGE_LIMITS: RowLimits = RowLimits { rows: 1000, bytes: 16 << 20 };
 
 /// The content and the damages of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub struct Report {
     pub tables: usize,
     /// Number of journal files.
     pub journals: usize,
-    /// Harmless deviations from the written bytes.
+    /// Deviations from the written bytes that lose no data.
     pub remarks: Vec<String>,
     /// The first damages; empty for an intact store.
     pub damages: Vec<String>,
@@ -91,7 +91,7 @@ impl Report {
             identity: survey.identity.clone(),
             revision: survey.revision,
             compacted: survey.compacted,
-            objects: survey.live(),
+            objects: survey.count_live_objects(),
             bytes: survey.bytes,
             changes: survey.log.range(survey.compacted + 1..).count(),
             tables: survey.tables.len(),
@@ -194,15 +194,16 @@ pub fn repair(dir: &Path, identity: Option<&Identity>, now: u64) -> Result<Repai
     let newest = survey.revision.max(acknowledged.revision);
     let (unfinished, kept) = (unused_sibling_path(dir, "repaired")?, unused_sibling_path(dir, "damaged")?);
     let identity = survey.identity.clone().or_else(|| identity.cloned()).ok_or(OpenError::MissingIdentity)?;
-    let mut build = Build::begin(&unfinished, &identity)?;
+    let mut build = StoreBuilder::begin(&unfinished, &identity)?;
     let mut objects = 0;
-    let filled = survey.objects(|key, revision, value| {
+    let fill_result = survey.objects(|key, revision, value| {
         objects += 1;
         build.add(key, revision, value)
     });
-    let built =
-        filled.map_err(OpenError::from).and_then(|()| build.finish(newest, resume_revision(newest, now)));
-    let revision = built.inspect_err(|_| {
+    let build_result = fill_result
+        .map_err(OpenError::from)
+        .and_then(|()| build.finish(newest, resume_revision(newest, now)));
+    let revision = build_result.inspect_err(|_| {
         // The unfinished store holds nothing that the old one lacks.
         let _ = std::fs::remove_dir_all(&unfinished);
     })?;
@@ -235,14 +236,14 @@ pub fn backup(dir: &Path, file: &Path) -> Result<BackupSummary, OpenError> {
     let mark = super::read_mark(&dir.join("mark"))?
         .ok_or_else(|| Error::Corrupt("the high-water mark is missing".to_owned()))?;
     super::verify_files(dir, &mark.values())?;
-    let tables = Tables::open(&database, CACHE)?;
+    let tables = Tables::open(&database, CACHE_BYTES)?;
     let recovered = recovery::compare(&tables, mark.values())?;
     let identity = recovery::identity(&tables)?;
     let mut writer = ArchiveWriter::create(file, &identity, recovered.revision)?;
     let (mut start, mut more) = (String::new(), true);
     while more {
-        let (rows, rest) = reader::range_at(&tables, "", &start, PAGE, recovered.revision)?;
-        more = rest;
+        let (rows, has_more) = reader::range_at(&tables, "", &start, PAGE_LIMITS, recovered.revision)?;
+        more = has_more;
         for row in rows {
             writer.add(&row.key, row.revision.0, &row.value)?;
             start = format!("{}\0", row.key);
@@ -268,21 +269,22 @@ pub struct RestoreOutcome {
 /// A store exists already, the file is incomplete, or building the store fails. A failure leaves no store.
 pub fn restore(file: &Path, dir: &Path, now: u64) -> Result<RestoreOutcome, OpenError> {
     if dir.try_exists()? {
-        let why = format!("`{}` exists already; restore into a directory that does not exist", dir.display());
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, why).into());
+        let reason =
+            format!("`{}` exists already; restore into a directory that does not exist", dir.display());
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason).into());
     }
     let mut archive = ArchiveReader::open(file)?;
     let (identity, newest) = (archive.identity().clone(), archive.revision());
     let unfinished = unused_sibling_path(dir, "restored")?;
-    let mut build = Build::begin(&unfinished, &identity)?;
-    let filled = (|| {
+    let mut build = StoreBuilder::begin(&unfinished, &identity)?;
+    let fill_result = (|| {
         while let Some((key, revision, value)) = archive.next()? {
             build.add(&key, revision, &value)?;
         }
         Ok::<(), OpenError>(())
     })();
-    let built = filled.and_then(|()| build.finish(newest, resume_revision(newest, now)));
-    let revision = match built {
+    let build_result = fill_result.and_then(|()| build.finish(newest, resume_revision(newest, now)));
+    let revision = match build_result {
         Ok(revision) => revision,
         Err(error) => {
             // The unfinished store holds nothing that the file lacks.
@@ -291,7 +293,7 @@ pub fn restore(file: &Path, dir: &Path, now: u64) -> Result<RestoreOutcome, Open
         }
     };
     rename(&unfinished, dir)?;
-    let (objects, bytes) = archive.read();
+    let (objects, bytes) = archive.counts();
     let archived = BackupSummary { identity, revision: Revision(newest), objects, bytes };
     Ok(RestoreOutcome { archived, revision })
 }
@@ -299,17 +301,17 @@ pub fn restore(file: &Path, dir: &Path, now: u64) -> Result<RestoreOutcome, Open
 /// Locks an existing store.
 fn lock(dir: &Path) -> Result<File, OpenError> {
     if !dir.is_dir() {
-        let why = format!("there is no store in `{}`", dir.display());
-        return Err(io::Error::new(io::ErrorKind::NotFound, why).into());
+        let reason = format!("there is no store in `{}`", dir.display());
+        return Err(io::Error::new(io::ErrorKind::NotFound, reason).into());
     }
     super::lock(dir)
 }
 
-/// An unused path beside a directory.
-fn unused_sibling_path(dir: &Path, what: &str) -> io::Result<PathBuf> {
+/// An unused path in the parent of a directory: its name with a suffix, and a number if necessary.
+fn unused_sibling_path(dir: &Path, suffix: &str) -> io::Result<PathBuf> {
     for number in 0.. {
         let mut name = dir.as_os_str().to_owned();
-        name.push(if number == 0 { format!(".{what}") } else { format!(".{what}-{number}") });
+        name.push(if number == 0 { format!(".{suffix}") } else { format!(".{suffix}-{number}") });
         let path = PathBuf::from(name);
         if !path.try_exists()? {
             return Ok(path);
@@ -318,16 +320,16 @@ fn unused_sibling_path(dir: &Path, what: &str) -> io::Result<PathBuf> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Exchanges a store for a new one, and keeps the old one aside.
+/// Exchanges a store for a new one, and renames the old one to `kept`.
 ///
 /// The exchange is atomic where the file system supports it: a server never finds a missing store and creates
 /// an empty one.
-fn replace(dir: &Path, new: &Path, aside: &Path) -> io::Result<()> {
+fn replace(dir: &Path, new: &Path, kept: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     match renameat_with(CWD, new, CWD, dir, RenameFlags::EXCHANGE) {
-        Ok(()) => rename(new, aside),
+        Ok(()) => rename(new, kept),
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
-            rename(dir, aside)?;
+            rename(dir, kept)?;
             rename(new, dir)
         }
         Err(error) => Err(error.into()),

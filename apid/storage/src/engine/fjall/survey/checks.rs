@@ -39,8 +39,8 @@ impl Survey {
         }
         if !self.lost.between.is_empty() {
             // The revisions are unknown, because objects without recent changes are among them.
-            self.lost.revision(1);
-            self.lost.revision(self.revision.max(mark.map_or(0, |mark| mark.revision)));
+            self.lost.add_revision(1);
+            self.lost.add_revision(self.revision.max(mark.map_or(0, |mark| mark.revision)));
         }
     }
 
@@ -48,11 +48,11 @@ impl Survey {
     fn check_retained_history(&mut self, begin: u64) {
         let mut last = begin;
         for revision in self.log.range(begin + 1..).map(|(revision, _)| *revision) {
-            let jumped = self.jumps.iter().any(|jump| jump.from.0 <= last && jump.to.0 == revision);
-            if revision != last + 1 && !jumped {
+            let is_jump = self.jumps.iter().any(|jump| jump.from.0 <= last && jump.to.0 == revision);
+            if revision != last + 1 && !is_jump {
                 self.damages.push(|| format!("revisions {} to {} are missing", last + 1, revision - 1));
-                self.lost.revision(last + 1);
-                self.lost.revision(revision - 1);
+                self.lost.add_revision(last + 1);
+                self.lost.add_revision(revision - 1);
             }
             last = revision;
         }
@@ -64,8 +64,8 @@ impl Survey {
                 self.damages.push(|| {
                     format!("the log names revision {revision} of `{}`, whose object is missing", entry.key)
                 });
-                self.lost.revision(revision);
-                self.lost.key(&entry.key);
+                self.lost.add_revision(revision);
+                self.lost.add_key(&entry.key);
             }
         }
     }
@@ -79,8 +79,8 @@ impl Survey {
                 self.damages.push(|| {
                     format!("revisions {first} to {last} are missing; writes up to revision {last} were acknowledged")
                 });
-                self.lost.revision(first);
-                self.lost.revision(last);
+                self.lost.add_revision(first);
+                self.lost.add_revision(last);
             }
             Some(_) => {}
             None => self.lost.after = Some(newest),
@@ -92,11 +92,11 @@ impl Survey {
         if self.jumps.iter().any(|jump| Some(jump.to.0) == gap.before && gap.after == Some(jump.from.0)) {
             return;
         }
-        let tables_reach_behind = gap
+        let tables_reach_past_gap = gap
             .seqno
             .zip(self.persisted)
-            .is_some_and(|(behind, persisted)| behind <= persisted.saturating_add(1));
-        if tables_reach_behind && gap.before.is_some() {
+            .is_some_and(|(seqno_after_gap, persisted)| seqno_after_gap <= persisted.saturating_add(1));
+        if tables_reach_past_gap && gap.before.is_some() {
             return;
         }
         // Rows of `versions` up to `flushed` are in tables. Rows of `log` matter only in the retained
@@ -137,10 +137,10 @@ impl Survey {
             missing.push((next, *revisions.end(), None));
         }
         for (first, last, key) in missing {
-            self.lost.revision(first);
-            self.lost.revision(last);
+            self.lost.add_revision(first);
+            self.lost.add_revision(last);
             if let Some(key) = key {
-                self.lost.key(&key);
+                self.lost.add_key(&key);
             }
             self.damages.push(|| {
                 format!("objects of revisions {first} to {last} were in an unreadable part of a journal")

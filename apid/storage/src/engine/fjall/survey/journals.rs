@@ -24,9 +24,9 @@ use super::rows::Keyspace;
 pub(super) struct Gap {
     /// The newest revision before the gap; None at the beginning.
     pub(super) after: Option<u64>,
-    /// The oldest revision behind the gap; None at the end.
+    /// The oldest revision after the gap; None at the end.
     pub(super) before: Option<u64>,
-    /// The sequence number of the first known batch behind the gap.
+    /// The sequence number of the first known batch after the gap.
     pub(super) seqno: Option<u64>,
 }
 
@@ -41,19 +41,19 @@ pub(super) struct Part {
 /// The progress of reading the journals.
 #[derive(Default)]
 struct Progress {
-    /// The sequence number of the last batch, corrected if necessary.
+    /// The sequence number of the last batch, after the correction of a wrong one.
     seqno: u64,
     /// The newest revision of a row of `log`.
     revision: Option<u64>,
-    /// Whether a part was unreadable since that row.
+    /// Whether a part of a journal was unreadable since that row.
     broken: bool,
-    /// The sequence number of the first batch since that row.
-    behind: Option<u64>,
+    /// The sequence number of the first batch after the unreadable part.
+    seqno_after_damage: Option<u64>,
 }
 
 impl Progress {
-    /// Whether all acknowledged rows of `versions` were read or are in tables.
-    fn has_objects(&self, flushed: u64, mark: MarkValues) -> bool {
+    /// Whether the journals read so far, or flushed tables, reach the high-water mark.
+    fn covers_acknowledged(&self, flushed: u64, mark: MarkValues) -> bool {
         self.revision.max(Some(flushed)) >= Some(mark.revision)
     }
 }
@@ -70,8 +70,9 @@ impl Survey {
         };
         self.journals = journals.len();
         let in_tables = keyspaces.values().filter_map(Keyspace::newest_entry).max();
-        let told = self.acknowledged().map_or(0, |mark| mark.flushed.versions);
-        self.flushed = keyspaces.values().filter_map(Keyspace::newest_version).fold(told, u64::max);
+        let flushed_by_mark = self.acknowledged().map_or(0, |mark| mark.flushed.versions);
+        self.flushed =
+            keyspaces.values().filter_map(Keyspace::newest_version).fold(flushed_by_mark, u64::max);
         let mut progress = Progress::default();
         for (index, (_, path)) in journals.iter().enumerate() {
             let mut begin = 0;
@@ -83,38 +84,42 @@ impl Survey {
                     break;
                 }
                 progress.broken = true;
-                let name = files::name(path);
+                let name = files::short_path(path);
                 let newest = index + 1 == journals.len();
                 let mark = self.acknowledged();
-                let history = mark
+                let log_is_complete = mark
                     .is_some_and(|mark| newest && progress.revision.max(in_tables) >= Some(mark.revision));
-                let on = match mark {
+                let resumed_at = match mark {
                     // A crash leaves the end of the newest journal in any state: search only for acknowledged
                     // rows.
-                    Some(mark) if !(history && progress.has_objects(self.flushed, mark)) => {
+                    Some(mark) if !(log_is_complete && progress.covers_acknowledged(self.flushed, mark)) => {
                         journal::resume(path, end)?
                     }
                     _ => None,
                 };
-                let Some(on) = on else {
-                    let what = format!("journal {name} is unreadable after byte {end}");
-                    if history {
-                        self.torn = Some(what);
+                let Some(resumed_at) = resumed_at else {
+                    let damage = format!("journal {name} is unreadable after byte {end}");
+                    if log_is_complete {
+                        self.torn = Some(damage);
                     } else {
-                        self.damages.push(|| what);
+                        self.damages.push(|| damage);
                     }
                     break;
                 };
                 self.damages.push(|| {
-                    format!("journal {name} is unreadable from byte {end} to {on}, and readable after that")
+                    format!("journal {name} is unreadable from byte {end} to {resumed_at}, and readable after that")
                 });
-                begin = on;
+                begin = resumed_at;
             }
         }
         if progress.broken
-            || self.acknowledged().is_some_and(|mark| !progress.has_objects(self.flushed, mark))
+            || self.acknowledged().is_some_and(|mark| !progress.covers_acknowledged(self.flushed, mark))
         {
-            self.gaps.push(Gap { after: progress.revision, before: None, seqno: progress.behind });
+            self.gaps.push(Gap {
+                after: progress.revision,
+                before: None,
+                seqno: progress.seqno_after_damage,
+            });
         }
         Ok(())
     }
@@ -132,24 +137,26 @@ impl Survey {
         while let Some(mut batch) = next {
             next = batches.next()?;
             let following = next.as_ref().map(|next| next.seqno);
-            let rises =
+            let is_in_order =
                 progress.seqno < batch.seqno && following.is_none_or(|following| batch.seqno < following);
-            if !rises {
+            if !is_in_order {
                 // The checksum does not cover the sequence number of a batch. The neighbours determine the
                 // original value.
-                self.damages.push(|| format!("journal {} has a batch with a wrong seqno", files::name(path)));
+                self.damages
+                    .push(|| format!("journal {} has a batch with a wrong seqno", files::short_path(path)));
                 batch.seqno = match (progress.seqno, following) {
                     (0, Some(following)) => following.saturating_sub(1),
                     (last, _) => last + 1,
                 };
             }
             progress.seqno = batch.seqno;
-            self.take_batch(path, batch, keyspaces, progress);
+            self.add_batch(path, batch, keyspaces, progress);
         }
         Ok(batches.end())
     }
 
-    fn take_batch(
+    /// Adds the rows of a batch to the keyspaces.
+    fn add_batch(
         &mut self,
         path: &Path,
         batch: journal::Batch,
@@ -157,34 +164,35 @@ impl Survey {
         progress: &mut Progress,
     ) {
         if progress.broken {
-            progress.behind.get_or_insert(batch.seqno);
+            progress.seqno_after_damage.get_or_insert(batch.seqno);
         }
         for item in batch.items {
             let row = match item.value.map(journal::Value::decompressed) {
                 None => None,
                 Some(Some(bytes)) => Some(Bytes::from(bytes)),
                 Some(None) => {
-                    self.damages
-                        .push(|| format!("journal {} has a row that does not decompress", files::name(path)));
+                    self.damages.push(|| {
+                        format!("journal {} has a row that does not decompress", files::short_path(path))
+                    });
                     self.record_damaged_row(&item.key);
                     continue;
                 }
             };
-            if item.key.len() == layout::LOG_KEY
+            if item.key.len() == layout::LOG_KEY_BYTES
                 && let Some(row) = &row
                 && let Ok(entry) = layout::decode_entry(&item.key, row)
             {
-                self.follow(entry.revision, batch.seqno, progress);
+                self.record_revision(entry.revision, batch.seqno, progress);
             }
             let keyspace = keyspaces.entry(item.keyspace).or_default();
             if keyspace.persisted.is_none_or(|persisted| persisted < batch.seqno) {
-                keyspace.take(item.key, batch.seqno, row.as_ref());
+                keyspace.add(item.key, batch.seqno, row.as_ref());
             }
         }
     }
 
     /// Records the revision of a row of `log`, and a gap before it.
-    fn follow(&mut self, revision: u64, seqno: u64, progress: &mut Progress) {
+    fn record_revision(&mut self, revision: u64, seqno: u64, progress: &mut Progress) {
         let follows = match progress.revision {
             Some(last) => revision == last + 1,
             // After a lost journal, the earlier rows are in tables or lost. Without a mark the case is
@@ -195,10 +203,14 @@ impl Survey {
             }
         };
         if !follows {
-            let behind = progress.behind.unwrap_or(seqno);
-            self.gaps.push(Gap { after: progress.revision, before: Some(revision), seqno: Some(behind) });
+            let seqno_after_damage = progress.seqno_after_damage.unwrap_or(seqno);
+            self.gaps.push(Gap {
+                after: progress.revision,
+                before: Some(revision),
+                seqno: Some(seqno_after_damage),
+            });
         }
         progress.revision = progress.revision.max(Some(revision));
-        (progress.broken, progress.behind) = (false, None);
+        (progress.broken, progress.seqno_after_damage) = (false, None);
     }
 }

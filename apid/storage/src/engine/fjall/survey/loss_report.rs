@@ -15,17 +15,18 @@ pub struct LossReport {
     pub after: Option<u64>,
     /// Keys with a missing version.
     pub keys: BTreeSet<String>,
-    /// Key ranges with unreadable rows: the neighbouring keys before and behind, if any.
+    /// Key ranges with unreadable rows: the readable keys before and after each range, if any.
     pub between: Vec<(Option<String>, Option<String>)>,
 }
 
 impl LossReport {
-    pub(super) fn revision(&mut self, revision: u64) {
+    /// Widens the range of lost revisions to include a revision.
+    pub(super) fn add_revision(&mut self, revision: u64) {
         let (first, last) = self.revisions.unwrap_or((revision, revision));
         self.revisions = Some((first.min(revision), last.max(revision)));
     }
 
-    pub(super) fn key(&mut self, key: &str) {
+    pub(super) fn add_key(&mut self, key: &str) {
         if !self.keys.contains(key) {
             self.keys.insert(key.to_owned());
         }

@@ -64,7 +64,7 @@ pub(super) struct Survey {
     pub(super) bytes: u64,
     /// The damages found.
     pub(super) damages: Damages,
-    /// Harmless deviations from the written bytes.
+    /// Deviations from the written bytes that lose no data.
     pub(super) remarks: Vec<String>,
     pub(super) lost: LossReport,
     /// The highest sequence number in the tables of `versions`; None when uncertain.
@@ -92,7 +92,9 @@ impl Survey {
         let database = dir.join("fjall");
         let mut keyspaces: BTreeMap<u64, Keyspace> = BTreeMap::new();
         match files::check_version(&database) {
-            Err(FileProblem::Damaged(what) | FileProblem::Lost(what)) => survey.damages.push(|| what),
+            Err(FileProblem::Damaged(problem) | FileProblem::Lost(problem)) => {
+                survey.damages.push(|| problem)
+            }
             Err(FileProblem::Unreadable(error)) => return Err(io::Error::other(error)),
             Ok(()) => {}
         }
@@ -111,7 +113,7 @@ impl Survey {
         survey.read_journals(&database, &mut keyspaces)?;
         for (number, keyspace) in keyspaces {
             if !files::is_internal(number) {
-                survey.sort(keyspace);
+                survey.add_rows(keyspace);
             }
         }
         survey.check_consistency();
@@ -156,9 +158,9 @@ impl Survey {
         let listed = match manifest::read(folder) {
             Ok(listed) => listed.into_iter().map(|listed| (listed.id, Some(listed))).collect(),
             Err(FileProblem::Unreadable(error)) => return Err(io::Error::other(error)),
-            Err(FileProblem::Damaged(what) | FileProblem::Lost(what)) => {
-                self.damages.push(|| format!("{what}; reading all tables in its folder"));
-                let ids = match table::all(folder) {
+            Err(FileProblem::Damaged(problem) | FileProblem::Lost(problem)) => {
+                self.damages.push(|| format!("{problem}; reading all tables in its folder"));
+                let ids = match table::table_files(folder) {
                     Ok(ids) => ids,
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
                     Err(error) => return Err(error),
@@ -169,13 +171,13 @@ impl Survey {
         for (id, listed) in listed {
             let path = table::path(folder, id);
             let offset = listed.map_or(0, |listed| listed.seqno);
-            let whole = listed.is_some_and(|listed| table::is_whole(&path, listed.checksum));
-            let facts = table::facts(&path);
+            let is_whole = listed.is_some_and(|listed| table::is_whole(&path, listed.checksum));
+            let metadata = table::metadata(&path);
             let mut rows = 0;
             let read = table::salvage(&path, |row| {
                 rows += 1;
                 keyspace.persisted = keyspace.persisted.map(|highest| highest.max(row.seqno + offset));
-                keyspace.take(row.key, row.seqno + offset, row.value.as_ref());
+                keyspace.add(row.key, row.seqno + offset, row.value.as_ref());
             });
             let unreadable_ranges = match read {
                 Ok(unreadable_ranges) => unreadable_ranges,
@@ -186,31 +188,33 @@ impl Survey {
             };
             self.bytes += std::fs::metadata(&path).map_or(0, |file| file.len());
             self.tables.push(path.clone());
-            if whole {
+            if is_whole {
                 continue;
             }
-            let name = files::name(&path);
-            if facts.as_ref().is_some_and(|facts| facts.rows == rows) {
+            let name = files::short_path(&path);
+            if metadata.as_ref().is_some_and(|metadata| metadata.rows == rows) {
                 self.damages
                     .push(|| format!("table {name} fails its checksum, all of its {rows} rows are readable"));
                 continue;
             }
-            let of = facts.as_ref().map_or_else(String::new, |facts| format!(" of {}", facts.rows));
-            self.damages.push(|| format!("table {name} fails its checksum, {rows}{of} rows are readable"));
+            let of_total =
+                metadata.as_ref().map_or_else(String::new, |metadata| format!(" of {}", metadata.rows));
+            self.damages
+                .push(|| format!("table {name} fails its checksum, {rows}{of_total} rows are readable"));
             keyspace.persisted = None;
             keyspace.unreadable_ranges.extend(unreadable_ranges);
         }
         Ok(keyspace)
     }
 
-    /// Sorts the rows of one of our keyspaces into the survey. Every row carries its kind.
-    fn sort(&mut self, keyspace: Keyspace) {
+    /// Adds the rows of a keyspace of this engine to the survey, by the kind that each row carries.
+    fn add_rows(&mut self, keyspace: Keyspace) {
         for range in keyspace.unreadable_ranges {
             let name = |key: Option<Vec<u8>>| key.map(|key| readable_key(&key));
             self.lost.between.push((name(range.after), name(range.before)));
         }
-        for (key, held) in keyspace.rows {
-            let version = match held.kind {
+        for (key, row) in keyspace.rows {
+            let version = match row.kind {
                 RowKind::Removed => continue,
                 RowKind::Unreadable => {
                     self.record_damaged_row(&key);
@@ -221,8 +225,8 @@ impl Survey {
                     self.log.insert(entry.revision, *entry);
                     continue;
                 }
-                RowKind::Fact(row) => {
-                    if self.fact(&key, &row).is_err() {
+                RowKind::Meta(row) => {
+                    if self.read_meta_row(&key, &row).is_err() {
                         self.record_damaged_row(&key);
                     }
                     continue;
@@ -230,7 +234,7 @@ impl Survey {
                 RowKind::Object => VersionKind::Object,
                 RowKind::Deleted => VersionKind::Deleted,
             };
-            match split(&key) {
+            match decode_version_key(&key) {
                 Some((_, revision)) => self.revision = self.revision.max(revision),
                 None => {
                     self.record_damaged_row(&key);
@@ -245,18 +249,19 @@ impl Survey {
     fn record_damaged_row(&mut self, key: &[u8]) {
         self.damages.push(|| format!("a row is damaged (key {})", key.escape_ascii()));
         match layout::log_revision(key) {
-            Ok(revision) => self.lost.revision(revision),
+            Ok(revision) => self.lost.add_revision(revision),
             Err(_) => {
                 if let Ok((_, revision)) = layout::split_version_key(key) {
-                    self.lost.revision(revision);
+                    self.lost.add_revision(revision);
                 }
-                self.lost.key(&readable_key(key));
+                self.lost.add_key(&readable_key(key));
             }
         }
     }
 
-    fn fact(&mut self, name: &[u8], row: &[u8]) -> crate::Result<()> {
-        let (revision, body) = layout::decode_fact(name, row)?;
+    /// Records the content of a row of `meta`.
+    fn read_meta_row(&mut self, name: &[u8], row: &[u8]) -> crate::Result<()> {
+        let (revision, body) = layout::decode_meta_row(name, row)?;
         match name {
             META_COMPACTED => self.compacted = revision,
             META_TRIMMED => self.trimmed = revision,
@@ -274,7 +279,7 @@ impl Survey {
     }
 
     /// The number of live objects.
-    pub(super) fn live(&self) -> usize {
+    pub(super) fn count_live_objects(&self) -> usize {
         let mut live_objects = LiveObjects::of(&self.log);
         self.versions.iter().filter(|(key, version)| live_objects.is_live(key, **version)).count()
     }
@@ -291,28 +296,29 @@ impl Survey {
         mut each: impl FnMut(&str, u64, &[u8]) -> crate::Result<()>,
     ) -> crate::Result<()> {
         let mut live_objects = LiveObjects::of(&self.log);
-        let mut wanted = std::mem::take(&mut self.versions);
-        wanted.retain(|key, version| live_objects.is_live(key, *version));
-        let mut give = |key: &[u8], row: Option<&Bytes>| -> crate::Result<()> {
-            let Some(row) = row.filter(|_| wanted.contains_key(key)) else { return Ok(()) };
-            if let (Ok(version), Some((name, revision))) = (layout::decode_version(key, row), split(key))
+        let mut remaining = std::mem::take(&mut self.versions);
+        remaining.retain(|key, version| live_objects.is_live(key, *version));
+        let mut visit = |key: &[u8], row: Option<&Bytes>| -> crate::Result<()> {
+            let Some(row) = row.filter(|_| remaining.contains_key(key)) else { return Ok(()) };
+            if let (Ok(version), Some((name, revision))) =
+                (layout::decode_version(key, row), decode_version_key(key))
                 && let Some(value) = version.value
             {
                 each(&name, revision, &value)?;
-                wanted.remove(key);
+                remaining.remove(key);
             }
             Ok(())
         };
         for path in &self.tables {
-            let mut given = Ok(());
+            let mut visited = Ok(());
             let read = table::salvage(path, |row| {
-                if given.is_ok() {
-                    given = give(&row.key, row.value.as_ref());
+                if visited.is_ok() {
+                    visited = visit(&row.key, row.value.as_ref());
                 }
             });
             match read {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(map_io_error(&error)),
-                _ => given?,
+                _ => visited?,
             }
         }
         for Part { path, begin, end } in &self.parts {
@@ -322,11 +328,11 @@ impl Survey {
             {
                 for item in batch.items {
                     let row = item.value.and_then(journal::Value::decompressed).map(Bytes::from);
-                    give(&item.key, row.as_ref())?;
+                    visit(&item.key, row.as_ref())?;
                 }
             }
         }
-        match wanted.first_key_value() {
+        match remaining.first_key_value() {
             None => Ok(()),
             Some((key, _)) => Err(crate::Error::Unavailable(format!(
                 "the files of the store changed during the read: `{}` is missing",
@@ -340,6 +346,7 @@ impl Survey {
 ///
 /// A tombstone may be lost while the log still records the deletion: deleted objects stay deleted.
 struct LiveObjects<'a> {
+    /// The head (see `layout::head`) of the last row: later rows with this head are older versions.
     head: Vec<u8>,
     /// The revisions of deletions that were the last change of their keys.
     deleted: BTreeMap<&'a str, u64>,
@@ -366,14 +373,14 @@ impl<'a> LiveObjects<'a> {
         self.head.clear();
         self.head.extend_from_slice(head);
         version == VersionKind::Object
-            && split(key).is_some_and(|(name, revision)| {
+            && decode_version_key(key).is_some_and(|(name, revision)| {
                 self.deleted.get(&*name).is_none_or(|deletion| *deletion < revision)
             })
     }
 }
 
 /// Splits a `versions` key into the object key and the revision.
-fn split(key: &[u8]) -> Option<(Arc<str>, u64)> {
+fn decode_version_key(key: &[u8]) -> Option<(Arc<str>, u64)> {
     let (head, revision) = layout::split_version_key(key).ok()?;
     Some((layout::key_of_head(head).ok()?, revision))
 }

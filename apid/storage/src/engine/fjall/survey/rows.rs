@@ -19,7 +19,7 @@ pub(super) enum RowKind {
     /// `log`. Boxed, because most rows are in `versions`.
     Entry(Box<Entry>),
     /// `meta`: the encoded row.
-    Fact(Box<Bytes>),
+    Meta(Box<Bytes>),
     /// A damaged row.
     Unreadable,
 }
@@ -38,8 +38,10 @@ impl RowKind {
                 Ok(entry) => RowKind::Entry(Box::new(entry)),
                 Err(_) => RowKind::Unreadable,
             },
-            Some(Tag::Fact) if layout::decode_fact(key, row).is_ok() => RowKind::Fact(Box::new(row.clone())),
-            Some(Tag::Fact) | None => RowKind::Unreadable,
+            Some(Tag::Meta) if layout::decode_meta_row(key, row).is_ok() => {
+                RowKind::Meta(Box::new(row.clone()))
+            }
+            Some(Tag::Meta) | None => RowKind::Unreadable,
         }
     }
 }
@@ -61,7 +63,7 @@ pub(super) struct Keyspace {
 
 impl Keyspace {
     /// Adds a row, unless a newer row with the same key exists.
-    pub(super) fn take(&mut self, key: Vec<u8>, seqno: u64, row: Option<&Bytes>) {
+    pub(super) fn add(&mut self, key: Vec<u8>, seqno: u64, row: Option<&Bytes>) {
         if self.rows.get(&*key).is_some_and(|known| known.seqno > seqno) {
             return;
         }

@@ -108,8 +108,8 @@ async fn truncated_journal_is_rejected_if_acknowledged_writes_are_lost() {
             }
             std::fs::write(copy.join("fjall/0.jnl"), cut).unwrap();
             if acknowledged {
-                let why = corrupt(open(&copy));
-                assert!(why.contains("revisions 21 to 21 are missing"), "{why}");
+                let reason = corrupt(open(&copy));
+                assert!(reason.contains("revisions 21 to 21 are missing"), "{reason}");
             } else {
                 std::fs::write(copy.join("mark"), &mark).unwrap();
                 let store = open(&copy).unwrap();
@@ -219,8 +219,11 @@ async fn flipped_byte_in_any_file_is_harmless_or_rejected_with_loss_report() {
                     found.await.unwrap_or_else(|error| panic!("{what}: opened, but a read failed: {error}"));
                     harmless += 1;
                 }
-                Err(OpenError::Store(Error::Corrupt(why))) => {
-                    assert!(why.contains("revision") || why.contains("no change is lost"), "{what}: {why}");
+                Err(OpenError::Store(Error::Corrupt(reason))) => {
+                    assert!(
+                        reason.contains("revision") || reason.contains("no change is lost"),
+                        "{what}: {reason}"
+                    );
                     let mut after = contents(&copy);
                     after.retain(|(file, _)| file.file_name().unwrap() != "lock");
                     let mut before = before;

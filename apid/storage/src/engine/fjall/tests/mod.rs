@@ -1,9 +1,9 @@
 //! Tests of the fjall engine: files, damage, trimming, disk space, failed writes.
 
-mod behind;
 mod damage;
 mod failure;
-mod gone;
+mod journal_damage;
+mod missing_journals;
 mod offline;
 mod reopen;
 mod space;

@@ -141,8 +141,8 @@ async fn repair_keeps_readable_part_of_truncated_journal() {
     let mut damaged = bytes.clone();
     damaged[written / 2..].fill(0);
     std::fs::write(&journal, damaged).unwrap();
-    let why = corrupt(open(&path));
-    assert!(why.contains(&format!("to {cut} are missing")), "{why}");
+    let reason = corrupt(open(&path));
+    assert!(reason.contains(&format!("to {cut} are missing")), "{reason}");
     let repaired = offline::repair(&path, Some(&identity()), 0).unwrap();
     let RepairOutcome::Rebuilt { report, revision, kept, .. } = repaired else {
         panic!("the survey found no damage")

@@ -136,7 +136,7 @@ async fn second_open_of_locked_store_is_rejected() {
 async fn newer_format_version_is_rejected() {
     let dir = memory_dir();
     open(dir.path()).unwrap().close().await;
-    write_meta(dir.path(), META_FORMAT, layout::encode_fact(META_FORMAT, 0, &7_u32.to_be_bytes()));
+    write_meta(dir.path(), META_FORMAT, layout::encode_meta_row(META_FORMAT, 0, &7_u32.to_be_bytes()));
     assert!(matches!(open(dir.path()), Err(OpenError::Format { found: 7, known: 1 })));
 }
 
@@ -189,8 +189,8 @@ async fn store_ending_below_high_water_mark_is_rejected() {
     assert_eq!(mark.values().revision, 50, "start-up raises the mark to the recovered revision");
 
     std::fs::copy(now.join("mark"), old.join("mark")).unwrap();
-    let why = corrupt(open(&old));
-    assert!(why.contains("revisions 21 to 50 are missing"), "{why}");
+    let reason = corrupt(open(&old));
+    assert!(reason.contains("revisions 21 to 50 are missing"), "{reason}");
 }
 
 #[tokio::test]
@@ -202,8 +202,8 @@ async fn lost_acknowledged_compaction_is_rejected() {
     store.close().await;
     let mut mark = HighWaterMark::open(&dir.path().join("mark")).unwrap().unwrap();
     mark.write(MarkValues { compacted: 15, ..mark.values() }).unwrap();
-    let why = corrupt(open(dir.path()));
-    assert!(why.contains("compacted up to revision 15"), "{why}");
+    let reason = corrupt(open(dir.path()));
+    assert!(reason.contains("compacted up to revision 15"), "{reason}");
 }
 
 /// A gap is rejected unless `meta` lists it.
@@ -222,11 +222,11 @@ async fn revision_gap_is_rejected_unless_listed_as_jump() {
     batch.insert(&tables.versions, &key, layout::encode_version(&key, 31, Some(b"x")));
     batch.commit().unwrap();
     drop(tables);
-    let why = corrupt(open(dir.path()));
-    assert!(why.contains("revisions 21 to 30 are missing"), "{why}");
+    let reason = corrupt(open(dir.path()));
+    assert!(reason.contains("revisions 21 to 30 are missing"), "{reason}");
 
     let name = [META_JUMP, &31_u64.to_be_bytes()].concat();
-    write_meta(dir.path(), &name, layout::encode_fact(&name, 31, &20_u64.to_be_bytes()));
+    write_meta(dir.path(), &name, layout::encode_meta_row(&name, 31, &20_u64.to_be_bytes()));
     let store = open(dir.path()).unwrap();
     assert_eq!(store.revision(), Revision(31));
     let changes = changes_after(&store, Revision(18)).await.unwrap();
@@ -260,8 +260,8 @@ async fn interrupted_store_creation_is_completed_on_open() {
     store.close().await;
     std::fs::remove_file(dir.path().join("mark")).unwrap();
     std::fs::remove_file(dir.path().join("fjall/version")).unwrap();
-    let why = corrupt(open(dir.path()));
-    assert!(why.contains("`version` is missing"), "{why}");
+    let reason = corrupt(open(dir.path()));
+    assert!(reason.contains("`version` is missing"), "{reason}");
     assert!(dir.path().join("fjall/0.jnl").exists());
 }
 

@@ -26,7 +26,10 @@ async fn quota_rejects_growth_until_space_is_freed() {
         clock.advance(Duration::from_secs(1));
         assert!(revisions.len() < 1000, "the quota was never enforced");
     };
-    assert!(matches!(&refused, Error::Full(why) if why.contains("the quota is 3145728")), "{refused:?}");
+    assert!(
+        matches!(&refused, Error::Full(reason) if reason.contains("the quota is 3145728")),
+        "{refused:?}"
+    );
     let last = store.revision();
     assert_eq!(last.0 as usize, revisions.len(), "a rejected commit takes no revision");
     let update = store.commit("0", Op::Update(Bytes::new(), revisions[0])).await;
@@ -64,7 +67,10 @@ async fn full_disk_rejects_writes_and_serves_reads() {
     let store = FjallStore::open(options, Arc::new(RecordingObserver::default())).unwrap();
     for op in [Op::Create(Bytes::new()), Op::Update(Bytes::new(), revision), Op::Delete(revision)] {
         let refused = store.commit("a", op).await;
-        assert!(matches!(&refused, Err(Error::Full(why)) if why.contains("MiB are free")), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(Error::Full(reason)) if reason.contains("MiB are free")),
+            "{refused:?}"
+        );
     }
     assert_eq!(rows(&store).await.unwrap().len(), 1);
     assert!(store.health().is_ok());

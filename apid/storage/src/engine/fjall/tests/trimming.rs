@@ -8,7 +8,7 @@ use super::*;
 const RETENTION: Duration = Duration::from_secs(300);
 
 /// The content of the keyspaces: the number of `log` rows and the keys in `versions`.
-fn held(store: &FjallStore) -> (usize, Vec<String>) {
+fn stored_rows(store: &FjallStore) -> (usize, Vec<String>) {
     let tables = store.state.tables_if_open().unwrap();
     let log = tables.log.iter().count();
     let versions = tables.versions.iter().map(|guard| {
@@ -25,27 +25,27 @@ async fn trimming_after_retention_keeps_only_current_rows() {
     let clock = clock();
     let options = Options { history_retention: RETENTION, clock: clock.clone(), ..options(dir.path()) };
     let store = FjallStore::open(options, Arc::new(RecordingObserver::default())).unwrap();
-    let wanted = churn(&store, 3, 2500, 50).await;
+    let expected = churn(&store, 3, 2500, 50).await;
     store.maintain().await.unwrap();
     clock.advance(RETENTION - Duration::from_secs(1));
     store.maintain().await.unwrap();
     assert_eq!(store.compacted(), Revision(0), "history is retained for the whole retention");
-    let (log, versions) = held(&store);
+    let (log, versions) = stored_rows(&store);
     assert_eq!((log, versions.len()), (2500, 2500));
     clock.advance(Duration::from_secs(1));
     store.maintain().await.unwrap();
     assert_eq!(store.compacted(), Revision(2500));
     assert_eq!(store.stats().trimmed, 2500);
-    let (_, versions) = held(&store);
-    let keys: Vec<String> = wanted.iter().map(|row| row.key.to_string()).collect();
+    let (_, versions) = stored_rows(&store);
+    let keys: Vec<String> = expected.iter().map(|row| row.key.to_string()).collect();
     assert_eq!(versions, keys, "one version of each live key, and no tombstone");
-    assert_eq!(rows(&store).await.unwrap(), wanted);
+    assert_eq!(rows(&store).await.unwrap(), expected);
     let old = store.get("key/00", Some(Revision(2499))).await;
     assert!(matches!(old, Err(Error::Compacted { .. })));
     store.close().await;
     let store = open(dir.path()).unwrap();
     assert_eq!((store.revision(), store.compacted()), (Revision(2500), Revision(2500)));
-    assert_eq!(rows(&store).await.unwrap(), wanted);
+    assert_eq!(rows(&store).await.unwrap(), expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,9 +91,9 @@ async fn disk_usage_is_limited_by_retained_history() {
         ..options(dir.path())
     };
     let store = FjallStore::open(options, Arc::new(RecordingObserver::default())).unwrap();
-    let mut wanted = Vec::new();
+    let mut expected = Vec::new();
     for round in 0..10 {
-        wanted = churn(&store, round, 1000, 4000).await;
+        expected = churn(&store, round, 1000, 4000).await;
         store.maintain().await.unwrap();
         clock.advance(RETENTION);
         store.maintain().await.unwrap();
@@ -110,11 +110,11 @@ async fn disk_usage_is_limited_by_retained_history() {
     assert!(entries < 10_000, "{entries} entries of the log remain after dropping tables");
     assert!(tables.log.tree.table_count() > 0, "the newest table stays");
     drop(tables);
-    assert_eq!(rows(&store).await.unwrap(), wanted);
+    assert_eq!(rows(&store).await.unwrap(), expected);
     store.close().await;
     let store = open(dir.path()).unwrap();
     assert_eq!(store.revision(), Revision(10_000));
-    assert_eq!(rows(&store).await.unwrap(), wanted);
+    assert_eq!(rows(&store).await.unwrap(), expected);
 }
 
 /// Commits trim too, so that trimming continues without an idle moment.
@@ -125,7 +125,7 @@ async fn trimming_keeps_pace_with_commits() {
     churn(&store, 1, 1000, 50).await;
     store.compact(Revision(1000)).await.unwrap();
     assert_eq!(store.stats().trimmed, 0);
-    let wanted = churn(&store, 2, 100, 50).await;
+    let expected = churn(&store, 2, 100, 50).await;
     assert_eq!(store.stats().trimmed, 1000, "without a call of `maintain`");
-    assert_eq!(rows(&store).await.unwrap(), wanted);
+    assert_eq!(rows(&store).await.unwrap(), expected);
 }

@@ -3,10 +3,10 @@
 use crate::cost::{LIST_STEP, access_cost};
 use crate::error::EvalError;
 use crate::map::MapBuilder;
-use crate::program::{Fold, FoldKind};
+use crate::program::{Comprehension, ComprehensionKind};
 use crate::value::Value;
 
-use super::{Outcome, Run, truth};
+use super::{Evaluator, Outcome, condition_value};
 
 /// Accumulator of a comprehension.
 enum Accumulator<'a> {
@@ -16,18 +16,18 @@ enum Accumulator<'a> {
     Entries(MapBuilder<'a>),
 }
 
-impl<'a> Run<'a, '_> {
-    pub(super) fn fold(&mut self, fold: &'a Fold) -> Outcome<'a> {
-        let range = self.node(&fold.range)?;
-        let mut accumulator = match fold.kind {
-            FoldKind::All => Accumulator::Truth(Ok(true)),
-            FoldKind::Exists => Accumulator::Truth(Ok(false)),
-            FoldKind::ExistsOne => Accumulator::Count(0),
-            FoldKind::List | FoldKind::Filter => {
+impl<'a> Evaluator<'a, '_> {
+    pub(super) fn evaluate_comprehension(&mut self, comprehension: &'a Comprehension) -> Outcome<'a> {
+        let range = self.evaluate(&comprehension.range)?;
+        let mut accumulator = match comprehension.kind {
+            ComprehensionKind::All => Accumulator::Truth(Ok(true)),
+            ComprehensionKind::Exists => Accumulator::Truth(Ok(false)),
+            ComprehensionKind::ExistsOne => Accumulator::Count(0),
+            ComprehensionKind::List | ComprehensionKind::Filter => {
                 self.cost.charge(LIST_STEP)?;
                 Accumulator::Items(Vec::new())
             }
-            FoldKind::MapValues | FoldKind::MapEntries => {
+            ComprehensionKind::MapValues | ComprehensionKind::MapEntries => {
                 self.cost.charge(crate::cost::MAP_LITERAL)?;
                 Accumulator::Entries(MapBuilder::default())
             }
@@ -36,21 +36,21 @@ impl<'a> Run<'a, '_> {
             Value::List(list) => {
                 for (i, item) in list.iter().enumerate() {
                     let index = Value::Int(i64::try_from(i).unwrap_or(i64::MAX));
-                    if !self.element(fold, index, item?, &mut accumulator)? {
+                    if !self.process_element(comprehension, index, item?, &mut accumulator)? {
                         break;
                     }
                 }
             }
-            Value::Map(map) if fold.second.is_some() => {
+            Value::Map(map) if comprehension.second.is_some() => {
                 for (key, value) in map.entries()? {
-                    if !self.element(fold, key, value, &mut accumulator)? {
+                    if !self.process_element(comprehension, key, value, &mut accumulator)? {
                         break;
                     }
                 }
             }
             Value::Map(map) => {
                 for key in map.keys() {
-                    if !self.element(fold, Value::Null, key, &mut accumulator)? {
+                    if !self.process_element(comprehension, Value::Null, key, &mut accumulator)? {
                         break;
                     }
                 }
@@ -70,37 +70,37 @@ impl<'a> Run<'a, '_> {
     }
 
     /// Assigns the variables of a comprehension for one element.
-    fn bind(&mut self, fold: &Fold, key: Value<'a>, item: Value<'a>) {
-        match fold.second {
+    fn bind(&mut self, comprehension: &Comprehension, key: Value<'a>, item: Value<'a>) {
+        match comprehension.second {
             Some(second) => {
-                self.set(fold.first, key);
-                self.set(second, item);
+                self.write_slot(comprehension.first, key);
+                self.write_slot(second, item);
             }
-            None => self.set(fold.first, item),
+            None => self.write_slot(comprehension.first, item),
         }
     }
 
     /// Processes one element; returns false once the result is decided.
-    fn element(
+    fn process_element(
         &mut self,
-        fold: &'a Fold,
+        comprehension: &'a Comprehension,
         key: Value<'a>,
         item: Value<'a>,
         accumulator: &mut Accumulator<'a>,
     ) -> Result<bool, EvalError> {
         self.cost.charge(access_cost(&item))?;
         if let Accumulator::Truth(result) = accumulator {
-            self.cost.charge(if fold.kind == FoldKind::All { 2 } else { 3 })?;
-            if matches!(result, Ok(value) if *value == (fold.kind == FoldKind::Exists)) {
+            self.cost.charge(if comprehension.kind == ComprehensionKind::All { 2 } else { 3 })?;
+            if matches!(result, Ok(value) if *value == (comprehension.kind == ComprehensionKind::Exists)) {
                 return Ok(false);
             }
         }
         if let Accumulator::Truth(result) = accumulator {
-            self.bind(fold, key, item);
+            self.bind(comprehension, key, item);
             self.cost.charge(1)?;
-            let Some(condition) = &fold.condition else { return Ok(false) };
-            let deciding = fold.kind == FoldKind::Exists;
-            match truth(self.node(condition))? {
+            let Some(condition) = &comprehension.condition else { return Ok(false) };
+            let deciding = comprehension.kind == ComprehensionKind::Exists;
+            match condition_value(self.evaluate(condition))? {
                 Ok(value) if value == deciding => *result = Ok(deciding),
                 Ok(_) => {}
                 Err(error) => {
@@ -111,9 +111,9 @@ impl<'a> Run<'a, '_> {
             }
             return Ok(true);
         }
-        self.bind(fold, key.clone(), item.clone());
-        if let Some(condition) = &fold.condition {
-            match self.node(condition)? {
+        self.bind(comprehension, key.clone(), item.clone());
+        if let Some(condition) = &comprehension.condition {
+            match self.evaluate(condition)? {
                 Value::Bool(true) => {}
                 Value::Bool(false) => {
                     self.cost.charge(1)?;
@@ -129,8 +129,8 @@ impl<'a> Run<'a, '_> {
             }
             Accumulator::Items(items) => {
                 self.cost.charge(LIST_STEP + 2)?;
-                items.push(match &fold.transform {
-                    Some(transform) => self.node(transform)?,
+                items.push(match &comprehension.transform {
+                    Some(transform) => self.evaluate(transform)?,
                     None => {
                         self.cost.charge(1)?;
                         item
@@ -139,17 +139,19 @@ impl<'a> Run<'a, '_> {
             }
             Accumulator::Entries(entries) => {
                 self.cost.charge(2)?;
-                let value = match &fold.transform {
-                    Some(transform) => self.node(transform)?,
+                let value = match &comprehension.transform {
+                    Some(transform) => self.evaluate(transform)?,
                     None => item,
                 };
                 match value {
-                    Value::Map(map) if fold.kind == FoldKind::MapEntries => {
+                    Value::Map(map) if comprehension.kind == ComprehensionKind::MapEntries => {
                         for (key, value) in map.entries()? {
                             entries.insert(key, value)?;
                         }
                     }
-                    _ if fold.kind == FoldKind::MapEntries => return Err(EvalError::NoOverload),
+                    _ if comprehension.kind == ComprehensionKind::MapEntries => {
+                        return Err(EvalError::NoOverload);
+                    }
                     value => entries.insert(key, value)?,
                 }
             }

@@ -7,7 +7,7 @@ use super::super::database::Tables;
 use super::super::high_water_mark::HighWaterMark;
 use super::super::offline;
 use super::super::trim::drop_tables;
-use super::behind::FilledStore;
+use super::journal_damage::FilledStore;
 use super::*;
 
 const COUNT: usize = 30;
@@ -37,10 +37,10 @@ async fn filled(compacted: u64) -> FilledStore {
 
 /// Checks that a store is rejected and then repaired, with exactly these revisions lost.
 async fn check_lost(filled: &FilledStore, lost: (u64, u64), what: &str) {
-    let why = corrupt(open(&filled.store()));
-    let told = format!("changes among revisions {} to {} are missing", lost.0, lost.1);
-    assert!(why.contains(&told), "{what}: {why}");
-    let (revisions, report) = filled.repaired().await;
+    let reason = corrupt(open(&filled.store()));
+    let expected = format!("changes among revisions {} to {} are missing", lost.0, lost.1);
+    assert!(reason.contains(&expected), "{what}: {reason}");
+    let (revisions, report) = filled.repair().await;
     assert_eq!(report.lost.revisions, Some(lost), "{what}: {report}");
     let kept: Vec<u64> =
         (1..=COUNT as u64).filter(|revision| !(lost.0..=lost.1).contains(revision)).collect();
@@ -57,13 +57,13 @@ async fn damaged_first_journal_batch_loses_only_its_change() {
         for at in places {
             let mut damaged = filled.journal.clone();
             damaged[at] ^= 0x10;
-            filled.damaged(&damaged[begin..]);
+            filled.write_journal(&damaged[begin..]);
             let what = format!("byte {} with history after {compacted}", at - begin);
             check_lost(&filled, (1, 1), &what).await;
         }
         let mut alone = filled.journal[filled.batches[COUNT].0..].to_vec();
         alone[100] ^= 1;
-        filled.damaged(&alone);
+        filled.write_journal(&alone);
         let what = format!("the only batch, with history after {compacted}");
         check_lost(&filled, (1, COUNT as u64), &what).await;
     }
@@ -105,7 +105,7 @@ async fn missing_flushed_journal_is_not_reported() {
         for length in [0, 1, 20, end - begin - 1, end - begin] {
             let filled = filled(compacted).await;
             flush(&filled.store(), &["versions"]);
-            filled.damaged(&next.journal[begin..begin + length]);
+            filled.write_journal(&next.journal[begin..begin + length]);
             let mark = HighWaterMark::open(&filled.store().join("mark")).unwrap().unwrap().values();
             assert_eq!((mark.revision, mark.flushed.versions), (COUNT as u64, 0));
             let report = offline::check(&filled.store()).unwrap();
@@ -132,7 +132,7 @@ async fn missing_flushed_journal_with_compacted_history_is_not_reported() {
         let tables = Tables::open(&filled.store().join("fjall"), 1 << 20).unwrap();
         assert!(drop_tables(&tables, COUNT as u64).unwrap(), "the history has separate tables");
     }
-    filled.damaged(&[]);
+    filled.write_journal(&[]);
     let mark = HighWaterMark::open(&filled.store().join("mark")).unwrap().unwrap().values();
     assert_eq!((mark.revision, mark.flushed.versions), (LAST, 0));
     let report = offline::check(&filled.store()).unwrap();
@@ -153,8 +153,8 @@ async fn lost_tombstone_does_not_restore_deleted_object() {
     filled.journal = std::fs::read(filled.store().join("fjall/0.jnl")).unwrap();
     let marker = filled.batches[COUNT].1;
     filled.journal[marker + 30] ^= 1;
-    filled.damaged(&filled.journal);
-    let (revisions, report) = filled.repaired().await;
+    filled.write_journal(&filled.journal);
+    let (revisions, report) = filled.repair().await;
     assert_eq!(report.lost.revisions, Some((31, 31)), "{report}");
     assert_eq!(revisions, (1..=30).filter(|revision| *revision != 4).collect::<Vec<u64>>());
     assert_eq!(report.objects, COUNT - 1);

@@ -56,12 +56,12 @@ impl FilledStore {
     }
 
     /// Replaces the content of the journal.
-    pub(super) fn damaged(&self, journal: &[u8]) {
+    pub(super) fn write_journal(&self, journal: &[u8]) {
         std::fs::write(self.store().join("fjall/0.jnl"), journal).unwrap();
     }
 
     /// Repairs the store, and returns the revisions of its objects and the report.
-    pub(super) async fn repaired(&self) -> (Vec<u64>, offline::Report) {
+    pub(super) async fn repair(&self) -> (Vec<u64>, offline::Report) {
         let checked = offline::check(&self.store()).unwrap();
         let repaired = offline::repair(&self.store(), Some(&identity()), 0).unwrap();
         let RepairOutcome::Rebuilt { report, kept, objects, .. } = repaired else {
@@ -88,11 +88,11 @@ async fn damaged_journal_batch_loses_only_its_own_changes() {
     {
         let mut damaged = filled.journal.clone();
         damaged[at] ^= 0x10;
-        filled.damaged(&damaged);
+        filled.write_journal(&damaged);
         let position = format!("byte {} of {}", at - begin, end - begin);
         let reason = corrupt(open(&filled.store()));
         assert!(reason.contains("changes among revisions 12 to 12 are missing"), "{position}: {reason}");
-        let (revisions, report) = filled.repaired().await;
+        let (revisions, report) = filled.repair().await;
         assert_eq!(report.lost.revisions, Some((12, 12)), "{position}: {report}");
         let expected: Vec<u64> = (1..=30).filter(|revision| *revision != 12).collect();
         assert_eq!(revisions, expected, "{position}");
@@ -107,14 +107,14 @@ async fn batches_between_two_damages_are_lost_and_reported() {
     for revision in [8, 15] {
         damaged[filled.batches[revision].0 + 100] ^= 1;
     }
-    filled.damaged(&damaged);
-    let (revisions, report) = filled.repaired().await;
+    filled.write_journal(&damaged);
+    let (revisions, report) = filled.repair().await;
     assert_eq!(report.lost.revisions, Some((8, 15)), "{report}");
     assert_eq!(revisions, (1..8).chain(16..=30).collect::<Vec<u64>>());
     // With the last batch damaged too, no readable batch reaches the end.
     damaged[filled.batches[30].0 + 100] ^= 1;
-    filled.damaged(&damaged);
-    let (revisions, report) = filled.repaired().await;
+    filled.write_journal(&damaged);
+    let (revisions, report) = filled.repair().await;
     assert_eq!((revisions, report.lost.revisions), ((1..8).collect(), Some((8, 30))), "{report}");
 }
 
@@ -125,12 +125,12 @@ async fn wrong_journal_batch_seqno_loses_nothing() {
     for (revision, byte) in [(7, 4), (7, 0), (20, 0), (1, 2)] {
         let mut damaged = filled.journal.clone();
         damaged[filled.batches[revision].0 + 5 + byte] ^= 0x40;
-        filled.damaged(&damaged);
+        filled.write_journal(&damaged);
         let report = offline::check(&filled.store()).unwrap();
         assert!(report.lost.is_empty(), "{report}");
         assert_eq!(report.objects, 20);
         if !report.is_sound() {
-            assert_eq!(filled.repaired().await.0, (1..=20).collect::<Vec<u64>>());
+            assert_eq!(filled.repair().await.0, (1..=20).collect::<Vec<u64>>());
         }
     }
 }
@@ -152,7 +152,7 @@ async fn object_with_journal_bytes_is_not_read_as_journal() {
         for at in begin..inside {
             let mut damaged = first.journal[..cut].to_vec();
             damaged[at] ^= 0x21;
-            first.damaged(&damaged);
+            first.write_journal(&damaged);
             if cut == inside + batches.len() {
                 // The write of the object was never acknowledged.
                 let mut mark = HighWaterMark::open(&first.store().join("mark")).unwrap().unwrap();
@@ -185,11 +185,11 @@ async fn damage_of_old_journal_below_compaction_is_reported() {
         for revision in revisions {
             damaged[filled.batches[*revision].0 + 100] ^= 1;
         }
-        filled.damaged(&damaged[..split]);
+        filled.write_journal(&damaged[..split]);
         std::fs::write(filled.store().join("fjall/1.jnl"), &damaged[split..]).unwrap();
         let reason = corrupt(open(&filled.store()));
         assert!(reason.contains(&format!("revisions {} to {} are missing", lost.0, lost.1)), "{reason}");
-        let (found, report) = filled.repaired().await;
+        let (found, report) = filled.repair().await;
         assert_eq!(report.lost.revisions, Some(lost), "{report}");
         assert_eq!(found, (1..=40).filter(|at| !(lost.0..=lost.1).contains(at)).collect::<Vec<u64>>());
     }
@@ -248,7 +248,7 @@ async fn store_without_identity_is_repaired_only_with_given_identity() {
     let mut damaged = filled.journal.clone();
     let (_, end) = filled.batches[0];
     damaged[end - 20] ^= 1;
-    filled.damaged(&damaged);
+    filled.write_journal(&damaged);
     let report = offline::check(&filled.store()).unwrap();
     assert!(report.identity.is_none() && report.lost.is_empty(), "{report}");
     assert!(matches!(offline::repair(&filled.store(), None, 0), Err(OpenError::MissingIdentity)));
@@ -269,5 +269,5 @@ async fn store_without_high_water_mark_reports_unknown_loss() {
     std::fs::remove_file(filled.store().join("mark")).unwrap();
     let report = offline::check(&filled.store()).unwrap();
     assert_eq!(report.lost.after, Some(5), "{report}");
-    assert_eq!(filled.repaired().await.0, [1, 2, 3, 4, 5]);
+    assert_eq!(filled.repair().await.0, [1, 2, 3, 4, 5]);
 }
