@@ -17,7 +17,7 @@ use apimachinery::names::{Names, Preset};
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use apply::set::Set;
-use apply::update::{OneVersion, Write};
+use apply::update::{ManagedWrite, OneVersion};
 use kinds::{Context, Registry};
 
 #[global_allocator]
@@ -189,7 +189,7 @@ impl Case {
         let schema = resource.kind.schema().and_then(|schema| schema.built_in()).expect("a schema");
         let versions = OneVersion { api_version: resource.api_version(), merge: schema.merge() };
         let (ignored, empty) = (Set::new(), schema.empty());
-        let write = Write {
+        let write = ManagedWrite {
             manager: "example",
             api_version: &versions.api_version,
             subresource: "",

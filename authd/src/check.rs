@@ -138,7 +138,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
                     && let Some(result) = token::explain(path, token, &context.authentication)
                 {
                     is_valid &= result.is_ok();
-                    let text = result.unwrap_or_else(|text| text);
+                    let text = result.unwrap_or_else(|error| error.to_string());
                     drop(writeln!(std::io::stdout(), "{file}: token: {text}"));
                 }
             }

@@ -89,7 +89,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let names = &flags.shared.names;
     // Invalid names are a mistake of their own.
     if let (Some(file), Ok(names)) = (file, Names::new(names.names, &names.api_domain)) {
-        mistakes.extend(file.check_version(&names).err());
+        mistakes.extend(file.check_version(&names).err().map(|error| error.to_string()));
     }
     let clock = Arc::new(SystemClock::new());
     if serving::log::init(flags.shared.log.verbosity, flags.shared.log.logging_format, clock).is_err() {

@@ -28,15 +28,19 @@ mod tests {
 
     use super::*;
     use crate::always_admit::AlwaysAdmit;
-    use crate::testing::{Fake, Write};
+    use crate::testing::{Fake, TestedWrite};
 
     #[tokio::test]
     async fn always_deny_rejects_and_always_admit_allows_every_operation() {
         let fake = Fake::new(Preset::Kubernetes);
         let object = || json!({"metadata": {"name": "x"}});
         for operation in [Operation::Create, Operation::Update, Operation::Delete, Operation::Connect] {
-            let write =
-                || Write { operation, old: Some(object()), kind: ("", "ConfigMap"), ..Write::default() };
+            let write = || TestedWrite {
+                operation,
+                old: Some(object()),
+                kind: ("", "ConfigMap"),
+                ..TestedWrite::default()
+            };
             let answer = fake.ask(&AlwaysDeny, write(), object()).await;
             assert_eq!(
                 answer.message(),

@@ -97,7 +97,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::{Fake, Write};
+    use crate::testing::{Fake, TestedWrite};
 
     #[tokio::test]
     async fn new_images_get_pull_policy_always() {
@@ -109,9 +109,10 @@ mod tests {
                 "volumes": [{"name": "v", "image": {"reference": "r", "pullPolicy": policy}}, {"name": "e", "emptyDir": {}}],
             }})
         };
-        let update = |old| Write { operation: Operation::Update, old: Some(old), ..Write::default() };
+        let update =
+            |old| TestedWrite { operation: Operation::Update, old: Some(old), ..TestedWrite::default() };
         for (write, image, policy) in [
-            (Write::default(), "a", ALWAYS),
+            (TestedWrite::default(), "a", ALWAYS),
             (update(pod("a", "Never")), "a", "Never"),
             (update(pod("a", "Never")), "b", ALWAYS),
         ] {

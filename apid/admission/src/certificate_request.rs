@@ -3,14 +3,24 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serving::certs::requests::RequestedIdentity;
+use serving::certs::requests::{RequestError, RequestedIdentity};
+
+/// The error of a malformed certificate request.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MalformedRequest {
+    /// The text is not base64.
+    #[error(transparent)]
+    Base64(#[from] base64::DecodeError),
+    /// The content is not a certificate request in PEM.
+    #[error(transparent)]
+    Content(#[from] RequestError),
+}
 
 /// Parses the identity of a certificate request in the same way as the signer.
 ///
 /// # Errors
 ///
-/// The defect of the request.
-pub(crate) fn identity(encoded: &str) -> Result<RequestedIdentity, String> {
-    let pem = STANDARD.decode(encoded).map_err(|error| error.to_string())?;
-    RequestedIdentity::from_pem(&pem).map_err(|error| error.to_string())
+/// See [`MalformedRequest`].
+pub(crate) fn identity(encoded: &str) -> Result<RequestedIdentity, MalformedRequest> {
+    Ok(RequestedIdentity::from_pem(&STANDARD.decode(encoded)?)?)
 }

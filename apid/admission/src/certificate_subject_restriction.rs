@@ -60,7 +60,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::{Fake, Write};
+    use crate::testing::{Fake, TestedWrite};
 
     fn request(organization: &str) -> String {
         let mut params = CertificateParams::default();
@@ -88,7 +88,8 @@ mod tests {
             (clients, "bm8=".to_owned(), WRONG_BLOCK),
             (clients, STANDARD.encode(CERTIFICATE_BLOCK), WRONG_BLOCK),
         ] {
-            let write = Write { kind: ("certificates", "CertificateSigningRequest"), ..Write::default() };
+            let write =
+                TestedWrite { kind: ("certificates", "CertificateSigningRequest"), ..TestedWrite::default() };
             let object =
                 json!({"metadata": {"name": "r"}, "spec": {"signerName": signer, "request": request}});
             let answer = fake.ask(&plugin, write, object).await;

@@ -15,7 +15,9 @@ use apimachinery::status::Status;
 use crate::plugins::{Availability, PLUGINS};
 use crate::quota::Reservations;
 use crate::timing::{Phase, Timing, TimingObserver};
-use crate::{Attributes, Configuration, Environment, Interest, ObjectKind, Operation, Plugin};
+use crate::{
+    Attributes, Configuration, Environment, Interest, ObjectKind, Operation, Plugin, PluginConfigurationError,
+};
 
 /// Chain of the enabled plugins.
 pub struct Chain {
@@ -37,9 +39,9 @@ pub enum ConfigError {
     /// The file configures a plugin that is not implemented or has no configuration.
     #[error("admission plugin `{0}` does not accept a configuration")]
     NotConfigurable(&'static str),
-    /// The plugin configuration is invalid; the text names the file and the field.
+    /// The plugin configuration is invalid.
     #[error("admission plugin `{0}`: {1}")]
-    Configuration(&'static str, String),
+    Configuration(&'static str, PluginConfigurationError),
     /// Both flags name the plugin.
     #[error("admission plugin `{0}` is both enabled and disabled")]
     EnabledAndDisabled(String),
@@ -91,7 +93,7 @@ impl Chain {
                 Availability::Gated(..) => {}
                 Availability::Configured(build) => match build(environment, plugin_configuration) {
                     Ok(plugin) => plugins.push((entry.name, plugin)),
-                    Err(reason) => errors.push(ConfigError::Configuration(entry.name, reason)),
+                    Err(error) => errors.push(ConfigError::Configuration(entry.name, error)),
                 },
                 Availability::NotImplemented if is_in(enabled) => {
                     errors.push(ConfigError::NotImplemented(entry.name))

@@ -9,6 +9,7 @@
 //! every error names the file, the line and the field.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use apimachinery::document::{Document, DocumentError, Fields, join_errors};
 use apimachinery::names::Names;
@@ -35,8 +36,27 @@ pub struct PluginConfiguration {
     document: Document,
 }
 
+/// The error of the configuration of a plugin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PluginConfigurationError {
+    /// The plugin has no configuration, but requires one.
+    #[error("requires a configuration with {content}")]
+    Missing {
+        /// The content that the plugin requires.
+        content: &'static str,
+    },
+    /// Fields are invalid.
+    #[error("file `{file}`: {}", join_errors(errors))]
+    Invalid {
+        /// The name of the file.
+        file: String,
+        /// All errors.
+        errors: Vec<DocumentError>,
+    },
+}
+
 /// Reads the content of a referenced file.
-type ReadFile<'a> = &'a dyn Fn(&str) -> Result<Vec<u8>, String>;
+type ReadFile<'a> = &'a dyn Fn(&str) -> io::Result<Vec<u8>>;
 
 impl Configuration {
     /// Parses the text of a file. `name` is the file name for messages.
@@ -118,7 +138,7 @@ fn api_versions(names: &Names, group: &str, versions: &[&str]) -> Vec<String> {
 impl PluginConfiguration {
     /// Reads a referenced file.
     fn read(path: &str, read: ReadFile<'_>) -> Result<Self, String> {
-        let text = read(path)?;
+        let text = read(path).map_err(|error| error.to_string())?;
         let document = Document::read(&text).map_err(|error| format!("file `{path}`: {error}"))?;
         Ok(PluginConfiguration { file: path.to_owned(), document })
     }
@@ -141,9 +161,9 @@ impl PluginConfiguration {
         (group, versions): (&str, &[&str]),
         kind: &str,
         decode: impl FnOnce(&mut Fields<'_>) -> T,
-    ) -> Result<T, String> {
+    ) -> Result<T, PluginConfigurationError> {
         let decoded = self.document.decode(kind, &api_versions(names, group, versions), decode);
-        decoded.map_err(|errors| self.describe(&errors))
+        decoded.map_err(|errors| self.invalid(errors))
     }
 
     /// Decodes the configuration as an object without a type.
@@ -151,12 +171,15 @@ impl PluginConfiguration {
     /// # Errors
     ///
     /// All errors, with those that `decode` records.
-    pub fn decode_fields<T>(&self, decode: impl FnOnce(&mut Fields<'_>) -> T) -> Result<T, String> {
-        self.document.decode_fields(decode).map_err(|errors| self.describe(&errors))
+    pub fn decode_fields<T>(
+        &self,
+        decode: impl FnOnce(&mut Fields<'_>) -> T,
+    ) -> Result<T, PluginConfigurationError> {
+        self.document.decode_fields(decode).map_err(|errors| self.invalid(errors))
     }
 
-    fn describe(&self, errors: &[DocumentError]) -> String {
-        format!("file `{}`: {}", self.file, join_errors(errors))
+    fn invalid(&self, errors: Vec<DocumentError>) -> PluginConfigurationError {
+        PluginConfigurationError::Invalid { file: self.file.clone(), errors }
     }
 }
 

@@ -103,7 +103,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::{Fake, Write};
+    use crate::testing::{Fake, TestedWrite};
 
     #[tokio::test]
     async fn object_without_class_gets_newest_default_class() {
@@ -156,12 +156,15 @@ mod tests {
                 json!(null),
             ),
         ] {
-            let answer = fake.ask(plugin, Write { kind, ..Write::default() }, object.clone()).await;
+            let answer =
+                fake.ask(plugin, TestedWrite { kind, ..TestedWrite::default() }, object.clone()).await;
             assert_eq!(answer.object["spec"][field], expected, "{object}");
         }
         let bare = Fake::new(Preset::Kubernetes);
         let plugin = DefaultClass::of_storage(&bare.environment());
-        let answer = bare.ask(&plugin, Write { kind: claim, ..Write::default() }, json!({"spec": {}})).await;
+        let answer = bare
+            .ask(&plugin, TestedWrite { kind: claim, ..TestedWrite::default() }, json!({"spec": {}}))
+            .await;
         assert_eq!(answer.object, json!({"spec": {}}), "no default, no class");
     }
 }

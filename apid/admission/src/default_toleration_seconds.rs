@@ -63,7 +63,7 @@ mod tests {
     use apimachinery::names::Preset;
 
     use super::*;
-    use crate::testing::{Fake, Write};
+    use crate::testing::{Fake, TestedWrite};
 
     #[tokio::test]
     async fn pod_gets_default_not_ready_and_unreachable_tolerations() {
@@ -78,7 +78,8 @@ mod tests {
             (json!([no_schedule]), json!([no_schedule, not_ready, unreachable])),
             (json!([{"operator": "Exists"}]), json!([{"operator": "Exists"}])),
         ] {
-            let answer = fake.ask(&plugin, Write::default(), json!({"spec": {"tolerations": given}})).await;
+            let answer =
+                fake.ask(&plugin, TestedWrite::default(), json!({"spec": {"tolerations": given}})).await;
             assert_eq!(answer.object["spec"]["tolerations"], expected);
         }
     }

@@ -42,7 +42,7 @@ mod tests {
 
     use super::*;
     use crate::Operation;
-    use crate::testing::{Fake, Write};
+    use crate::testing::{Fake, TestedWrite};
 
     #[tokio::test]
     async fn new_external_ips_are_rejected_and_removal_is_allowed() {
@@ -58,7 +58,7 @@ mod tests {
             (Some(service(&[])), service(&["192.0.2.2"]), true),
         ] {
             let operation = if old.is_some() { Operation::Update } else { Operation::Create };
-            let write = Write { kind: ("", "Service"), operation, old, ..Write::default() };
+            let write = TestedWrite { kind: ("", "Service"), operation, old, ..TestedWrite::default() };
             let answer = fake.ask(&DenyServiceExternalIps, write, new.clone()).await;
             let expected = "services \"s\" is forbidden: Use of external IPs is denied by admission control.";
             assert_eq!(answer.message(), if refused { expected } else { "" }, "{new}");

@@ -16,7 +16,10 @@ use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use parking_lot::Mutex;
 
-use crate::{Attributes, Environment, Interest, MaybeFuture, ObjectKind, Plugin, PluginConfiguration};
+use crate::{
+    Attributes, Environment, Interest, MaybeFuture, ObjectKind, Plugin, PluginConfiguration,
+    PluginConfigurationError,
+};
 
 /// Default `cacheSize` of a limit.
 const CACHE_SIZE: i64 = 4096;
@@ -30,8 +33,9 @@ impl EventRateLimit {
     pub(crate) fn new(
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
-    ) -> Result<Self, String> {
-        let configuration = configuration.ok_or("requires a configuration with at least one limit")?;
+    ) -> Result<Self, PluginConfigurationError> {
+        let configuration =
+            configuration.ok_or(PluginConfigurationError::Missing { content: "at least one limit" })?;
         let group = ("eventratelimit.admission", ["v1alpha1"].as_slice());
         let limits = configuration.decode(&environment.names, group, "Configuration", |fields| {
             let limits = fields.objects("limits", Limit::read);
@@ -206,21 +210,22 @@ mod tests {
 
     use super::*;
     use crate::Configuration;
-    use crate::testing::{Fake, Write};
+    use crate::testing::{Fake, TestedWrite};
 
     fn plugin(fake: &Fake, limits: &str) -> Result<EventRateLimit, String> {
         let text = format!(
             "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- name: EventRateLimit\n  \
              configuration:\n    apiVersion: eventratelimit.admission.k8s.io/v1alpha1\n    kind: Configuration\n    limits: {limits}\n"
         );
-        let none = |_: &str| Err("no other file".to_owned());
+        let none = |_: &str| Err(std::io::Error::other("no other file"));
         let configuration = Configuration::parse("f.yaml", text.as_bytes(), &fake.names, &none).unwrap();
         EventRateLimit::new(&fake.environment(), configuration.of("EventRateLimit"))
+            .map_err(|error| error.to_string())
     }
 
     async fn send(fake: &Fake, plugin: &EventRateLimit, user: &str, namespace: &str, object: &str) -> String {
         let user = UserInfo { name: user.to_owned(), ..UserInfo::default() };
-        let write = Write { kind: ("", "Event"), namespace, user, ..Write::default() };
+        let write = TestedWrite { kind: ("", "Event"), namespace, user, ..TestedWrite::default() };
         let event = json!({"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": object}});
         let answer = fake.ask(plugin, write, event).await;
         assert!(answer.result.as_ref().err().is_none_or(|status| status.code == 429));

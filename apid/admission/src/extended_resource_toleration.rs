@@ -61,7 +61,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::testing::{Fake, Write};
+    use crate::testing::{Fake, TestedWrite};
 
     #[tokio::test]
     async fn extended_resource_requests_add_tolerations() {
@@ -91,7 +91,7 @@ mod tests {
             (json!({"ephemeralContainers": [asks(&["z.com/gpu"])]}), Value::Null),
         ] {
             let pod = json!({"metadata": {"name": "p"}, "spec": spec});
-            let answer = fake.ask(&plugin, Write::default(), pod).await;
+            let answer = fake.ask(&plugin, TestedWrite::default(), pod).await;
             let present = answer.object["spec"].get("tolerations").cloned().unwrap_or_default();
             assert_eq!(present, expected, "{spec}");
         }

@@ -73,7 +73,7 @@ mod webhook;
 pub use attributes::{Attributes, ObjectReference, Operation, PluginOutput};
 pub use chain::{Chain, ConfigError};
 pub use compiled_objects::CompiledObjects;
-pub use configuration::{Configuration, PluginConfiguration};
+pub use configuration::{Configuration, PluginConfiguration, PluginConfigurationError};
 pub use maybe_future::MaybeFuture;
 pub use metrics::AdmissionMetrics;
 pub use plugin::{Environment, Interest, Plugin, WriteTarget, webhook_clients};

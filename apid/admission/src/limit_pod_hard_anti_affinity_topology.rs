@@ -45,7 +45,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::{Fake, Write};
+    use crate::testing::{Fake, TestedWrite};
 
     #[tokio::test]
     async fn required_anti_affinity_allows_hostname_topology_only() {
@@ -73,7 +73,7 @@ mod tests {
             ),
         ] {
             let pod = json!({"metadata": {"name": "p"}, "spec": {"affinity": affinity}});
-            assert_eq!(fake.ask(&plugin, Write::default(), pod).await.message(), refused);
+            assert_eq!(fake.ask(&plugin, TestedWrite::default(), pod).await.message(), refused);
         }
     }
 }

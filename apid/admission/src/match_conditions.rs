@@ -11,18 +11,55 @@ use std::time::Duration;
 use apimachinery::clock::Clock;
 use apimachinery::object::Value;
 use expressions::{Cost, EvalError, Program, limits};
-use kinds::admission_expressions::{Compiler, Purpose};
+use kinds::admission_expressions::{Compiler, ExpressionError, Purpose};
 
 /// The message of an exceeded budget.
 pub(crate) const BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
+/// The failure of an expression, with the text of kube-apiserver.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(crate) enum ExpressionFailure {
+    /// The expression is invalid.
+    #[error("compilation error: {0}")]
+    Compilation(ExpressionError),
+    /// The evaluation failed.
+    #[error("expression '{expression}' resulted in error: {error}")]
+    Evaluation {
+        /// The text of the expression.
+        expression: String,
+        /// The error.
+        error: EvalError,
+    },
+}
+
+/// The reason why match conditions have no result.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(crate) enum ConditionsError {
+    /// The conditions exceed their budget.
+    #[error("{BUDGET}")]
+    Budget,
+    /// Conditions failed, and no condition is false. Each message occurs once.
+    #[error("{}", join_failures(.0))]
+    Failed(Vec<ExpressionFailure>),
+}
+
+fn join_failures(failures: &[ExpressionFailure]) -> String {
+    match failures {
+        [only] => only.to_string(),
+        several => {
+            let texts: Vec<String> = several.iter().map(ToString::to_string).collect();
+            format!("[{}]", texts.join(", "))
+        }
+    }
+}
+
 /// An expression and its program.
 pub(crate) struct Expression {
     /// The text.
     pub(crate) source: String,
-    /// The program, or the detail of the compile error.
-    pub(crate) program: Result<Program, String>,
+    /// The program, or the error of the compilation.
+    pub(crate) program: Result<Program, ExpressionError>,
 }
 
 impl Expression {
@@ -35,22 +72,22 @@ impl Expression {
     ///
     /// # Errors
     ///
-    /// The message of the compile error.
-    pub(crate) fn program(&self) -> Result<&Program, String> {
-        self.program.as_ref().map_err(|detail| format!("compilation error: {detail}"))
+    /// The expression is invalid.
+    pub(crate) fn program(&self) -> Result<&Program, ExpressionFailure> {
+        self.program.as_ref().map_err(|error| ExpressionFailure::Compilation(error.clone()))
     }
 
-    /// The message of a failed evaluation.
-    pub(crate) fn failure(&self, error: &EvalError) -> String {
-        format!("expression '{}' resulted in error: {error}", self.source)
+    /// The failure of an evaluation.
+    pub(crate) fn failure(&self, error: EvalError) -> ExpressionFailure {
+        ExpressionFailure::Evaluation { expression: self.source.clone(), error }
     }
 }
 
 /// Result of the conditions of one webhook or policy for one write.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ConditionsOutcome {
     /// Whether all conditions are true, or the errors of the conditions if no condition is false.
-    pub(crate) result: Result<bool, String>,
+    pub(crate) result: Result<bool, ConditionsError>,
     /// Number of failed conditions before the first false one.
     pub(crate) errors: u64,
     /// Duration of the evaluation.
@@ -101,33 +138,32 @@ impl MatchConditions {
         &'a self,
         inputs: &[(&'static str, expressions::Value<'a>)],
         error_count: &mut u64,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, ConditionsError> {
         let mut budget = limits::MATCH_CONDITIONS;
         let mut is_excluded = false;
-        let mut errors: Vec<String> = Vec::new();
+        let mut failures: Vec<ExpressionFailure> = Vec::new();
         for expression in &self.0 {
             let result = match expression.program() {
-                Err(message) => Err(message),
+                Err(failure) => Err(failure),
                 Ok(program) => {
                     let mut cost = Cost::limit(limits::CALL);
                     let result = program.evaluate(inputs, &mut cost);
-                    budget = budget.checked_sub(cost.used()).ok_or(BUDGET)?;
-                    result.map_err(|error| expression.failure(&error))
+                    budget = budget.checked_sub(cost.used()).ok_or(ConditionsError::Budget)?;
+                    result.map_err(|error| expression.failure(error))
                 }
             };
             *error_count += u64::from(result.is_err() && !is_excluded);
             match result {
                 Ok(expressions::Value::Bool(true)) => {}
                 Ok(_) => is_excluded = true,
-                Err(message) if errors.contains(&message) => {}
-                Err(message) => errors.push(message),
+                Err(failure) if failures.iter().any(|known| known.to_string() == failure.to_string()) => {}
+                Err(failure) => failures.push(failure),
             }
         }
-        match errors.as_slice() {
+        match failures.is_empty() {
             _ if is_excluded => Ok(false),
-            [] => Ok(true),
-            [only] => Err(only.clone()),
-            several => Err(format!("[{}]", several.join(", "))),
+            true => Ok(true),
+            false => Err(ConditionsError::Failed(failures)),
         }
     }
 }

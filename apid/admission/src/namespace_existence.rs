@@ -120,7 +120,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::testing::{Fake, Write};
+    use crate::testing::{Fake, TestedWrite};
 
     fn fake() -> Fake {
         Fake::new(Preset::Svc).with("", "Namespace", &[json!({"metadata": {"name": "team"}})])
@@ -139,7 +139,7 @@ mod tests {
             (Operation::Create, ("", "Namespace"), "gone", ""),
             (Operation::Create, ("", "Node"), "", ""),
         ] {
-            let write = Write { operation, kind, namespace, ..Write::default() };
+            let write = TestedWrite { operation, kind, namespace, ..TestedWrite::default() };
             let answer = fake.ask(&plugin, write, json!({"metadata": {"name": "x"}})).await;
             assert_eq!(answer.message(), message, "{operation:?} {kind:?} in {namespace}");
         }
@@ -151,7 +151,8 @@ mod tests {
             let fake = fake();
             let plugin = NamespaceAutoProvision::new(&fake.environment());
             for _ in 0..2 {
-                let write = Write { kind: ("", "ConfigMap"), namespace, dry_run, ..Write::default() };
+                let write =
+                    TestedWrite { kind: ("", "ConfigMap"), namespace, dry_run, ..TestedWrite::default() };
                 let answer = fake.ask(&plugin, write, json!({"metadata": {"name": "x"}})).await;
                 assert_eq!(answer.message(), "");
             }

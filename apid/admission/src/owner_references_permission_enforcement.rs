@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
     use crate::Operation;
-    use crate::testing::{Fake, Write};
+    use crate::testing::{Fake, TestedWrite};
 
     fn owner(kind: &str, uid: &str, blocks: Value) -> Value {
         let api_version = if kind == "ReplicaSet" { "apps/v1" } else { "v1" };
@@ -208,7 +208,9 @@ mod tests {
             }
             let plugin = OwnerReferencesPermissionEnforcement::new(&fake.environment());
             let operation = if old.is_some() { Operation::Update } else { Operation::Create };
-            let answer = fake.ask(&plugin, Write { operation, old, ..Write::default() }, new.clone()).await;
+            let answer = fake
+                .ask(&plugin, TestedWrite { operation, old, ..TestedWrite::default() }, new.clone())
+                .await;
             assert_eq!(answer.message(), expected, "{new} {rights:?}");
         }
     }
@@ -218,17 +220,17 @@ mod tests {
         let fake = Fake::new(Preset::Kubernetes).with_right("alice delete * *");
         let plugin = OwnerReferencesPermissionEnforcement::new(&fake.environment());
         let odd = object(&[owner("Odd", "1", json!(true))]);
-        let answer = fake.ask(&plugin, Write::default(), odd).await;
+        let answer = fake.ask(&plugin, TestedWrite::default(), odd).await;
         assert!(answer.message().contains("cannot find RESTMapping for APIVersion v1 Kind Odd"));
         let fake = Fake::new(Preset::Kubernetes);
         let plugin = OwnerReferencesPermissionEnforcement::new(&fake.environment());
         let changed = object(&[owner("Node", "1", json!(true))]);
         for (subresource, refused) in [("status", false), ("", true)] {
-            let write = Write {
+            let write = TestedWrite {
                 operation: Operation::Update,
                 old: Some(object(&[])),
                 subresource,
-                ..Write::default()
+                ..TestedWrite::default()
             };
             assert_eq!(fake.ask(&plugin, write, changed.clone()).await.result.is_err(), refused);
         }

@@ -93,7 +93,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::{Fake, Write};
+    use crate::testing::{Fake, TestedWrite};
 
     #[tokio::test]
     async fn claim_resize_requires_bound_claim_and_expandable_class() {
@@ -125,11 +125,11 @@ mod tests {
             (claim("gone", "1Gi", "Bound"), claim("gone", "2Gi", "Bound"), fixed),
             (claim("fixed", "1Gi", "Bound"), claim("grows", "2Gi", "Bound"), fixed),
         ] {
-            let write = Write {
+            let write = TestedWrite {
                 operation: Operation::Update,
                 kind: ("", "PersistentVolumeClaim"),
                 old: Some(old.clone()),
-                ..Write::default()
+                ..TestedWrite::default()
             };
             let answer = fake.ask(&plugin, write, new.clone()).await;
             assert_eq!(answer.message(), message, "{old} to {new}");

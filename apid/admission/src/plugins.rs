@@ -31,7 +31,7 @@ use crate::storage_object_in_use_protection::StorageObjectInUseProtection;
 use crate::taint_nodes_by_condition::TaintNodesByCondition;
 use crate::validating_admission_policy::ValidatingAdmissionPolicy;
 use crate::webhook::{MutatingWebhooks, ValidatingWebhooks};
-use crate::{Environment, Plugin, PluginConfiguration};
+use crate::{Environment, Plugin, PluginConfiguration, PluginConfigurationError};
 
 /// Entry of a plugin in the table.
 pub struct Entry {
@@ -43,8 +43,9 @@ pub struct Entry {
     pub availability: Availability,
 }
 
-/// Builds a plugin from its configuration; the error describes the defect.
-pub type Configure = fn(&Environment, Option<&PluginConfiguration>) -> Result<Box<dyn Plugin>, String>;
+/// Builds a plugin from its configuration.
+pub type Configure =
+    fn(&Environment, Option<&PluginConfiguration>) -> Result<Box<dyn Plugin>, PluginConfigurationError>;
 
 /// Availability of a plugin.
 pub enum Availability {

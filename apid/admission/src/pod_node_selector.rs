@@ -14,7 +14,10 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use kinds::format;
 
-use crate::{Attributes, Environment, Interest, MaybeFuture, Operation, Plugin, PluginConfiguration, Reader};
+use crate::{
+    Attributes, Environment, Interest, MaybeFuture, Operation, Plugin, PluginConfiguration,
+    PluginConfigurationError, Reader,
+};
 
 /// Required labels of a node.
 type Selector = BTreeMap<String, String>;
@@ -41,7 +44,7 @@ impl PodNodeSelector {
     pub(crate) fn new(
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, PluginConfigurationError> {
         let mut limits = BTreeMap::new();
         if let Some(configuration) = configuration {
             limits = configuration.decode_fields(|fields| {
@@ -171,14 +174,17 @@ mod tests {
 
     use super::*;
     use crate::Configuration;
-    use crate::testing::{Fake, Write};
+    use crate::testing::{Fake, TestedWrite};
 
     fn plugin(fake: &Fake, selectors: &str) -> Result<PodNodeSelector, String> {
         let text = format!(
             "{{apiVersion: apiserver.config.k8s.io/v1, kind: AdmissionConfiguration, plugins: [{{name: PodNodeSelector, configuration: {{podNodeSelectorPluginConfig: {selectors}}}}}]}}"
         );
-        let file = Configuration::parse("f", text.as_bytes(), &fake.names, &|_| Err("none".into())).unwrap();
+        let file =
+            Configuration::parse("f", text.as_bytes(), &fake.names, &|_| Err(std::io::Error::other("none")))
+                .unwrap();
         PodNodeSelector::new(&fake.environment(), file.of("PodNodeSelector"))
+            .map_err(|error| error.to_string())
     }
 
     #[tokio::test]
@@ -207,7 +213,7 @@ mod tests {
                 spec["nodeSelector"] = selector;
             }
             let pod = json!({"metadata": {"name": "p"}, "spec": spec});
-            let answer = fake.ask(&plugin, Write::default(), pod).await;
+            let answer = fake.ask(&plugin, TestedWrite::default(), pod).await;
             assert_eq!(answer.message(), message, "{annotations} {selectors}");
             let have = answer.object["spec"].get("nodeSelector").cloned().unwrap_or_default();
             assert_eq!(have, expected, "{annotations} {selectors}");
@@ -224,7 +230,7 @@ mod tests {
         let namespace = json!({"metadata": {"name": "team", "annotations": annotations}});
         let fake = fake.with("", "Namespace", &[namespace]);
         let plugin = PodNodeSelector::new(&fake.environment(), None).unwrap();
-        let answer = fake.ask(&plugin, Write::default(), json!({"spec": {}})).await;
+        let answer = fake.ask(&plugin, TestedWrite::default(), json!({"spec": {}})).await;
         assert_eq!(answer.result.unwrap_err().code, 500);
     }
 }

@@ -6,6 +6,7 @@
 //! memory or CPU request also tolerates memory pressure. Violations of the allowlist are 403; kube-apiserver
 //! returns 500.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use apimachinery::codec::{Limits, json};
@@ -14,8 +15,8 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
 use crate::{
-    Attributes, Environment, Interest, MaybeFuture, Operation, Plugin, PluginConfiguration, Reader,
-    tolerations,
+    Attributes, Environment, Interest, MaybeFuture, Operation, Plugin, PluginConfiguration,
+    PluginConfigurationError, Reader, tolerations,
 };
 
 pub(crate) struct PodTolerationRestriction {
@@ -41,7 +42,7 @@ impl PodTolerationRestriction {
     pub(crate) fn new(
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, PluginConfigurationError> {
         let names = &*environment.names;
         let (default, limit) = configuration
             .map(|configuration| read_configuration(configuration, names))
@@ -70,14 +71,14 @@ impl PodTolerationRestriction {
         default: &[Value],
     ) -> Result<Vec<Value>, Status> {
         let internal_error =
-            |reason: String| Status::internal(format!("namespace {namespace:?}: {key}: {reason}"));
+            |reason: &dyn Display| Status::internal(format!("namespace {namespace:?}: {key}: {reason}"));
         match self.reader.namespace(namespace).get().await?.annotation(key) {
             None => Ok(default.to_vec()),
             Some("") => Ok(Vec::new()),
             Some(text) => {
-                let decoded =
-                    json::decode(text.as_bytes(), Limits::BODY).map_err(|e| internal_error(e.to_string()))?;
-                tolerations::check(&decoded.value).map_err(internal_error)
+                let decoded = json::decode(text.as_bytes(), Limits::BODY);
+                let decoded = decoded.map_err(|error| internal_error(&error))?;
+                tolerations::check(&decoded.value).map_err(|error| internal_error(&error))
             }
         }
     }
@@ -87,14 +88,14 @@ impl PodTolerationRestriction {
 fn read_configuration(
     configuration: &PluginConfiguration,
     names: &Names,
-) -> Result<(Vec<Value>, Vec<Value>), String> {
+) -> Result<(Vec<Value>, Vec<Value>), PluginConfigurationError> {
     let group = ("podtolerationrestriction.admission", ["v1alpha1"].as_slice());
     configuration.decode(names, group, "Configuration", |fields| {
         let mut list = |field: &'static str| match fields.value(field).map(tolerations::check) {
             None => Vec::new(),
             Some(Ok(list)) => list,
-            Some(Err(reason)) => {
-                fields.errors().add_text(&fields.path().child(field), &reason);
+            Some(Err(error)) => {
+                fields.errors().add_text(&fields.path().child(field), &error.to_string());
                 Vec::new()
             }
         };
@@ -163,14 +164,17 @@ mod tests {
 
     use super::*;
     use crate::Configuration;
-    use crate::testing::{Fake, Write};
+    use crate::testing::{Fake, TestedWrite};
 
     fn plugin(fake: &Fake, lists: &str) -> Result<PodTolerationRestriction, String> {
         let text = format!(
             "{{apiVersion: apiserver.config.k8s.io/v1, kind: AdmissionConfiguration, plugins: [{{name: PodTolerationRestriction, configuration: {{apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1, kind: Configuration, {lists}}}}}]}}"
         );
-        let file = Configuration::parse("f", text.as_bytes(), &fake.names, &|_| Err("none".into())).unwrap();
+        let file =
+            Configuration::parse("f", text.as_bytes(), &fake.names, &|_| Err(std::io::Error::other("none")))
+                .unwrap();
         PodTolerationRestriction::new(&fake.environment(), file.of("PodTolerationRestriction"))
+            .map_err(|error| error.to_string())
     }
 
     fn all(key: &str) -> Value {
@@ -184,24 +188,33 @@ mod tests {
         let default = |text: &str| json!({"scheduler.alpha.kubernetes.io/defaultTolerations": text});
         let limit = |text: &str| json!({"scheduler.alpha.kubernetes.io/tolerationsWhitelist": text});
         let of_a = r#"[{"key": "a", "operator": "Exists"}]"#;
-        let update = || Write { operation: Operation::Update, old: Some(json!({})), ..Write::default() };
+        let update =
+            || TestedWrite { operation: Operation::Update, old: Some(json!({})), ..TestedWrite::default() };
         for (annotations, lists, write, quality, present, expected, message) in [
-            (json!({}), "", Write::default(), "BestEffort", json!([]), json!([]), ""),
+            (json!({}), "", TestedWrite::default(), "BestEffort", json!([]), json!([]), ""),
             (
                 default(of_a),
                 "",
-                Write::default(),
+                TestedWrite::default(),
                 "BestEffort",
                 json!([all("b")]),
                 json!([all("a"), all("b")]),
                 "",
             ),
             (default(of_a), "", update(), "BestEffort", json!([all("b")]), json!([all("b")]), ""),
-            (default(of_a), "", Write::default(), "Burstable", json!([]), json!([all("a"), pressure]), ""),
+            (
+                default(of_a),
+                "",
+                TestedWrite::default(),
+                "Burstable",
+                json!([]),
+                json!([all("a"), pressure]),
+                "",
+            ),
             (
                 json!({}),
                 "default: [{key: d, operator: Exists}]",
-                Write::default(),
+                TestedWrite::default(),
                 "BestEffort",
                 json!([]),
                 json!([all("d")]),
@@ -210,14 +223,22 @@ mod tests {
             (
                 default(""),
                 "default: [{key: d, operator: Exists}]",
-                Write::default(),
+                TestedWrite::default(),
                 "BestEffort",
                 json!([]),
                 json!([]),
                 "",
             ),
-            (limit(of_a), "", Write::default(), "BestEffort", json!([all("a")]), json!([all("a")]), ""),
-            (limit(of_a), "", Write::default(), "BestEffort", json!([all("b")]), json!([all("b")]), conflict),
+            (limit(of_a), "", TestedWrite::default(), "BestEffort", json!([all("a")]), json!([all("a")]), ""),
+            (
+                limit(of_a),
+                "",
+                TestedWrite::default(),
+                "BestEffort",
+                json!([all("b")]),
+                json!([all("b")]),
+                conflict,
+            ),
             (
                 json!({}),
                 "whitelist: [{key: a, operator: Exists}]",
@@ -227,7 +248,7 @@ mod tests {
                 json!([all("b")]),
                 conflict,
             ),
-            (limit("[]"), "", Write::default(), "BestEffort", json!([all("b")]), json!([all("b")]), ""),
+            (limit("[]"), "", TestedWrite::default(), "BestEffort", json!([all("b")]), json!([all("b")]), ""),
         ] {
             let namespace = json!({"metadata": {"name": "team", "annotations": annotations}});
             let fake = Fake::new(Preset::Kubernetes).with("", "Namespace", &[namespace]);
@@ -254,7 +275,7 @@ mod tests {
             let namespace = json!({"metadata": {"name": "team", "annotations": annotations}});
             let fake = Fake::new(Preset::Kubernetes).with("", "Namespace", &[namespace]);
             let plugin = PodTolerationRestriction::new(&fake.environment(), None).unwrap();
-            let answer = fake.ask(&plugin, Write::default(), json!({"spec": {}})).await;
+            let answer = fake.ask(&plugin, TestedWrite::default(), json!({"spec": {}})).await;
             assert_eq!(answer.result.unwrap_err().code, 500, "{text}");
         }
     }

@@ -127,7 +127,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::{Fake, Write};
+    use crate::testing::{Fake, TestedWrite};
 
     fn class(name: &str, value: i64, default: bool) -> Value {
         json!({"metadata": {"name": name}, "value": value, "globalDefault": default})
@@ -175,7 +175,11 @@ mod tests {
         ] {
             let plugin = Priority::new(&fake.environment());
             let answer = fake
-                .ask(&plugin, Write::default(), json!({"metadata": {"name": "p"}, "spec": spec.clone()}))
+                .ask(
+                    &plugin,
+                    TestedWrite::default(),
+                    json!({"metadata": {"name": "p"}, "spec": spec.clone()}),
+                )
                 .await;
             match expected {
                 Ok((priority, policy, name)) => {
@@ -200,7 +204,7 @@ mod tests {
         let plugin = Priority::new(&fake.environment());
         let old =
             Some(json!({"metadata": {"name": "p"}, "spec": {"priority": 3, "preemptionPolicy": "Never"}}));
-        let update = Write { operation: Operation::Update, old, ..Write::default() };
+        let update = TestedWrite { operation: Operation::Update, old, ..TestedWrite::default() };
         let answer = fake.ask(&plugin, update, json!({"metadata": {"name": "p"}, "spec": {}})).await;
         assert_eq!(answer.object["spec"], json!({"priority": 3, "preemptionPolicy": "Never"}));
 
@@ -212,7 +216,8 @@ mod tests {
             (Operation::Update, class("second", 1, true), true),
             (Operation::Update, class("usual", 1, true), false),
         ] {
-            let write = Write { operation, kind: ("scheduling", "PriorityClass"), ..Write::default() };
+            let write =
+                TestedWrite { operation, kind: ("scheduling", "PriorityClass"), ..TestedWrite::default() };
             let answer = fake.ask(&plugin, write, object.clone()).await;
             assert_eq!(answer.message().ends_with(refusal), refused, "{operation:?} {object}");
         }

@@ -144,7 +144,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::{Fake, Write};
+    use crate::testing::{Fake, TestedWrite};
 
     #[tokio::test]
     async fn runtime_class_overhead_and_scheduling_are_merged_into_pod() {
@@ -194,7 +194,11 @@ mod tests {
             ),
         ] {
             let answer = fake
-                .ask(&plugin, Write::default(), json!({"metadata": {"name": "p"}, "spec": spec.clone()}))
+                .ask(
+                    &plugin,
+                    TestedWrite::default(),
+                    json!({"metadata": {"name": "p"}, "spec": spec.clone()}),
+                )
                 .await;
             match expected {
                 Ok(expected) => {

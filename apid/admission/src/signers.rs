@@ -124,7 +124,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::testing::{Fake, Write};
+    use crate::testing::{Fake, TestedWrite};
 
     #[tokio::test]
     async fn signer_permission_is_checked_by_name_and_domain() {
@@ -144,12 +144,12 @@ mod tests {
                 "approval" => SignerCheck::approval(&fake.environment()),
                 _ => SignerCheck::signing(&fake.environment()),
             };
-            let write = Write {
+            let write = TestedWrite {
                 operation: Operation::Update,
                 kind: ("certificates", "CertificateSigningRequest"),
                 subresource,
                 old: Some(request(json!({}))),
-                ..Write::default()
+                ..TestedWrite::default()
             };
             let answer = fake.ask(&plugin, write, new).await;
             let expected = match rejection {

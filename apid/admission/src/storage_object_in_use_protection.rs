@@ -63,7 +63,7 @@ mod tests {
     use apimachinery::names::Preset;
 
     use super::*;
-    use crate::testing::{Fake, Write};
+    use crate::testing::{Fake, TestedWrite};
 
     #[tokio::test]
     async fn volumes_and_claims_get_protection_finalizer() {
@@ -76,7 +76,11 @@ mod tests {
             ("PersistentVolumeClaim", json!({"finalizers": [pvc]}), json!([pvc])),
         ] {
             let answer = fake
-                .ask(&plugin, Write { kind: ("", kind), ..Write::default() }, json!({"metadata": given}))
+                .ask(
+                    &plugin,
+                    TestedWrite { kind: ("", kind), ..TestedWrite::default() },
+                    json!({"metadata": given}),
+                )
                 .await;
             assert_eq!(answer.object["metadata"]["finalizers"], expected, "{kind}");
         }

@@ -53,7 +53,7 @@ mod tests {
     use apimachinery::names::Preset;
 
     use super::*;
-    use crate::testing::{Fake, Write};
+    use crate::testing::{Fake, TestedWrite};
 
     #[tokio::test]
     async fn new_node_gets_not_ready_taint_once() {
@@ -66,7 +66,8 @@ mod tests {
             (json!({"spec": {"taints": [other]}}), json!([other, taint])),
             (json!({"spec": {"taints": [taint]}}), json!([taint])),
         ] {
-            let answer = fake.ask(&plugin, Write { kind: ("", "Node"), ..Write::default() }, given).await;
+            let answer =
+                fake.ask(&plugin, TestedWrite { kind: ("", "Node"), ..TestedWrite::default() }, given).await;
             assert_eq!(answer.object["spec"]["taints"], expected);
         }
     }

@@ -46,7 +46,7 @@ pub(crate) struct FakeBackend {
 }
 
 /// Attributes of a tested write.
-pub(crate) struct Write<'a> {
+pub(crate) struct TestedWrite<'a> {
     pub(crate) operation: Operation,
     /// Group stem and kind.
     pub(crate) kind: (&'a str, &'a str),
@@ -57,10 +57,10 @@ pub(crate) struct Write<'a> {
     pub(crate) dry_run: bool,
 }
 
-impl Default for Write<'_> {
+impl Default for TestedWrite<'_> {
     fn default() -> Self {
         let user = UserInfo { name: "alice".to_owned(), ..UserInfo::default() };
-        Write {
+        TestedWrite {
             operation: Operation::Create,
             kind: ("", "Pod"),
             subresource: "",
@@ -134,7 +134,12 @@ impl Fake {
     }
 
     /// Runs both phases of a plugin for a write of `object` (null: a deletion, which has no object).
-    pub(crate) async fn ask(&self, plugin: &dyn Plugin, write: Write<'_>, object: Value) -> PluginResult {
+    pub(crate) async fn ask(
+        &self,
+        plugin: &dyn Plugin,
+        write: TestedWrite<'_>,
+        object: Value,
+    ) -> PluginResult {
         let registry = Registry::new(&self.names);
         let group = self.names.group(write.kind.0);
         let resource = registry.find_kind(&group, write.kind.1).unwrap();

@@ -135,7 +135,7 @@ fn plugin_table_is_unique_and_ordered() {
     assert!(PLUGINS.iter().any(|entry| matches!(entry.availability, Availability::Implemented(_))));
 }
 
-struct Write<'a> {
+struct ChainWrite<'a> {
     operation: Operation,
     resource: &'a Resource,
     subresource: &'a str,
@@ -144,7 +144,7 @@ struct Write<'a> {
 }
 
 /// Runs both phases of the default chain for a write.
-async fn admit(chain: &Chain, write: Write<'_>) -> Result<(), Status> {
+async fn admit(chain: &Chain, write: ChainWrite<'_>) -> Result<(), Status> {
     let (notes, user, options) = (PluginOutput::default(), Arc::new(UserInfo::anonymous()), Value::Null);
     let attributes = Attributes {
         operation: write.operation,
@@ -200,7 +200,7 @@ async fn namespace_lifecycle_rejects_missing_and_terminating_namespaces() {
             (Operation::Update, "Namespace", "", "default", 0),
             (Operation::Delete, "ConfigMap", "default", "default", 0),
         ] {
-            let write = Write { operation, resource: find(kind), subresource: "", namespace, name };
+            let write = ChainWrite { operation, resource: find(kind), subresource: "", namespace, name };
             let have = admit(&chain, write).await.map_or_else(|status| status.code, |()| 0);
             assert_eq!(have, code, "{} {kind} {namespace}/{name}", operation.as_str());
         }
@@ -232,7 +232,7 @@ async fn namespace_lifecycle_rejections_have_kubernetes_messages() {
             vec![],
         ),
     ] {
-        let write = Write { operation, resource, subresource: "", namespace, name };
+        let write = ChainWrite { operation, resource, subresource: "", namespace, name };
         let status = admit(&chain, write).await.unwrap_err();
         assert_eq!(status.message, message);
         let details = status.details.unwrap();

@@ -4,6 +4,51 @@ use std::collections::BTreeMap;
 
 use apimachinery::object::{Object, Value};
 
+/// The error of an invalid list of tolerations.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TolerationsError {
+    /// The value is not a list.
+    #[error("must be a list of tolerations")]
+    NotAList,
+    /// A toleration is invalid.
+    #[error("toleration {index} {defect}")]
+    Toleration {
+        /// The position in the list, from 0.
+        index: usize,
+        /// The defect.
+        defect: TolerationDefect,
+    },
+}
+
+/// The defect of a toleration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TolerationDefect {
+    /// The toleration is not an object.
+    #[error("must be an object")]
+    NotAnObject,
+    /// A field is unknown.
+    #[error("has an unknown field `{0}`")]
+    UnknownField(String),
+    /// A field has a wrong type.
+    #[error("has a `{0}` of the wrong type")]
+    FieldType(String),
+    /// Only the operator `Exists` matches all keys.
+    #[error("must have operator `Exists` when it has no key")]
+    NoKey,
+    /// The operator `Exists` compares no value.
+    #[error("may not have a value with operator `Exists`")]
+    ValueWithExists,
+    /// The operator is unknown.
+    #[error("has the unknown operator `{0}`")]
+    UnknownOperator(String),
+    /// The effect is unknown.
+    #[error("has the unknown effect `{0}`")]
+    UnknownEffect(String),
+    /// Only evictions have a time.
+    #[error("may have `tolerationSeconds` only with effect `NoExecute`")]
+    SecondsWithoutEviction,
+}
+
 /// Tolerations of a pod.
 pub(crate) fn pod_tolerations(pod: &Object) -> &[Value] {
     pod.at(&["spec", "tolerations"]).and_then(Value::as_array).map_or(&[], Vec::as_slice)
@@ -70,44 +115,47 @@ pub(crate) fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
 }
 
 /// Validates a list of tolerations from a file or an annotation.
-pub(crate) fn check(list: &Value) -> Result<Vec<Value>, String> {
-    const FIELDS: [&str; 5] = ["key", "operator", "value", "effect", "tolerationSeconds"];
-    let Some(items) = list.as_array() else { return Err("must be a list of tolerations".to_owned()) };
-    for (i, item) in items.iter().enumerate() {
-        let invalid = |reason: String| Err(format!("toleration {i} {reason}"));
-        let Some(fields) = item.as_object() else { return invalid("must be an object".to_owned()) };
-        let fields: BTreeMap<&str, &Value> =
-            fields.iter().map(|(key, value)| (key.as_str(), value)).collect();
-        for (field, value) in &fields {
-            let fits = match *field {
-                "tolerationSeconds" => value.is_i64() || value.is_null(),
-                field if FIELDS.contains(&field) => value.is_string() || value.is_null(),
-                _ => return invalid(format!("has an unknown field `{field}`")),
-            };
-            if !fits {
-                return invalid(format!("has a `{field}` of the wrong type"));
-            }
-        }
-        let [key, operator, value, effect] = text_fields(item);
-        match operator {
-            "" | "Equal" if key.is_empty() => {
-                return invalid("must have operator `Exists` when it has no key".to_owned());
-            }
-            "" | "Equal" => {}
-            "Exists" if !value.is_empty() => {
-                return invalid("may not have a value with operator `Exists`".to_owned());
-            }
-            "Exists" => {}
-            other => return invalid(format!("has the unknown operator `{other}`")),
-        }
-        if !matches!(effect, "" | "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
-            return invalid(format!("has the unknown effect `{effect}`"));
-        }
-        if seconds(item).is_some() && effect != "NoExecute" {
-            return invalid("may have `tolerationSeconds` only with effect `NoExecute`".to_owned());
-        }
+///
+/// # Errors
+///
+/// See [`TolerationsError`].
+pub(crate) fn check(list: &Value) -> Result<Vec<Value>, TolerationsError> {
+    let items = list.as_array().ok_or(TolerationsError::NotAList)?;
+    for (index, item) in items.iter().enumerate() {
+        check_toleration(item).map_err(|defect| TolerationsError::Toleration { index, defect })?;
     }
     Ok(items.clone())
+}
+
+fn check_toleration(item: &Value) -> Result<(), TolerationDefect> {
+    const FIELDS: [&str; 5] = ["key", "operator", "value", "effect", "tolerationSeconds"];
+    let fields = item.as_object().ok_or(TolerationDefect::NotAnObject)?;
+    let fields: BTreeMap<&str, &Value> = fields.iter().map(|(key, value)| (key.as_str(), value)).collect();
+    for (field, value) in fields {
+        let fits = match field {
+            "tolerationSeconds" => value.is_i64() || value.is_null(),
+            field if FIELDS.contains(&field) => value.is_string() || value.is_null(),
+            _ => return Err(TolerationDefect::UnknownField(field.to_owned())),
+        };
+        if !fits {
+            return Err(TolerationDefect::FieldType(field.to_owned()));
+        }
+    }
+    let [key, operator, value, effect] = text_fields(item);
+    match operator {
+        "" | "Equal" if key.is_empty() => return Err(TolerationDefect::NoKey),
+        "" | "Equal" => {}
+        "Exists" if !value.is_empty() => return Err(TolerationDefect::ValueWithExists),
+        "Exists" => {}
+        other => return Err(TolerationDefect::UnknownOperator(other.to_owned())),
+    }
+    if !matches!(effect, "" | "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
+        return Err(TolerationDefect::UnknownEffect(effect.to_owned()));
+    }
+    if seconds(item).is_some() && effect != "NoExecute" {
+        return Err(TolerationDefect::SecondsWithoutEviction);
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -183,7 +231,7 @@ mod tests {
             (json!([{"key": "a", "effect": "Odd"}]), "effect `Odd`"),
             (json!([{"key": "a", "tolerationSeconds": 5}]), "NoExecute"),
         ] {
-            let error = check(&list).err().unwrap_or_default();
+            let error = check(&list).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(error.contains(word) && error.is_empty() == word.is_empty(), "{list}: {error}");
         }
     }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use apimachinery::object::Object;
 use apply::server_side::Apply;
 use apply::set::Set;
-use apply::update::{OneVersion, Write};
+use apply::update::{ManagedWrite, OneVersion};
 use jiff::Timestamp;
 use schema::Schema;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ fn main() {
     let (ignored, empty) = (Set::default(), schema.empty());
     let patch = deployment();
     let run = |live: &Object, second: i64| {
-        let write = Write {
+        let write = ManagedWrite {
             manager: "one",
             api_version: "apps/v1",
             subresource: "",
@@ -45,7 +45,7 @@ fn main() {
     });
 
     let update = |old: Option<&Object>, mut new: Object| {
-        let write = Write {
+        let write = ManagedWrite {
             manager: "two",
             api_version: "apps/v1",
             subresource: "",

@@ -143,6 +143,40 @@ pub struct ManagedFields {
     pub entries: Vec<Entry>,
 }
 
+/// The defect of a malformed list, with the text of kube-apiserver. Entries are counted from 0.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ManagedFieldsError {
+    /// The value is not a list.
+    #[error("managedFields must be a list")]
+    NotAList,
+    /// An entry has an unknown operation.
+    #[error("operation must be `Apply` or `Update`")]
+    Operation,
+    /// An entry has no API version.
+    #[error("apiVersion must not be empty")]
+    NoApiVersion,
+    /// An entry has no type of fields.
+    #[error("missing fieldsType in managed fields entry {entry}")]
+    NoFieldsType {
+        /// The entry.
+        entry: usize,
+    },
+    /// An entry has an unknown type of fields.
+    #[error("invalid fieldsType {found:?} in managed fields entry {entry}")]
+    FieldsType {
+        /// The entry.
+        entry: usize,
+        /// The type.
+        found: String,
+    },
+    /// The fields of an entry are malformed.
+    #[error("error decoding versioned set of managed fields entry {entry}")]
+    Fields {
+        /// The entry.
+        entry: usize,
+    },
+}
+
 impl ManagedFields {
     /// Decodes `metadata.managedFields`; None when an entry is malformed.
     pub fn decode(list: Option<&Value>) -> Option<Self> {
@@ -165,27 +199,29 @@ impl ManagedFields {
     /// # Errors
     ///
     /// The defect of the first malformed entry.
-    pub fn check(list: Option<&Value>) -> Result<(), String> {
+    pub fn check(list: Option<&Value>) -> Result<(), ManagedFieldsError> {
         let entries = match list {
             None | Some(Value::Null) => return Ok(()),
             Some(Value::Array(entries)) => entries,
-            Some(_) => return Err("managedFields must be a list".to_owned()),
+            Some(_) => return Err(ManagedFieldsError::NotAList),
         };
-        for (index, entry) in entries.iter().enumerate() {
-            let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
+        for (index, value) in entries.iter().enumerate() {
+            let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
             if !matches!(text("operation"), "Apply" | "Update") {
-                return Err("operation must be `Apply` or `Update`".to_owned());
+                return Err(ManagedFieldsError::Operation);
             }
             if text("apiVersion").is_empty() {
-                return Err("apiVersion must not be empty".to_owned());
+                return Err(ManagedFieldsError::NoApiVersion);
             }
             match text("fieldsType") {
                 "FieldsV1" => {}
-                "" => return Err(format!("missing fieldsType in managed fields entry {index}")),
-                other => return Err(format!("invalid fieldsType {other:?} in managed fields entry {index}")),
+                "" => return Err(ManagedFieldsError::NoFieldsType { entry: index }),
+                found => {
+                    return Err(ManagedFieldsError::FieldsType { entry: index, found: found.to_owned() });
+                }
             }
-            if Entry::from_value(entry).is_none() {
-                return Err(format!("error decoding versioned set of managed fields entry {index}"));
+            if Entry::from_value(value).is_none() {
+                return Err(ManagedFieldsError::Fields { entry: index });
             }
         }
         Ok(())

@@ -24,12 +24,12 @@ use crate::managers::{Entry, ManagedFields, Operation, bookkeeping_of, without_b
 use crate::path::Element;
 use crate::set::{Set, path_text};
 use crate::typed::{Fields, TypingError, check, field_set, merge, remove, with_declared_parents};
-use crate::update::{OwnershipError, Write};
+use crate::update::{ManagedWrite, OwnershipError};
 
 /// A server-side apply operation.
 pub struct Apply<'a> {
     /// The manager, the time and the target.
-    pub write: Write<'a>,
+    pub write: ManagedWrite<'a>,
     /// Whether the apply takes over values that other managers own.
     pub force: bool,
     /// The last-applied annotation of the client tool and its manager name; None disables the record.

@@ -2,13 +2,13 @@
 //!
 //! # Contract
 //!
-//! [`Write::update`] compares the old and the new object. The manager owns every field that changed, and no
+//! [`ManagedWrite::update`] compares the old and the new object. The manager owns every field that changed, and no
 //! other manager does. Such a write never conflicts.
 //!
 //! # Reference
 //!
 //! An object without owners stays untracked until its first apply. Two exceptions exist: the write creates
-//! the object, or, with [`Write::reset_then_track`], the same write resets the owners.
+//! the object, or, with [`ManagedWrite::reset_then_track`], the same write resets the owners.
 
 use std::collections::BTreeMap;
 
@@ -25,6 +25,20 @@ use crate::typed::{Comparison, compare, reconcile};
 /// The manager of fields that existed before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
+/// The reason why an object has no form in another version.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConversionError {
+    /// The version is not served.
+    #[error("{0} is not served")]
+    NotServed(String),
+    /// The conversion needs a webhook, whose result is not known yet.
+    #[error("the conversion has not run")]
+    Pending,
+    /// The conversion failed, with its message.
+    #[error("{0}")]
+    Failed(String),
+}
+
 /// The other API versions in which owners of a kind's fields wrote.
 pub trait Versions: Sync {
     /// The merge type of a version; None when the version is no longer served.
@@ -34,8 +48,8 @@ pub trait Versions: Sync {
     ///
     /// # Errors
     ///
-    /// The reason why the conversion fails.
-    fn convert(&self, object: &Object, api_version: &str) -> Result<Object, String>;
+    /// See [`ConversionError`].
+    fn convert(&self, object: &Object, api_version: &str) -> Result<Object, ConversionError>;
 }
 
 /// A kind with one version.
@@ -52,13 +66,13 @@ impl Versions for OneVersion {
         (self.api_version == api_version).then_some(&self.merge)
     }
 
-    fn convert(&self, object: &Object, _: &str) -> Result<Object, String> {
+    fn convert(&self, object: &Object, _: &str) -> Result<Object, ConversionError> {
         Ok(object.clone())
     }
 }
 
-/// A write operation: manager, time and target.
-pub struct Write<'a> {
+/// A write by a field manager: its name, time and target.
+pub struct ManagedWrite<'a> {
     /// The name of the manager.
     pub manager: &'a str,
     /// The API version of the written object.
@@ -88,11 +102,11 @@ pub enum OwnershipError {
         /// The target version.
         to: String,
         /// The reason of the failure.
-        why: String,
+        why: ConversionError,
     },
 }
 
-impl Write<'_> {
+impl ManagedWrite<'_> {
     /// Sets the managed fields of the new object. `old` is None for a create.
     ///
     /// # Errors

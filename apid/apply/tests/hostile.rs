@@ -10,7 +10,7 @@ use apimachinery::object::{Map, Object, Value};
 use apply::managers::{ManagedFields, is_reset};
 use apply::server_side::Apply;
 use apply::set::Set;
-use apply::update::{OneVersion, Write};
+use apply::update::{ManagedWrite, OneVersion};
 use apply::{json_patch, merge_patch, strategic};
 use jiff::Timestamp;
 use rand::rngs::SmallRng;
@@ -184,7 +184,7 @@ fn random_managed_fields_and_applies_do_not_panic() {
     cases(|rng| {
         let mut live = object(rng);
         let mut patch = if rng.random() { Object(any_map(rng, 4)) } else { object(rng) };
-        let write = Write {
+        let write = ManagedWrite {
             manager: "m",
             api_version: "apps/v1",
             subresource: ["", "status"].choose(rng).unwrap(),

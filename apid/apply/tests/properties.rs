@@ -14,7 +14,7 @@ use apply::managers::ManagedFields;
 use apply::server_side::{Apply, ApplyError};
 use apply::set::{Set, path_text};
 use apply::typed::{Fields, compare, field_set, merge};
-use apply::update::{OneVersion, Write};
+use apply::update::{ManagedWrite, OneVersion};
 use jiff::Timestamp;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -249,7 +249,7 @@ impl Server {
     /// Applies a patch; false is a conflict.
     fn apply(&mut self, manager: &str, patch: &Object, force: bool) -> bool {
         self.second += 1;
-        let write = Write {
+        let write = ManagedWrite {
             manager,
             api_version: "v1",
             subresource: "",

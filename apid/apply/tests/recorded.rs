@@ -13,7 +13,7 @@ use apply::managers::ManagedFields;
 use apply::path::Element;
 use apply::server_side::Apply;
 use apply::set::Set;
-use apply::update::{OneVersion, Write};
+use apply::update::{ManagedWrite, OneVersion};
 use jiff::Timestamp;
 use schema::Schema;
 
@@ -51,7 +51,7 @@ fn owned(schema: &'static Schema, patch: &Object) -> Value {
     let merge = schema.merge();
     let versions = OneVersion { api_version: patch.api_version().to_owned(), merge: merge.clone() };
     let (ignored, empty) = (Set::of(&[Element::field("status")]), schema.empty());
-    let write = Write {
+    let write = ManagedWrite {
         manager: "one",
         api_version: patch.api_version(),
         subresource: "",

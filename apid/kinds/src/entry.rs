@@ -96,6 +96,17 @@ fn write_field(out: &mut Vec<u8>, field: &str, value: &impl Serialize) {
     serde_json::to_writer(&mut *out, value).expect("tree");
 }
 
+/// The error of stored bytes that are not an object of their kind: the store is corrupt.
+#[derive(Debug, thiserror::Error)]
+pub enum StoredObjectError {
+    /// The bytes are not JSON, or not an object.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// The bytes have no metadata.
+    #[error("no metadata")]
+    NoMetadata,
+}
+
 /// Appends a number in decimal without allocation; list responses call it once per item.
 fn write_number(out: &mut Vec<u8>, mut number: u64) {
     let begin = out.len();
@@ -273,12 +284,12 @@ impl Entry {
     /// # Errors
     ///
     /// The stored bytes are not an object of this kind: the store is corrupt.
-    pub fn metadata(&self, revision: Revision) -> Result<Map<String, Value>, String> {
+    pub fn metadata(&self, revision: Revision) -> Result<Map<String, Value>, StoredObjectError> {
         // The last byte of METADATA is the opening brace.
         let start = self.metadata as usize + METADATA.len() - 1;
         let stored = self.body.get(start..).unwrap_or_default();
         let mut values = serde_json::Deserializer::from_slice(stored).into_iter::<Map<String, Value>>();
-        let mut metadata = values.next().ok_or("no metadata")?.map_err(|error| error.to_string())?;
+        let mut metadata = values.next().ok_or(StoredObjectError::NoMetadata)??;
         metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
         Ok(metadata)
     }
@@ -288,7 +299,7 @@ impl Entry {
     /// # Errors
     ///
     /// The stored bytes are not an object of this kind: the store is corrupt.
-    pub fn object(&self, revision: Revision) -> Result<Object, String> {
+    pub fn object(&self, revision: Revision) -> Result<Object, StoredObjectError> {
         decode(&self.body, revision)
     }
 
@@ -382,9 +393,8 @@ impl std::fmt::Debug for Entry {
 /// # Errors
 ///
 /// The bytes are not a JSON object: the store is corrupt.
-pub fn decode(stored: &[u8], revision: Revision) -> Result<Object, String> {
-    let map = serde_json::from_slice(stored).map_err(|e| e.to_string())?;
-    let mut object = Object(map);
+pub fn decode(stored: &[u8], revision: Revision) -> Result<Object, StoredObjectError> {
+    let mut object = Object(serde_json::from_slice(stored)?);
     object.set_meta("resourceVersion", revision.to_string());
     Ok(object)
 }

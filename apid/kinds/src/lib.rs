@@ -80,7 +80,7 @@ mod scheduling;
 mod storage;
 mod storagemigration;
 
-pub use binding_action::BindingAction;
+pub use binding_action::{AssignmentError, BindingAction};
 pub use conversion::Conversion;
 pub use core::complete_service_families;
 pub use enabled_versions::{EnabledVersions, RuntimeConfigErrors};

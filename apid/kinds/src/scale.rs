@@ -8,7 +8,7 @@
 //! continues as an ordinary update with the subresource `scale`. The write ignores all other fields of the
 //! body except the preconditions in its metadata.
 
-use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath, quote};
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object};
 use serde_json::{Value, json};
@@ -105,16 +105,23 @@ fn value_at<'a>(object: &'a Object, path: &[String]) -> Option<&'a Value> {
     rest.iter().try_fold(object.get(first)?, |value, field| value.get(field))
 }
 
+/// The error of a custom object without its desired number of replicas. The path has a leading dot.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the spec replicas field {} does not exist", quote(path))]
+pub struct MissingReplicas {
+    path: String,
+}
+
 /// Whether a Scale can show the object: a custom object must have its desired number of replicas.
 ///
 /// # Errors
 ///
-/// The path of the missing field, with a leading dot.
-pub fn check(kind: &KindRef, object: &Object) -> Result<(), String> {
+/// The object has no such field.
+pub fn check(kind: &KindRef, object: &Object) -> Result<(), MissingReplicas> {
     let KindRef::Custom(kind) = kind else { return Ok(()) };
     match &kind.scale {
         Some(paths) if value_at(object, &paths.spec_replicas).is_none() => {
-            Err(format!(".{}", paths.spec_replicas.join(".")))
+            Err(MissingReplicas { path: format!(".{}", paths.spec_replicas.join(".")) })
         }
         _ => Ok(()),
     }

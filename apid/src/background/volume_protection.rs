@@ -133,63 +133,105 @@ impl Protection {
         loop {
             let _ = tokio::time::timeout(INTERVAL, self.terminating.changed.notified()).await;
             tokio::time::sleep(DEBOUNCE).await;
-            let mut results = Vec::new();
+            let mut is_complete = true;
             if self.enabled.claim_protection {
-                results.push(self.remove_claim_finalizers().await);
+                is_complete &= self.remove_claim_finalizers().await;
             }
             if self.enabled.volume_protection {
-                results.push(self.remove_volume_finalizers().await);
+                is_complete &= self.remove_volume_finalizers().await;
             }
-            for status in results.into_iter().filter_map(Result::err) {
-                tracing::warn!(reason = %status, "removing a protection finalizer failed; retrying");
+            if !is_complete {
                 tokio::time::sleep(RETRY).await;
                 self.terminating.changed.notify_one();
             }
         }
     }
 
-    /// Removes the finalizer of each terminating claim that no pod uses. Returns the last failure.
-    async fn remove_claim_finalizers(&self) -> Result<(), Status> {
+    /// Removes the finalizer of each terminating claim that no pod uses. Returns whether nothing failed.
+    async fn remove_claim_finalizers(&self) -> bool {
         let keys = self.terminating.claims.lock().clone();
-        let finalizer = self.claim_writer.server_state().names.label_key("pvc-protection");
-        let mut result = Ok(());
+        let mut is_complete = true;
         // The keys are sorted, so the pods of each namespace are read once.
-        let mut pods_of_namespace = (String::new(), Vec::new());
+        let mut pods = PodsOfNamespace::default();
         for (namespace, name) in &keys {
-            let Some(claim) = stored::get(&self.claims, namespace, name).await? else { continue };
-            if !is_protected(&claim, &finalizer) {
-                continue;
-            }
-            if pods_of_namespace.0 != *namespace {
-                let scope = self.pods.resource.key(namespace, "");
-                pods_of_namespace = (namespace.clone(), stored::objects(&self.pods, &scope).await?);
-            }
-            if !pods_of_namespace.1.iter().any(|pod| uses_claim(pod, &claim)) {
-                let target = Target { collection: &self.claims, namespace, name, subresource: "" };
-                result = remove_finalizer(&self.claim_writer, target, claim, &finalizer).await.and(result);
+            if let Err(status) = self.release_claim(namespace, name, &mut pods).await {
+                log_failure(&self.claims, namespace, name, &status);
+                is_complete = false;
             }
         }
-        result
+        is_complete
     }
 
-    /// Removes the finalizer of each terminating volume to which no claim is bound. Returns the last failure.
-    async fn remove_volume_finalizers(&self) -> Result<(), Status> {
-        let names = self.terminating.volumes.lock().clone();
-        if names.is_empty() {
+    /// Removes the finalizer of a claim if the claim is terminating and no pod uses it.
+    async fn release_claim(
+        &self,
+        namespace: &str,
+        name: &str,
+        pods: &mut PodsOfNamespace,
+    ) -> Result<(), Status> {
+        let finalizer = self.claim_writer.server_state().names.label_key("pvc-protection");
+        let Some(claim) = stored::get(&self.claims, namespace, name).await? else { return Ok(()) };
+        if !is_protected(&claim, &finalizer) {
             return Ok(());
         }
-        let finalizer = self.volume_writer.server_state().names.label_key("pv-protection");
-        let claims = stored::objects(&self.claims, &self.claims.resource.key_prefix).await?;
-        let mut result = Ok(());
+        if pods.namespace != namespace {
+            let scope = self.pods.resource.key(namespace, "");
+            let objects = stored::objects(&self.pods, &scope).await?;
+            *pods = PodsOfNamespace { namespace: namespace.to_owned(), objects };
+        }
+        if pods.objects.iter().any(|pod| uses_claim(pod, &claim)) {
+            return Ok(());
+        }
+        let target = Target { collection: &self.claims, namespace, name, subresource: "" };
+        remove_finalizer(&self.claim_writer, target, claim, &finalizer).await
+    }
+
+    /// Removes the finalizer of each terminating volume to which no claim is bound. Returns whether nothing failed.
+    async fn remove_volume_finalizers(&self) -> bool {
+        let names = self.terminating.volumes.lock().clone();
+        if names.is_empty() {
+            return true;
+        }
+        let claims = match stored::objects(&self.claims, &self.claims.resource.key_prefix).await {
+            Ok(claims) => claims,
+            Err(status) => {
+                let resource = &self.claims.resource.group_resource;
+                tracing::warn!(%resource, reason = %status, "reading claims failed; volumes keep their finalizers");
+                return false;
+            }
+        };
+        let mut is_complete = true;
         for name in &names {
-            let Some(volume) = stored::get(&self.volumes, "", name).await? else { continue };
-            if is_protected(&volume, &finalizer) && !claims.iter().any(|claim| is_bound(claim, &volume)) {
-                let target = Target { collection: &self.volumes, namespace: "", name, subresource: "" };
-                result = remove_finalizer(&self.volume_writer, target, volume, &finalizer).await.and(result);
+            if let Err(status) = self.release_volume(name, &claims).await {
+                log_failure(&self.volumes, "", name, &status);
+                is_complete = false;
             }
         }
-        result
+        is_complete
     }
+
+    /// Removes the finalizer of a volume if the volume is terminating and none of all claims is bound to it.
+    async fn release_volume(&self, name: &str, claims: &[Object]) -> Result<(), Status> {
+        let finalizer = self.volume_writer.server_state().names.label_key("pv-protection");
+        let Some(volume) = stored::get(&self.volumes, "", name).await? else { return Ok(()) };
+        if !is_protected(&volume, &finalizer) || claims.iter().any(|claim| is_bound(claim, &volume)) {
+            return Ok(());
+        }
+        let target = Target { collection: &self.volumes, namespace: "", name, subresource: "" };
+        remove_finalizer(&self.volume_writer, target, volume, &finalizer).await
+    }
+}
+
+/// The pods of one namespace.
+#[derive(Default)]
+struct PodsOfNamespace {
+    namespace: String,
+    objects: Vec<Object>,
+}
+
+fn log_failure(collection: &Collection, namespace: &str, name: &str, status: &Status) {
+    let resource = &collection.resource.group_resource;
+    tracing::warn!(%resource, namespace, name, reason = %status, "removing a protection finalizer failed; retrying");
 }
 
 /// Removes a finalizer. A concurrent write is not a failure: the notification about it causes another attempt.

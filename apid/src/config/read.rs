@@ -118,7 +118,7 @@ impl Reader<'_> {
         }));
         let names = names?;
         if let Some(Err(mistake)) = self.file.as_ref().map(|file| file.check_version(&names)) {
-            self.mistakes.push(mistake);
+            self.mistakes.push(mistake.to_string());
         }
         let enabled_versions = self.enabled_versions(&flags.general, versions, gates.as_ref(), &names);
         let admission_configuration = self.admission(flags.admission.admission_control_config_file, &names);
@@ -308,7 +308,7 @@ impl Reader<'_> {
     fn admission(&mut self, file: Option<PathBuf>, names: &Names) -> admission::Configuration {
         let Some(file) = file else { return admission::Configuration::default() };
         let directory = file.parent().map(PathBuf::from).unwrap_or_default();
-        let read = |path: &str| std::fs::read(directory.join(path)).map_err(|error| error.to_string());
+        let read = |path: &str| std::fs::read(directory.join(path));
         let configuration = std::fs::read(&file)
             .map_err(|error| vec![format!("file `{}`: {error}", file.display())])
             .and_then(|text| {

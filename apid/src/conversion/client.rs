@@ -8,12 +8,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::codec::{self, Limits};
+use apimachinery::codec::{self, DecodeError, Limits};
 use apimachinery::object::Value;
 use async_trait::async_trait;
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use webhooks::{ClientConfiguration, WebhookCall, WebhookClients};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use webhooks::{CallFailure, ClientConfiguration, InvalidConfiguration, WebhookCall, WebhookClients};
 
 /// Timeout of a conversion.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -30,6 +30,23 @@ const TREE_FACTOR: usize = 16;
 /// Bytes of one permit of the semaphore.
 const PERMIT_BYTES: usize = 1024;
 
+/// The reason why there is no response of a webhook.
+#[derive(Debug, thiserror::Error)]
+pub enum ConversionCallError {
+    /// The `clientConfig` is unusable.
+    #[error(transparent)]
+    Configuration(#[from] InvalidConfiguration),
+    /// The call failed.
+    #[error(transparent)]
+    Call(#[from] CallFailure),
+    /// The memory of responses is not available.
+    #[error(transparent)]
+    Memory(#[from] AcquireError),
+    /// The response cannot be decoded.
+    #[error(transparent)]
+    Response(#[from] DecodeError),
+}
+
 /// Sends ConversionReviews to webhooks.
 #[async_trait]
 pub trait ConversionClient: Send + Sync {
@@ -37,8 +54,12 @@ pub trait ConversionClient: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The reason for which there is no response, as a text for the client.
-    async fn post(&self, client_config: &Value, review: Value) -> Result<ConversionResponse, String>;
+    /// See [`ConversionCallError`].
+    async fn post(
+        &self,
+        client_config: &Value,
+        review: Value,
+    ) -> Result<ConversionResponse, ConversionCallError>;
 }
 
 /// The response of a webhook.
@@ -71,26 +92,32 @@ impl WebhookConversionClient {
 
 #[async_trait]
 impl ConversionClient for WebhookConversionClient {
-    async fn post(&self, client_config: &Value, review: Value) -> Result<ConversionResponse, String> {
-        let configuration = ClientConfiguration::read(client_config).map_err(|error| error.to_string())?;
+    async fn post(
+        &self,
+        client_config: &Value,
+        review: Value,
+    ) -> Result<ConversionResponse, ConversionCallError> {
+        let configuration = ClientConfiguration::read(client_config)?;
         let body = Bytes::from(review.to_string());
         let call =
             WebhookCall { body, timeout: TIMEOUT, response_bytes: RESPONSE_BYTES, sends_timeout: true };
-        let response = self.clients.post(&configuration, None, call).await;
-        let response = response.map_err(|failure| failure.to_string())?;
+        let response = self.clients.post(&configuration, None, call).await?;
         let memory = reserve_memory(&self.memory, response.len()).await?;
         let limits =
             Limits { bytes: response.len(), elements: ELEMENTS, tree_bytes: TREE_BYTES, ..Limits::BODY };
-        let decoded = codec::json::decode(&response, limits).map_err(|error| error.to_string())?;
+        let decoded = codec::json::decode(&response, limits)?;
         Ok(ConversionResponse { review: decoded.value, memory: Some(memory) })
     }
 }
 
 /// Waits for the memory of a decoded response. A single response can take all memory.
-async fn reserve_memory(memory: &Arc<Semaphore>, response: usize) -> Result<OwnedSemaphorePermit, String> {
+async fn reserve_memory(
+    memory: &Arc<Semaphore>,
+    response: usize,
+) -> Result<OwnedSemaphorePermit, AcquireError> {
     let bytes = response.saturating_mul(TREE_FACTOR).min(MEMORY_BYTES);
     let permits = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
-    Arc::clone(memory).acquire_many_owned(permits).await.map_err(|error| error.to_string())
+    Arc::clone(memory).acquire_many_owned(permits).await
 }
 
 #[cfg(test)]

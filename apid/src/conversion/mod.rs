@@ -25,7 +25,7 @@
 mod client;
 mod metrics;
 
-pub use client::{ConversionClient, ConversionResponse, WebhookConversionClient};
+pub use client::{ConversionCallError, ConversionClient, ConversionResponse, WebhookConversionClient};
 pub use metrics::ConversionMetrics;
 
 use std::sync::{Arc, OnceLock};
@@ -282,13 +282,15 @@ impl ObjectConverter {
         };
         let names = &self.context.names;
         let uid = self.context.rng.uuid();
-        let review = webhook.review(&outgoing, api_version, &uid, names).map_err(conversion_failure)?;
+        let review = webhook
+            .review(&outgoing, api_version, &uid, names)
+            .map_err(|error| conversion_failure(error.to_string()))?;
         let start = self.context.clock.monotonic();
         let record = |failure| self.record(&outgoing, api_version, failure, start);
         let response = self.context.client.post(webhook.client_config(), review).await;
         let ConversionResponse { review, memory } = response.map_err(|reason| {
             record(Some(FailureType::Call));
-            conversion_failure(failure(&outgoing, &reason))
+            conversion_failure(failure(&outgoing, &reason.to_string()))
         })?;
         let converted = webhook.converted(&outgoing, api_version, &uid, review, names).map_err(|error| {
             record(Some(FailureType::Response(error.defect)));

@@ -41,6 +41,33 @@ Flags without an effect:
       all other flags of etcd
 ";
 
+/// The error of an URL that is not of the form `http://HOST:PORT`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not of the form http://HOST:PORT")]
+struct InvalidUrl(String);
+
+/// The error of `--etcd-servers` that name another server, such as an etcd.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "`--etcd-servers={servers}`: {problem}; use the `etcd` beside this kube-apiserver: apid stores objects itself and \
+     connects to no etcd cluster"
+)]
+pub(super) struct DataDirError {
+    servers: String,
+    problem: DataDirProblem,
+}
+
+/// The reason why a server names no folder.
+#[derive(Debug, thiserror::Error)]
+enum DataDirProblem {
+    #[error(transparent)]
+    Url(#[from] InvalidUrl),
+    #[error(transparent)]
+    Request(#[from] io::Error),
+    #[error("the server does not name a folder for objects")]
+    NoFolder,
+}
+
 /// Runs the server until the parent ends.
 ///
 /// # Errors
@@ -61,7 +88,7 @@ pub(super) fn run(arguments: &[String]) -> Result<ExitCode, Vec<String>> {
     let listeners: Vec<TcpListener> = urls
         .split(',')
         .map(|url| {
-            let address = address(url)?;
+            let address = address(url).map_err(|error| error.to_string())?;
             TcpListener::bind(address).map_err(|error| format!("`--listen-client-urls={url}`: {error}"))
         })
         .collect::<Result<_, String>>()
@@ -82,12 +109,12 @@ pub(super) fn run(arguments: &[String]) -> Result<ExitCode, Vec<String>> {
 }
 
 /// Host and port of a URL without TLS.
-fn address(url: &str) -> Result<&str, String> {
+fn address(url: &str) -> Result<&str, InvalidUrl> {
     url.trim()
         .strip_prefix("http://")
         .map(|rest| rest.trim_end_matches('/'))
         .filter(|address| address.contains(':') && !address.contains('/'))
-        .ok_or_else(|| format!("`{url}` is not of the form http://HOST:PORT"))
+        .ok_or_else(|| InvalidUrl(url.to_owned()))
 }
 
 /// Answers one request.
@@ -123,21 +150,19 @@ fn read_head(stream: &mut TcpStream) -> io::Result<String> {
 /// # Errors
 ///
 /// The server is not that of this module, such as an etcd.
-pub(super) fn data_dir(servers: &str) -> Result<PathBuf, String> {
-    let explain = |problem: String| {
-        format!(
-            "`--etcd-servers={servers}`: {problem}; use the `etcd` beside this kube-apiserver: apid stores objects itself \
-             and connects to no etcd cluster"
-        )
-    };
+pub(super) fn data_dir(servers: &str) -> Result<PathBuf, DataDirError> {
     let first = servers.split(',').next().unwrap_or_default();
-    let address = address(first).map_err(explain)?;
-    let response = request(address).map_err(|error| explain(error.to_string()))?;
+    named_folder(first).map_err(|problem| DataDirError { servers: servers.to_owned(), problem })
+}
+
+/// Asks the server of an URL for its folder.
+fn named_folder(url: &str) -> Result<PathBuf, DataDirProblem> {
+    let response = request(address(url)?)?;
     match response.split_once("\r\n\r\n") {
         Some((head, folder)) if head.starts_with("HTTP/1.1 200 ") && folder.starts_with('/') => {
             Ok(PathBuf::from(folder))
         }
-        Some(_) | None => Err(explain("the server does not name a folder for objects".to_owned())),
+        Some(_) | None => Err(DataDirProblem::NoFolder),
     }
 }
 
@@ -174,11 +199,13 @@ mod tests {
 
     #[test]
     fn data_dir_is_that_of_the_env_test_etcd_only() {
-        assert_eq!(data_dir(&serve_once("")), Ok(PathBuf::from("/the/folder")));
-        let other = data_dir(&serve_once("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")).unwrap_err();
+        assert_eq!(data_dir(&serve_once("")).unwrap(), PathBuf::from("/the/folder"));
+        let other = data_dir(&serve_once("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"))
+            .unwrap_err()
+            .to_string();
         assert!(other.contains("connects to no etcd cluster"), "{other}");
         for servers in ["https://127.0.0.1:1", "http://127.0.0.1", ""] {
-            let error = data_dir(servers).unwrap_err();
+            let error = data_dir(servers).unwrap_err().to_string();
             assert!(error.contains("http://HOST:PORT"), "{error}");
         }
     }

@@ -46,7 +46,7 @@ pub(super) fn run(arguments: Vec<String>) -> Result<ExitCode, Vec<String>> {
             Ok(dir) => {
                 defaults.push(FlagValues::single("data-dir", dir.join(SUBDIRECTORY).display().to_string()))
             }
-            Err(mistake) => mistakes.push(mistake),
+            Err(mistake) => mistakes.push(mistake.to_string()),
         }
     }
     let is_help = flags.arguments.iter().any(|argument| argument == "--help" || argument == "-h");

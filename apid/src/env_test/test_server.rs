@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use apimachinery::clock::{Clock as _, Rng as _, SystemClock, SystemRng};
 use serde_json::json;
-use serving::certs::{self, ServingPair};
+use serving::certs::{self, CertError, ServingPair};
 use serving::config_file::FlagValues;
 
 use super::{CallerFlags, print_mistakes};
@@ -113,7 +113,7 @@ fn start(directory: &TemporaryDirectory, arguments: Vec<String>) -> Result<ExitC
     let notice = ReadyNotice { directory: directory.0.clone(), pair, token };
     let options = RunOptions {
         stop: StopCondition::EndOfInput,
-        on_ready: Some(Box::new(move |port| notice.publish(port))),
+        on_ready: Some(Box::new(move |port| Ok(notice.publish(port)?))),
     };
     Ok(process::run_with(*config, options))
 }
@@ -125,6 +125,11 @@ fn reject_fixed_flags(flags: &CallerFlags) -> Result<(), Vec<String>> {
         fixed.map(|name| format!("`--{name}`: test-server sets this flag itself; remove the flag")).collect();
     if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
 }
+
+/// The error of a kubeconfig that cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("the kubeconfig cannot be written: {0}")]
+struct KubeconfigError(CertError);
 
 /// The facts that a client of the server needs.
 struct ReadyNotice {
@@ -139,7 +144,7 @@ impl ReadyNotice {
     /// # Errors
     ///
     /// The kubeconfig cannot be written.
-    fn publish(&self, port: u16) -> Result<(), String> {
+    fn publish(&self, port: u16) -> Result<(), KubeconfigError> {
         let server = format!("https://127.0.0.1:{port}");
         let kubeconfig = self.directory.join("kubeconfig");
         let content = json!({
@@ -152,8 +157,7 @@ impl ReadyNotice {
             "users": [{"name": USER, "user": {"token": self.token}}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": USER}}],
         });
-        certs::write(&kubeconfig, content.to_string().as_bytes(), 0o600)
-            .map_err(|error| format!("the kubeconfig cannot be written: {error}"))?;
+        certs::write(&kubeconfig, content.to_string().as_bytes(), 0o600).map_err(KubeconfigError)?;
         let line = json!({
             "kubeconfig": kubeconfig,
             "server": server,
@@ -183,7 +187,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         notice(dir.path()).publish(1).unwrap();
         assert!(dir.path().join("kubeconfig").is_file());
-        let error = notice(&dir.path().join("absent")).publish(1).unwrap_err();
+        let error = notice(&dir.path().join("absent")).publish(1).unwrap_err().to_string();
         assert!(error.starts_with("the kubeconfig cannot be written: "), "{error}");
     }
 

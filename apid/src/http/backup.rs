@@ -7,12 +7,12 @@
 //! backup, with the revision as annotation.
 //!
 //! The body is a backup file as `FORMAT.md` of the store specifies. It ends with a record of the number of objects, so
-//! that a client detects a backup that broke off. A [lease](storage::HistoryLease) retains the history of the revision
+//! that a client detects a backup that was interrupted. A [lease](storage::HistoryLease) retains the history of the revision
 //! while the backup runs. One backup runs at a time.
 //!
 //! # Errors
 //!
-//! 429 while a backup runs already. A backup breaks off when the store cannot be read, when the client accepts no data
+//! 429 while a backup runs already. A backup is interrupted when the store cannot be read, when the client accepts no data
 //! for [`TimeLimits::part`], and after [`TimeLimits::total`].
 //!
 //! # Invariants
@@ -70,7 +70,7 @@ enum Part {
     Last(Bytes),
 }
 
-/// The reason why a backup broke off.
+/// The reason why a backup was interrupted.
 #[derive(Debug, thiserror::Error)]
 enum BackupError {
     /// The store cannot be read.
@@ -129,7 +129,7 @@ fn body(parts: mpsc::Receiver<Part>) -> Body {
         match parts.recv().await {
             Some(Part::Middle(bytes)) => Some((Ok(Frame::data(bytes)), Some(parts))),
             Some(Part::Last(bytes)) => Some((Ok(Frame::data(bytes)), None)),
-            None => Some((Err(std::io::Error::other("the backup broke off")), None)),
+            None => Some((Err(std::io::Error::other("the backup was interrupted")), None)),
         }
     });
     Body::stream(StreamBody::new(frames))
@@ -223,7 +223,7 @@ impl BackupRecord {
             }
             Err(error) => {
                 tracing::error!(request_id, revision, %error, "backup failed; aborting the response");
-                let status = Status::internal(format!("the backup broke off: {error}"));
+                let status = Status::internal(format!("the backup was interrupted: {error}"));
                 self.audit(Stage::ResponseComplete, status.code, Some(&status)).await;
             }
         }

@@ -11,6 +11,7 @@ use serving::tls::TlsError;
 use storage::engine::fjall::OpenError;
 use tokio::task::JoinError;
 
+use super::OnReadyError;
 use crate::config::EXIT_USAGE;
 use crate::spawn::SpawnError;
 
@@ -71,7 +72,7 @@ pub(super) enum ProcessError {
     Metrics(HiddenMetricsError),
     /// The callback at readiness failed.
     #[error("{0}")]
-    Ready(String),
+    Ready(OnReadyError),
     /// The system gave no random bytes.
     #[error("the system gave no random bytes")]
     Random,

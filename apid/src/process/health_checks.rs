@@ -112,7 +112,9 @@ impl HealthSources<'_> {
 
     fn checks(&self, endpoint: Endpoint, grace_end: Duration) -> Checks {
         let is_readyz = endpoint == Endpoint::Readyz;
-        let mut checks = Checks::new().with("ping", || Ok(())).with("log", serving::log::check);
+        let mut checks = Checks::new()
+            .with("ping", || Ok(()))
+            .with("log", || serving::log::check().map_err(|error| error.to_string()));
         let store_check = self.config.names.store_check;
         checks = self.with_store(checks, store_check);
         if is_readyz {

@@ -22,6 +22,7 @@ mod error;
 mod health_checks;
 mod monitoring;
 
+use std::error::Error;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -75,8 +76,11 @@ pub enum StopCondition {
     EndOfInput,
 }
 
-/// A function that is called with the port when the process is ready. Its error text ends the process.
-pub type OnReady = Box<dyn FnOnce(u16) -> Result<(), String> + Send>;
+/// A function that is called with the port when the process is ready. Its error ends the process.
+pub type OnReady = Box<dyn FnOnce(u16) -> Result<(), OnReadyError> + Send>;
+
+/// The error of an action after the readiness, which the caller defines.
+pub type OnReadyError = Box<dyn Error + Send + Sync>;
 
 /// The relation of the process to its caller.
 #[derive(Default)]

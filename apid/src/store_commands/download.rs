@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! The file gets its name only after all checksums have been compared. A backup that breaks off leaves no file.
+//! The file gets its name only after all checksums have been compared. A backup that is interrupted leaves no file.
 
 use std::path::Path;
 
@@ -23,9 +23,9 @@ pub(super) enum DownloadError {
     /// The request failed, or the file cannot be written.
     #[error("{0}")]
     Source(#[from] SourceError),
-    /// The backup broke off.
-    #[error("the backup broke off: {0}; try again, and see the log of the server")]
-    BrokenOff(String),
+    /// The backup was interrupted.
+    #[error("the backup was interrupted: {0}; try again, and see the log of the server")]
+    Interrupted(String),
     /// The received file is incomplete or damaged.
     #[error("the received backup is not usable: {0}")]
     Damaged(#[from] storage::Error),
@@ -66,9 +66,10 @@ impl ServerSource {
         let mut message = Vec::new();
         loop {
             let frame = tokio::time::timeout(TIMEOUT, body.frame()).await;
-            let frame = frame.map_err(|_| DownloadError::BrokenOff(format!("no data within {TIMEOUT:?}")))?;
+            let frame =
+                frame.map_err(|_| DownloadError::Interrupted(format!("no data within {TIMEOUT:?}")))?;
             let Some(frame) = frame else { break };
-            let frame = frame.map_err(|error| DownloadError::BrokenOff(error.to_string()))?;
+            let frame = frame.map_err(|error| DownloadError::Interrupted(error.to_string()))?;
             let Some(data) = frame.data_ref() else { continue };
             if code == StatusCode::OK {
                 file.write(data).map_err(|error| SourceError::File { path: target.to_owned(), error })?;

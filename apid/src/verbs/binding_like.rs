@@ -64,7 +64,7 @@ pub async fn create_binding_like(
         check(&call, &body, &object)?;
         rules
             .apply_to_target(&body, &mut object, &call.context())
-            .map_err(|reason| refuse(&call, &reason))?;
+            .map_err(|error| refuse(&call, &error.to_string()))?;
         resource.conform(&mut object).map_err(Status::internal)?;
         if options.dry_run {
             break;

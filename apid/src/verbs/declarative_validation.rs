@@ -74,12 +74,14 @@ impl DeclarativeValidation {
         let declarative = match result {
             Ok(None) => return hand_written,
             Ok(Some(errors)) => errors,
-            Err(_) => self.panic_errors(resource),
+            Err(_) => self.panic_errors(resource, object),
         };
         for (error, found_by) in mismatches(&hand_written, &declarative) {
             self.mismatches.inc();
             tracing::error!(
-                kind = resource.kind.kind(),
+                resource = %resource.group_resource,
+                namespace = object.namespace(),
+                name = object.name(),
                 field = error.path.as_str(),
                 error = error.body(),
                 found_by,
@@ -96,9 +98,14 @@ impl DeclarativeValidation {
     }
 
     /// Counts a panic. Returns the error of the write, if the declarative validation decides.
-    fn panic_errors(&self, resource: &Resource) -> FieldErrors {
+    fn panic_errors(&self, resource: &Resource, object: &Object) -> FieldErrors {
         self.panics.inc();
-        tracing::error!(kind = resource.kind.kind(), "declarative validation panicked");
+        tracing::error!(
+            resource = %resource.group_resource,
+            namespace = object.namespace(),
+            name = object.name(),
+            "declarative validation panicked"
+        );
         if !self.takes_over {
             return FieldErrors::new();
         }
@@ -172,13 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn mismatch_is_logged_with_its_field() {
+    fn mismatch_is_logged_with_object_and_field() {
         let names = Names::new(Preset::Kubernetes, "").unwrap();
         let registry = Registry::new(&names);
         let resource = registry.find("", "v1", "replicationcontrollers").unwrap();
         let (clock, rng) = (SystemClock::new(), SeededRng::new(1));
         let context = Context { names: &names, clock: &clock, rng: &rng, subresource: "" };
-        let object = Object::from_value(json!({"spec": {"replicas": -1}})).unwrap();
+        let object = json!({"metadata": {"namespace": "team", "name": "web"}, "spec": {"replicas": -1}});
+        let object = Object::from_value(object).unwrap();
         let hand_written: FieldErrors =
             FieldError::invalid(&FieldPath::new("spec.replicas"), -1, "must be greater than or equal to 0")
                 .with_tag("minimum")
@@ -196,7 +204,14 @@ mod tests {
             let logged = events.0.lock().clone();
             assert_eq!(logged.len(), lines, "{logged:?}");
             if let Some(line) = logged.first() {
-                for part in ["validation differ", "field=\"spec.replicas\"", "found_by=\"hand-written\""] {
+                for part in [
+                    "validation differ",
+                    "resource=replicationcontrollers",
+                    "namespace=\"team\"",
+                    "name=\"web\"",
+                    "field=\"spec.replicas\"",
+                    "found_by=\"hand-written\"",
+                ] {
                     assert!(line.contains(part), "{part} in {line}");
                 }
             }

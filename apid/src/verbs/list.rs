@@ -102,8 +102,8 @@ async fn list_selected(
     selection: &Selection,
 ) -> Result<ListResult, Status> {
     let version_match = options.validate_list(&call.server_state.names)?;
-    let requested = parse(&options.resource_version)
-        .map_err(|reason| Status::bad_request(format!("resourceVersion: {reason}")))?;
+    let requested =
+        parse(&options.resource_version).map_err(|error| Status::bad_request(error.to_string()))?;
     if !options.continue_token.is_empty() {
         if matches!(requested, RequestedVersion::At(_)) {
             return Err(Status::bad_request(

@@ -21,8 +21,9 @@ use apimachinery::status::Status;
 use apply::managers::ManagedFields;
 use apply::path::Element;
 use apply::set::Set;
-use apply::update::{Versions, Write};
+use apply::update::{ConversionError, ManagedWrite, Versions};
 use kinds::{KindRef, Registry, Resource, StatusWrites};
+use schema::TypeError;
 use schema::merge::Merge;
 
 use super::Call;
@@ -104,8 +105,8 @@ impl<'a> Ownership<'a> {
     }
 
     /// Returns the write.
-    pub(super) fn write(&self) -> Write<'_> {
-        Write {
+    pub(super) fn write(&self) -> ManagedWrite<'_> {
+        ManagedWrite {
             manager: self.manager,
             api_version: &self.api_version,
             subresource: self.subresource,
@@ -173,9 +174,9 @@ impl<'a> Ownership<'a> {
 }
 
 impl OtherVersions<'_> {
-    fn find(&self, api_version: &str) -> Result<&Resource, String> {
+    fn find(&self, api_version: &str) -> Result<&Resource, ConversionError> {
         let found = self.registry.version_of(self.resource, api_version);
-        found.map(|resource| &**resource).ok_or_else(|| format!("{api_version} is not served"))
+        found.map(|resource| &**resource).ok_or_else(|| ConversionError::NotServed(api_version.to_owned()))
     }
 }
 
@@ -188,7 +189,7 @@ impl Versions for OtherVersions<'_> {
         all.iter().find(|(version, _)| version == api_version).map(|(_, merge)| merge)
     }
 
-    fn convert(&self, object: &Object, api_version: &str) -> Result<Object, String> {
+    fn convert(&self, object: &Object, api_version: &str) -> Result<Object, ConversionError> {
         let mut object = object.clone();
         if object.api_version() != api_version && self.resource.is_custom() {
             let target = self.find(api_version)?;
@@ -201,8 +202,9 @@ impl Versions for OtherVersions<'_> {
         } else if object.api_version() != api_version {
             let names = &self.server_state.names;
             let (source, target) = (self.find(object.api_version())?, self.find(api_version)?);
-            source.to_stored(&mut object, names).map_err(|error| error.to_string())?;
-            target.convert_from_storage(&mut object, names).map_err(|error| error.to_string())?;
+            let failed = |error: TypeError| ConversionError::Failed(error.to_string());
+            source.to_stored(&mut object, names).map_err(failed)?;
+            target.convert_from_storage(&mut object, names).map_err(failed)?;
         }
         Ok(object)
     }

@@ -11,6 +11,7 @@
 //! INVARIANT (progress): each conversion runs once, so each repetition has more results.
 
 use apimachinery::object::Object;
+use apply::update::ConversionError;
 use parking_lot::Mutex;
 
 use crate::conversion::ObjectConverter;
@@ -25,8 +26,8 @@ pub(super) struct RequestConversions {
 struct RequestConversion {
     object: Object,
     api_version: String,
-    /// The converted object or the reason of the failure; None before the conversion.
-    result: Option<Result<Object, String>>,
+    /// The converted object or the failure; None before the conversion.
+    result: Option<Result<Object, ConversionError>>,
 }
 
 impl RequestConversions {
@@ -35,11 +36,11 @@ impl RequestConversions {
     /// # Errors
     ///
     /// The conversion failed, or has not run yet.
-    pub(super) fn find(&self, object: &Object, api_version: &str) -> Result<Object, String> {
+    pub(super) fn find(&self, object: &Object, api_version: &str) -> Result<Object, ConversionError> {
         let mut conversions = self.conversions.lock();
         let is_equal =
             |other: &&RequestConversion| other.api_version == api_version && other.object == *object;
-        let pending = || Err("the conversion has not run".to_owned());
+        let pending = || Err(ConversionError::Pending);
         if let Some(conversion) = conversions.iter().find(is_equal) {
             return conversion.result.clone().unwrap_or_else(pending);
         }
@@ -54,10 +55,10 @@ impl RequestConversions {
         while let Some((api_version, objects)) = self.next_missing() {
             has_converted = true;
             let count = objects.len();
-            let results: Vec<Result<Object, String>> =
+            let results: Vec<Result<Object, ConversionError>> =
                 match converter.convert_objects(objects, &api_version).await {
                     Ok(objects) => objects.into_iter().map(Ok).collect(),
-                    Err(status) => vec![Err(status.message); count],
+                    Err(status) => vec![Err(ConversionError::Failed(status.message)); count],
                 };
             let mut conversions = self.conversions.lock();
             let missing = conversions.iter_mut().filter(|conversion| conversion.is_missing(&api_version));

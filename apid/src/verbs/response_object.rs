@@ -5,7 +5,7 @@ use std::sync::Arc;
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
 use bytes::Bytes;
-use kinds::entry::Entry;
+use kinds::entry::{Entry, StoredObjectError};
 use schema::key_order::OrderedFields;
 use storage::{Revision, Row};
 
@@ -143,7 +143,7 @@ fn read(key: &str, value: &[u8], revision: Revision) -> Result<Object, Status> {
     kinds::entry::decode(value, revision).map_err(|error| unreadable(key, &error))
 }
 
-fn unreadable(key: &str, error: &str) -> Status {
+fn unreadable(key: &str, error: &StoredObjectError) -> Status {
     tracing::error!(key, %error, "stored object cannot be decoded; returning 500");
     Status::internal("a stored object cannot be read")
 }

@@ -6,7 +6,6 @@
 //! subresource `scale`, inside the loop of [`super::modify`]. The resourceVersion and uid in the body are
 //! preconditions on the object.
 
-use apimachinery::field::quote;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use apply::managers::ManagedFields;
@@ -29,9 +28,7 @@ use super::{Call, Payload, ResponseObject, WriteResult};
 pub(super) fn view(call: &Call<'_>, response_object: &ResponseObject) -> Result<ResponseObject, Status> {
     let object = response_object.object()?;
     let kind = &call.collection.served.kind;
-    scale::check(kind, &object).map_err(|path| {
-        Status::internal(format!("the spec replicas field {} does not exist", quote(&path)))
-    })?;
+    scale::check(kind, &object).map_err(Status::internal)?;
     Ok(ResponseObject::tree(scale::of(kind, &object)))
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use apimachinery::field::quote;
 use apimachinery::status::{Reason, Status};
 use storage::Revision;
 
@@ -21,26 +22,27 @@ pub(super) enum RequestedVersion {
     At(Revision),
 }
 
-/// Parses the parameter. The error is the message of a 400 (list) or 500 (get and watch), as in the
-/// reference.
-pub(super) fn parse(text: &str) -> Result<RequestedVersion, String> {
+/// The error of a parameter that is not a number: a 400 (list) or 500 (get and watch), as in the reference.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("resourceVersion: Invalid value: {}: must be an unsigned integer", quote(.0))]
+pub(super) struct InvalidVersion(String);
+
+/// Parses the parameter.
+pub(super) fn parse(text: &str) -> Result<RequestedVersion, InvalidVersion> {
     match text {
         "" => Ok(RequestedVersion::MostRecent),
         "0" => Ok(RequestedVersion::Any),
         _ => match text.parse::<u64>() {
             Ok(0) => Ok(RequestedVersion::Any),
             Ok(version) => Ok(RequestedVersion::At(Revision(version))),
-            Err(_) => Err(format!(
-                "Invalid value: {}: must be an unsigned integer",
-                apimachinery::field::quote(text)
-            )),
+            Err(_) => Err(InvalidVersion(text.to_owned())),
         },
     }
 }
 
 /// Same as [`parse`], with the error of get and watch.
 pub(super) fn parse_or_500(text: &str) -> Result<RequestedVersion, Status> {
-    parse(text).map_err(|reason| Status::failure(Reason::Unknown, format!("resourceVersion: {reason}")))
+    parse(text).map_err(|error| Status::failure(Reason::Unknown, error.to_string()))
 }
 
 impl Call<'_> {

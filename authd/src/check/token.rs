@@ -5,7 +5,7 @@
 //! Only the JWT authenticators of the file take part. Their issuers are contacted for the signing keys, for at most
 //! [`KEYS_TIMEOUT`]. No message contains the token.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +16,10 @@ use tokio::sync::watch;
 
 use crate::authn::jwt::{IssuerHooks, Issuers};
 use crate::authn::{
-    Anonymous, AuthnContext, AuthnError, Credentials, JwtSettings, ProxySettings, Settings, Union,
+    Anonymous, AuthnContext, AuthnError, Credentials, JwtSettings, ProxySettings, Rejection, Settings, Union,
 };
 use crate::config::{authentication, file};
+use crate::config_error::ConfigError;
 use crate::metrics::AuthdMetrics;
 use crate::mirror::Mirror;
 
@@ -27,29 +28,57 @@ const KEYS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Limit in bytes of a token.
 const MAX_TOKEN_BYTES: u64 = 256 * 1024;
 
+/// The reason why standard input gives no token.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TokenInputError {
+    /// The input cannot be read.
+    #[error("standard input: {0}")]
+    Read(io::Error),
+    /// The input is empty.
+    #[error("standard input contains no token")]
+    Empty,
+}
+
+/// The reason why a token has no user.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TokenError {
+    /// The runtime does not start.
+    #[error("cannot start the runtime: {0}")]
+    Runtime(io::Error),
+    /// The authenticators of the file cannot be built.
+    #[error("{0:?}")]
+    Configuration(Vec<ConfigError>),
+    /// The authenticators reject the token.
+    #[error("rejected: {0}")]
+    Rejected(Rejection),
+    /// Authenticators could not decide, each with its reason.
+    #[error("not decided: {}", crate::authn::join_checks(.0))]
+    Undecided(Vec<(&'static str, String)>),
+    /// The user depends on objects, which only the server has.
+    #[error("not decided: the token needs stored objects")]
+    NeedsObjects,
+}
+
 /// Reads a token.
-pub(super) fn read(input: &mut impl Read) -> Result<String, String> {
+pub(super) fn read(input: &mut impl Read) -> Result<String, TokenInputError> {
     let mut token = String::new();
-    input
-        .take(MAX_TOKEN_BYTES)
-        .read_to_string(&mut token)
-        .map_err(|error| format!("standard input: {error}"))?;
+    input.take(MAX_TOKEN_BYTES).read_to_string(&mut token).map_err(TokenInputError::Read)?;
     match token.trim() {
-        "" => Err("standard input contains no token".to_owned()),
+        "" => Err(TokenInputError::Empty),
         token => Ok(token.to_owned()),
     }
 }
 
-/// Returns the user of the token, or the failed checks; None if the file does not configure authentication.
+/// Returns the description of the user of the token; None if the file does not configure authentication.
 pub(super) fn explain(
     path: &Path,
     token: &str,
     context: &authentication::Context,
-) -> Option<Result<String, String>> {
+) -> Option<Result<String, TokenError>> {
     let configuration = authentication::read(&file::read(path).ok()?, context).ok()?;
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return Some(Err(format!("cannot start the runtime: {error}"))),
+        Err(error) => return Some(Err(TokenError::Runtime(error))),
     };
     Some(runtime.block_on(authenticate(configuration, token, context)))
 }
@@ -58,7 +87,7 @@ async fn authenticate(
     configuration: authentication::Configuration,
     token: &str,
     context: &authentication::Context,
-) -> Result<String, String> {
+) -> Result<String, TokenError> {
     let clock = Arc::new(SystemClock::new());
     let issuers = Issuers::new(clock.clone());
     let count = configuration.jwt.len();
@@ -77,7 +106,7 @@ async fn authenticate(
         bootstrap_tokens: false,
     };
     let mirror = Mirror::new(Arc::clone(&context.names));
-    let union = Union::build(&settings, &mirror).map_err(|errors| format!("{errors:?}"))?;
+    let union = Union::build(&settings, &mirror).map_err(TokenError::Configuration)?;
     let (sender, mut missing_keys) = watch::channel(count > 0);
     issuers.start(IssuerHooks {
         metrics: AuthdMetrics::new([]).jwt.clone(),
@@ -93,11 +122,9 @@ async fn authenticate(
     let context = AuthnContext { now: clock.now(), at_least: 0 };
     match union.authenticate(credentials, context).await {
         Ok(Ok((identity, _))) => Ok(describe(&identity.user)),
-        Ok(Err(AuthnError::Rejection(rejection))) => Err(format!("rejected: {rejection}")),
-        Ok(Err(AuthnError::Undecided(checks))) => {
-            Err(format!("not decided: {}", crate::authn::join_checks(&checks)))
-        }
-        Err(_) => Err("not decided: the token needs stored objects".to_owned()),
+        Ok(Err(AuthnError::Rejection(rejection))) => Err(TokenError::Rejected(rejection)),
+        Ok(Err(AuthnError::Undecided(checks))) => Err(TokenError::Undecided(checks)),
+        Err(_) => Err(TokenError::NeedsObjects),
     }
 }
 
@@ -115,8 +142,8 @@ mod tests {
 
     #[test]
     fn token_from_standard_input_is_trimmed_and_required() {
-        assert_eq!(read(&mut " abc\n".as_bytes()).as_deref(), Ok("abc"));
-        assert_eq!(read(&mut "\n".as_bytes()).unwrap_err(), "standard input contains no token");
+        assert_eq!(read(&mut " abc\n".as_bytes()).unwrap(), "abc");
+        assert_eq!(read(&mut "\n".as_bytes()).unwrap_err().to_string(), "standard input contains no token");
     }
 
     #[test]
@@ -128,9 +155,9 @@ mod tests {
         let file = dir.path().join("authentication.yaml");
         let head = "apiVersion: apiserver.config.k8s.io/v1beta1\nkind:";
         std::fs::write(&file, format!("{head} AuthenticationConfiguration\n")).unwrap();
-        let problem = explain(&file, "a-secret", &context).unwrap().unwrap_err();
+        let problem = explain(&file, "a-secret", &context).unwrap().unwrap_err().to_string();
         assert!(problem.starts_with("rejected: bearer:") && !problem.contains("a-secret"), "{problem}");
         std::fs::write(&file, format!("{head} AuthorizationConfiguration\n")).unwrap();
-        assert_eq!(explain(&file, "a-secret", &context), None);
+        assert!(explain(&file, "a-secret", &context).is_none());
     }
 }

@@ -65,7 +65,7 @@ pub use library::authorization::{
     request_resource,
 };
 pub use library::functions;
-pub use library::regexes::pattern;
+pub use library::regexes::{PatternError, compile as pattern};
 pub use library::urls::is_url;
 pub use limits::{EstimateSum, excess};
 pub use list::List;

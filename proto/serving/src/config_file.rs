@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use apimachinery::document::{Document, Fields};
-use apimachinery::names::Names;
+use apimachinery::names::{Names, Preset};
 use apimachinery::object::Value;
 
 use crate::arguments::{flag_value, has_flag};
@@ -63,6 +63,19 @@ pub struct ServerConfiguration {
     pub apid: Vec<FlagValues>,
     /// The flags of authd.
     pub authd: Vec<FlagValues>,
+}
+
+/// The error of a file whose API version is not that of the names preset.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`--config`: file `{}`: apiVersion: `{api_version}` must be `{expected}` with --names={preset}",
+    path.display()
+)]
+pub struct ApiVersionMismatch {
+    path: PathBuf,
+    api_version: String,
+    expected: String,
+    preset: Preset,
 }
 
 impl ServerConfiguration {
@@ -118,16 +131,17 @@ impl ServerConfiguration {
     /// # Errors
     ///
     /// The version is not that of the preset.
-    pub fn check_version(&self, names: &Names) -> Result<(), String> {
+    pub fn check_version(&self, names: &Names) -> Result<(), ApiVersionMismatch> {
         let expected = format!("{}/{VERSION}", names.group(GROUP));
         if self.api_version == expected {
             return Ok(());
         }
-        Err(self.error(format_args!(
-            "apiVersion: `{}` must be `{expected}` with --names={}",
-            self.api_version,
-            names.preset()
-        )))
+        Err(ApiVersionMismatch {
+            path: self.path.clone(),
+            api_version: self.api_version.clone(),
+            expected,
+            preset: names.preset(),
+        })
     }
 
     /// Formats an error of this file.

@@ -8,13 +8,35 @@ use std::time::Duration;
 
 pub use apimachinery::duration::format as duration_text;
 
+use apimachinery::duration::DurationError;
+
+/// The error of an invalid value of a flag.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FlagValueError {
+    /// The value is not a duration.
+    #[error("`{text}`: {error}")]
+    Duration {
+        /// The value.
+        text: String,
+        /// The defect.
+        error: DurationError,
+    },
+    /// The value is not a boolean.
+    #[error("`{0}` is neither true nor false")]
+    Boolean(String),
+    /// The value has no `=`, or no key before it.
+    #[error("`{0}` is not of the form key=value")]
+    KeyValue(String),
+}
+
 /// Parses a duration in Go format: `1h30m`, `5m0s`, `500ms`, `1.5h`, `0`. Negative values are rejected.
 ///
 /// # Errors
 ///
 /// The text is not a duration, or exceeds 64 bits of nanoseconds.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    apimachinery::duration::parse(text).map_err(|error| format!("`{text}`: {error}"))
+pub fn duration(text: &str) -> Result<Duration, FlagValueError> {
+    apimachinery::duration::parse(text)
+        .map_err(|error| FlagValueError::Duration { text: text.to_owned(), error })
 }
 
 /// Parses a boolean as Go does.
@@ -22,11 +44,11 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 /// # Errors
 ///
 /// The text is not a boolean.
-pub fn boolean(text: &str) -> Result<bool, String> {
+pub fn boolean(text: &str) -> Result<bool, FlagValueError> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err(format!("`{text}` is neither true nor false")),
+        _ => Err(FlagValueError::Boolean(text.to_owned())),
     }
 }
 
@@ -35,10 +57,10 @@ pub fn boolean(text: &str) -> Result<bool, String> {
 /// # Errors
 ///
 /// The text has no `=`, or no key before it.
-pub fn key_value(text: &str) -> Result<(String, String), String> {
+pub fn key_value(text: &str) -> Result<(String, String), FlagValueError> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(format!("`{text}` is not of the form key=value")),
+        _ => Err(FlagValueError::KeyValue(text.to_owned())),
     }
 }
 
@@ -50,9 +72,10 @@ mod tests {
     fn duration_flag_error_contains_value_and_form() {
         assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5_400)));
         for text in ["5", "-1s", "9999999999h"] {
-            assert!(duration(text).is_err_and(|error| error.starts_with(&format!("`{text}`: "))), "{text}");
+            let error = duration(text).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`{text}`: ")), "{error}");
         }
-        assert!(duration("5").is_err_and(|error| error.contains("use a form like 1h30m")));
+        assert!(duration("5").unwrap_err().to_string().contains("use a form like 1h30m"));
     }
 
     #[test]

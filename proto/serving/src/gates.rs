@@ -6,14 +6,14 @@
 //! the default of their stage. Unknown gates, gates locked to the other value, gates of later releases, and values
 //! that are not booleans are errors and reported together. Setting a stable or deprecated gate causes a
 //! warning (requirements D-FGL), and so does a gate of a feature that neither process has
-//! ([`Definition::has_effect`]).
+//! ([`GateDefinition::has_effect`]).
 
 mod table;
 
 use std::fmt;
 
 use crate::compatibility::CURRENT;
-pub use table::{Definition, GATES, Gate, Milestone, Stage};
+pub use table::{GATES, Gate, GateDefinition, Milestone, Stage};
 
 /// Gate that enables all alpha features.
 const ALL_ALPHA: &str = "AllAlpha";
@@ -52,7 +52,8 @@ impl Default for FeatureGates {
 impl FeatureGates {
     /// Returns the defaults of a minor release. A gate of a later release is off.
     fn of_release(release: u32) -> Self {
-        let default = |gate: &Definition| gate.milestone(release).is_some_and(|milestone| milestone.default);
+        let default =
+            |gate: &GateDefinition| gate.milestone(release).is_some_and(|milestone| milestone.default);
         FeatureGates { release, on: GATES.iter().map(default).collect() }
     }
 
@@ -82,7 +83,7 @@ impl FeatureGates {
 
     /// Iterates over all gates of the emulated release with their milestones and states, for the metric
     /// `kubernetes_feature_enabled`.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static Definition, &'static Milestone, bool)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&'static GateDefinition, &'static Milestone, bool)> {
         let gates = GATES.iter().zip(self.on.iter().copied());
         gates.filter_map(|(gate, is_on)| Some((gate, gate.milestone(self.release)?, is_on)))
     }
@@ -93,7 +94,7 @@ impl FeatureGates {
             return None;
         }
         let is_enabled_alpha =
-            |(gate, milestone, is_on): (&Definition, &Milestone, bool)| match (milestone.stage, is_on) {
+            |(gate, milestone, is_on): (&GateDefinition, &Milestone, bool)| match (milestone.stage, is_on) {
                 (Stage::Alpha, true) => Some(gate.name),
                 _ => None,
             };
@@ -177,7 +178,7 @@ impl Parser {
 }
 
 /// Returns the warning for a gate on the command line, if it causes one.
-fn stage_warning(gate: &Definition, stage: Stage, value: bool) -> Option<String> {
+fn stage_warning(gate: &GateDefinition, stage: Stage, value: bool) -> Option<String> {
     let name = gate.name;
     match stage {
         Stage::Stable => {
@@ -212,7 +213,7 @@ pub fn help() -> String {
 }
 
 /// Returns the line of a gate in help texts.
-fn help_line(gate: &Definition) -> Option<String> {
+fn help_line(gate: &GateDefinition) -> Option<String> {
     let milestone = gate.current()?;
     let note = match milestone.stage {
         Stage::Alpha | Stage::Beta => "",

@@ -52,15 +52,20 @@ pub enum Format {
     Json,
 }
 
+/// The error of an unknown log format.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown log format `{0}`: `text` or `json`")]
+pub struct UnknownFormat(String);
+
 impl std::str::FromStr for Format {
-    type Err = String;
+    type Err = UnknownFormat;
 
     /// Parses `text` or `json`, the values of `--logging-format`.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, UnknownFormat> {
         match text {
             "text" => Ok(Format::Text),
             "json" => Ok(Format::Json),
-            other => Err(format!("unknown log format `{other}`: `text` or `json`")),
+            other => Err(UnknownFormat(other.to_owned())),
         }
     }
 }
@@ -113,8 +118,8 @@ fn filter(verbosity: u8) -> Targets {
 /// # Errors
 ///
 /// The system error.
-pub fn check() -> Result<(), String> {
-    std::io::stderr().flush().map_err(|e| e.to_string())
+pub fn check() -> std::io::Result<()> {
+    std::io::stderr().flush()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use apimachinery::object::{Object, Value};
 use expressions::limits;
 use kinds::admission_expressions::{Compiler, Purpose};
 
-use crate::match_conditions::{BUDGET, Expression};
+use crate::match_conditions::{BUDGET, Expression, ExpressionFailure};
 use crate::policy::{
     BudgetExceeded, CommonExpressions, ExpressionGroup, Inputs, PolicyExpressions, items, text,
 };
@@ -13,7 +13,7 @@ use crate::policy::{
 const RESULT_MAX: usize = 32 << 20;
 
 /// The expressions of a policy.
-pub(super) struct CompiledPolicy {
+pub(super) struct CompiledMutatingPolicy {
     /// Match conditions and variables.
     pub(super) common: CommonExpressions,
     /// Mutations, in order.
@@ -44,14 +44,28 @@ pub(super) enum Change {
     JsonPatch(Value),
 }
 
-impl PolicyExpressions for CompiledPolicy {
+/// The reason why the expression of a mutation has no result.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(super) enum EvaluationFailure {
+    /// The evaluation exceeds the budget.
+    #[error("{BUDGET}")]
+    Budget,
+    /// The expression failed.
+    #[error(transparent)]
+    Expression(#[from] ExpressionFailure),
+    /// Messages have another type than that of their field.
+    #[error("type mismatch: {}", .0.join("\n"))]
+    MisplacedMessages(Vec<String>),
+}
+
+impl PolicyExpressions for CompiledMutatingPolicy {
     fn compile(policy: &Object) -> Self {
         let (mut common, compiler) = CommonExpressions::compile(policy);
         let mutations: Vec<Mutation> =
             items(policy, "mutations").iter().map(|item| Mutation::compile(&compiler, item)).collect();
         common.record_uses(mutations.iter().map(|mutation| &mutation.expression));
         let is_reinvocable = policy.str_at(&["spec", "reinvocationPolicy"]) == Some("IfNeeded");
-        CompiledPolicy { common, mutations, is_reinvocable }
+        CompiledMutatingPolicy { common, mutations, is_reinvocable }
     }
 
     fn common(&self) -> &CommonExpressions {
@@ -73,17 +87,19 @@ impl Mutation {
     ///
     /// # Errors
     ///
-    /// The message for the client.
+    /// See [`EvaluationFailure`].
     pub(super) fn evaluate<'a>(
         &'a self,
         common: &'a CommonExpressions,
         inputs: &Inputs<'a>,
-    ) -> Result<Change, String> {
+    ) -> Result<Change, EvaluationFailure> {
         let mut group = ExpressionGroup::new(common, &inputs.others, limits::OBJECT);
         let value =
-            group.evaluate(&self.expression).unwrap_or_else(|BudgetExceeded| Err(BUDGET.to_owned()))?;
+            group.evaluate(&self.expression).map_err(|BudgetExceeded| EvaluationFailure::Budget)??;
         let to_json = |value: &expressions::Value<'_>| {
-            value.to_json(RESULT_MAX).map_err(|error| self.expression.failure(&error))
+            value
+                .to_json(RESULT_MAX)
+                .map_err(|error| EvaluationFailure::Expression(self.expression.failure(error)))
         };
         match self.patch_type {
             PatchType::ApplyConfiguration => {
@@ -99,7 +115,7 @@ impl Mutation {
 }
 
 /// Checks the message types in the values of the operations of a patch.
-fn check_values(patch: &expressions::Value<'_>) -> Result<(), String> {
+fn check_values(patch: &expressions::Value<'_>) -> Result<(), EvaluationFailure> {
     let expressions::Value::List(operations) = patch else { return Ok(()) };
     for operation in operations.iter().flatten() {
         if let expressions::Value::Map(fields) = &operation
@@ -111,7 +127,7 @@ fn check_values(patch: &expressions::Value<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn check_messages(value: &expressions::Value<'_>) -> Result<(), String> {
+fn check_messages(value: &expressions::Value<'_>) -> Result<(), EvaluationFailure> {
     let misplaced = value.misplaced_messages();
-    if misplaced.is_empty() { Ok(()) } else { Err(format!("type mismatch: {}", misplaced.join("\n"))) }
+    if misplaced.is_empty() { Ok(()) } else { Err(EvaluationFailure::MisplacedMessages(misplaced)) }
 }

@@ -27,9 +27,10 @@ use std::sync::Arc;
 use apimachinery::object::Object;
 use apimachinery::status::{Cause, Reason, Status};
 
-use self::compiled::CompiledPolicy;
+use self::compiled::CompiledMutatingPolicy;
 use self::patch::MutationError;
 use crate::match_condition_metrics::ConditionsOwner;
+use crate::match_conditions::ConditionsError;
 use crate::matching::MatchedResource;
 use crate::policy::{
     ConfigurationError, FixedValues, Inputs, Invocation, Policies, Policy, PolicyExpressions as _,
@@ -43,7 +44,7 @@ const BINDING: ObjectKind = ObjectKind::new("admissionregistration", "MutatingAd
 
 /// The plugin.
 pub(crate) struct MutatingAdmissionPolicy {
-    source: PolicySource<CompiledPolicy>,
+    source: PolicySource<CompiledMutatingPolicy>,
     /// Whether the server has the kind of the policies.
     is_served: bool,
 }
@@ -59,12 +60,12 @@ impl MutatingAdmissionPolicy {
     /// Applies all policies whose rules match a write.
     async fn apply(
         &self,
-        policies: &Policies<CompiledPolicy>,
+        policies: &Policies<CompiledMutatingPolicy>,
         attributes: &Attributes<'_>,
         mut object: Option<&mut Object>,
     ) -> Result<(), Status> {
         let bindings = self.source.bindings().await?;
-        let mut write = Write::new(&self.source, attributes);
+        let mut write = WriteMutation::new(&self.source, attributes);
         let mut selected = Vec::new();
         for policy in policies.candidates(&attributes.served.group_resource.resource) {
             let bindings = bindings.of_policy(policy.name());
@@ -118,25 +119,25 @@ impl Plugin for MutatingAdmissionPolicy {
 }
 
 /// A write while policies change its object.
-struct Write<'w> {
-    policies: PolicyWrite<'w, CompiledPolicy>,
+struct WriteMutation<'w> {
+    policies: PolicyWrite<'w, CompiledMutatingPolicy>,
     /// Denials of policies that do not ignore failures, in order.
-    denials: Vec<Denial>,
+    denials: Vec<MutationDenial>,
     /// Whether a mutation was applied, also without a change.
     has_mutated: bool,
 }
 
 /// A denial of a write by one policy.
-struct Denial {
+struct MutationDenial {
     message: String,
     /// Reason of the Status.
     reason: Reason,
 }
 
-impl<'w> Write<'w> {
-    fn new(source: &'w PolicySource<CompiledPolicy>, attributes: &'w Attributes<'w>) -> Self {
+impl<'w> WriteMutation<'w> {
+    fn new(source: &'w PolicySource<CompiledMutatingPolicy>, attributes: &'w Attributes<'w>) -> Self {
         let policies = PolicyWrite::new(source, attributes);
-        Write { policies, denials: Vec::new(), has_mutated: false }
+        WriteMutation { policies, denials: Vec::new(), has_mutated: false }
     }
 
     /// Applies one policy with one parameter to the object.
@@ -146,7 +147,7 @@ impl<'w> Write<'w> {
     /// The response to the write.
     async fn invoke(
         &mut self,
-        policy: &Policy<CompiledPolicy>,
+        policy: &Policy<CompiledMutatingPolicy>,
         matched: &MatchedResource,
         invocation: &Invocation<'_>,
         object: Option<&mut Object>,
@@ -166,8 +167,8 @@ impl<'w> Write<'w> {
             match self.conditions_match(policy, matched, invocation, &fixed, object.as_deref()).await? {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
-                Err(message) => {
-                    self.deny(policy, invocation, &message);
+                Err(error) => {
+                    self.deny(policy, invocation, &error.to_string());
                     return Ok(());
                 }
             }
@@ -184,15 +185,15 @@ impl<'w> Write<'w> {
         Ok(())
     }
 
-    /// Evaluates the match conditions of a policy. The inner error is the message of a failure.
+    /// Evaluates the match conditions of a policy. The inner error is that of the conditions.
     async fn conditions_match(
         &self,
-        policy: &Policy<CompiledPolicy>,
+        policy: &Policy<CompiledMutatingPolicy>,
         matched: &MatchedResource,
         invocation: &Invocation<'_>,
         fixed: &FixedValues,
         object: Option<&Object>,
-    ) -> Result<Result<bool, String>, Status> {
+    ) -> Result<Result<bool, ConditionsError>, Status> {
         let common = policy.compiled().common();
         let environment = &self.policies.source.environment;
         let objects = self.objects(matched, object)?;
@@ -208,7 +209,7 @@ impl<'w> Write<'w> {
     /// Applies the mutations of a policy to the object.
     async fn mutate(
         &mut self,
-        policy: &Policy<CompiledPolicy>,
+        policy: &Policy<CompiledMutatingPolicy>,
         matched: &MatchedResource,
         invocation: &Invocation<'_>,
         fixed: &FixedValues,
@@ -224,7 +225,8 @@ impl<'w> Write<'w> {
             let change = self.policies.evaluate(&compiled.common, &objects, param, fixed, run).await;
             let Some(visible) = objects.new else { continue };
             let representation = self.policies.representation(matched);
-            let result = change.map_err(MutationError::Policy).and_then(|change| {
+            let change = change.map_err(|failure| MutationError::Policy(failure.to_string()));
+            let result = change.and_then(|change| {
                 patch::apply(change, visible, object, &representation, attributes, environment)
             });
             let took = environment.clock.monotonic().saturating_sub(started);
@@ -267,20 +269,24 @@ impl<'w> Write<'w> {
         Ok(ReviewedObjects { new: new.transpose()?, old: old.transpose()? })
     }
 
-    fn deny_configuration(&mut self, policy: &Policy<CompiledPolicy>, error: &ConfigurationError<'_>) {
+    fn deny_configuration(
+        &mut self,
+        policy: &Policy<CompiledMutatingPolicy>,
+        error: &ConfigurationError<'_>,
+    ) {
         if policy.failure_policy.denies() {
             let message = match error.binding {
                 Some(binding) => denial_text(policy.name(), &binding.name, &error.message),
                 None => format!("policy {:?} denied request: {}", policy.name(), error.message),
             };
-            self.denials.push(Denial { message, reason: Reason::Forbidden });
+            self.denials.push(MutationDenial { message, reason: Reason::Forbidden });
         }
     }
 
-    fn deny(&mut self, policy: &Policy<CompiledPolicy>, invocation: &Invocation<'_>, reason: &str) {
+    fn deny(&mut self, policy: &Policy<CompiledMutatingPolicy>, invocation: &Invocation<'_>, reason: &str) {
         if policy.failure_policy.denies() {
             let message = denial_text(policy.name(), &invocation.binding.name, reason);
-            self.denials.push(Denial { message, reason: Reason::Invalid });
+            self.denials.push(MutationDenial { message, reason: Reason::Invalid });
         }
     }
 
@@ -305,7 +311,7 @@ fn denial_text(policy: &str, binding: &str, reason: &str) -> String {
 }
 
 /// Identity of an invocation among those of all policies.
-fn invocation_id(policy: &Policy<CompiledPolicy>, invocation: &Invocation<'_>) -> String {
+fn invocation_id(policy: &Policy<CompiledMutatingPolicy>, invocation: &Invocation<'_>) -> String {
     let (namespace, param) =
         invocation.param.as_deref().map_or(("", ""), |param| (param.namespace(), param.name()));
     format!("{}/{}/{namespace}/{param}", policy.name(), invocation.binding.name)

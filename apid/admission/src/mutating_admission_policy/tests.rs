@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::Chain;
-use crate::testing::{Fake, PluginResult, Write as TestedWrite};
+use crate::testing::{Fake, PluginResult, TestedWrite};
 
 /// A server with policies and their bindings of the same names.
 struct Server {

@@ -8,7 +8,7 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
 
 use super::*;
-use crate::testing::{Fake, Write};
+use crate::testing::{Fake, TestedWrite};
 
 const NODE_UID: &str = "uid-of-n1";
 
@@ -51,7 +51,7 @@ fn fake() -> Fake {
 
 /// Checks a write by the kubelet of `n1`.
 /// `expected` is `""` or the end of the message after `forbidden: `.
-async fn check(fake: &Fake, write: Write<'_>, object: Value, expected: &str) {
+async fn check(fake: &Fake, write: TestedWrite<'_>, object: Value, expected: &str) {
     let plugin = NodeRestriction::new(&fake.environment());
     let request = format!(
         "{} {:?} {} {object} of {:?}",
@@ -61,7 +61,7 @@ async fn check(fake: &Fake, write: Write<'_>, object: Value, expected: &str) {
         write.old
     );
     let user = agent("system:node:n1", GROUP);
-    let answer = fake.ask(&plugin, Write { user, ..write }, object).await;
+    let answer = fake.ask(&plugin, TestedWrite { user, ..write }, object).await;
     let message = answer.message();
     let reason = message.split_once("is forbidden: ").map_or(message, |(_, reason)| reason);
     assert_eq!(reason, expected, "{request}");
@@ -74,7 +74,7 @@ fn node(name: &str, labels: Value) -> Value {
     json!({"metadata": {"name": name, "labels": labels}})
 }
 
-const OF_NODE: Write<'static> = Write {
+const OF_NODE: TestedWrite<'static> = TestedWrite {
     operation: Operation::Create,
     kind: ("", "Node"),
     subresource: "",
@@ -189,14 +189,14 @@ async fn kubelet_cannot_change_restricted_labels_and_taints_of_node() {
     ] {
         for subresource in ["", "status"] {
             let write =
-                Write { operation: Operation::Update, subresource, old: Some(old.clone()), ..OF_NODE };
+                TestedWrite { operation: Operation::Update, subresource, old: Some(old.clone()), ..OF_NODE };
             check(&fake, write, new.clone(), expected).await;
         }
     }
     let other = node("n2", json!({}));
-    let write = Write { operation: Operation::Update, old: Some(other.clone()), ..OF_NODE };
+    let write = TestedWrite { operation: Operation::Update, old: Some(other.clone()), ..OF_NODE };
     check(&fake, write, other.clone(), "node \"n1\" is not allowed to modify node \"n2\"").await;
-    let write = Write { operation: Operation::Delete, old: Some(other), ..OF_NODE };
+    let write = TestedWrite { operation: Operation::Delete, old: Some(other), ..OF_NODE };
     check(&fake, write, Value::Null, "node \"n1\" is not allowed to modify node \"n2\"").await;
 }
 
@@ -247,12 +247,12 @@ async fn kubelet_creates_mirror_pods_for_own_node_only() {
             "node \"n1\" can only create pods with a single owner reference set to itself",
         ),
     ] {
-        check(&fake, Write { namespace: "team", kind: ("", "Pod"), ..OF_NODE }, pod, expected).await;
+        check(&fake, TestedWrite { namespace: "team", kind: ("", "Pod"), ..OF_NODE }, pod, expected).await;
     }
     let nowhere = Fake::new(Preset::Kubernetes);
     check(
         &nowhere,
-        Write { namespace: "team", kind: ("", "Pod"), ..OF_NODE },
+        TestedWrite { namespace: "team", kind: ("", "Pod"), ..OF_NODE },
         mirror_pod(|_| ()),
         "node \"n1\" not found",
     )
@@ -292,7 +292,7 @@ async fn mirror_pod_with_api_references_is_rejected() {
     for (field, value, reference) in rows {
         let pod = mirror_pod(|pod| pod["spec"][field] = value);
         let expected = format!("node \"n1\" can not create pods that reference {reference}");
-        check(&fake, Write { namespace: "team", kind: ("", "Pod"), ..OF_NODE }, pod, &expected).await;
+        check(&fake, TestedWrite { namespace: "team", kind: ("", "Pod"), ..OF_NODE }, pod, &expected).await;
     }
     for harmless in [
         json!([{"emptyDir": {}}]),
@@ -300,7 +300,7 @@ async fn mirror_pod_with_api_references_is_rejected() {
         json!([{"csi": {"driver": "d"}}]),
     ] {
         let pod = mirror_pod(|pod| pod["spec"]["volumes"] = harmless);
-        check(&fake, Write { namespace: "team", kind: ("", "Pod"), ..OF_NODE }, pod, "").await;
+        check(&fake, TestedWrite { namespace: "team", kind: ("", "Pod"), ..OF_NODE }, pod, "").await;
     }
 }
 
@@ -309,7 +309,7 @@ async fn kubelet_updates_deletes_and_evicts_own_pods_only() {
     let fake = fake();
     let pod = |name: &str, node: &str| json!({"metadata": {"namespace": "team", "name": name, "labels": {"a": "b"}}, "spec": {"nodeName": node}, "status": {}});
     let (own, foreign) = (pod("own", "n1"), pod("foreign", "n2"));
-    let of_pod = |operation, subresource, old: Option<&Value>| Write {
+    let of_pod = |operation, subresource, old: Option<&Value>| TestedWrite {
         operation,
         subresource,
         kind: ("", "Pod"),
@@ -410,7 +410,7 @@ async fn kubelet_token_request_requires_own_pod_and_named_audience() {
         (own.clone(), json!(["vault", "other"]), "node may only request 0 or 1 audiences".to_owned()),
     ] {
         let request = json!({"metadata": {"namespace": "team", "name": "robot"}, "spec": {"boundObjectRef": reference, "audiences": audiences}});
-        let write = Write { kind: ("", "ServiceAccount"), subresource: "token", namespace: "team", ..OF_NODE };
+        let write = TestedWrite { kind: ("", "ServiceAccount"), subresource: "token", namespace: "team", ..OF_NODE };
         check(&fake, write, request, &expected).await;
     }
 }
@@ -438,7 +438,7 @@ async fn kubelet_writes_own_lease_and_csi_node_only() {
             (Operation::Update, Some(object.clone()), object.clone()),
             (Operation::Delete, Some(object.clone()), Value::Null),
         ] {
-            check(&fake, Write { operation, kind, namespace, old, ..OF_NODE }, new, expected).await;
+            check(&fake, TestedWrite { operation, kind, namespace, old, ..OF_NODE }, new, expected).await;
         }
     }
 }
@@ -507,7 +507,7 @@ async fn kubelet_csr_requires_own_common_name() {
         let object = json!({"metadata": {"name": "r"}, "spec": {"signerName": signer, "request": request}});
         check(
             &fake,
-            Write { kind: ("certificates", "CertificateSigningRequest"), ..OF_NODE },
+            TestedWrite { kind: ("certificates", "CertificateSigningRequest"), ..OF_NODE },
             object,
             expected,
         )
@@ -539,7 +539,7 @@ async fn kubelet_claim_status_update_changes_mount_fields_only() {
         let mut new = old.clone();
         let (parent, field) = pointer.rsplit_once('/').unwrap();
         new.pointer_mut(parent).unwrap()[field] = value;
-        let write = Write {
+        let write = TestedWrite {
             operation: Operation::Update,
             subresource: "status",
             kind: ("", "PersistentVolumeClaim"),
@@ -549,7 +549,7 @@ async fn kubelet_claim_status_update_changes_mount_fields_only() {
         };
         check(&fake, write, new, expected).await;
     }
-    let write = Write {
+    let write = TestedWrite {
         operation: Operation::Update,
         kind: ("", "PersistentVolumeClaim"),
         namespace: "team",
@@ -571,12 +571,12 @@ async fn node_restriction_ignores_other_users() {
         ("n1", GROUP, false),
         ("admin", "system:masters", false),
     ] {
-        let write = Write { user: agent(name, group), ..OF_NODE };
+        let write = TestedWrite { user: agent(name, group), ..OF_NODE };
         let answer =
             fake.ask(&plugin, write, node("n2", json!({"node-restriction.kubernetes.io/x": ""}))).await;
         assert_eq!(answer.result.is_err(), refused, "{name} {group}");
     }
-    let write = Write { user: agent("system:node:", GROUP), ..OF_NODE };
+    let write = TestedWrite { user: agent("system:node:", GROUP), ..OF_NODE };
     let answer = fake.ask(&plugin, write, node("n2", json!({}))).await;
     assert!(answer.message().ends_with("could not determine node from user \"system:node:\""));
 }
@@ -593,7 +593,7 @@ async fn neutral_preset_restricts_labels_in_its_own_domain() {
         ("node.example.test/x", false),
         ("node-restriction.kubernetes.io/x", false),
     ] {
-        let write = Write { user: agent("system:node:n1", GROUP), ..OF_NODE };
+        let write = TestedWrite { user: agent("system:node:n1", GROUP), ..OF_NODE };
         let answer = fake.ask(&plugin, write, node("n1", json!({label: ""}))).await;
         assert_eq!(answer.result.is_err(), refused, "{label}");
     }

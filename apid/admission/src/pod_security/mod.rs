@@ -26,10 +26,10 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 
-use crate::PluginConfiguration;
 use crate::{
     Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, Reader, WriteTarget,
 };
+use crate::{PluginConfiguration, PluginConfigurationError};
 
 mod change;
 mod controls;
@@ -100,7 +100,7 @@ impl PodSecurity {
     pub(crate) fn new(
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, PluginConfigurationError> {
         let names = &*environment.names;
         Ok(PodSecurity {
             reader: Arc::clone(&environment.reader),

@@ -5,7 +5,7 @@ use apimachinery::names::Names;
 use kinds::format;
 
 use super::policy::{Level, Mode, Policy, Version};
-use crate::PluginConfiguration;
+use crate::{PluginConfiguration, PluginConfigurationError};
 
 /// Pod Security configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,7 +26,10 @@ impl Settings {
     /// # Errors
     ///
     /// All errors.
-    pub(super) fn read(configuration: &PluginConfiguration, names: &Names) -> Result<Self, String> {
+    pub(super) fn read(
+        configuration: &PluginConfiguration,
+        names: &Names,
+    ) -> Result<Self, PluginConfigurationError> {
         let group = ("pod-security.admission.config", ["v1", "v1beta1", "v1alpha1"].as_slice());
         configuration.decode(names, group, "PodSecurityConfiguration", |fields| {
             let mut settings = Settings::default();

@@ -5,11 +5,12 @@ use std::collections::{BTreeSet, HashMap};
 use apimachinery::object::{Object, Value};
 use expressions::{Cost, Parsed, Program, limits};
 use kinds::admission_expressions::{
-    AUTHORIZER, Compiler, NAMESPACE_OBJECT, ObjectTypes, REQUEST, REQUEST_RESOURCE, VARIABLES,
+    AUTHORIZER, Compiler, ExpressionError, NAMESPACE_OBJECT, ObjectTypes, REQUEST, REQUEST_RESOURCE,
+    VARIABLES,
 };
 
 use super::variables::Variables;
-use crate::match_conditions::{Expression, MatchConditions};
+use crate::match_conditions::{Expression, ExpressionFailure, MatchConditions};
 
 /// Maximum number of variables in a chain, where each reads the one before, that evaluation computes recursively.
 /// A longer chain is computed from its first variable on, which bounds the recursion.
@@ -44,8 +45,8 @@ pub(crate) struct CommonExpressions {
 pub(super) struct Variable {
     /// The name.
     pub(super) name: String,
-    /// The program, or the detail of the compile error.
-    pub(super) program: Result<Program, String>,
+    /// The program, or the error of the compilation.
+    pub(super) program: Result<Program, ExpressionError>,
     /// Indexes of the variables that the program reads; `None` for the first `CHAIN_MAX` variables, whose chains
     /// are short.
     dependencies: Option<Vec<usize>>,
@@ -155,20 +156,20 @@ impl<'a, 'i> ExpressionGroup<'a, 'i> {
         ExpressionGroup { inputs, variables: Variables::new(policy, inputs), budget }
     }
 
-    /// Evaluates an expression. The inner error is its message.
+    /// Evaluates an expression. The inner error is its failure.
     pub(crate) fn evaluate(
         &mut self,
         expression: &'a Expression,
-    ) -> Result<Result<expressions::Value<'a>, String>, BudgetExceeded> {
+    ) -> Result<Result<expressions::Value<'a>, ExpressionFailure>, BudgetExceeded> {
         let program = match expression.program() {
             Ok(program) => program,
-            Err(message) => return Ok(Err(message)),
+            Err(failure) => return Ok(Err(failure)),
         };
         let mut cost = Cost::limit(limits::CALL);
         let outcome = program.evaluate_with_lazy(self.inputs, (VARIABLES, &self.variables), &mut cost);
         let used = self.variables.take_cost().saturating_add(cost.used());
         self.budget = self.budget.checked_sub(used).ok_or(BudgetExceeded)?;
-        Ok(outcome.map_err(|error| expression.failure(&error)))
+        Ok(outcome.map_err(|error| expression.failure(error)))
     }
 }
 

@@ -6,21 +6,54 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use kinds::{Registry, Resource};
+use schema::TypeError;
 
 use super::policies::{ParamKind, ParamRef};
 use crate::Environment;
+
+/// The error of a `paramKind` that is not served, with the text of kube-apiserver.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("failed to find resource referenced by paramKind: '{group_version}, Kind={kind}'")]
+pub(super) struct UnservedParamKind {
+    group_version: String,
+    kind: String,
+}
+
+/// The reason why a binding has no parameters for a write.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(super) enum ParametersError {
+    /// The write has no namespace, in which the parameters are.
+    #[error("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")]
+    NoNamespace,
+    /// The reference has a namespace, but the kind of the parameters is cluster-scoped.
+    #[error("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")]
+    ClusterScopedKind,
+    /// The parameters cannot be read.
+    #[error(transparent)]
+    Read(#[from] Status),
+    /// There is no parameter, although the binding requires one.
+    #[error("no params found for policy binding with `Deny` parameterNotFoundAction")]
+    NotFound,
+    /// The version of the kind cannot represent a parameter.
+    #[error(transparent)]
+    Representation(#[from] TypeError),
+}
 
 impl ParamKind {
     /// The served resource of the kind.
     ///
     /// # Errors
     ///
-    /// The reason for the client.
-    pub(super) fn resource<'r>(&self, registry: &'r Registry) -> Result<&'r Arc<Resource>, String> {
+    /// The kind is not served.
+    pub(super) fn resource<'r>(
+        &self,
+        registry: &'r Registry,
+    ) -> Result<&'r Arc<Resource>, UnservedParamKind> {
         let (group, version) = self.api_version.split_once('/').unwrap_or(("", &self.api_version));
         registry.find_kind_version(group, version, &self.kind).ok_or_else(|| {
-            let gvk = if group.is_empty() { format!("/{version}") } else { self.api_version.clone() };
-            format!("failed to find resource referenced by paramKind: '{gvk}, Kind={}'", self.kind)
+            let group_version =
+                if group.is_empty() { format!("/{version}") } else { self.api_version.clone() };
+            UnservedParamKind { group_version, kind: self.kind.clone() }
         })
     }
 }
@@ -29,32 +62,26 @@ impl ParamKind {
 ///
 /// # Errors
 ///
-/// The reason for the client: the configuration of the binding, or no parameter although the binding requires one.
+/// See [`ParametersError`].
 pub(super) async fn collect(
     resource: Option<&Arc<Resource>>,
     reference: Option<&ParamRef>,
     namespace: &str,
     environment: &Environment,
-) -> Result<Vec<Option<Arc<Object>>>, String> {
+) -> Result<Vec<Option<Arc<Object>>>, ParametersError> {
     let (Some(resource), Some(reference)) = (resource, reference) else { return Ok(vec![None]) };
     let namespace = match (resource.kind.namespaced(), reference.namespace.as_str()) {
-        (true, "") if namespace.is_empty() => {
-            let reason =
-                "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources";
-            return Err(reason.to_owned());
-        }
+        (true, "") if namespace.is_empty() => return Err(ParametersError::NoNamespace),
         (true, "") => namespace,
         (true, named) => named,
         (false, "") => "",
-        (false, _) => {
-            return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".to_owned());
-        }
+        (false, _) => return Err(ParametersError::ClusterScopedKind),
     };
-    let found = select(resource, reference, namespace, environment).await.map_err(|status| status.message)?;
+    let found = select(resource, reference, namespace, environment).await?;
     if found.is_empty() && reference.denies_without_parameters {
-        return Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned());
+        return Err(ParametersError::NotFound);
     }
-    let convert = |object: Arc<Object>| represent(resource, object, &environment.names).map(Some);
+    let convert = |object: Arc<Object>| Ok(represent(resource, object, &environment.names).map(Some)?);
     found.into_iter().map(convert).collect()
 }
 
@@ -81,11 +108,11 @@ pub(super) fn represent(
     resource: &Resource,
     object: Arc<Object>,
     names: &Names,
-) -> Result<Arc<Object>, String> {
+) -> Result<Arc<Object>, TypeError> {
     if resource.is_sent_as_stored(names) {
         return Ok(object);
     }
     let mut object = Arc::unwrap_or_clone(object);
-    resource.represent(&mut object, names).map_err(|error| error.to_string())?;
+    resource.represent(&mut object, names)?;
     Ok(Arc::new(object))
 }

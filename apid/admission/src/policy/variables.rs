@@ -57,7 +57,7 @@ impl<'a, 'i> Variables<'a, 'i> {
             EvalError::Failed(format!("composited variable {:?} fails to {action}: {reason}", variable.name))
         };
         let value = match &variable.program {
-            Err(detail) => Err(error("compile", detail)),
+            Err(error) => Err(error("compile", error)),
             Ok(program) => {
                 let mut cost = Cost::limit(limits::CALL);
                 let value = program.evaluate_with_lazy(self.inputs, (VARIABLES, self), &mut cost);

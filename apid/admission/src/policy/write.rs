@@ -107,7 +107,7 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
         };
         let param_kind = policy.param_kind.as_ref();
         let param_resource = param_kind.map(|kind| kind.resource(&self.registry)).transpose();
-        let param_resource = param_resource.map_err(|reason| configuration_error(&reason))?;
+        let param_resource = param_resource.map_err(|error| configuration_error(&error.to_string()))?;
         let mut all = Vec::new();
         for binding in bindings {
             let configuration_error = |reason: &str| Err(ConfigurationError::new(Some(binding), reason));
@@ -124,7 +124,7 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
                 parameters::collect(param_resource, reference, namespace, &self.source.environment).await;
             match params {
                 Ok(params) => all.extend(params.into_iter().map(|param| Ok(Invocation { binding, param }))),
-                Err(reason) => all.push(configuration_error(&reason)),
+                Err(error) => all.push(configuration_error(&error.to_string())),
             }
         }
         Ok(Some(Invocations { matched, all }))

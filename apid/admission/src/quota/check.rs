@@ -45,18 +45,73 @@ impl<'a> QuotaRequest<'a> {
     }
 }
 
+/// The reason why quotas reject a write, with the text of kube-apiserver.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum QuotaError {
+    /// The object does not have the values that a quota counts.
+    #[error("failed quota: {quota}: {reason}")]
+    MissingValues {
+        /// The name of the quota.
+        quota: String,
+        /// The missing values.
+        reason: String,
+    },
+    /// The status of a quota does not have the usage of resources yet.
+    #[error("status unknown for quota: {quota}, resources: {resources}")]
+    UnknownUsage {
+        /// The name of the quota.
+        quota: String,
+        /// The names of the resources.
+        resources: String,
+    },
+    /// The object uses less than nothing.
+    #[error("quota usage is negative for resource(s): {resources}")]
+    Negative {
+        /// The names of the resources.
+        resources: String,
+    },
+    /// No quota covers limited resources.
+    #[error("insufficient quota to consume: {resources}")]
+    UncoveredResources {
+        /// The names of the resources.
+        resources: String,
+    },
+    /// No quota covers limited scopes.
+    #[error("insufficient quota to match these scopes: [{scopes}]")]
+    UncoveredScopes {
+        /// The selectors of the scopes.
+        scopes: String,
+    },
+    /// The write exceeds a quota.
+    #[error("exceeded quota: {quota}, requested: {requested}, used: {used}, limited: {limited}")]
+    Exceeded {
+        /// The name of the quota.
+        quota: String,
+        /// The requested amounts.
+        requested: String,
+        /// The used amounts.
+        used: String,
+        /// The limits.
+        limited: String,
+    },
+}
+
 /// A charged quota and its new usage.
 pub(super) struct Charge {
     pub(super) quota: Arc<Object>,
     pub(super) used: Amounts,
 }
 
-/// Computes the charges of a write. The error is the reason of the rejection.
+/// Computes the charges of a write.
+///
+/// # Errors
+///
+/// See [`QuotaError`].
 pub(super) fn compute_charges(
     quotas: &[Arc<Object>],
     request: &QuotaRequest<'_>,
     limited: &[LimitedResource],
-) -> Result<Vec<Charge>, String> {
+) -> Result<Vec<Charge>, QuotaError> {
     let mut matching_quotas = Vec::new();
     let (mut restricted, mut matched_scopes) = (BTreeSet::new(), Vec::new());
     for quota in quotas {
@@ -73,16 +128,13 @@ pub(super) fn compute_charges(
             && let Some(reason) =
                 missing_resources(request.object, counted.iter().map(|name| name.as_str()), request.names)
         {
-            return Err(format!("failed quota: {}: {reason}", quota.name()));
+            return Err(QuotaError::MissingValues { quota: quota.name().to_owned(), reason });
         }
         let used = amounts(quota.at(&["status", "used"]));
         if counted.iter().any(|name| !used.contains_key(*name)) {
             let counted: Vec<&str> = counted.iter().map(|name| name.as_str()).collect();
-            return Err(format!(
-                "status unknown for quota: {}, resources: {}",
-                quota.name(),
-                counted.join(",")
-            ));
+            let (quota, resources) = (quota.name().to_owned(), counted.join(","));
+            return Err(QuotaError::UnknownUsage { quota, resources });
         }
         restricted.extend(counted.into_iter().cloned());
         matching_quotas.push((quota, hard, used));
@@ -94,7 +146,7 @@ pub(super) fn compute_charges(
         .map(|(name, _)| name.as_str())
         .collect();
     if !negative.is_empty() {
-        return Err(format!("quota usage is negative for resource(s): {}", negative.join(",")));
+        return Err(QuotaError::Negative { resources: negative.join(",") });
     }
     if request.increase.is_empty() {
         return Ok(Vec::new());
@@ -112,7 +164,7 @@ fn check_limited_resources(
     limited: &[LimitedResource],
     restricted: &BTreeSet<String>,
     matched: &[super::measure::QuotaScope],
-) -> Result<(), String> {
+) -> Result<(), QuotaError> {
     let uncovered: BTreeSet<&str> = limited
         .iter()
         .filter(|limited| limited.resource == request.resource.group_resource)
@@ -121,7 +173,7 @@ fn check_limited_resources(
         .collect();
     if !uncovered.is_empty() {
         let names: Vec<&str> = uncovered.into_iter().collect();
-        return Err(format!("insufficient quota to consume: {}", names.join(",")));
+        return Err(QuotaError::UncoveredResources { resources: names.join(",") });
     }
     let in_scope =
         limited.iter().flat_map(|l| &l.scopes).filter(|scope| request.measured.matches_scope(scope));
@@ -132,7 +184,7 @@ fn check_limited_resources(
         .collect();
     match selectors.is_empty() {
         true => Ok(()),
-        false => Err(format!("insufficient quota to match these scopes: [{}]", selectors.join(" "))),
+        false => Err(QuotaError::UncoveredScopes { scopes: selectors.join(" ") }),
     }
 }
 
@@ -142,7 +194,7 @@ fn charge(
     hard: &Amounts,
     mut used: Amounts,
     increase: &Amounts,
-) -> Result<Option<Charge>, String> {
+) -> Result<Option<Charge>, QuotaError> {
     let requested: Amounts =
         increase.iter().filter(|(name, _)| hard.contains_key(*name)).map(|(n, a)| (n.clone(), *a)).collect();
     if requested.is_empty() {
@@ -158,13 +210,12 @@ fn charge(
             let entry = |name: &&String| Some(((*name).clone(), *all.get(*name)?));
             text(&exceeded.iter().filter_map(entry).collect())
         };
-        return Err(format!(
-            "exceeded quota: {}, requested: {}, used: {}, limited: {}",
-            quota.name(),
-            selected_text(&requested),
-            selected_text(&used),
-            selected_text(hard)
-        ));
+        return Err(QuotaError::Exceeded {
+            quota: quota.name().to_owned(),
+            requested: selected_text(&requested),
+            used: selected_text(&used),
+            limited: selected_text(hard),
+        });
     }
     crate::quantity::add(&mut used, &requested);
     Ok(Some(Charge { quota: Arc::clone(quota), used }))

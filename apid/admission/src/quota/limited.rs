@@ -5,8 +5,8 @@ use apimachinery::gvk::GroupResource;
 use apimachinery::names::Names;
 
 use super::measure::QuotaScope;
-use crate::PluginConfiguration;
 use crate::quantity::Amounts;
+use crate::{PluginConfiguration, PluginConfigurationError};
 
 /// Operators of scope selectors.
 const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
@@ -60,7 +60,7 @@ fn required(fields: &mut Fields<'_>, name: &'static str) -> String {
 pub(super) fn read(
     names: &Names,
     configuration: Option<&PluginConfiguration>,
-) -> Result<Vec<LimitedResource>, String> {
+) -> Result<Vec<LimitedResource>, PluginConfigurationError> {
     let Some(configuration) = configuration else { return Ok(Vec::new()) };
     let old_type = ("resourcequota.admission", ["v1", "v1beta1", "v1alpha1"].as_slice(), "Configuration");
     let (group, versions, kind) = match configuration.is(names, old_type.0, old_type.1, old_type.2) {

@@ -30,9 +30,10 @@ pub use reservations::{NamespaceLock, Reservation, ReservationGuard, Reservation
 
 use crate::quantity::{Amounts, to_list};
 use crate::{
-    Attributes, Environment, MaybeFuture, ObjectKind, Operation, Plugin, PluginConfiguration, Reader, Writer,
+    Attributes, Environment, MaybeFuture, ObjectKind, Operation, Plugin, PluginConfiguration,
+    PluginConfigurationError, Reader, Writer,
 };
-use check::{Charge, QuotaRequest, compute_charges};
+use check::{Charge, QuotaError, QuotaRequest, compute_charges};
 use limited::LimitedResource;
 use measure::{MeasurementRule, rule};
 
@@ -54,7 +55,7 @@ impl ResourceQuota {
     pub(crate) fn new(
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, PluginConfigurationError> {
         Ok(ResourceQuota {
             names: Arc::clone(&environment.names),
             clock: Arc::clone(&environment.clock),
@@ -73,7 +74,7 @@ impl ResourceQuota {
     ) -> Result<(), Status> {
         let now = self.clock.now();
         let request = QuotaRequest::new(attributes.resource, &self.names, object, attributes.old, now);
-        let rejection = |message: String| attributes.forbidden(&message);
+        let rejection = |error: QuotaError| attributes.forbidden(&error.to_string());
         let charges = compute_charges(&quotas, &request, &self.limited).map_err(rejection)?;
         if charges.is_empty() || attributes.dry_run {
             return Ok(());
@@ -109,7 +110,7 @@ impl ResourceQuota {
             let mut quotas = self.quotas(attributes.namespace, fresh).await?;
             quotas.retain(|quota| !charged.contains(quota.uid()));
             let charges = compute_charges(&quotas, request, self.limited_resources(charged.is_empty()))
-                .map_err(|message| attributes.forbidden(&message))?;
+                .map_err(|error| attributes.forbidden(&error.to_string()))?;
             let mut has_conflict = false;
             for Charge { quota, used } in charges {
                 let uid = quota.uid().to_owned();

@@ -1,5 +1,7 @@
 //! Tests of valid and invalid files of `--admission-control-config-file`.
 
+use std::io;
+
 use apimachinery::names::Preset;
 
 use super::*;
@@ -11,7 +13,7 @@ fn parse(text: &str) -> Result<Configuration, Vec<String>> {
             Ok(b"apiVersion: eventratelimit.admission.k8s.io/v1alpha1\nkind: Configuration\n".to_vec())
         }
         "twice.yaml" => Ok(b"a: 1\na: 2\n".to_vec()),
-        _ => Err("No such file".to_owned()),
+        _ => Err(io::Error::other("No such file")),
     };
     Configuration::parse("f.yaml", text.as_bytes(), &Fake::new(Preset::Kubernetes).names, &read)
 }
@@ -81,7 +83,8 @@ fn configuration_errors_name_file_line_and_field() {
 fn errors_of_a_plugin_configuration_name_its_file() {
     let error = |plugin: &str| {
         let configuration = parse(&file(plugin)).unwrap();
-        configuration.of("PodSecurity").unwrap().decode_fields(|fields| fields.text("a")).unwrap_err()
+        let decoded = configuration.of("PodSecurity").unwrap().decode_fields(|fields| fields.text("a"));
+        decoded.unwrap_err().to_string()
     };
     let text = error("[{name: PodSecurity, path: twice.yaml}]");
     assert!(text.starts_with("file `twice.yaml`: line 2: "), "{text}");

@@ -4,7 +4,7 @@ use apimachinery::names::Preset;
 use serde_json::json;
 
 use super::*;
-use crate::testing::{Fake, PluginResult, Write};
+use crate::testing::{Fake, PluginResult, TestedWrite};
 
 fn range(limits: Value) -> Value {
     json!({"metadata": {"name": "lr", "namespace": "team"}, "spec": {"limits": limits}})
@@ -15,7 +15,7 @@ async fn create(limits: Value, kind: &str, spec: Value) -> PluginResult {
     let plugin = LimitRanger::new(&fake.environment());
     fake.ask(
         &plugin,
-        Write { kind: ("", kind), ..Write::default() },
+        TestedWrite { kind: ("", kind), ..TestedWrite::default() },
         json!({"metadata": {"name": "x"}, "spec": spec}),
     )
     .await
@@ -156,7 +156,7 @@ async fn limit_ranger_checks_pod_creation_and_resize_only() {
         let fake = Fake::new(Preset::Svc).with("", "LimitRange", &[range(limits.clone())]);
         let plugin = LimitRanger::new(&fake.environment());
         let old = Some(old).filter(|old| !old.is_null());
-        let write = Write { operation, subresource, old, ..Write::default() };
+        let write = TestedWrite { operation, subresource, old, ..TestedWrite::default() };
         let answer = fake.ask(&plugin, write, pod(json!({"name": "x"}))).await;
         assert_eq!(answer.result.is_err(), refused, "{operation:?} {subresource}");
     }

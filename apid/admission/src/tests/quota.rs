@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::Configuration;
 use crate::quantity::{amounts, text};
-use crate::testing::{Fake, PluginResult, Write};
+use crate::testing::{Fake, PluginResult, TestedWrite};
 
 fn quota(name: &str, spec: Value, used: Value) -> Value {
     json!({
@@ -26,14 +26,15 @@ fn plugin(fake: &Fake, limited: &str) -> Result<ResourceQuota, String> {
         "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- name: ResourceQuota\n  \
          configuration:\n    apiVersion: apiserver.config.k8s.io/v1\n    kind: ResourceQuotaConfiguration\n    limitedResources: {limited}\n"
     );
-    let read_file = |_: &str| Err("no other file".to_owned());
+    let read_file = |_: &str| Err(std::io::Error::other("no other file"));
     let configuration = Configuration::parse("f.yaml", text.as_bytes(), &fake.names, &read_file).unwrap();
     ResourceQuota::new(&fake.environment(), configuration.of("ResourceQuota"))
+        .map_err(|error| error.to_string())
 }
 
 async fn create(fake: &Fake, kind: (&str, &str), object: Value) -> PluginResult {
     let plugin = plugin(fake, "[]").unwrap();
-    fake.ask(&plugin, Write { kind, ..Write::default() }, object).await
+    fake.ask(&plugin, TestedWrite { kind, ..TestedWrite::default() }, object).await
 }
 
 fn pod(name: &str, requests: Value) -> Value {
@@ -279,12 +280,12 @@ async fn update_charges_increase_and_dry_run_charges_nothing() {
         let fake =
             fake(&[quota("q", hard, json!({"configmaps": "0", "services": "1", "services.nodeports": "1"}))]);
         let plugin = plugin(&fake, "[]").unwrap();
-        let write = Write {
+        let write = TestedWrite {
             operation: Operation::Update,
             kind: ("", kind),
             old: Some(old),
             dry_run,
-            ..Write::default()
+            ..TestedWrite::default()
         };
         let answer = fake.ask(&plugin, write, new.clone()).await;
         assert_eq!(answer.message(), "");
@@ -332,7 +333,8 @@ async fn limited_resource_without_covering_quota_is_rejected() {
     ] {
         let fake = fake(&quotas);
         let plugin = plugin(&fake, limited).unwrap();
-        let answer = fake.ask(&plugin, Write { kind: ("", kind), ..Write::default() }, object).await;
+        let answer =
+            fake.ask(&plugin, TestedWrite { kind: ("", kind), ..TestedWrite::default() }, object).await;
         assert_eq!(answer.result.is_err(), !reason.is_empty(), "{limited} {kind}: {}", answer.message());
         assert!(answer.message().ends_with(reason));
     }

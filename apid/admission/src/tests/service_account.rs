@@ -3,7 +3,7 @@
 use apimachinery::names::Preset;
 
 use super::*;
-use crate::testing::{Fake, PluginResult, Write};
+use crate::testing::{Fake, PluginResult, TestedWrite};
 
 fn fake() -> Fake {
     let account = |name: &str, more: Value| {
@@ -33,7 +33,7 @@ fn fake() -> Fake {
 async fn create(spec: Value) -> PluginResult {
     let fake = fake();
     let plugin = ServiceAccount::new(&fake.environment());
-    fake.ask(&plugin, Write::default(), json!({"metadata": {"name": "p"}, "spec": spec})).await
+    fake.ask(&plugin, TestedWrite::default(), json!({"metadata": {"name": "p"}, "spec": spec})).await
 }
 
 const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -141,7 +141,7 @@ async fn mirror_pod_with_account_or_secret_is_rejected() {
         let plugin = ServiceAccount::new(&fake.environment());
         let meta = json!({"name": "p", "annotations": {"kubernetes.io/config.mirror": "x"}});
         let answer =
-            fake.ask(&plugin, Write::default(), json!({"metadata": meta, "spec": spec.clone()})).await;
+            fake.ask(&plugin, TestedWrite::default(), json!({"metadata": meta, "spec": spec.clone()})).await;
         let expected =
             if reason.is_empty() { String::new() } else { format!("pods \"p\" is forbidden: {reason}") };
         assert_eq!(answer.message(), expected, "{spec}");
@@ -158,7 +158,7 @@ async fn ephemeral_container_with_unlisted_secret_is_rejected() {
     for (operation, subresource, refused) in
         [(Operation::Update, "ephemeralcontainers", true), (Operation::Update, "", false)]
     {
-        let write = Write { operation, subresource, ..Write::default() };
+        let write = TestedWrite { operation, subresource, ..TestedWrite::default() };
         let answer = fake.ask(&plugin, write, json!({"metadata": {"name": "p"}, "spec": spec.clone()})).await;
         assert_eq!(
             answer.message().contains("ephemeral container d with envVar E"),

@@ -8,7 +8,7 @@ use crate::match_conditions::Expression;
 use crate::policy::{CommonExpressions, PolicyExpressions, items, text};
 
 /// The expressions of a policy.
-pub(super) struct CompiledPolicy {
+pub(super) struct CompiledValidatingPolicy {
     /// Match conditions and variables.
     pub(super) common: CommonExpressions,
     /// Validations.
@@ -29,7 +29,7 @@ pub(super) struct Validation {
     pub(super) reason: Reason,
 }
 
-impl PolicyExpressions for CompiledPolicy {
+impl PolicyExpressions for CompiledValidatingPolicy {
     fn compile(policy: &Object) -> Self {
         let (mut common, compiler) = CommonExpressions::compile(policy);
         let validations: Vec<Validation> =
@@ -44,7 +44,7 @@ impl PolicyExpressions for CompiledPolicy {
         let messages = validations.iter().filter_map(|validation| validation.message_expression.as_ref());
         let conditions = validations.iter().map(|validation| &validation.expression);
         common.record_uses(conditions.chain(messages).chain(annotations.iter().map(|(_, value)| value)));
-        CompiledPolicy { common, validations, annotations }
+        CompiledValidatingPolicy { common, validations, annotations }
     }
 
     fn common(&self) -> &CommonExpressions {

@@ -15,7 +15,7 @@ use apimachinery::clock::Clock;
 use apimachinery::status::Reason;
 use expressions::{Value, limits};
 
-use super::compiled::{CompiledPolicy, Validation};
+use super::compiled::{CompiledValidatingPolicy, Validation};
 use crate::match_conditions::{BUDGET, ConditionsOutcome};
 use crate::policy::{BudgetExceeded, ExpressionGroup, FailurePolicy, Inputs};
 
@@ -23,7 +23,7 @@ use crate::policy::{BudgetExceeded, ExpressionGroup, FailurePolicy, Inputs};
 const MESSAGE_MAX: usize = 5 * 1024;
 
 /// The result of an evaluation.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Outcome {
     /// Validations that deny the write, in order.
     pub(super) failures: Vec<Failure>,
@@ -68,7 +68,7 @@ impl Outcome {
 
 /// Evaluates a policy.
 pub(super) fn evaluate<'a>(
-    policy: &'a CompiledPolicy,
+    policy: &'a CompiledValidatingPolicy,
     failure_policy: FailurePolicy,
     inputs: &Inputs<'a>,
     clock: &dyn Clock,
@@ -78,14 +78,14 @@ pub(super) fn evaluate<'a>(
     let outcome = match conditions.as_ref().map(|conditions| &conditions.result) {
         None | Some(Ok(true)) => evaluate_matched(policy, failure_policy, &inputs.others, clock),
         Some(Ok(false)) => Outcome::default(),
-        Some(Err(message)) => Outcome::of_error(failure_policy, message.clone()),
+        Some(Err(error)) => Outcome::of_error(failure_policy, error.to_string()),
     };
     Outcome { conditions, ..outcome }
 }
 
 /// Evaluates a policy whose match conditions are true.
 fn evaluate_matched<'a>(
-    policy: &'a CompiledPolicy,
+    policy: &'a CompiledValidatingPolicy,
     failure_policy: FailurePolicy,
     inputs: &[(&'static str, Value<'a>)],
     clock: &dyn Clock,
@@ -104,10 +104,10 @@ fn evaluate_matched<'a>(
         match result {
             Err(BudgetExceeded) => return Outcome::of_error(failure_policy, BUDGET.to_owned()),
             Ok(Ok(_)) => failed_validations.push((index, validation, took)),
-            Ok(Err(message)) if failure_policy.denies() => {
-                errors.push(Failure::of_error(index, message, took));
+            Ok(Err(failure)) if failure_policy.denies() => {
+                errors.push(Failure::of_error(index, failure.to_string(), took));
             }
-            Ok(Err(message)) => outcome.ignored.push(Failure::of_error(index, message, took)),
+            Ok(Err(failure)) => outcome.ignored.push(Failure::of_error(index, failure.to_string(), took)),
         }
     }
     match failures_with_messages(policy, inputs, &failed_validations, group.budget) {
@@ -126,7 +126,7 @@ fn evaluate_matched<'a>(
 
 /// Returns the failures of validations with their messages.
 fn failures_with_messages<'a>(
-    policy: &'a CompiledPolicy,
+    policy: &'a CompiledValidatingPolicy,
     inputs: &[(&'static str, Value<'a>)],
     failed_validations: &[(usize, &'a Validation, Duration)],
     budget: u64,
@@ -151,7 +151,7 @@ fn failures_with_messages<'a>(
 
 /// Adds the audit annotations, or their errors.
 fn add_annotations<'a>(
-    policy: &'a CompiledPolicy,
+    policy: &'a CompiledValidatingPolicy,
     failure_policy: FailurePolicy,
     inputs: &[(&'static str, Value<'a>)],
     outcome: &mut Outcome,
@@ -171,9 +171,9 @@ fn add_annotations<'a>(
                     outcome.annotations.push((key.clone(), text.to_owned()));
                 }
             }
-            Ok(Err(message)) if failure_policy.denies() => {
+            Ok(Err(failure)) if failure_policy.denies() => {
                 let took = clock.monotonic().saturating_sub(started);
-                outcome.annotation_errors.push(Failure::of_error(index, message, took));
+                outcome.annotation_errors.push(Failure::of_error(index, failure.to_string(), took));
             }
             Ok(Err(_)) => {}
         }

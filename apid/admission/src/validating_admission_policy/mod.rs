@@ -15,7 +15,7 @@ use apimachinery::object::Object;
 use apimachinery::status::{Cause, Reason, Status};
 use serde_json::json;
 
-use self::compiled::CompiledPolicy;
+use self::compiled::CompiledValidatingPolicy;
 use self::evaluate::{Failure, Outcome, evaluate};
 use crate::match_condition_metrics::ConditionsOwner;
 use crate::policy::{
@@ -32,7 +32,7 @@ const BINDING: ObjectKind = ObjectKind::new("admissionregistration", "Validating
 const ANNOTATION_MAX: usize = 10 * 1024;
 
 /// The plugin.
-pub(crate) struct ValidatingAdmissionPolicy(PolicySource<CompiledPolicy>);
+pub(crate) struct ValidatingAdmissionPolicy(PolicySource<CompiledValidatingPolicy>);
 
 impl ValidatingAdmissionPolicy {
     pub(crate) fn new(environment: &Environment) -> Self {
@@ -42,12 +42,12 @@ impl ValidatingAdmissionPolicy {
     /// Validates a write by all policies whose rules match.
     async fn validate_write(
         &self,
-        policies: &Policies<CompiledPolicy>,
+        policies: &Policies<CompiledValidatingPolicy>,
         attributes: &Attributes<'_>,
         object: Option<&Object>,
     ) -> Result<(), Status> {
         let bindings = self.0.bindings().await?;
-        let mut write = Write::new(&self.0, attributes, object);
+        let mut write = WriteValidation::new(&self.0, attributes, object);
         for policy in policies.candidates(&attributes.served.group_resource.resource) {
             write.apply(policy, bindings.of_policy(policy.name())).await?;
         }
@@ -72,33 +72,37 @@ impl Plugin for ValidatingAdmissionPolicy {
 }
 
 /// A write while policies validate it.
-struct Write<'w> {
-    policies: PolicyWrite<'w, CompiledPolicy>,
+struct WriteValidation<'w> {
+    policies: PolicyWrite<'w, CompiledValidatingPolicy>,
     object: Option<&'w Object>,
     /// The first denial.
-    denial: Option<Denial>,
+    denial: Option<ValidationDenial>,
     /// Whether an audit annotation shows a failed validation. The first one stays.
     has_failure_annotation: bool,
 }
 
 /// A denial of a write.
-struct Denial {
+struct ValidationDenial {
     message: String,
     reason: Reason,
 }
 
-impl<'w> Write<'w> {
+impl<'w> WriteValidation<'w> {
     fn new(
-        source: &'w PolicySource<CompiledPolicy>,
+        source: &'w PolicySource<CompiledValidatingPolicy>,
         attributes: &'w Attributes<'w>,
         object: Option<&'w Object>,
     ) -> Self {
         let policies = PolicyWrite::new(source, attributes);
-        Write { policies, object, denial: None, has_failure_annotation: false }
+        WriteValidation { policies, object, denial: None, has_failure_annotation: false }
     }
 
     /// Evaluates one policy with its bindings for the write.
-    async fn apply(&mut self, policy: &Policy<CompiledPolicy>, bindings: &[Binding]) -> Result<(), Status> {
+    async fn apply(
+        &mut self,
+        policy: &Policy<CompiledValidatingPolicy>,
+        bindings: &[Binding],
+    ) -> Result<(), Status> {
         let invocations = match self.policies.invocations(policy, bindings, self.object).await {
             Ok(Some(invocations)) => invocations,
             Ok(None) => return Ok(()),
@@ -160,7 +164,7 @@ impl<'w> Write<'w> {
     /// Records the outcome of one evaluation.
     fn record(
         &mut self,
-        policy: &Policy<CompiledPolicy>,
+        policy: &Policy<CompiledValidatingPolicy>,
         binding: &Binding,
         outcome: Outcome,
         annotations: &mut Annotations,
@@ -226,7 +230,11 @@ impl<'w> Write<'w> {
     }
 
     /// Denies the write for a defect of a policy or binding, unless the policy ignores errors.
-    fn deny_configuration(&mut self, policy: &Policy<CompiledPolicy>, error: &ConfigurationError<'_>) {
+    fn deny_configuration(
+        &mut self,
+        policy: &Policy<CompiledValidatingPolicy>,
+        error: &ConfigurationError<'_>,
+    ) {
         if policy.failure_policy.denies() {
             self.deny(policy.name(), error.binding, &error.message, Reason::Invalid);
         }
@@ -241,14 +249,14 @@ impl<'w> Write<'w> {
                 ),
                 None => format!("ValidatingAdmissionPolicy '{policy}' denied request: {reason}"),
             };
-            Denial { message, reason: status_reason }
+            ValidationDenial { message, reason: status_reason }
         };
         self.denial.get_or_insert_with(denial);
     }
 
     /// The response to the write.
     fn finish(self) -> Result<(), Status> {
-        let Some(Denial { message, reason }) = self.denial else { return Ok(()) };
+        let Some(ValidationDenial { message, reason }) = self.denial else { return Ok(()) };
         let attributes = self.policies.attributes;
         let mut status = Status::forbidden(&attributes.served.group_resource, attributes.name, &message);
         status.reason = reason;

@@ -9,7 +9,7 @@ use serving::metrics::Metrics;
 
 use super::*;
 use crate::AdmissionMetrics;
-use crate::testing::{Fake, PluginResult, Write as TestedWrite};
+use crate::testing::{Fake, PluginResult, TestedWrite};
 
 /// A server with one policy `p`, whose spec has these further fields, and one binding `b`.
 struct Server {

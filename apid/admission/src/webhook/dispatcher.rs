@@ -18,11 +18,12 @@ use crate::admission_request::{condition_request, request_fields};
 use crate::authorization::AuthorizationAnswers;
 use crate::expression_inputs::{ExpressionInputs, authorizer_variables};
 use crate::match_condition_metrics::ConditionsOwner;
-use crate::match_conditions::MatchConditions;
+use crate::match_conditions::{ConditionsError, MatchConditions};
 use crate::matching::{MatchedResource, Matcher};
 use crate::representation::Representation;
 use crate::{
-    Attributes, CompiledObjects, Environment, MaybeFuture, ObjectKind, PluginConfiguration, mutation,
+    Attributes, CompiledObjects, Environment, MaybeFuture, ObjectKind, PluginConfiguration,
+    PluginConfigurationError, mutation,
 };
 
 /// Limit in bytes of a response.
@@ -83,8 +84,8 @@ pub(super) struct Dispatcher {
     users: Option<WebhookUsers>,
 }
 
-/// A webhook that is called for a write.
-pub(super) struct Invocation<'a> {
+/// The call of a webhook for a write.
+pub(super) struct HookCall<'a> {
     pub(super) hook: Arc<Hook>,
     /// Position among all webhooks.
     pub(super) index: usize,
@@ -116,7 +117,7 @@ impl Dispatcher {
         phase: WebhookPhase,
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, PluginConfigurationError> {
         let reader = Arc::clone(&environment.reader);
         Ok(Dispatcher {
             matcher: Matcher::new(environment),
@@ -181,18 +182,18 @@ impl Dispatcher {
         Ok(ReviewObjects::new(new, old))
     }
 
-    /// Decides by the match conditions whether a matched webhook is called.
+    /// Prepares the call of a matched webhook. Returns None if the match conditions exclude the write.
     ///
     /// # Errors
     ///
     /// 403: failed match conditions of a webhook that fails closed.
-    pub(super) async fn invocation<'a>(
+    pub(super) async fn prepare<'a>(
         &self,
         (index, hook): (usize, &Arc<Hook>),
         matched: MatchedResource,
         attributes: &Attributes<'_>,
         objects: Arc<ReviewObjects<'a>>,
-    ) -> Result<Option<Invocation<'a>>, Status> {
+    ) -> Result<Option<HookCall<'a>>, Status> {
         let request = {
             let names = &self.environment.names;
             let registry = self.environment.registry.get();
@@ -208,13 +209,13 @@ impl Dispatcher {
         match result {
             Ok(true) => {
                 let (hook, uid) = (Arc::clone(hook), self.environment.rng.uuid());
-                Ok(Some(Invocation { hook, index, matched, objects, uid, request }))
+                Ok(Some(HookCall { hook, index, matched, objects, uid, request }))
             }
             Ok(false) => Ok(None),
             Err(_) if hook.ignores_failures => Ok(None),
-            Err(reason) => {
+            Err(error) => {
                 let name = self.name(attributes);
-                Err(Status::forbidden(&attributes.served.group_resource, name, &reason))
+                Err(Status::forbidden(&attributes.served.group_resource, name, &error.to_string()))
             }
         }
     }
@@ -226,7 +227,7 @@ impl Dispatcher {
         objects: &ReviewObjects<'_>,
         request: &Map<String, Value>,
         attributes: &Attributes<'_>,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, ConditionsError> {
         let answers = Arc::<AuthorizationAnswers>::default();
         let request = match conditions.uses(REQUEST) {
             true => Value::Object(condition_request(request.clone())),
@@ -262,10 +263,10 @@ impl Dispatcher {
     /// Calls a webhook. A denial is a failure. Warnings and audit annotations are recorded.
     pub(super) async fn call(
         &self,
-        invocation: &Invocation<'_>,
+        call: &HookCall<'_>,
         attributes: &Attributes<'_>,
     ) -> Result<ReviewResponse, HookFailure> {
-        let hook = &invocation.hook;
+        let hook = &call.hook;
         if attributes.dry_run && !hook.supports_dry_run {
             let text = format!("admission webhook {:?} does not support dry run", hook.name);
             return Err(HookFailure::Internal(Status::bad_request(text)));
@@ -277,15 +278,15 @@ impl Dispatcher {
         let client = hook.client.as_ref();
         let client = client
             .map_err(|error| HookFailure::calling(format!("could not get REST client: {error}"), 400))?;
-        let Invocation { objects, request, uid, .. } = invocation;
+        let HookCall { objects, request, uid, .. } = call;
         let names = &self.environment.names;
-        let call = WebhookCall {
+        let webhook_call = WebhookCall {
             body: Bytes::from(review::body(names, version, uid, request, objects.texts())),
             timeout: hook.timeout,
             response_bytes: MAX_RESPONSE_BYTES,
             sends_timeout: true,
         };
-        let result = self.environment.webhooks.post(client, self.users.as_ref(), call).await;
+        let result = self.environment.webhooks.post(client, self.users.as_ref(), webhook_call).await;
         let bytes = result.map_err(|failure| {
             let code = match &failure {
                 webhooks::CallFailure::Status { code, .. } => *code,
@@ -319,12 +320,12 @@ impl Dispatcher {
     /// Counts a call and applies the failure policy. Returns the Status that ends the write.
     pub(super) fn conclude(
         &self,
-        invocation: &Invocation<'_>,
+        call: &HookCall<'_>,
         attributes: &Attributes<'_>,
         failure: Option<HookFailure>,
         started: std::time::Duration,
     ) -> Option<Status> {
-        let (hook, metrics) = (&*invocation.hook, &self.environment.metrics.webhooks);
+        let (hook, metrics) = (&*call.hook, &self.environment.metrics.webhooks);
         let (kind, operation) = (self.phase.metric_type(), attributes.operation);
         let took = self.environment.clock.monotonic().saturating_sub(started);
         let (error_type, code, status) = match failure {
@@ -340,7 +341,7 @@ impl Dispatcher {
                     error = reason,
                     "admission webhook failed; the write continues"
                 );
-                let position = (u8::from(attributes.reinvoked), invocation.index);
+                let position = (u8::from(attributes.reinvoked), call.index);
                 let (notes, names) = (attributes.notes, &self.environment.names);
                 annotations::record_fail_open(notes, names, hook, self.phase.annotation_part(), position);
                 return None;
@@ -374,7 +375,7 @@ fn is_exempt(attributes: &Attributes<'_>) -> bool {
 fn load_users(
     configuration: &PluginConfiguration,
     environment: &Environment,
-) -> Result<Option<WebhookUsers>, String> {
+) -> Result<Option<WebhookUsers>, PluginConfigurationError> {
     let group = ("apiserver.config", ["v1", "v1alpha1"].as_slice());
     configuration.decode(&environment.names, group, "WebhookAdmissionConfiguration", |fields| {
         let file = fields.text("kubeConfigFile");

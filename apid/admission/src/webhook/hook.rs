@@ -7,7 +7,7 @@ use std::time::Duration;
 use apimachinery::object::Object;
 use kinds::admission_expressions::{Compiler, ObjectTypes};
 use serde_json::Value;
-use webhooks::ClientConfiguration;
+use webhooks::{ClientConfiguration, InvalidConfiguration};
 
 use crate::match_conditions::MatchConditions;
 use crate::matching::{Constraints, ResourceIndex};
@@ -27,7 +27,7 @@ pub(super) struct Hook {
     pub(super) id: String,
     pub(super) constraints: Constraints,
     /// The address, or the reason why it is unusable.
-    pub(super) client: Result<ClientConfiguration, String>,
+    pub(super) client: Result<ClientConfiguration, InvalidConfiguration>,
     /// Version of the AdmissionReview; None if apid knows none of the accepted versions.
     pub(super) review_version: Option<&'static str>,
     /// Whether a failed call lets the write pass.
@@ -58,7 +58,7 @@ impl Hook {
                 rules: Some(Constraints::read_rules(webhook.get("rules"))),
                 ..Constraints::read(webhook)
             },
-            client: ClientConfiguration::read(client).map_err(|error| error.to_string()),
+            client: ClientConfiguration::read(client),
             review_version: accepted.into_iter().flatten().find_map(supported),
             ignores_failures: text("failurePolicy") == "Ignore",
             timeout: Duration::from_secs(seconds.max(1)),

@@ -3,18 +3,21 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use apimachinery::codec::{Limits, json};
+use apimachinery::codec::{DecodeError, Limits, json};
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apply::json_patch;
 
 use super::annotations;
-use super::dispatcher::{Dispatcher, HookFailure, Invocation, WebhookPhase};
+use super::dispatcher::{Dispatcher, HookCall, HookFailure, WebhookPhase};
 use super::hook::Hooks;
 use super::review::ReviewResponse;
 use crate::reinvocation::ReinvocationPlugin;
 use crate::representation::Representation;
-use crate::{Attributes, Environment, MaybeFuture, Operation, Plugin, PluginConfiguration, mutation};
+use crate::{
+    Attributes, Environment, MaybeFuture, Operation, Plugin, PluginConfiguration, PluginConfigurationError,
+    mutation,
+};
 
 /// The plugin MutatingAdmissionWebhook.
 pub(crate) struct MutatingWebhooks(Dispatcher);
@@ -23,7 +26,7 @@ impl MutatingWebhooks {
     pub(crate) fn new(
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, PluginConfigurationError> {
         Dispatcher::new(WebhookPhase::Mutating, environment, configuration).map(MutatingWebhooks)
     }
 
@@ -43,18 +46,18 @@ impl MutatingWebhooks {
             // The webhook changes the object, so the review has a copy.
             let copy = object.as_deref().map(|object| Cow::Owned(object.clone()));
             let objects = Arc::new(self.0.objects(&matched, attributes, copy)?);
-            let invocation = self.0.invocation(candidate, matched, attributes, objects).await?;
-            let Some(invocation) = invocation else { continue };
-            let hook = &invocation.hook;
+            let call = self.0.prepare(candidate, matched, attributes, objects).await?;
+            let Some(call) = call else { continue };
+            let hook = &call.hook;
             if attributes.reinvoked
                 && !notes.reinvocation().is_pending(ReinvocationPlugin::Webhooks, &hook.id)
             {
                 continue;
             }
             let started = self.0.environment.clock.monotonic();
-            let result = self.call(&invocation, attributes, object.as_deref_mut()).await;
+            let result = self.call(&call, attributes, object.as_deref_mut()).await;
             let mutated = matches!(result, Ok(true));
-            let position = (u8::from(attributes.reinvoked), invocation.index);
+            let position = (u8::from(attributes.reinvoked), call.index);
             annotations::record_mutation(notes, &self.0.environment.names, hook, position, mutated);
             if mutated {
                 notes.reinvocation().record_change(ReinvocationPlugin::Webhooks);
@@ -62,7 +65,7 @@ impl MutatingWebhooks {
             if hook.is_reinvocable {
                 notes.reinvocation().record_call(ReinvocationPlugin::Webhooks, &hook.id);
             }
-            if let Some(status) = self.0.conclude(&invocation, attributes, result.err(), started) {
+            if let Some(status) = self.0.conclude(&call, attributes, result.err(), started) {
                 return Err(status);
             }
         }
@@ -75,20 +78,20 @@ impl MutatingWebhooks {
     /// Calls a webhook and applies its patch. Returns whether the object changed.
     async fn call(
         &self,
-        invocation: &Invocation<'_>,
+        call: &HookCall<'_>,
         attributes: &Attributes<'_>,
         object: Option<&mut Object>,
     ) -> Result<bool, HookFailure> {
-        let response = self.0.call(invocation, attributes).await?;
+        let response = self.0.call(call, attributes).await?;
         let Some(patch) = &response.patch else { return Ok(false) };
         let operations = parse_patch(patch).map_err(internal_failure)?;
         if operations.is_empty() {
             return Ok(false);
         }
-        let (Some(object), Some(reviewed)) = (object, &invocation.objects.object) else {
+        let (Some(object), Some(reviewed)) = (object, &call.objects.object) else {
             return Err(internal_failure(format!(
                 "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
-                invocation.hook.name
+                call.hook.name
             )));
         };
         check_patch_type(&response)?;
@@ -98,7 +101,7 @@ impl MutatingWebhooks {
             json_patch::apply(&operations, document, is_lenient, Limits::BODY).map_err(internal_failure)?;
         let patched = Object::from_value(patched)
             .map_err(|_| internal_failure("the patched object is not an object"))?;
-        let changed = self.restore(patched, invocation, attributes, object).map_err(HookFailure::Internal)?;
+        let changed = self.restore(patched, call, attributes, object).map_err(HookFailure::Internal)?;
         if changed == *object {
             return Ok(false);
         }
@@ -110,14 +113,14 @@ impl MutatingWebhooks {
     fn restore(
         &self,
         patched: Object,
-        invocation: &Invocation<'_>,
+        call: &HookCall<'_>,
         attributes: &Attributes<'_>,
         before: &Object,
     ) -> Result<Object, Status> {
         let environment = &self.0.environment;
         let registry = environment.registry.get();
         let representation =
-            Representation::matched(&invocation.matched, attributes, &registry, &environment.names);
+            Representation::matched(&call.matched, attributes, &registry, &environment.names);
         mutation::accept(patched, before, &representation, attributes, environment)
             .map(|restored| restored.object)
     }
@@ -135,16 +138,25 @@ fn check_patch_type(response: &ReviewResponse) -> Result<(), HookFailure> {
     Err(HookFailure::Calling { reason, code: 400 })
 }
 
-fn parse_patch(patch: &[u8]) -> Result<Vec<json_patch::Operation>, String> {
+/// The error of a patch in a response.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PatchError {
+    /// The patch is not JSON.
+    #[error(transparent)]
+    Json(#[from] DecodeError),
+    /// The patch is not a JSON Patch, or cannot be applied.
+    #[error(transparent)]
+    Patch(#[from] json_patch::Error),
+}
+
+fn parse_patch(patch: &[u8]) -> Result<Vec<json_patch::Operation>, PatchError> {
     let limits = Limits { bytes: patch.len(), ..Limits::BODY };
-    let decoded = json::decode(patch, limits).map_err(|error| error.to_string())?;
-    json_patch::parse(decoded.value).map_err(|error| error.to_string())
+    Ok(json_patch::parse(json::decode(patch, limits)?.value)?)
 }
 
 /// Applies a JSON Patch to a document, for the fuzz test.
-pub(super) fn apply_patch(patch: &[u8], document: Value) -> Result<Value, String> {
-    let operations = parse_patch(patch)?;
-    json_patch::apply(&operations, document, false, Limits::BODY).map_err(|error| error.to_string())
+pub(super) fn apply_patch(patch: &[u8], document: Value) -> Result<Value, PatchError> {
+    Ok(json_patch::apply(&parse_patch(patch)?, document, false, Limits::BODY)?)
 }
 
 impl Plugin for MutatingWebhooks {

@@ -10,7 +10,9 @@ use tokio::sync::Semaphore;
 use super::dispatcher::{Dispatcher, WebhookPhase};
 use super::hook::Hooks;
 use super::review_objects::ReviewObjectsCache;
-use crate::{Attributes, Environment, MaybeFuture, Operation, Plugin, PluginConfiguration};
+use crate::{
+    Attributes, Environment, MaybeFuture, Operation, Plugin, PluginConfiguration, PluginConfigurationError,
+};
 
 /// Maximum total bytes of the bodies of parallel calls for one write.
 const MAX_BODY_BYTES: usize = 16 << 20;
@@ -22,7 +24,7 @@ impl ValidatingWebhooks {
     pub(crate) fn new(
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, PluginConfigurationError> {
         Dispatcher::new(WebhookPhase::Validating, environment, configuration).map(ValidatingWebhooks)
     }
 
@@ -34,24 +36,24 @@ impl ValidatingWebhooks {
     ) -> Result<(), Status> {
         // Calls with small bodies are parallel; the permits bound the memory of large bodies.
         let bodies = Semaphore::new(MAX_BODY_BYTES);
-        let mut invocations = Vec::new();
+        let mut calls = Vec::new();
         let mut cache = ReviewObjectsCache::default();
         for candidate in hooks.candidates(&attributes.served.group_resource.resource) {
             let Some(matched) = self.0.matches(candidate.1, attributes, object).await? else { continue };
             let build = || self.0.objects(&matched, attributes, object.map(Cow::Borrowed));
             let objects = cache.get_or_build(&matched, attributes, build)?;
-            invocations.extend(self.0.invocation(candidate, matched, attributes, objects).await?);
+            calls.extend(self.0.prepare(candidate, matched, attributes, objects).await?);
         }
-        let calls = invocations.iter().map(async |invocation| {
-            let bytes = invocation.objects.text_bytes();
+        let outcomes = calls.iter().map(async |call| {
+            let bytes = call.objects.text_bytes();
             let permits = u32::try_from(bytes.min(MAX_BODY_BYTES)).unwrap_or(u32::MAX);
             let _permit = bodies.acquire_many(permits).await.map_err(Status::internal);
             let started = self.0.environment.clock.monotonic();
-            let failure = self.0.call(invocation, attributes).await.err();
-            self.0.conclude(invocation, attributes, failure, started)
+            let failure = self.0.call(call, attributes).await.err();
+            self.0.conclude(call, attributes, failure, started)
         });
         // The reference returns the failure that came first; apid returns the failure of the first webhook.
-        match join_all(calls).await.into_iter().flatten().next() {
+        match join_all(outcomes).await.into_iter().flatten().next() {
             Some(status) => Err(status),
             None => Ok(()),
         }

@@ -6,7 +6,7 @@ use schema::merge::Merge;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::update::OneVersion;
+use crate::update::{ConversionError, OneVersion};
 
 /// A stored object with minimal server logic: every write succeeds or conflicts.
 struct Stored {
@@ -30,8 +30,8 @@ impl Stored {
         Stored { merge, versions, object: empty.clone(), empty, ignored: Set::default(), second: 0 }
     }
 
-    fn write<'a>(&'a self, manager: &'a str) -> Write<'a> {
-        Write {
+    fn write<'a>(&'a self, manager: &'a str) -> ManagedWrite<'a> {
+        ManagedWrite {
             manager,
             api_version: "v1",
             subresource: "",
@@ -290,7 +290,7 @@ impl crate::update::Versions for RenamedFieldKind {
         }
     }
 
-    fn convert(&self, object: &Object, to: &str) -> Result<Object, String> {
+    fn convert(&self, object: &Object, to: &str) -> Result<Object, ConversionError> {
         let mut object = object.clone();
         let value = object.remove("replicas").or_else(|| object.remove("size"));
         if let Some(value) = value {
@@ -305,7 +305,7 @@ impl crate::update::Versions for RenamedFieldKind {
 fn apply_converts_ownership_between_api_versions() {
     let versions = RenamedFieldKind::new();
     let run = |live: &Object, manager: &str, version: &str, patch: Value| {
-        let write = Write {
+        let write = ManagedWrite {
             manager,
             api_version: version,
             subresource: "",

@@ -20,8 +20,8 @@ impl Kind {
         Kind { merge, versions, empty: schema.empty(), ignored: Set::default() }
     }
 
-    fn write<'a>(&'a self, manager: &'a str, subresource: &'a str, second: i64) -> Write<'a> {
-        Write {
+    fn write<'a>(&'a self, manager: &'a str, subresource: &'a str, second: i64) -> ManagedWrite<'a> {
+        ManagedWrite {
             manager,
             api_version: "v1",
             subresource,
@@ -131,7 +131,7 @@ fn managed_fields_can_be_rewritten_and_reset() {
         let mut reset = created.clone();
         reset.set_meta("managedFields", json!([{}]));
         reset.set("data", json!({"k": "w"}));
-        let write = Write { reset_then_track: then_track, ..kind.write("x", "", 2) };
+        let write = ManagedWrite { reset_then_track: then_track, ..kind.write("x", "", 2) };
         write.update(Some(&created), &mut reset).unwrap();
         assert_eq!(owners(&reset), expected);
     }

@@ -2,6 +2,7 @@
 
 use apimachinery::field::{FieldErrors, FieldPath};
 use apimachinery::object::{Map, Object, Value};
+use schema::TypeError;
 
 use super::props::Props;
 
@@ -21,6 +22,25 @@ impl<'a> SchemaPart<'a> {
     }
 }
 
+/// The error of an object whose type or metadata is invalid.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidMetadata {
+    /// A metadata field has a wrong type.
+    #[error(transparent)]
+    Type(#[from] TypeError),
+    /// Metadata fields have invalid values.
+    #[error("{}", join_errors(.0))]
+    Fields(FieldErrors),
+}
+
+fn join_errors(errors: &FieldErrors) -> String {
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    match texts.as_slice() {
+        [text] => text.clone(),
+        texts => format!("[{}]", texts.join(", ")),
+    }
+}
+
 /// Checks that need a compiled schema. The schema is structural.
 pub trait SchemaChecks {
     /// Whether pruning drops a field of a value.
@@ -33,8 +53,8 @@ pub trait SchemaChecks {
     ///
     /// # Errors
     ///
-    /// The reason for which the metadata is invalid.
-    fn check_metadata(&self, embedded: &Map<String, Value>, object: Object) -> Result<(), String>;
+    /// See [`InvalidMetadata`].
+    fn check_metadata(&self, embedded: &Map<String, Value>, object: Object) -> Result<(), InvalidMetadata>;
 
     /// Validates the expressions of a schema, with their cost estimates. Expressions of the `stored` schemas
     /// may use functions of newer releases.

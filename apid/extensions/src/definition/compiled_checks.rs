@@ -4,7 +4,7 @@ use apimachinery::field::{FieldErrors, FieldPath};
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object, Value};
 
-use super::checks::{SchemaChecks, SchemaPart};
+use super::checks::{InvalidMetadata, SchemaChecks, SchemaPart};
 use crate::structural::{MetadataRules, Schema, StoredRules, is_supported_format};
 
 /// The checks of a CRD that need its compiled schemas.
@@ -39,19 +39,14 @@ impl SchemaChecks for CompiledChecks<'_> {
             .unwrap_or_default()
     }
 
-    fn check_metadata(&self, embedded: &Map<String, Value>, object: Object) -> Result<(), String> {
+    fn check_metadata(&self, embedded: &Map<String, Value>, object: Object) -> Result<(), InvalidMetadata> {
         let part = SchemaPart { schema: embedded, is_resource: true };
         let Some(schema) = self.compile(part) else { return Ok(()) };
         let mut object = object;
-        schema.conform(&mut object).map_err(|error| error.message)?;
+        schema.conform(&mut object)?;
         let Some(metadata) = object.meta() else { return Ok(()) };
         let errors = (self.metadata)(metadata, &FieldPath::new("metadata"));
-        let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        match messages.as_slice() {
-            [] => Ok(()),
-            [message] => Err(message.clone()),
-            messages => Err(format!("[{}]", messages.join(", "))),
-        }
+        if errors.is_empty() { Ok(()) } else { Err(InvalidMetadata::Fields(errors)) }
     }
 
     fn validate_expressions(

@@ -137,8 +137,10 @@ impl Walk<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::super::checks::InvalidMetadata;
+    use super::*;
 
     /// Checks that compare types only.
     struct TypeChecks;
@@ -156,9 +158,15 @@ mod tests {
             (is_text != value.is_string()).then_some(error).into_iter().collect()
         }
 
-        fn check_metadata(&self, _embedded: &Map<String, Value>, object: Object) -> Result<(), String> {
+        fn check_metadata(
+            &self,
+            _embedded: &Map<String, Value>,
+            object: Object,
+        ) -> Result<(), InvalidMetadata> {
             let is_valid = object.name() != "bad" && object.kind() == "Validation";
-            if is_valid { Ok(()) } else { Err("metadata.name: no".to_owned()) }
+            let path = FieldPath::new("metadata.name");
+            let error = || InvalidMetadata::Fields(FieldError::required(&path, "").into());
+            if is_valid { Ok(()) } else { Err(error()) }
         }
 
         fn validate_expressions(
@@ -214,7 +222,7 @@ mod tests {
         check(
             with("bad"),
             &[
-                "s.properties[e].properties[metadata].properties[name].default: Invalid value: \"bad\": must result in valid metadata: metadata.name: no",
+                "s.properties[e].properties[metadata].properties[name].default: Invalid value: \"bad\": must result in valid metadata: metadata.name: Required value",
             ],
         );
     }

@@ -27,40 +27,59 @@ pub(crate) enum PathSyntax {
     DottedOrQuoted,
 }
 
-const NO_FIELD: &str = "does not refer to a valid field";
-const END: &str = "unexpected end of JSON path";
+/// The error of an invalid path, with the text of kube-apiserver.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FieldPathError {
+    /// The path ends within a step.
+    #[error("unexpected end of JSON path")]
+    End,
+    /// The schema declares no such field.
+    #[error("does not refer to a valid field")]
+    UnknownField,
+    /// The syntax of the path has no quoted names.
+    #[error("array notation is not allowed")]
+    Bracket,
+    /// The text in brackets has no quotes.
+    #[error("expected single quoted string but got {0}")]
+    Unquoted(String),
+    /// A text follows the quoted name.
+    #[error("expected ] but got {0}")]
+    UnclosedBracket(String),
+    /// A text is no step.
+    #[error("expected [ or . but got: {0}")]
+    Step(String),
+    /// A quoted name has an unknown escape.
+    #[error("invalid string literal: invalid escape char \\{0}")]
+    Escape(char),
+}
 
 /// Resolves a path.
-///
-/// # Errors
-///
-/// The reason for which the path is invalid.
 pub(crate) fn resolve<'a>(
     path: &str,
     schema: Props<'a>,
     syntax: PathSyntax,
-) -> Result<ResolvedPath<'a>, String> {
+) -> Result<ResolvedPath<'a>, FieldPathError> {
     let mut resolved = ResolvedPath { text: String::new(), root: String::new(), schema: Some(schema) };
     let mut tokens = Tokens { rest: path };
     while let Some(token) = tokens.next() {
         match token {
-            "[" if syntax == PathSyntax::Dotted => return Err("array notation is not allowed".to_owned()),
+            "[" if syntax == PathSyntax::Dotted => return Err(FieldPathError::Bracket),
             "[" => {
-                let quoted = tokens.next().ok_or(END)?;
+                let quoted = tokens.next().ok_or(FieldPathError::End)?;
                 let inner = quoted.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
-                let inner = inner.ok_or_else(|| format!("expected single quoted string but got {quoted}"))?;
+                let inner = inner.ok_or_else(|| FieldPathError::Unquoted(quoted.to_owned()))?;
                 resolved.descend(&unescape(inner)?)?;
                 match tokens.next() {
                     Some("]") => {}
-                    Some(other) => return Err(format!("expected ] but got {other}")),
-                    None => return Err(END.to_owned()),
+                    Some(other) => return Err(FieldPathError::UnclosedBracket(other.to_owned())),
+                    None => return Err(FieldPathError::End),
                 }
             }
             "." => {
-                let name = tokens.next().ok_or(END)?;
+                let name = tokens.next().ok_or(FieldPathError::End)?;
                 resolved.descend(name)?;
             }
-            other => return Err(format!("expected [ or . but got: {other}")),
+            other => return Err(FieldPathError::Step(other.to_owned())),
         }
     }
     Ok(resolved)
@@ -68,13 +87,13 @@ pub(crate) fn resolve<'a>(
 
 impl ResolvedPath<'_> {
     /// Continues with a property or with a key.
-    fn descend(&mut self, name: &str) -> Result<(), String> {
-        let schema = self.schema.ok_or(NO_FIELD)?;
+    fn descend(&mut self, name: &str) -> Result<(), FieldPathError> {
+        let schema = self.schema.ok_or(FieldPathError::UnknownField)?;
         if self.text.is_empty() {
             name.clone_into(&mut self.root);
         }
         if schema.has_properties() {
-            self.schema = Some(schema.property(name).ok_or(NO_FIELD)?);
+            self.schema = Some(schema.property(name).ok_or(FieldPathError::UnknownField)?);
             if !self.text.is_empty() {
                 self.text.push('.');
             }
@@ -84,7 +103,7 @@ impl ResolvedPath<'_> {
         self.schema = match schema.additional() {
             Additional::Schema(values) => Some(values),
             Additional::Allowed(_) => None,
-            Additional::Absent => return Err(NO_FIELD.to_owned()),
+            Additional::Absent => return Err(FieldPathError::UnknownField),
         };
         self.text.push_str(&format!("[{name}]"));
         Ok(())
@@ -115,7 +134,7 @@ impl<'a> Tokens<'a> {
 }
 
 /// Replaces the escapes of a quoted name.
-fn unescape(text: &str) -> Result<String, String> {
+fn unescape(text: &str) -> Result<String, FieldPathError> {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
@@ -137,7 +156,7 @@ fn unescape(text: &str) -> Result<String, String> {
             't' => '\t',
             'v' => '\u{b}',
             '\'' | '\\' => escape,
-            other => return Err(format!("invalid string literal: invalid escape char \\{other}")),
+            other => return Err(FieldPathError::Escape(other)),
         });
     }
     Ok(out)
@@ -157,7 +176,9 @@ mod tests {
             "s": {"type": "string"},
         }});
         let schema = Props::of(&schema).unwrap();
-        let text = |path: &str| resolve(path, schema, PathSyntax::DottedOrQuoted).map(|found| found.text);
+        let text = |path: &str, syntax: PathSyntax| {
+            resolve(path, schema, syntax).map(|found| found.text).map_err(|error| error.to_string())
+        };
         for (path, expected) in [
             (".a", Ok("a")),
             (".a['it\\'s']", Ok("a.it's")),
@@ -165,19 +186,19 @@ mod tests {
             (".m.key.x", Ok("m[key].x")),
             (".m['a.b']", Ok("m[a.b]")),
             (".free.any", Ok("free[any]")),
-            (".free.any.more", Err(NO_FIELD)),
-            (".b", Err(NO_FIELD)),
-            (".s.x", Err(NO_FIELD)),
-            (".", Err(END)),
+            (".free.any.more", Err("does not refer to a valid field")),
+            (".b", Err("does not refer to a valid field")),
+            (".s.x", Err("does not refer to a valid field")),
+            (".", Err("unexpected end of JSON path")),
             ("a", Err("expected [ or . but got: a")),
             (".a[0]", Err("expected single quoted string but got 0")),
-            (".a['it\\'s'", Err(END)),
+            (".a['it\\'s'", Err("unexpected end of JSON path")),
             (".a['it\\'s'.", Err("expected ] but got .")),
             (".a['\\x']", Err("invalid string literal: invalid escape char \\x")),
         ] {
-            assert_eq!(text(path), expected.map(str::to_owned).map_err(str::to_owned), "{path}");
+            let expected = expected.map(str::to_owned).map_err(str::to_owned);
+            assert_eq!(text(path, PathSyntax::DottedOrQuoted), expected, "{path}");
         }
-        let dotted = resolve("['s']", schema, PathSyntax::Dotted).map(|found| found.text);
-        assert_eq!(dotted, Err("array notation is not allowed".to_owned()));
+        assert_eq!(text("['s']", PathSyntax::Dotted), Err("array notation is not allowed".to_owned()));
     }
 }

@@ -56,7 +56,7 @@ use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::{Names, SchemaExtension};
 use apimachinery::object::{Object, Value};
 
-pub use checks::{SchemaChecks, SchemaPart};
+pub use checks::{InvalidMetadata, SchemaChecks, SchemaPart};
 pub use compiled_checks::CompiledChecks;
 pub use defaults::{record_stored_version, set_defaults, storage_version};
 pub use formats::warnings;

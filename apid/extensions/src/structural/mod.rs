@@ -81,15 +81,6 @@ pub struct Validation {
     pub warnings: Vec<String>,
 }
 
-/// The result of [`Schema::resolve_path`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResolvedPath {
-    /// The path of the field.
-    pub path: FieldPath,
-    /// The `type` of the field; empty without a type, and for integers or strings.
-    pub type_name: &'static str,
-}
-
 impl Schema {
     /// Compiles the `openAPIV3Schema` of a version. Extensions have their stored names.
     ///
@@ -220,16 +211,6 @@ impl Schema {
     /// The expressions of all rules, to recognise them after an update of the definition.
     pub fn stored_rules(&self) -> StoredRules {
         rules::stored(self.root())
-    }
-
-    /// Resolves a path such as `.spec.replicas` to a declared field. Selectable fields allow no brackets.
-    ///
-    /// # Errors
-    ///
-    /// The reason, in the words of the reference: `does not refer to a valid field`.
-    pub fn resolve_path(&self, path: &str, allows_brackets: bool) -> Result<ResolvedPath, String> {
-        let resolved = rules::resolve(self.root(), path, allows_brackets)?;
-        Ok(ResolvedPath { path: resolved.path, type_name: resolved.node.kind.name() })
     }
 
     /// The merge type of the objects, for server-side apply and patches.

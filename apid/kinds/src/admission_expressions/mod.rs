@@ -18,7 +18,7 @@ mod types;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use expressions::{Environment, Field, ObjectType, Parsed, Program, Type};
+use expressions::{CompileError, Environment, Field, ObjectType, Parsed, Program, Type};
 
 pub use object_types::object_type;
 pub use type_check::{ExpressionWarning, type_check};
@@ -77,7 +77,7 @@ impl Purpose {
     }
 
     /// Checks the type of the result.
-    fn check(self, result: &Type) -> Result<(), String> {
+    fn check(self, result: &Type) -> Result<(), ExpressionError> {
         let (expected, is_expected) = match self {
             Purpose::MatchCondition | Purpose::Validation => ("bool", *result == Type::Bool),
             Purpose::Message => ("string", *result == Type::String),
@@ -88,8 +88,28 @@ impl Purpose {
             Purpose::JsonPatch => ("list(JSONPatch)", result.to_string() == "list(JSONPatch)"),
             Purpose::Variable | Purpose::TypeCheck => return Ok(()),
         };
-        if is_expected { Ok(()) } else { Err(format!("must evaluate to {expected} but got {result}")) }
+        if is_expected {
+            Ok(())
+        } else {
+            Err(ExpressionError::ResultType { expected, actual: result.clone() })
+        }
     }
+}
+
+/// The error of an invalid expression, with the text of kube-apiserver.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ExpressionError {
+    /// The compilation fails.
+    #[error("compilation failed: {0}")]
+    Compilation(CompileError),
+    /// The result type is not that of the purpose.
+    #[error("must evaluate to {expected} but got {actual}")]
+    ResultType {
+        /// The type of the purpose.
+        expected: &'static str,
+        /// The type of the result.
+        actual: Type,
+    },
 }
 
 /// Types of the variables that depend on the kind of the object.
@@ -143,11 +163,11 @@ impl<'s> Compiler<'s> {
     ///
     /// # Errors
     ///
-    /// The detail for the client.
-    pub fn compile(&self, source: &str, purpose: Purpose) -> Result<Program, String> {
-        let compilation_error = |error| format!("compilation failed: {error}");
-        let parsed = Parsed::new(source).map_err(compilation_error)?;
-        let program = self.environment(&parsed, source, purpose).check(&parsed).map_err(compilation_error)?;
+    /// See [`ExpressionError`].
+    pub fn compile(&self, source: &str, purpose: Purpose) -> Result<Program, ExpressionError> {
+        let parsed = Parsed::new(source).map_err(ExpressionError::Compilation)?;
+        let environment = self.environment(&parsed, source, purpose);
+        let program = environment.check(&parsed).map_err(ExpressionError::Compilation)?;
         purpose.check(program.result_type())?;
         Ok(program)
     }
@@ -156,8 +176,8 @@ impl<'s> Compiler<'s> {
     ///
     /// # Errors
     ///
-    /// The detail for the client.
-    pub fn variable(&mut self, name: &str, source: &str) -> Result<Program, String> {
+    /// See [`ExpressionError`].
+    pub fn variable(&mut self, name: &str, source: &str) -> Result<Program, ExpressionError> {
         let program = self.compile(source, Purpose::Variable)?;
         self.declare(name, program.result_type().clone());
         Ok(program)
@@ -218,7 +238,7 @@ mod tests {
     }
 
     fn error(compiler: &Compiler<'_>, source: &str, purpose: Purpose) -> String {
-        compiler.compile(source, purpose).err().unwrap_or_default()
+        compiler.compile(source, purpose).err().map(|error| error.to_string()).unwrap_or_default()
     }
 
     #[test]

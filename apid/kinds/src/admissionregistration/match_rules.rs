@@ -188,8 +188,8 @@ pub(super) fn validate_conditions(
         let (expression, name) = (condition.child("expression"), condition.child("name"));
         if expression.text().trim().is_empty() {
             errors.push(expression.required(""));
-        } else if let Err(detail) = compiler.compile(expression.text(), Purpose::MatchCondition) {
-            errors.push(expression.invalid(&detail));
+        } else if let Err(error) = compiler.compile(expression.text(), Purpose::MatchCondition) {
+            errors.push(expression.invalid(&error.to_string()));
         }
         text::require_format(&name, format::qualified_name, errors);
         if !name.text().is_empty() && !seen.insert(name.text()) {

@@ -196,8 +196,8 @@ pub(super) fn validate_variables(
         }
         if expression.text().trim().is_empty() {
             errors.push(expression.required("expression is not specified"));
-        } else if let Err(detail) = compiler.variable(name.text(), expression.text()) {
-            errors.push(expression.invalid(&detail));
+        } else if let Err(error) = compiler.variable(name.text(), expression.text()) {
+            errors.push(expression.invalid(&error.to_string()));
             // Later expressions can read the variable, so each mistake causes one error.
             compiler.declare(name.text(), Type::Dyn);
         }
@@ -211,8 +211,8 @@ pub(super) fn validate_expression(
     compiler: &Compiler<'_>,
     errors: &mut FieldErrors,
 ) {
-    if let Err(detail) = compiler.compile(expression.text(), purpose) {
-        errors.push(expression.invalid(&detail));
+    if let Err(error) = compiler.compile(expression.text(), purpose) {
+        errors.push(expression.invalid(&error.to_string()));
     }
 }
 

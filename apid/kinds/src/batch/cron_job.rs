@@ -85,11 +85,8 @@ fn validate_spec(object: &Object, old: Option<&Object>, names: &Names) -> FieldE
     number::check_not_negative(&spec.child("startingDeadlineSeconds"), &mut errors);
     let zone = spec.child("timeZone");
     let is_unchanged = old.is_some_and(|old| old.find("spec.timeZone") == object.find("spec.timeZone"));
-    if zone.is_present()
-        && !is_unchanged
-        && let Err(detail) = schedule::validate_zone(zone.text())
-    {
-        errors.push(zone.invalid(&detail));
+    if zone.is_present() && !is_unchanged {
+        schedule::validate_zone(&zone, &mut errors);
     }
     text::require_supported(&spec.child("concurrencyPolicy"), &["Allow", "Forbid", "Replace"], &mut errors);
     validate_job_template(&spec.child("jobTemplate"), names, &mut errors);
@@ -106,9 +103,7 @@ fn validate_schedule(spec: &Field<'_, '_>, old: Option<&Object>, errors: &mut Fi
         errors.push(field.required(""));
         return;
     }
-    if let Err(detail) = schedule::validate(field.text()) {
-        errors.push(field.invalid(&detail));
-    }
+    schedule::validate(&field, errors);
     if !field.text().contains("TZ") {
         return;
     }

@@ -2,6 +2,31 @@
 
 use apimachinery::field::quote;
 
+/// The error of an invalid list, with the text of kube-apiserver.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum IndexesError {
+    /// An interval has more than two ends.
+    #[error(
+        "the fragment {} violates the requirement that an index interval can have at most two parts separated by '-'",
+        quote(.0)
+    )]
+    Interval(String),
+    /// An index is not a number.
+    #[error("cannot convert string to integer for index: {}", quote(.0))]
+    NotANumber(String),
+    /// An index is not below the number of completions.
+    #[error("too large index: {}", quote(.0))]
+    TooLarge(String),
+    /// An index is not above the index before it.
+    #[error("non-increasing order, previous: {previous}, current: {index}")]
+    Order {
+        /// The index before.
+        previous: i64,
+        /// The index.
+        index: i64,
+    },
+}
+
 /// Indexes as ordered ranges.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Indexes(Vec<(i64, i64)>);
@@ -11,18 +36,14 @@ impl Indexes {
     ///
     /// # Errors
     ///
-    /// The defect, in the words of kube-apiserver.
-    pub(super) fn parse(text: &str, completions: i64) -> Result<Self, String> {
+    /// See [`IndexesError`].
+    pub(super) fn parse(text: &str, completions: i64) -> Result<Self, IndexesError> {
         let mut ranges = Vec::new();
         let mut last = -1;
         for part in text.split(',').filter(|_| !text.is_empty()) {
             let (first, end) = part.split_once('-').map_or((part, None), |(first, end)| (first, Some(end)));
             if end.is_some_and(|end| end.contains('-')) {
-                return Err(format!(
-                    "the fragment {} violates the requirement that an index interval can have at most two parts \
-                     separated by '-'",
-                    quote(part)
-                ));
+                return Err(IndexesError::Interval(part.to_owned()));
             }
             let start = parse_index(first, last, completions)?;
             last = end.map_or(Ok(start), |end| parse_index(end, start, completions))?;
@@ -55,15 +76,13 @@ impl Indexes {
 }
 
 /// Parses an index above `previous` and below `completions`.
-fn parse_index(text: &str, previous: i64, completions: i64) -> Result<i64, String> {
-    let index = text
-        .parse::<i64>()
-        .map_err(|_| format!("cannot convert string to integer for index: {}", quote(text)))?;
+fn parse_index(text: &str, previous: i64, completions: i64) -> Result<i64, IndexesError> {
+    let index = text.parse::<i64>().map_err(|_| IndexesError::NotANumber(text.to_owned()))?;
     if index >= completions {
-        return Err(format!("too large index: {}", quote(text)));
+        return Err(IndexesError::TooLarge(text.to_owned()));
     }
     if index <= previous {
-        return Err(format!("non-increasing order, previous: {previous}, current: {index}"));
+        return Err(IndexesError::Order { previous, index });
     }
     Ok(index)
 }
@@ -83,7 +102,7 @@ mod tests {
             ("2,1", "non-increasing order, previous: 2, current: 1"),
             ("3-3", "non-increasing order, previous: 3, current: 3"),
         ] {
-            assert_eq!(Indexes::parse(text, 6), Err(error.to_owned()), "{text}");
+            assert_eq!(Indexes::parse(text, 6).unwrap_err().to_string(), error, "{text}");
         }
         let parse = |text| Indexes::parse(text, 10).unwrap();
         assert_eq!(parse("1-4").overlap(&parse("3,5")), Some(3));

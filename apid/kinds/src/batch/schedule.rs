@@ -6,6 +6,9 @@
 //! optional prefix `TZ=` or `CRON_TZ=`. The error texts are those of that package and of the Go packages `strconv` and `time`.
 
 use apimachinery::duration;
+use apimachinery::field::FieldErrors;
+
+use crate::validation::Field;
 
 /// Names of months, from 1.
 const MONTHS: [&str; 12] =
@@ -36,8 +39,14 @@ const FIELDS: [Bounds; 5] = [
     Bounds { min: 0, max: 6, names: &WEEKDAYS },
 ];
 
-/// Validates a schedule, which is not empty.
-pub(super) fn validate(schedule: &str) -> Result<(), String> {
+/// Validates the field of a schedule, which is not empty.
+pub(super) fn validate(schedule: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if let Err(detail) = check(schedule.text()) {
+        errors.push(schedule.invalid(&detail));
+    }
+}
+
+fn check(schedule: &str) -> Result<(), String> {
     let mut rest = schedule;
     if let Some(zoned) = schedule.strip_prefix("TZ=").or_else(|| schedule.strip_prefix("CRON_TZ=")) {
         let (zone, fields) = zoned.split_once(' ').unwrap_or((zoned, ""));
@@ -157,8 +166,14 @@ fn number(text: &str) -> Result<i64, String> {
     if number < 0 { Err(format!("negative number ({number}) not allowed: {text}")) } else { Ok(number) }
 }
 
-/// Validates the name of a time zone.
-pub(super) fn validate_zone(name: &str) -> Result<(), String> {
+/// Validates the field of the name of a time zone.
+pub(super) fn validate_zone(zone: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if let Err(detail) = check_zone(zone.text()) {
+        errors.push(zone.invalid(&detail));
+    }
+}
+
+fn check_zone(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("timeZone must be nil or non-empty string".to_owned());
     }
@@ -202,7 +217,7 @@ mod tests {
             "TZ=UTC 0 0 * * *",
             "CRON_TZ=Europe/Berlin @daily",
         ] {
-            assert_eq!(validate(schedule), Ok(()), "{schedule}");
+            assert_eq!(check(schedule), Ok(()), "{schedule}");
         }
     }
 
@@ -221,17 +236,17 @@ mod tests {
             ("@never", "unrecognized descriptor: @never"),
             ("TZ=No/Where * * * * *", "provided bad location No/Where: unknown time zone No/Where"),
         ] {
-            assert_eq!(validate(schedule).unwrap_err(), error, "{schedule}");
+            assert_eq!(check(schedule).unwrap_err(), error, "{schedule}");
         }
     }
 
     #[test]
     fn time_zone_is_validated_by_name() {
         for name in ["UTC", "Europe/Berlin", "Etc/GMT+1"] {
-            assert_eq!(validate_zone(name), Ok(()), "{name}");
+            assert_eq!(check_zone(name), Ok(()), "{name}");
         }
         for name in ["europe/berlin", "Europe//Berlin", "-x", "../UTC", "Nowhere", "local", ""] {
-            assert!(validate_zone(name).is_err(), "{name}");
+            assert!(check_zone(name).is_err(), "{name}");
         }
     }
 }

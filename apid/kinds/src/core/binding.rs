@@ -1,12 +1,12 @@
 //! Binding: assigns a pod to a node. apid never stores it.
 
-use apimachinery::field::{FieldError, FieldErrors, FieldPath, quote};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use apimachinery::time;
 use serde_json::{Map, Value, json};
 
 use crate::table::cell::PathReader;
-use crate::{BindingAction, Context, Kind, REVIEW_VERBS, Storage};
+use crate::{AssignmentError, BindingAction, Context, Kind, REVIEW_VERBS, Storage};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
@@ -44,17 +44,22 @@ impl BindingAction for Binding {
     /// Assigns the pod to the node.
     /// The pod must not be terminating and must have neither a node nor a scheduling gate. Copies the
     /// annotations of the binding to the pod.
-    fn apply_to_target(&self, binding: &Object, pod: &mut Object, ctx: &Context<'_>) -> Result<(), String> {
-        let name = pod.name().to_owned();
+    fn apply_to_target(
+        &self,
+        binding: &Object,
+        pod: &mut Object,
+        ctx: &Context<'_>,
+    ) -> Result<(), AssignmentError> {
+        let name = || pod.name().to_owned();
         if pod.is_terminating() {
-            return Err(format!("pod {name} is being deleted, cannot be assigned to a host"));
+            return Err(AssignmentError::Terminating { pod: name() });
         }
         let node = pod.text("spec.nodeName");
         if !node.is_empty() {
-            return Err(format!("pod {name} is already assigned to node {}", quote(node)));
+            return Err(AssignmentError::Assigned { pod: name(), node: node.to_owned() });
         }
         if !pod.items("spec.schedulingGates").is_empty() {
-            return Err(format!("pod {name} has non-empty .spec.schedulingGates"));
+            return Err(AssignmentError::Gated { pod: name() });
         }
         set(pod, "spec", "nodeName", binding.text("target.name").into());
         let binding_annotations: Map<String, Value> =
@@ -125,7 +130,7 @@ mod tests {
         for (mut pod, expected) in
             [(pod, "already assigned"), (gated_pod, "schedulingGates"), (terminating_pod, "being deleted")]
         {
-            let reason = Binding.apply_to_target(&binding, &mut pod, &ctx).unwrap_err();
+            let reason = Binding.apply_to_target(&binding, &mut pod, &ctx).unwrap_err().to_string();
             assert!(reason.contains(expected), "{reason}");
         }
     }

@@ -56,6 +56,17 @@ impl ResponseError {
     }
 }
 
+/// The error of objects for which there is no request to the webhook.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReviewError {
+    /// The definition does not have the version of an object.
+    #[error("request to convert CR from an invalid group/version: {0}")]
+    UnknownVersion(String),
+    /// apid knows none of the listed versions of the review.
+    #[error("no supported conversion review versions")]
+    NoReviewVersion,
+}
+
 /// The conversion webhook of a definition.
 #[derive(Debug, PartialEq)]
 pub struct ConversionWebhook {
@@ -96,19 +107,18 @@ impl ConversionWebhook {
     ///
     /// # Errors
     ///
-    /// An object has a version that the definition does not have, or no version of the review is known.
+    /// See [`ReviewError`].
     pub fn review(
         &self,
         objects: &[Object],
         api_version: &str,
         uid: &str,
         names: &Names,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, ReviewError> {
         if let Some(object) = objects.iter().find(|object| !self.has_version(object.api_version())) {
-            let found = object.api_version();
-            return Err(format!("request to convert CR from an invalid group/version: {found}"));
+            return Err(ReviewError::UnknownVersion(object.api_version().to_owned()));
         }
-        let review_version = self.review_version.ok_or("no supported conversion review versions")?;
+        let review_version = self.review_version.ok_or(ReviewError::NoReviewVersion)?;
         let objects: Vec<&Map<String, Value>> = objects.iter().map(|object| &object.0).collect();
         Ok(json!({
             "kind": KIND,
@@ -455,10 +465,10 @@ mod tests {
         let names = Names::new(Preset::Kubernetes, "").unwrap();
         let foreign = [object("v9", "x")];
         assert_eq!(
-            webhook(&["v1"]).review(&foreign, "g.io/v2", "u", &names).unwrap_err(),
+            webhook(&["v1"]).review(&foreign, "g.io/v2", "u", &names).unwrap_err().to_string(),
             "request to convert CR from an invalid group/version: g.io/v9"
         );
         let unknown = webhook(&["v7"]).review(&[object("v1", "x")], "g.io/v2", "u", &names);
-        assert_eq!(unknown.unwrap_err(), "no supported conversion review versions");
+        assert_eq!(unknown.unwrap_err().to_string(), "no supported conversion review versions");
     }
 }

@@ -18,6 +18,7 @@ use std::sync::atomic::AtomicBool;
 
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
+use extensions::structural::JsonPathError;
 
 use crate::table::cell::PathReader;
 use crate::{CustomKind, Resource, Subresource, Verb, scale};
@@ -46,16 +47,27 @@ pub use self::schema::CustomSchema;
 pub use self::strategy::CustomStrategy;
 pub use self::table::{CustomColumn, CustomTable};
 
+/// The error of a definition without resources.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DefinitionError {
+    /// No version is the storage version.
+    #[error("the definition has no storage version")]
+    NoStorageVersion,
+    /// The path of a printer column is malformed.
+    #[error(transparent)]
+    Column(#[from] JsonPathError),
+}
+
 /// Returns the resources of a definition: its versions in the order of discovery. Versions that are neither
 /// served nor stored have no resource.
 ///
 /// # Errors
 ///
-/// The definition has no storage version, or the path of a column is malformed.
-pub fn resources(definition: &Object, names: &Arc<Names>) -> Result<Vec<Arc<Resource>>, String> {
+/// See [`DefinitionError`].
+pub fn resources(definition: &Object, names: &Arc<Names>) -> Result<Vec<Arc<Resource>>, DefinitionError> {
     let versions = definition.items("spec.versions");
     let storage = versions.iter().find(|version| version.flag("storage"));
-    let storage = storage.ok_or("the definition has no storage version")?;
+    let storage = storage.ok_or(DefinitionError::NoStorageVersion)?;
     let mut indexed_fields: Vec<String> = versions.iter().flat_map(selectable_fields).collect();
     indexed_fields.sort_unstable();
     indexed_fields.dedup();
@@ -105,7 +117,7 @@ impl<'a> Builder<'a> {
         Arc::clone(schema.or_insert_with(|| Arc::new(CustomSchema::new(source, Arc::clone(self.names)))))
     }
 
-    fn kind(&mut self, version: &'a Value) -> Result<CustomKind, String> {
+    fn kind(&mut self, version: &'a Value) -> Result<CustomKind, DefinitionError> {
         let definition = self.definition;
         let text = |path: &str| definition.text(path).to_owned();
         let schema = self.schema(version);

@@ -8,7 +8,7 @@
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use apimachinery::time;
-use extensions::structural::JsonPath;
+use extensions::structural::{JsonPath, JsonPathError};
 use serde_json::{Value, json};
 
 use crate::table::cell::PathReader;
@@ -40,7 +40,7 @@ impl CustomTable {
     /// # Errors
     ///
     /// A path is malformed.
-    pub fn new(columns: &[Value]) -> Result<Self, String> {
+    pub fn new(columns: &[Value]) -> Result<Self, JsonPathError> {
         let column = |column: &Value| {
             let path = column.text("jsonPath");
             let description = match column.text("description") {
@@ -54,9 +54,9 @@ impl CustomTable {
                 description,
                 priority: column.find("priority").and_then(Value::as_i64).unwrap_or(0),
             };
-            Ok((definition, JsonPath::parse(path).map_err(|error| error.to_string())?))
+            Ok((definition, JsonPath::parse(path)?))
         };
-        Ok(CustomTable { columns: columns.iter().map(column).collect::<Result<_, String>>()? })
+        Ok(CustomTable { columns: columns.iter().map(column).collect::<Result<_, JsonPathError>>()? })
     }
 
     /// The columns.

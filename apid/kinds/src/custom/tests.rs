@@ -187,7 +187,8 @@ fn scale_follows_paths_of_definition() {
     assert_eq!(PathReader::find(&widget, "spec.pool.size"), Some(&json!(7)));
     let empty = object(json!({"metadata": {"name": "a"}}));
     assert_eq!(scale::check(&kind, &widget), Ok(()));
-    assert_eq!(scale::check(&kind, &empty), Err(".spec.pool.size".to_owned()));
+    let error = scale::check(&kind, &empty).unwrap_err();
+    assert_eq!(error.to_string(), "the spec replicas field \".spec.pool.size\" does not exist");
 }
 
 #[test]

@@ -106,7 +106,7 @@ fn element(class: &str, name: &str, stage: &str, since: Option<u32>, deprecated:
 
 /// Feature gates. A stable or deprecated gate is deprecated since it entered its stage.
 fn gates() -> Vec<Vec<String>> {
-    let row = |gate: &serving::gates::Definition| {
+    let row = |gate: &serving::gates::GateDefinition| {
         let stage = gate.current().unwrap().stage;
         let is_deprecated = matches!(stage, Stage::Stable | Stage::Deprecated);
         element("gate", gate.name, stage.as_str(), gate.since(), gate.since().filter(|_| is_deprecated))

@@ -148,13 +148,13 @@ fn issue(
         .flatten()
         .filter_map(Value::as_str)
         .collect();
-    signer.validate(content.identity(), &usages).map_err(IssueError::Refused)?;
+    signer.validate(content.identity(), &usages).map_err(|rule| IssueError::Refused(rule.to_string()))?;
     let unavailable = |error: serving::certs::CertError| IssueError::Unavailable(error.to_string());
     let authority = Authority::load(&signing.cert, &signing.key).map_err(unavailable)?;
     let requested = request.at(&["spec", "expirationSeconds"]).and_then(Value::as_i64);
     let end = authority.not_after().map_err(unavailable)?;
-    let (not_before, not_after) =
-        rules::validity(requested, signing.duration, now, end).map_err(IssueError::Unavailable)?;
+    let (not_before, not_after) = rules::validity(requested, signing.duration, now, end)
+        .map_err(|error| IssueError::Unavailable(error.to_string()))?;
     authority
         .issue(&content, &CertificateParameters { usages: &usages, not_before, not_after })
         .map_err(unavailable)

@@ -38,6 +38,37 @@ pub(super) enum Signer {
     LegacyUnknown,
 }
 
+/// The rule of a signer that a request breaks, with the text of kube-apiserver.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum BrokenRule {
+    /// A client certificate has another usage.
+    #[error("invalid usage for client certificate: {0}")]
+    ClientUsage(String),
+    /// A client certificate is not for clients.
+    #[error("missing required usage for client certificate: client auth")]
+    NoClientUsage,
+    /// The organization of a certificate of a node.
+    #[error("subject organization is not system:nodes")]
+    Organization,
+    /// The common name of a certificate of a node.
+    #[error("subject common name does not begin with system:node:")]
+    CommonName,
+    /// The request has alternative names of a type that the signer rejects.
+    #[error("{0} subjectAltNames are not allowed")]
+    AlternativeName(&'static str),
+    /// A serving certificate has neither a DNS name nor an address.
+    #[error("DNS or IP subjectAltName is required")]
+    NoAlternativeName,
+    /// The usages of a certificate of a node; the accepted ones.
+    #[error("usages did not match [{0}]")]
+    NodeUsages(String),
+}
+
+/// The error of an authority that has expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the certificate of the signer expired at {}", time::time(*.0))]
+pub(super) struct AuthorityExpired(Timestamp);
+
 impl Signer {
     /// Returns the signer of a name. None: the built-in signer does not serve the name.
     pub(super) fn find(name: &str, names: &Names) -> Option<Self> {
@@ -55,7 +86,7 @@ impl Signer {
     /// # Errors
     ///
     /// The first broken rule.
-    pub(super) fn validate(self, identity: &RequestedIdentity, usages: &[&str]) -> Result<(), String> {
+    pub(super) fn validate(self, identity: &RequestedIdentity, usages: &[&str]) -> Result<(), BrokenRule> {
         match self {
             Signer::Client => validate_client_usages(usages),
             Signer::KubeletClient => validate_kubelet_client(identity, usages),
@@ -65,45 +96,44 @@ impl Signer {
     }
 }
 
-fn validate_client_usages(usages: &[&str]) -> Result<(), String> {
+fn validate_client_usages(usages: &[&str]) -> Result<(), BrokenRule> {
     let is_allowed = |usage: &str| matches!(usage, "client auth" | "digital signature" | "key encipherment");
     if let Some(usage) = usages.iter().find(|usage| !is_allowed(usage)) {
-        return Err(format!("invalid usage for client certificate: {usage}"));
+        return Err(BrokenRule::ClientUsage((*usage).to_owned()));
     }
-    require(usages.contains(&"client auth"), "missing required usage for client certificate: client auth")
+    require(usages.contains(&"client auth"), BrokenRule::NoClientUsage)
 }
 
-fn validate_kubelet_client(identity: &RequestedIdentity, usages: &[&str]) -> Result<(), String> {
+fn validate_kubelet_client(identity: &RequestedIdentity, usages: &[&str]) -> Result<(), BrokenRule> {
     require_organization(identity)?;
-    require(identity.dns_names.is_empty(), "DNS subjectAltNames are not allowed")?;
-    require(identity.emails.is_empty(), "Email subjectAltNames are not allowed")?;
-    require(identity.addresses.is_empty(), "IP subjectAltNames are not allowed")?;
-    require(identity.uris.is_empty(), "URI subjectAltNames are not allowed")?;
+    require(identity.dns_names.is_empty(), BrokenRule::AlternativeName("DNS"))?;
+    require(identity.emails.is_empty(), BrokenRule::AlternativeName("Email"))?;
+    require(identity.addresses.is_empty(), BrokenRule::AlternativeName("IP"))?;
+    require(identity.uris.is_empty(), BrokenRule::AlternativeName("URI"))?;
     require_common_name(identity)?;
     require_node_usages(usages, "client auth")
 }
 
-fn validate_kubelet_serving(identity: &RequestedIdentity, usages: &[&str]) -> Result<(), String> {
+fn validate_kubelet_serving(identity: &RequestedIdentity, usages: &[&str]) -> Result<(), BrokenRule> {
     require_organization(identity)?;
     let has_name = !identity.dns_names.is_empty() || !identity.addresses.is_empty();
-    require(has_name, "DNS or IP subjectAltName is required")?;
-    require(identity.emails.is_empty(), "Email subjectAltNames are not allowed")?;
-    require(identity.uris.is_empty(), "URI subjectAltNames are not allowed")?;
+    require(has_name, BrokenRule::NoAlternativeName)?;
+    require(identity.emails.is_empty(), BrokenRule::AlternativeName("Email"))?;
+    require(identity.uris.is_empty(), BrokenRule::AlternativeName("URI"))?;
     require_node_usages(usages, "server auth")?;
     require_common_name(identity)
 }
 
-fn require_organization(identity: &RequestedIdentity) -> Result<(), String> {
-    require(identity.organizations == [NODES], "subject organization is not system:nodes")
+fn require_organization(identity: &RequestedIdentity) -> Result<(), BrokenRule> {
+    require(identity.organizations == [NODES], BrokenRule::Organization)
 }
 
-fn require_common_name(identity: &RequestedIdentity) -> Result<(), String> {
-    let is_node = identity.common_name.starts_with(NODE_PREFIX);
-    require(is_node, "subject common name does not begin with system:node:")
+fn require_common_name(identity: &RequestedIdentity) -> Result<(), BrokenRule> {
+    require(identity.common_name.starts_with(NODE_PREFIX), BrokenRule::CommonName)
 }
 
 /// Requires the usages of a certificate of a node. Key encipherment is optional, because only RSA keys need it.
-fn require_node_usages(usages: &[&str], purpose: &str) -> Result<(), String> {
+fn require_node_usages(usages: &[&str], purpose: &str) -> Result<(), BrokenRule> {
     let mut given: BTreeSet<&str> = usages.iter().copied().collect();
     given.remove("key encipherment");
     if given == BTreeSet::from(["digital signature", purpose]) {
@@ -111,11 +141,11 @@ fn require_node_usages(usages: &[&str], purpose: &str) -> Result<(), String> {
     }
     let mut all = ["digital signature", "key encipherment", purpose];
     all.sort_unstable();
-    Err(format!("usages did not match [{}]", all.join(" ")))
+    Err(BrokenRule::NodeUsages(all.join(" ")))
 }
 
-fn require(is_met: bool, message: &str) -> Result<(), String> {
-    if is_met { Ok(()) } else { Err(message.to_owned()) }
+fn require(is_met: bool, rule: BrokenRule) -> Result<(), BrokenRule> {
+    if is_met { Ok(()) } else { Err(rule) }
 }
 
 /// Whether a request waits for its certificate: it is approved, not denied, not failed and has no certificate.
@@ -149,9 +179,9 @@ pub(super) fn validity(
     default: Duration,
     now: Timestamp,
     authority_end: Timestamp,
-) -> Result<(Timestamp, Timestamp), String> {
+) -> Result<(Timestamp, Timestamp), AuthorityExpired> {
     if now >= authority_end {
-        return Err(format!("the certificate of the signer expired at {}", time::time(authority_end)));
+        return Err(AuthorityExpired(authority_end));
     }
     let default = i64::try_from(default.as_secs()).unwrap_or(i64::MAX);
     let duration = requested_seconds.map_or(default, |seconds| seconds.max(DURATION_MIN).min(default));
@@ -175,6 +205,11 @@ mod tests {
             organizations: vec![NODES.to_owned()],
             ..RequestedIdentity::default()
         }
+    }
+
+    /// The text of an error, or "".
+    fn error_text(result: Result<(), BrokenRule>) -> String {
+        result.err().map(|rule| rule.to_string()).unwrap_or_default()
     }
 
     fn changed_node(change: fn(&mut RequestedIdentity)) -> RequestedIdentity {
@@ -212,7 +247,7 @@ mod tests {
             (&["signing", "client auth"], "invalid usage for client certificate: signing"),
         ] {
             let result = Signer::Client.validate(&RequestedIdentity::default(), usages);
-            assert_eq!(result.err().unwrap_or_default(), expected, "{usages:?}");
+            assert_eq!(error_text(result), expected, "{usages:?}");
         }
         assert_eq!(Signer::LegacyUnknown.validate(&RequestedIdentity::default(), &["any"]), Ok(()));
     }
@@ -263,7 +298,7 @@ mod tests {
             ),
         ] {
             let result = Signer::KubeletClient.validate(&identity, usages);
-            assert_eq!(result.err().unwrap_or_default(), expected, "{identity:?} {usages:?}");
+            assert_eq!(error_text(result), expected, "{identity:?} {usages:?}");
         }
     }
 
@@ -290,7 +325,7 @@ mod tests {
             ),
         ] {
             let result = Signer::KubeletServing.validate(&identity, usages);
-            assert_eq!(result.err().unwrap_or_default(), expected, "{identity:?} {usages:?}");
+            assert_eq!(error_text(result), expected, "{identity:?} {usages:?}");
         }
     }
 
@@ -333,6 +368,6 @@ mod tests {
             assert_eq!(validity, Ok((at(now - BACKDATING), at(expected))), "{requested:?} {default:?}");
         }
         let expired = validity(None, Duration::from_secs(60), at(now), at(now)).unwrap_err();
-        assert_eq!(expired, "the certificate of the signer expired at 2023-11-14T22:13:20Z");
+        assert_eq!(expired.to_string(), "the certificate of the signer expired at 2023-11-14T22:13:20Z");
     }
 }

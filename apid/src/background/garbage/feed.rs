@@ -90,6 +90,13 @@ async fn load(collector: &Collector) -> Result<Revision> {
     }
 }
 
+/// The index of owners is behind the store; the work is retried later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the index of owners has not reached revision {revision}")]
+pub(super) struct IndexBehind {
+    revision: u64,
+}
+
 impl Collector {
     /// Returns the owner and deletion data of stored bytes; None for most objects.
     fn ownership(&self, key: &str, stored: &[u8]) -> Option<OwnershipData> {
@@ -153,14 +160,14 @@ impl Collector {
     ///
     /// # Errors
     ///
-    /// The index does not reach the revision in time; the work is retried later.
-    pub(super) async fn wait_until_indexed(&self) -> Result<(), String> {
+    /// The index does not reach the revision in time.
+    pub(super) async fn wait_until_indexed(&self) -> Result<(), IndexBehind> {
         let revision = self.server_state().store.revision().0;
         let mut progress = self.progress.subscribe();
         let reached = progress.wait_for(|now| *now >= revision);
         match tokio::time::timeout(INDEX_WAIT_TIMEOUT, reached).await {
             Ok(Ok(_)) => Ok(()),
-            _ => Err(format!("the index of owners has not reached revision {revision}")),
+            _ => Err(IndexBehind { revision }),
         }
     }
 }

@@ -41,9 +41,11 @@ use std::sync::Arc;
 
 use apimachinery::status::{Reason, Status};
 use futures_util::{StreamExt as _, stream};
+use kinds::entry::StoredObjectError;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use self::feed::IndexBehind;
 use self::index::{Index, WorkItem};
 use self::queue::Queue;
 use self::queue_metrics::QueueMetrics;
@@ -130,9 +132,15 @@ impl From<storage::Error> for WorkError {
     }
 }
 
-impl From<String> for WorkError {
-    fn from(error: String) -> Self {
-        WorkError::Failed(error)
+impl From<StoredObjectError> for WorkError {
+    fn from(error: StoredObjectError) -> Self {
+        WorkError::Failed(error.to_string())
+    }
+}
+
+impl From<IndexBehind> for WorkError {
+    fn from(error: IndexBehind) -> Self {
+        WorkError::Failed(error.to_string())
     }
 }
 

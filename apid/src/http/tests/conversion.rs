@@ -8,10 +8,11 @@ use async_trait::async_trait;
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use webhooks::CallFailure;
 
 use super::custom_kinds::{DEFINITIONS, WIDGETS, define, events, eventually, widget, with_controller};
 use super::{MAPS, Server, map};
-use crate::conversion::{ConversionClient, ConversionResponse};
+use crate::conversion::{ConversionCallError, ConversionClient, ConversionResponse};
 
 const WIDGETS_V2: &str = "/apis/shop.example.com/v2/namespaces/a/widgets";
 
@@ -31,12 +32,17 @@ struct Converter {
 
 #[async_trait]
 impl ConversionClient for Converter {
-    async fn post(&self, client_config: &Value, review: Value) -> Result<ConversionResponse, String> {
+    async fn post(
+        &self,
+        client_config: &Value,
+        review: Value,
+    ) -> Result<ConversionResponse, ConversionCallError> {
         if self.is_stuck.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
         if self.is_down.load(Ordering::SeqCst) {
-            return Err(format!("Post {}: connection refused", client_config["url"]));
+            let url = client_config["url"].as_str().unwrap().to_owned();
+            return Err(CallFailure::Transport { url, problem: "connection refused".to_owned() }.into());
         }
         self.reviews.lock().push(review.clone());
         let version = review["request"]["desiredAPIVersion"].clone();

@@ -69,7 +69,7 @@ use crate::audit::AuditLog;
 use crate::auth::Auth;
 use crate::background::AdmissionWrites;
 use crate::config::{NodePortRange, ServiceRange};
-use crate::conversion::{ConversionClient, ConversionMetrics, ConversionResponse};
+use crate::conversion::{ConversionCallError, ConversionClient, ConversionMetrics, ConversionResponse};
 use crate::server_state::{Cache, Health, Parts, ServerState};
 use crate::verbs::{self, AdmissionBackend, TokenKey, Validator};
 
@@ -108,8 +108,12 @@ struct NoWebhook;
 
 #[async_trait]
 impl ConversionClient for NoWebhook {
-    async fn post(&self, _client_config: &Value, _review: Value) -> Result<ConversionResponse, String> {
-        Err("no webhook in this test".to_owned())
+    async fn post(
+        &self,
+        _client_config: &Value,
+        _review: Value,
+    ) -> Result<ConversionResponse, ConversionCallError> {
+        Err(webhooks::InvalidConfiguration::NoAddress.into())
     }
 }
 

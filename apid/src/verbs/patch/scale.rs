@@ -8,7 +8,7 @@
 use ::apply::managers::{Entry, ManagedFields};
 use ::apply::server_side::Apply;
 use ::apply::set::Set;
-use ::apply::update::{OneVersion, Write};
+use ::apply::update::{ManagedWrite, OneVersion};
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use kinds::Resource;
@@ -38,7 +38,7 @@ pub(super) async fn apply(
     intent.check_type(body.kind.kind(), &versions.api_version)?;
     let (patch, warnings) = intent.validate(call, body, schema, options.field_validation)?;
     let (ignored, empty) = (Set::new(), schema.empty());
-    let write_of_scale = Write {
+    let write_of_scale = ManagedWrite {
         manager: options.manager(),
         api_version: &versions.api_version,
         subresource: call.subresource,

@@ -13,13 +13,118 @@
 
 use apimachinery::names::Names;
 use apimachinery::user::UserInfo;
-use expressions::{Cost, Type, Value as Cel, limits};
+use expressions::{Cost, EvalError, Type, Value as Cel, limits};
 use serde_json::{Map, Value, json};
 
 use super::validated::{ClaimRule, Expression, Rule, Source, ValidatedAuthenticator};
 
 /// The claim that says whether `email` was verified (OpenID Connect Core, section 5.1).
 const EMAIL_VERIFIED: &str = "email_verified";
+
+/// The mapping that failed, or the rule that is not met.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum IdentityError {
+    /// The expression of a mapping has no usable result.
+    #[error("{target}: `{expression}`: {problem}")]
+    Mapping {
+        /// The target of the mapping.
+        target: String,
+        /// The text of the expression.
+        expression: String,
+        /// The problem of the result.
+        problem: MappingProblem,
+    },
+    /// The claim of a mapping is absent.
+    #[error("{target}: the claim `{claim}` is missing")]
+    MissingClaim {
+        /// The target of the mapping.
+        target: &'static str,
+        /// The claim.
+        claim: String,
+    },
+    /// The claim of a mapping has a wrong type.
+    #[error("{target}: the claim `{claim}` is {found}")]
+    ClaimType {
+        /// The target of the mapping.
+        target: &'static str,
+        /// The claim.
+        claim: String,
+        /// The types that the claim does not have.
+        found: &'static str,
+    },
+    /// The claim of the groups is at another server.
+    #[error("groups: the claim `{claim}` is a distributed claim, which is not supported")]
+    DistributedClaim {
+        /// The claim.
+        claim: String,
+    },
+    /// The issuer has not verified the email.
+    #[error("username: the email is not verified")]
+    UnverifiedEmail,
+    /// The username is empty.
+    #[error("username: empty")]
+    EmptyUsername,
+    /// A required claim is absent.
+    #[error("the required claim `{0}` is missing")]
+    RequiredClaimMissing(String),
+    /// A required claim is not a string.
+    #[error("the required claim `{0}` is not a string")]
+    RequiredClaimType(String),
+    /// A required claim has another value.
+    #[error("the claim `{0}` does not have the required value")]
+    RequiredClaimValue(String),
+    /// The user cannot be a value of an expression.
+    #[error(transparent)]
+    User(EvalError),
+    /// A rule is not met.
+    #[error("{subject} rule `{rule}` is not met: {message}")]
+    UnmetRule {
+        /// `claim` or `user`.
+        subject: &'static str,
+        /// The text of the rule.
+        rule: String,
+        /// The message of the rule.
+        message: String,
+    },
+    /// The result of a rule has a wrong type.
+    #[error("{subject} rule `{rule}` did not evaluate to bool")]
+    RuleType {
+        /// `claim` or `user`.
+        subject: &'static str,
+        /// The text of the rule.
+        rule: String,
+    },
+    /// The evaluation of a rule failed.
+    #[error("{subject} rule `{rule}` cannot be evaluated: {error}")]
+    RuleEvaluation {
+        /// `claim` or `user`.
+        subject: &'static str,
+        /// The text of the rule.
+        rule: String,
+        /// The failure.
+        error: EvalError,
+    },
+}
+
+/// The reason why the expression of a mapping has no usable result.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MappingProblem {
+    /// The evaluation failed.
+    #[error(transparent)]
+    Evaluation(#[from] EvalError),
+    /// The result is not a string.
+    #[error("must evaluate to string")]
+    NotText,
+    /// The result is neither a string nor a list of strings.
+    #[error("must evaluate to string or list of strings")]
+    NotTexts,
+}
+
+impl MappingProblem {
+    fn of(self, target: impl Into<String>, expression: &Expression) -> IdentityError {
+        IdentityError::Mapping { target: target.into(), expression: expression.text.clone(), problem: self }
+    }
+}
 
 /// The CEL types of the expression variables, built once.
 pub(super) struct ExpressionTypes {
@@ -37,13 +142,13 @@ impl ExpressionTypes {
 ///
 /// # Errors
 ///
-/// The mapping that failed, or the rule that is not met.
+/// See [`IdentityError`].
 pub(super) fn identify(
     authenticator: &ValidatedAuthenticator,
     claims: &Map<String, Value>,
     names: &Names,
     types: &ExpressionTypes,
-) -> Result<UserInfo, String> {
+) -> Result<UserInfo, IdentityError> {
     let mapping = Mapping { claims, ty: &types.claims };
     let mut user = UserInfo {
         name: mapping.username(&authenticator.username)?,
@@ -57,7 +162,7 @@ pub(super) fn identify(
     for (key, expression) in &authenticator.extra {
         let values = mapping
             .evaluate_texts(expression)
-            .map_err(|problem| format!("extra `{key}`: `{expression:?}`: {problem}"))?;
+            .map_err(|problem| problem.of(format!("extra `{key}`"), expression))?;
         if !values.is_empty() {
             user.extra.insert(key.clone(), values);
         }
@@ -70,7 +175,7 @@ pub(super) fn identify(
             "username": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
         });
         for rule in &authenticator.user_rules {
-            let value = Cel::of(&user_object, &types.user).map_err(|error| error.to_string())?;
+            let value = Cel::of(&user_object, &types.user).map_err(IdentityError::User)?;
             check_rule("user", rule, run(&rule.expression, "user", value))?;
         }
     }
@@ -78,19 +183,25 @@ pub(super) fn identify(
 }
 
 /// Evaluates an expression over its one variable.
-fn run<'a>(expression: &'a Expression, variable: &str, value: Cel<'a>) -> Result<Cel<'a>, String> {
+fn run<'a>(expression: &'a Expression, variable: &str, value: Cel<'a>) -> Result<Cel<'a>, EvalError> {
     let mut cost = Cost::limit(limits::CALL);
-    expression.program.evaluate(&[(variable, value)], &mut cost).map_err(|error| error.to_string())
+    expression.program.evaluate(&[(variable, value)], &mut cost)
 }
 
 /// Checks that a rule is met.
-fn check_rule(subject: &str, rule: &Rule, outcome: Result<Cel<'_>, String>) -> Result<(), String> {
-    let text = &rule.expression.text;
+fn check_rule(
+    subject: &'static str,
+    rule: &Rule,
+    outcome: Result<Cel<'_>, EvalError>,
+) -> Result<(), IdentityError> {
+    let text = rule.expression.text.clone();
     match outcome {
         Ok(Cel::Bool(true)) => Ok(()),
-        Ok(Cel::Bool(false)) => Err(format!("{subject} rule `{text}` is not met: {}", rule.message)),
-        Ok(_) => Err(format!("{subject} rule `{text}` did not evaluate to bool")),
-        Err(problem) => Err(format!("{subject} rule `{text}` cannot be evaluated: {problem}")),
+        Ok(Cel::Bool(false)) => {
+            Err(IdentityError::UnmetRule { subject, rule: text, message: rule.message.clone() })
+        }
+        Ok(_) => Err(IdentityError::RuleType { subject, rule: text }),
+        Err(error) => Err(IdentityError::RuleEvaluation { subject, rule: text, error }),
     }
 }
 
@@ -101,71 +212,79 @@ struct Mapping<'c> {
 }
 
 impl<'c> Mapping<'c> {
-    fn evaluate(&self, expression: &'c Expression) -> Result<Cel<'c>, String> {
+    fn evaluate(&self, expression: &'c Expression) -> Result<Cel<'c>, EvalError> {
         run(expression, "claims", Cel::object(self.claims, self.ty))
     }
 
-    fn evaluate_text(&self, expression: &'c Expression) -> Result<String, String> {
+    fn evaluate_text(&self, expression: &'c Expression) -> Result<String, MappingProblem> {
         let value = self.evaluate(expression)?;
-        value.as_str().map(str::to_owned).ok_or_else(|| "must evaluate to string".to_owned())
+        value.as_str().map(str::to_owned).ok_or(MappingProblem::NotText)
     }
 
-    fn evaluate_texts(&self, expression: &'c Expression) -> Result<Vec<String>, String> {
-        const TYPE_ERROR: &str = "must evaluate to string or list of strings";
+    fn evaluate_texts(&self, expression: &'c Expression) -> Result<Vec<String>, MappingProblem> {
         let all = match self.evaluate(expression)? {
             Cel::Null => Vec::new(),
             Cel::String(one) => vec![one.as_str().to_owned()],
             Cel::List(list) => {
                 let texts =
                     list.iter().map(|item| item.ok().and_then(|item| item.as_str().map(str::to_owned)));
-                texts.collect::<Option<Vec<_>>>().ok_or(TYPE_ERROR)?
+                texts.collect::<Option<Vec<_>>>().ok_or(MappingProblem::NotTexts)?
             }
-            _ => return Err(TYPE_ERROR.to_owned()),
+            _ => return Err(MappingProblem::NotTexts),
         };
         Ok(all.into_iter().filter(|text| !text.is_empty()).collect())
     }
 
-    fn text_claim(&self, target: &str, claim: &str) -> Result<&'c str, String> {
+    fn text_claim(&self, target: &'static str, name: &str) -> Result<&'c str, IdentityError> {
+        let claim = || name.to_owned();
         let value =
-            self.claims.get(claim).ok_or_else(|| format!("{target}: the claim `{claim}` is missing"))?;
-        value.as_str().ok_or_else(|| format!("{target}: the claim `{claim}` is not a string"))
+            self.claims.get(name).ok_or_else(|| IdentityError::MissingClaim { target, claim: claim() })?;
+        value.as_str().ok_or_else(|| IdentityError::ClaimType {
+            target,
+            claim: claim(),
+            found: "not a string",
+        })
     }
 
-    fn username(&self, source: &'c Source) -> Result<String, String> {
+    fn username(&self, source: &'c Source) -> Result<String, IdentityError> {
+        const TARGET: &str = "username";
         let name = match source {
-            Source::Expression(expression) => self
-                .evaluate_text(expression)
-                .map_err(|problem| format!("username: `{expression:?}`: {problem}"))?,
+            Source::Expression(expression) => {
+                self.evaluate_text(expression).map_err(|problem| problem.of(TARGET, expression))?
+            }
             Source::Claim { claim, prefix } => {
-                let value = self.text_claim("username", claim)?;
+                let value = self.text_claim(TARGET, claim)?;
                 if claim == "email" {
                     match self.claims.get(EMAIL_VERIFIED) {
                         None | Some(Value::Bool(true)) => {}
-                        Some(Value::Bool(false)) => {
-                            return Err("username: the email is not verified".to_owned());
-                        }
+                        Some(Value::Bool(false)) => return Err(IdentityError::UnverifiedEmail),
                         Some(_) => {
-                            return Err(format!(
-                                "username: the claim `{EMAIL_VERIFIED}` is not true or false"
-                            ));
+                            return Err(IdentityError::ClaimType {
+                                target: TARGET,
+                                claim: EMAIL_VERIFIED.to_owned(),
+                                found: "not true or false",
+                            });
                         }
                     }
                 }
                 if value.is_empty() { String::new() } else { format!("{prefix}{value}") }
             }
         };
-        if name.is_empty() { Err("username: empty".to_owned()) } else { Ok(name) }
+        if name.is_empty() { Err(IdentityError::EmptyUsername) } else { Ok(name) }
     }
 
-    fn groups(&self, source: Option<&'c Source>) -> Result<Vec<String>, String> {
+    fn groups(&self, source: Option<&'c Source>) -> Result<Vec<String>, IdentityError> {
         match source {
             None => Ok(Vec::new()),
-            Some(Source::Expression(expression)) => self
-                .evaluate_texts(expression)
-                .map_err(|problem| format!("groups: `{expression:?}`: {problem}")),
+            Some(Source::Expression(expression)) => {
+                self.evaluate_texts(expression).map_err(|problem| problem.of("groups", expression))
+            }
             Some(Source::Claim { claim, prefix }) => {
-                let type_error =
-                    || format!("groups: the claim `{claim}` is neither a string nor a list of strings");
+                let type_error = || IdentityError::ClaimType {
+                    target: "groups",
+                    claim: claim.clone(),
+                    found: "neither a string nor a list of strings",
+                };
                 let add_prefix = |value: &Value| {
                     value.as_str().map(|text| format!("{prefix}{text}")).ok_or_else(type_error)
                 };
@@ -181,34 +300,30 @@ impl<'c> Mapping<'c> {
 
     /// Rejects a distributed claim (OpenID Connect Core, section 5.6.2).
     /// Ignoring the claim would drop groups of the user.
-    fn reject_distributed_claim(&self, claim: &str) -> Result<(), String> {
+    fn reject_distributed_claim(&self, claim: &str) -> Result<(), IdentityError> {
         match self.claims.get("_claim_names").and_then(|names| names.get(claim)) {
             None => Ok(()),
-            Some(_) => {
-                Err(format!("groups: the claim `{claim}` is a distributed claim, which is not supported"))
-            }
+            Some(_) => Err(IdentityError::DistributedClaim { claim: claim.to_owned() }),
         }
     }
 
-    fn uid(&self, source: Option<&'c Source>) -> Result<String, String> {
+    fn uid(&self, source: Option<&'c Source>) -> Result<String, IdentityError> {
         match source {
             None => Ok(String::new()),
             Some(Source::Claim { claim, .. }) => self.text_claim("uid", claim).map(str::to_owned),
             Some(Source::Expression(expression)) => {
-                self.evaluate_text(expression).map_err(|problem| format!("uid: `{expression:?}`: {problem}"))
+                self.evaluate_text(expression).map_err(|problem| problem.of("uid", expression))
             }
         }
     }
 
-    fn check_claim_rule(&self, rule: &ClaimRule) -> Result<(), String> {
+    fn check_claim_rule(&self, rule: &ClaimRule) -> Result<(), IdentityError> {
         match rule {
             ClaimRule::Required { claim, value } => match self.claims.get(claim) {
-                None => Err(format!("the required claim `{claim}` is missing")),
+                None => Err(IdentityError::RequiredClaimMissing(claim.clone())),
                 Some(Value::String(actual)) if actual == value => Ok(()),
-                Some(Value::String(_)) => {
-                    Err(format!("the claim `{claim}` does not have the required value"))
-                }
-                Some(_) => Err(format!("the required claim `{claim}` is not a string")),
+                Some(Value::String(_)) => Err(IdentityError::RequiredClaimValue(claim.clone())),
+                Some(_) => Err(IdentityError::RequiredClaimType(claim.clone())),
             },
             ClaimRule::Expression(rule) => {
                 let value = Cel::object(self.claims, self.ty);

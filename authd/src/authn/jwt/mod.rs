@@ -177,7 +177,7 @@ impl JwtUnion {
         if !validated.algorithms.contains(&signed.algorithm) {
             return Err(format!("the algorithm `{}` is not accepted", signed.algorithm));
         }
-        let payload = provider.verify(&signed).await?;
+        let payload = provider.verify(&signed).await.map_err(|error| error.to_string())?;
         let issuer = &validated.issuer;
         let claims = claims::read(payload).map_err(|error| error.to_string())?;
         let valid =
@@ -185,7 +185,8 @@ impl JwtUnion {
         // A token of an external issuer is valid for the API server as a whole.
         let audiences = agnostic_audiences(credentials.audiences, &self.api_audiences)
             .ok_or("the token is not valid for the requested audiences")?;
-        let user = identity::identify(validated, &claims, &self.names, &self.types)?;
+        let user = identity::identify(validated, &claims, &self.names, &self.types)
+            .map_err(|error| error.to_string())?;
         Ok(AuthenticatedIdentity {
             user,
             audiences,

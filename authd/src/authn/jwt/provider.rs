@@ -56,6 +56,31 @@ const BURST: u32 = 5;
 /// Interval after which one more fetch is allowed.
 const BURST_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The reason why no key verifies a token.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum SignatureError {
+    /// No key is known yet.
+    #[error("the keys of the issuer are not known yet: {problem}")]
+    KeysUnknown {
+        /// The error of the last attempt to fetch the keys.
+        problem: String,
+    },
+    /// The keys do not verify the signature.
+    #[error("no key of the issuer verifies the signature{}", key_id_text(key_id.as_deref()))]
+    Unverified {
+        /// The key id of the token.
+        key_id: Option<String>,
+    },
+}
+
+/// The suffix of an error for a key id, which is shortened.
+fn key_id_text(key_id: Option<&str>) -> String {
+    match key_id {
+        Some(id) => format!(" (key id `{}`)", id.chars().take(100).collect::<String>()),
+        None => String::new(),
+    }
+}
+
 /// The keys of an issuer.
 #[derive(Debug)]
 struct IssuerKeys {
@@ -172,7 +197,11 @@ impl Provider {
     }
 
     /// Returns the payload of a token that the issuer signed.
-    pub(super) async fn verify<'s>(&self, signed: &'s SignedToken<'_>) -> Result<&'s [u8], String> {
+    ///
+    /// # Errors
+    ///
+    /// See [`SignatureError`].
+    pub(super) async fn verify<'s>(&self, signed: &'s SignedToken<'_>) -> Result<&'s [u8], SignatureError> {
         let mut attempted = self.attempted.subscribe();
         // No fetch starts before the process serves; the first attempt follows at once.
         let is_attempted =
@@ -192,13 +221,9 @@ impl Provider {
         let cached = self.cached.load();
         if cached.keys_url.is_none() {
             let problem = cached.problem.as_deref().unwrap_or("no response yet");
-            return Err(format!("the keys of the issuer are not known yet: {problem}"));
+            return Err(SignatureError::KeysUnknown { problem: problem.to_owned() });
         }
-        let key_id = match &signed.kid {
-            Some(kid) => format!(" (key id `{}`)", kid.chars().take(100).collect::<String>()),
-            None => String::new(),
-        };
-        Err(format!("no key of the issuer verifies the signature{key_id}"))
+        Err(SignatureError::Unverified { key_id: signed.kid.clone() })
     }
 
     /// Fetches the keys once more if the rate limit allows; true if the known keys now differ from `previous`.

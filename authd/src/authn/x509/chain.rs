@@ -15,7 +15,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -59,6 +59,23 @@ pub(crate) enum ChainError {
     Invalid(String),
 }
 
+/// The error of an invalid CA bundle. Certificates are counted from 1.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BundleError {
+    /// The PEM of a certificate is malformed.
+    #[error("certificate {0}: {1}")]
+    Pem(usize, pem::Error),
+    /// A certificate is not that of a CA.
+    #[error("certificate {0}: {1}")]
+    NotAnAuthority(usize, webpki::Error),
+    /// A certificate cannot be parsed.
+    #[error("certificate {0}: cannot be parsed")]
+    Unparsable(usize),
+    /// The bundle is empty.
+    #[error("no certificate in the file")]
+    Empty,
+}
+
 /// The CAs of a file.
 pub(crate) struct Authorities(Vec<Authority>);
 
@@ -93,24 +110,18 @@ impl Authorities {
     ///
     /// # Errors
     ///
-    /// The certificate that is invalid and why, or that there is none.
-    pub(crate) fn read(pem: &[u8]) -> Result<Self, String> {
+    /// See [`BundleError`].
+    pub(crate) fn read(pem: &[u8]) -> Result<Self, BundleError> {
         let mut authorities = Vec::new();
-        for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
-            let in_certificate = |error: String| format!("certificate {}: {error}", index + 1);
-            let certificate = certificate.map_err(|error| in_certificate(error.to_string()))?;
+        for (number, certificate) in (1..).zip(CertificateDer::pem_slice_iter(pem)) {
+            let certificate = certificate.map_err(|error| BundleError::Pem(number, error))?;
             let anchor = webpki::anchor_from_trusted_cert(&certificate)
-                .map_err(|error| in_certificate(error.to_string()))?
+                .map_err(|error| BundleError::NotAnAuthority(number, error))?
                 .to_owned();
-            let (from, until) =
-                validity(&certificate).ok_or_else(|| in_certificate("cannot be parsed".to_owned()))?;
+            let (from, until) = validity(&certificate).ok_or(BundleError::Unparsable(number))?;
             authorities.push(Authority { anchor, from, until });
         }
-        if authorities.is_empty() {
-            Err("no certificate in the file".to_owned())
-        } else {
-            Ok(Authorities(authorities))
-        }
+        if authorities.is_empty() { Err(BundleError::Empty) } else { Ok(Authorities(authorities)) }
     }
 
     /// The CAs as issuers of certificates and of revocation lists.

@@ -25,11 +25,49 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateRevocationListDer;
-use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::pem::{self, PemObject};
 use webpki::BorrowedCertRevocationList;
 use x509_parser::asn1_rs::Any;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::{CertificateRevocationList, FromDer};
+
+/// The error of an invalid file. Lists are counted from 1.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ListsError {
+    /// The PEM of a list is malformed.
+    #[error("list {0}: {1}")]
+    Pem(usize, pem::Error),
+    /// A list of a PEM file is invalid.
+    #[error("list {0}: {1}")]
+    List(usize, ListError),
+    /// The list of a DER file is invalid.
+    #[error(transparent)]
+    Der(#[from] ListError),
+    /// The file is empty.
+    #[error("no revocation list in the file")]
+    Empty,
+}
+
+/// The error of an invalid list.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ListError {
+    /// webpki rejects the list.
+    #[error("not a list that can be used: {0}")]
+    Unusable(webpki::Error),
+    /// The list cannot be parsed.
+    #[error("the list cannot be parsed")]
+    Unparsable,
+    /// The name of the issuer cannot be parsed.
+    #[error("the issuer cannot be parsed")]
+    Issuer,
+}
+
+/// The error of a list with the name of a trusted CA and a foreign signature.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the list of `{issuer}` is not signed by the CA of that name")]
+pub(super) struct ForeignSignature {
+    issuer: String,
+}
 
 /// The revocation lists of a file.
 #[derive(Debug, Default)]
@@ -89,18 +127,17 @@ impl Lists {
     ///
     /// # Errors
     ///
-    /// The list that is invalid and why.
-    pub(super) fn read(content: &[u8]) -> Result<Self, String> {
+    /// See [`ListsError`].
+    pub(super) fn read(content: &[u8]) -> Result<Self, ListsError> {
         if content.first() == Some(&0x30) {
             return Ok(Lists(vec![Arc::new(List::read(content)?)]));
         }
         let mut lists = Vec::new();
-        for (index, list) in CertificateRevocationListDer::pem_slice_iter(content).enumerate() {
-            let in_list = |error: String| format!("list {}: {error}", index + 1);
-            let list = list.map_err(|error| in_list(error.to_string()))?;
-            lists.push(Arc::new(List::read(&list).map_err(in_list)?));
+        for (number, list) in (1..).zip(CertificateRevocationListDer::pem_slice_iter(content)) {
+            let list = list.map_err(|error| ListsError::Pem(number, error))?;
+            lists.push(Arc::new(List::read(&list).map_err(|error| ListsError::List(number, error))?));
         }
-        if lists.is_empty() { Err("no revocation list in the file".to_owned()) } else { Ok(Lists(lists)) }
+        if lists.is_empty() { Err(ListsError::Empty) } else { Ok(Lists(lists)) }
     }
 
     /// Checks that each list with the name of a CA is signed by that CA.
@@ -113,7 +150,7 @@ impl Lists {
         &self,
         authorities: &[IssuerKey<'_>],
         now: Timestamp,
-    ) -> Result<Vec<String>, String> {
+    ) -> Result<Vec<String>, ForeignSignature> {
         let mut remarks = Vec::new();
         for list in &self.0 {
             let List { issuer, issuer_text, next_update, .. } = &**list;
@@ -124,7 +161,7 @@ impl Lists {
                     "the list of `{issuer_text}` is not of a trusted CA: it applies to intermediates only"
                 ));
             } else if !of_name.any(|authority| list.is_signed_by(authority.public_key)) {
-                return Err(format!("the list of `{issuer_text}` is not signed by the CA of that name"));
+                return Err(ForeignSignature { issuer: issuer_text.clone() });
             }
             // After a CA key rotation: the list of the new key does not cover certificates of the old key.
             for authority in authorities.iter().filter(|authority| authority.subject == issuer.as_slice()) {
@@ -197,14 +234,12 @@ impl Lists {
 }
 
 impl List {
-    fn read(der: &[u8]) -> Result<Self, String> {
+    fn read(der: &[u8]) -> Result<Self, ListError> {
         // webpki rejects lists with extensions that a reader must not ignore.
-        BorrowedCertRevocationList::from_der(der)
-            .map_err(|error| format!("not a list that can be used: {error}"))?;
-        let (_, parsed) =
-            CertificateRevocationList::from_der(der).map_err(|_| "the list cannot be parsed".to_owned())?;
-        let signed = SignedToken::of(der).ok_or("the list cannot be parsed")?;
-        let issuer = der_contents(parsed.issuer().as_raw()).ok_or("the issuer cannot be parsed")?;
+        BorrowedCertRevocationList::from_der(der).map_err(ListError::Unusable)?;
+        let (_, parsed) = CertificateRevocationList::from_der(der).map_err(|_| ListError::Unparsable)?;
+        let signed = SignedToken::of(der).ok_or(ListError::Unparsable)?;
+        let issuer = der_contents(parsed.issuer().as_raw()).ok_or(ListError::Issuer)?;
         let serials =
             parsed.iter_revoked_certificates().map(|entry| strip_leading_zeros(entry.raw_serial()).to_vec());
         Ok(List {

@@ -187,7 +187,7 @@ impl TrustSnapshot {
             bundles.into_iter().flatten().flat_map(Authorities::issuer_keys).collect();
         let remarks = self.revoked.check_signers(&authorities, now).map_err(|error| {
             let path = files.revoked.as_deref().unwrap_or(Path::new(""));
-            vec![ConfigError::flag_file("--client-crl-file", path, error)]
+            vec![ConfigError::flag_file("--client-crl-file", path, error.to_string())]
         })?;
         for remark in &remarks {
             tracing::warn!(file = %crl_path(files).display(), "{remark}");
@@ -214,14 +214,14 @@ fn crl_path(files: &TrustFiles) -> &Path {
 }
 
 /// Reads one file if it is configured; errors are recorded with the flag.
-fn read_part<T>(
+fn read_part<T, E: std::fmt::Display>(
     path: Option<&Path>,
     flag: &str,
-    read: impl Fn(&[u8]) -> Result<T, String>,
+    read: impl Fn(&[u8]) -> Result<T, E>,
     errors: &mut Vec<ConfigError>,
 ) -> Option<T> {
     let path = path?;
     let content = std::fs::read(path).map_err(|error| error.to_string());
-    let part = content.and_then(|content| read(&content));
+    let part = content.and_then(|content| read(&content).map_err(|error| error.to_string()));
     part.map_err(|error| errors.push(ConfigError::flag_file(format!("--{flag}"), path, error))).ok()
 }

@@ -232,7 +232,7 @@ fn duration(fields: &mut Fields<'_>, name: &'static str) -> Option<Duration> {
     match serving::flags::duration(&text) {
         Ok(duration) => Some(duration),
         Err(error) => {
-            fields.errors().add(&FieldError::invalid(&fields.path().child(name), text, &error));
+            fields.errors().add(&FieldError::invalid(&fields.path().child(name), text, &error.to_string()));
             Some(Duration::from_nanos(1))
         }
     }

@@ -83,6 +83,20 @@ pub(super) static LIBRARY: Library = Library {
     ],
 };
 
+/// The error of a malformed or too large pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("error parsing regexp: {reason}: `{pattern}`")]
+pub struct PatternError {
+    pattern: String,
+    reason: String,
+}
+
+impl From<PatternError> for EvalError {
+    fn from(error: PatternError) -> Self {
+        EvalError::failed(error.to_string())
+    }
+}
+
 /// A compiled constant pattern.
 struct Pattern {
     regex: Regex,
@@ -129,17 +143,13 @@ fn with_regex<'a>(
     }
 }
 
-/// Compiles an RE2 pattern, for use outside expressions. Groups do not capture.
+/// Compiles an RE2 pattern. Groups do not capture.
 ///
 /// # Errors
-/// The reason why the pattern is malformed or too large.
-pub fn pattern(source: &str) -> Result<Regex, String> {
-    compile(source).map_err(|error| error.to_string())
-}
-
-/// Compiles an RE2 pattern.
-fn compile(pattern: &str) -> Result<Regex, EvalError> {
-    let bad = |reason: &str| EvalError::failed(format!("error parsing regexp: {reason}: `{pattern}`"));
+///
+/// The pattern is malformed or too large.
+pub fn compile(pattern: &str) -> Result<Regex, PatternError> {
+    let bad = |reason: &str| PatternError { pattern: pattern.to_owned(), reason: reason.to_owned() };
     let translated = translate(pattern).map_err(bad)?;
     let compiled = regex::RegexBuilder::new(&translated.pattern).size_limit(COMPILED_LIMIT).build();
     compiled.map_err(|error| match error {

@@ -70,9 +70,9 @@ const fn deprecated_locked(since: u32, default: bool) -> Milestone {
     Milestone { since, stage: Stage::Deprecated, default, locked: true }
 }
 
-/// Definition of a gate in the table.
+/// A gate in the table.
 #[derive(Clone, Copy, Debug)]
-pub struct Definition {
+pub struct GateDefinition {
     /// Gate.
     pub gate: Gate,
     /// Name on the command line.
@@ -84,7 +84,7 @@ pub struct Definition {
     pub milestones: &'static [Milestone],
 }
 
-impl Definition {
+impl GateDefinition {
     /// Returns the milestone that is in force in a minor release; None: the release does not have the gate.
     pub fn milestone(&self, release: u32) -> Option<&'static Milestone> {
         self.milestones.iter().rfind(|milestone| milestone.since <= release)
@@ -105,7 +105,7 @@ impl Definition {
 
 impl Gate {
     /// Returns the definition of the gate.
-    pub fn definition(self) -> Option<&'static Definition> {
+    pub fn definition(self) -> Option<&'static GateDefinition> {
         // The enum and the table come from the same lines, in the same order.
         GATES.get(self as usize)
     }
@@ -121,8 +121,8 @@ macro_rules! gates {
         }
 
         /// All gates, ordered by name.
-        pub const GATES: &[Definition] = &[
-            $(Definition {
+        pub const GATES: &[GateDefinition] = &[
+            $(GateDefinition {
                 gate: Gate::$gate,
                 name: $name,
                 has_effect: gates!(@ $effect),

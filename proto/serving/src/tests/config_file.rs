@@ -76,7 +76,7 @@ fn version_follows_names_preset() {
     config.check_version(&Names::new(Preset::Svc, "svc.internal").unwrap()).unwrap();
     for names in [Names::new(Preset::Svc, "other.test"), Names::new(Preset::Kubernetes, "svc.internal")] {
         let names = names.unwrap();
-        let error = config.check_version(&names).unwrap_err();
+        let error = config.check_version(&names).unwrap_err().to_string();
         assert!(error.contains(&format!("{}/v1alpha1", names.group("config"))), "{error}");
     }
 }

@@ -23,7 +23,9 @@ fn namespace_labels_are_parsed_to_policy() {
             {"name": "PodSecurity", "configuration": {
                 "apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
                 "defaults": {"enforce": "baseline", "enforce-version": "v1.30", "audit": "restricted", "warn": "restricted", "warn-version": "v1.29"}}}]}"#;
-        let file = Configuration::parse("f", text.as_bytes(), &names, &|_| Err("none".into())).unwrap();
+        let file =
+            Configuration::parse("f", text.as_bytes(), &names, &|_| Err(std::io::Error::other("none")))
+                .unwrap();
         Settings::read(file.of("PodSecurity").unwrap(), &names).unwrap().defaults
     };
     let no_defaults = Policy::default();
@@ -107,7 +109,9 @@ fn invalid_pod_security_configuration_is_rejected() {
         let text = format!(
             "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- name: PodSecurity\n  configuration: {body}\n"
         );
-        let file = Configuration::parse("f.yaml", text.as_bytes(), &names, &|_| Err("none".into())).unwrap();
+        let file =
+            Configuration::parse("f.yaml", text.as_bytes(), &names, &|_| Err(std::io::Error::other("none")))
+                .unwrap();
         Settings::read(file.of("PodSecurity").unwrap(), &names)
     };
     let read_fields = |rest: &str| {
@@ -130,7 +134,7 @@ fn invalid_pod_security_configuration_is_rejected() {
         (", exemptions: {runtimeClasses: [a_b]}", "exemptions.runtimeClasses[0]"),
         (", exempt: {}", "exempt"),
     ] {
-        let mistake = read_fields(rest).unwrap_err();
+        let mistake = read_fields(rest).unwrap_err().to_string();
         assert!(mistake.contains(word), "{rest}: {mistake}");
     }
     assert!(read_settings("{apiVersion: v1, kind: Pod}").is_err());

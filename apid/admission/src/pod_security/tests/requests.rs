@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{container, merged, pod};
 use crate::pod_security::PodSecurity;
-use crate::testing::{Fake, PluginResult, Write};
+use crate::testing::{Fake, PluginResult, TestedWrite};
 use crate::{Configuration, Operation};
 
 const CONFIGURATION: &str = "
@@ -36,12 +36,14 @@ fn fake(labels: &[(&str, &str)]) -> Fake {
 }
 
 fn plugin(fake: &Fake) -> PodSecurity {
-    let file =
-        Configuration::parse("f", CONFIGURATION.as_bytes(), &fake.names, &|_| Err("none".into())).unwrap();
+    let file = Configuration::parse("f", CONFIGURATION.as_bytes(), &fake.names, &|_| {
+        Err(std::io::Error::other("none"))
+    })
+    .unwrap();
     PodSecurity::new(&fake.environment(), file.of("PodSecurity")).unwrap()
 }
 
-async fn ask(labels: &[(&str, &str)], write: Write<'_>, object: Value) -> PluginResult {
+async fn ask(labels: &[(&str, &str)], write: TestedWrite<'_>, object: Value) -> PluginResult {
     let fake = fake(labels);
     fake.ask(&plugin(&fake), write, object).await
 }
@@ -59,11 +61,12 @@ const FAULT: &str = "privileged (container \"c\" must not set securityContext.pr
 
 #[tokio::test]
 async fn violating_pod_is_rejected_warned_and_audited_by_mode() {
-    let answer = ask(&[], Write::default(), privileged()).await;
+    let answer = ask(&[], TestedWrite::default(), privileged()).await;
     assert_eq!((answer.message(), annotation(&answer, "enforce-policy")), ("", Some("privileged:latest")));
     assert!(answer.warnings.is_empty());
 
-    let answer = ask(&[("enforce", "baseline"), ("audit", "baseline")], Write::default(), privileged()).await;
+    let answer =
+        ask(&[("enforce", "baseline"), ("audit", "baseline")], TestedWrite::default(), privileged()).await;
     let refusal = format!("pods \"p\" is forbidden: violates PodSecurity \"baseline:latest\": {FAULT}");
     assert_eq!(answer.message(), refusal);
     assert_eq!(answer.result.as_ref().unwrap_err().code, 403);
@@ -73,20 +76,20 @@ async fn violating_pod_is_rejected_warned_and_audited_by_mode() {
     assert_eq!(annotation(&answer, "audit-violations"), Some(would.as_str()));
 
     let answer =
-        ask(&[("warn", "baseline"), ("warn-version", "v1.20")], Write::default(), privileged()).await;
+        ask(&[("warn", "baseline"), ("warn-version", "v1.20")], TestedWrite::default(), privileged()).await;
     assert_eq!(answer.message(), "");
     assert_eq!(answer.warnings, [would.replace("latest", "v1.20")]);
     assert_eq!(annotation(&answer, "audit-violations"), None);
 
-    let answer = ask(&[("enforce", "restricted")], Write::default(), pod(&json!({}))).await;
+    let answer = ask(&[("enforce", "restricted")], TestedWrite::default(), pod(&json!({}))).await;
     assert_eq!((answer.message(), answer.warnings.len()), ("", 0));
 
-    let answer = ask(&[("enforce", "odd")], Write::default(), privileged()).await;
+    let answer = ask(&[("enforce", "odd")], TestedWrite::default(), privileged()).await;
     assert!(answer.message().contains("violates PodSecurity \"restricted:latest\""), "{}", answer.message());
     let error = annotation(&answer, "error").unwrap();
     assert!(error.starts_with("Failed to parse policy: metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: \"odd\": must be one of privileged, baseline, restricted"), "{error}");
 
-    let lost = ask(&[], Write { namespace: "gone", ..Write::default() }, privileged()).await;
+    let lost = ask(&[], TestedWrite { namespace: "gone", ..TestedWrite::default() }, privileged()).await;
     assert_eq!(lost.result.unwrap_err().code, 500);
 }
 
@@ -113,13 +116,18 @@ async fn pod_update_is_evaluated_if_containers_change() {
     ] {
         let old = merged(good.clone(), &json!({"spec": {"hostPID": true}}));
         let new = merged(old.clone(), &patch);
-        let write =
-            Write { operation: Operation::Update, subresource: sub, old: Some(old), ..Write::default() };
+        let write = TestedWrite {
+            operation: Operation::Update,
+            subresource: sub,
+            old: Some(old),
+            ..TestedWrite::default()
+        };
         let answer = ask(&[("enforce", "baseline")], write, new).await;
         assert_eq!(answer.result.is_err(), refused, "{patch}");
     }
     let image = merged(privileged(), &json!({"spec": {"containers": [{"name": "c", "image": "other"}]}}));
-    let write = Write { operation: Operation::Update, old: Some(privileged()), ..Write::default() };
+    let write =
+        TestedWrite { operation: Operation::Update, old: Some(privileged()), ..TestedWrite::default() };
     let answer = ask(&[("enforce", "restricted")], write, image).await;
     assert!(answer.result.is_err(), "a changed image is evaluated");
 }
@@ -139,7 +147,8 @@ async fn pod_templates_of_all_workloads_cause_warnings() {
         ("batch", "CronJob", &json!({"spec": {"jobTemplate": {"spec": {"template": template}}}})),
         ("", "PodTemplate", &json!({"template": template})),
     ] {
-        let answer = ask(&labels, Write { kind: (group, kind), ..Write::default() }, object.clone()).await;
+        let answer =
+            ask(&labels, TestedWrite { kind: (group, kind), ..TestedWrite::default() }, object.clone()).await;
         let would = format!("would violate PodSecurity \"baseline:latest\": {FAULT}");
         assert_eq!(answer.message(), "", "{kind}");
         assert_eq!(answer.warnings, [would.as_str()], "{kind}");
@@ -147,9 +156,10 @@ async fn pod_templates_of_all_workloads_cause_warnings() {
         assert_eq!(annotation(&answer, "enforce-policy"), None, "{kind}: nothing is enforced here");
     }
     let kind = ("", "ReplicationController");
-    let answer = ask(&labels, Write { kind, ..Write::default() }, json!({"spec": {}})).await;
+    let answer = ask(&labels, TestedWrite { kind, ..TestedWrite::default() }, json!({"spec": {}})).await;
     assert!(answer.warnings.is_empty(), "an object without a template has no violations");
-    let answer = ask(&labels, Write { kind, namespace: "gone", ..Write::default() }, plain.clone()).await;
+    let answer =
+        ask(&labels, TestedWrite { kind, namespace: "gone", ..TestedWrite::default() }, plain.clone()).await;
     assert!(answer.result.is_ok() && annotation(&answer, "error").is_some());
 }
 
@@ -159,11 +169,11 @@ async fn exempt_write_is_allowed_with_audit_annotation() {
     let root = || UserInfo { name: "root".to_owned(), ..UserInfo::default() };
     let kata = merged(privileged(), &json!({"spec": {"runtimeClassName": "kata"}}));
     for (write, object, reason) in [
-        (Write { user: root(), ..Write::default() }, privileged(), "user"),
-        (Write { namespace: "loose", ..Write::default() }, privileged(), "namespace"),
-        (Write::default(), kata, "runtimeClass"),
+        (TestedWrite { user: root(), ..TestedWrite::default() }, privileged(), "user"),
+        (TestedWrite { namespace: "loose", ..TestedWrite::default() }, privileged(), "namespace"),
+        (TestedWrite::default(), kata, "runtimeClass"),
         (
-            Write { kind: ("apps", "Deployment"), user: root(), ..Write::default() },
+            TestedWrite { kind: ("apps", "Deployment"), user: root(), ..TestedWrite::default() },
             json!({"spec": {"template": privileged()}}),
             "user",
         ),
@@ -173,12 +183,12 @@ async fn exempt_write_is_allowed_with_audit_annotation() {
         assert!(answer.warnings.is_empty());
     }
     let other = merged(privileged(), &json!({"spec": {"runtimeClassName": "runc"}}));
-    assert!(ask(&labels, Write::default(), other).await.result.is_err());
+    assert!(ask(&labels, TestedWrite::default(), other).await.result.is_err());
 }
 
-fn write_namespace(old: Option<Value>) -> Write<'static> {
+fn write_namespace(old: Option<Value>) -> TestedWrite<'static> {
     let operation = if old.is_some() { Operation::Update } else { Operation::Create };
-    Write { kind: ("", "Namespace"), operation, old, ..Write::default() }
+    TestedWrite { kind: ("", "Namespace"), operation, old, ..TestedWrite::default() }
 }
 
 #[tokio::test]

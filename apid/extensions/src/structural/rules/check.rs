@@ -222,7 +222,7 @@ fn check_rule_fields(node: &Node, rule: &Rule, path: &FieldPath, errors: &mut Fi
         if has_line_break(field) {
             errors.push(FieldError::invalid(&path, field, "must not contain line breaks"));
         }
-        if resolve(node, field, true).is_err() {
+        if resolve(node, field).is_none() {
             errors.push(FieldError::invalid(&path, field, "must be a valid path"));
         }
     }

@@ -4,59 +4,29 @@ use apimachinery::field::FieldPath;
 
 use super::super::node::Node;
 
-/// A path that refers to a declared field.
-pub(in super::super) struct Resolved<'a> {
-    pub(in super::super) path: FieldPath,
-    pub(in super::super) node: &'a Node,
-}
-
-const UNKNOWN: &str = "does not refer to a valid field";
-
-/// Resolves a path; `allows_brackets` permits quoted names in brackets.
-///
-/// # Errors
-///
-/// The reason, in the words of the reference.
-pub(in super::super) fn resolve<'a>(
-    node: &'a Node,
-    text: &str,
-    allows_brackets: bool,
-) -> Result<Resolved<'a>, String> {
-    let mut resolved = Resolved { path: FieldPath::root(), node };
+/// Resolves a path; None if it is malformed or refers to no declared field.
+pub(in super::super) fn resolve(node: &Node, text: &str) -> Option<FieldPath> {
+    let (mut path, mut node) = (FieldPath::root(), node);
     let mut tokens = Tokens { rest: text };
     while let Some(token) = tokens.next() {
         let name = match token {
-            "." => tokens.next().ok_or("unexpected end of JSON path")?.to_owned(),
-            "[" if !allows_brackets => return Err("array notation is not allowed".to_owned()),
+            "." => tokens.next()?.to_owned(),
             "[" => {
-                let quoted = tokens.next().ok_or("unexpected end of JSON path")?;
-                let inner = quoted.strip_prefix('\'').and_then(|quoted| quoted.strip_suffix('\''));
-                let inner = inner.ok_or_else(|| format!("expected single quoted string but got {quoted}"))?;
-                let name = unescape(inner)?;
-                match tokens.next() {
-                    Some("]") => name,
-                    Some(other) => return Err(format!("expected ] but got {other}")),
-                    None => return Err("unexpected end of JSON path".to_owned()),
+                let name = unescape(tokens.next()?.strip_prefix('\'')?.strip_suffix('\'')?)?;
+                if tokens.next()? != "]" {
+                    return None;
                 }
+                name
             }
-            other => return Err(format!("expected [ or . but got: {other}")),
+            _ => return None,
         };
-        resolved.step(&name)?;
-    }
-    Ok(resolved)
-}
-
-impl Resolved<'_> {
-    fn step(&mut self, name: &str) -> Result<(), String> {
-        let (path, node) = if self.node.properties.is_empty() {
-            (self.path.key(name), self.node.additional())
+        (path, node) = if node.properties.is_empty() {
+            (path.key(&name), node.additional()?)
         } else {
-            (self.path.child(name), self.node.property(name))
+            (path.child(&name), node.property(&name)?)
         };
-        self.path = path;
-        self.node = node.ok_or(UNKNOWN)?;
-        Ok(())
     }
+    Some(path)
 }
 
 /// Delimiters, quoted strings and other texts.
@@ -94,7 +64,8 @@ impl Tokens<'_> {
     }
 }
 
-fn unescape(text: &str) -> Result<String, String> {
+/// Replaces the escapes of a quoted name; None for an unknown escape.
+fn unescape(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
@@ -111,9 +82,9 @@ fn unescape(text: &str) -> Result<String, String> {
             Some('t') => out.push('\t'),
             Some('v') => out.push('\u{b}'),
             Some(c @ ('\'' | '\\')) => out.push(c),
-            Some(other) => return Err(format!("invalid string literal: invalid escape char \\{other}")),
+            Some(_) => return None,
             None => out.push('\\'),
         }
     }
-    Ok(out)
+    Some(out)
 }

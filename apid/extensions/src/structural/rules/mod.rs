@@ -217,8 +217,8 @@ impl CompiledRule {
                 Ok(program) => Ok(program),
             });
         }
-        let path = rule.field_path.as_deref().and_then(|path| resolve(node, path, true).ok());
-        compiled.path = path.map(|resolved| resolved.path);
+        let path = rule.field_path.as_deref().and_then(|path| resolve(node, path));
+        compiled.path = path;
         compiled.program = Some(program);
         compiled
     }

@@ -25,7 +25,7 @@ pub use formats::is_supported_format;
 
 /// The reason why a `pattern` is malformed; None for a valid pattern.
 pub fn pattern_error(pattern: &str) -> Option<String> {
-    expressions::pattern(pattern).err()
+    expressions::pattern(pattern).err().map(|error| error.to_string())
 }
 
 /// Validates an object, with the object that it replaces.
