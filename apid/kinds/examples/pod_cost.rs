@@ -10,6 +10,9 @@ use apimachinery::names::{Names, Preset};
 use apimachinery::object::Object;
 use kinds::{Context, Registry};
 
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Limit of the rules in addition to the parse.
 const LIMIT: Duration = Duration::from_micros(12);
 /// Number of timed batches. The fastest batch is reported, to reduce noise from other processes.

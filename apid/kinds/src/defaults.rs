@@ -20,14 +20,14 @@ pub(crate) fn fill_text(fields: &mut Fields, name: &str, value: &str) {
     }
 }
 
-/// The map at a dotted path, if present.
-pub(crate) fn map_at<'a>(fields: &'a mut Fields, path: &str) -> Option<&'a mut Fields> {
-    path.split('.').try_fold(fields, |map, name| map.get_mut(name)?.as_object_mut())
+/// The map in a field, if present.
+pub(crate) fn map_at<'a>(fields: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {
+    fields.get_mut(name)?.as_object_mut()
 }
 
 /// The map at a dotted path of an object, if present.
 pub(crate) fn part<'a>(object: &'a mut Object, path: &str) -> Option<&'a mut Fields> {
-    map_at(&mut object.0, path)
+    path.split('.').try_fold(&mut object.0, map_at)
 }
 
 /// Sets the labels of a workload without labels to those of its pod template.

@@ -20,6 +20,7 @@ use apimachinery::object::{Map, Object};
 use apimachinery::time;
 use serde_json::Value;
 
+use crate::validation::{Field, text};
 use crate::{Context, NameRule, format, labels};
 
 /// Maximum bytes of all annotations of an object, keys and values (requirements D-META-29).
@@ -32,6 +33,11 @@ const GENERATED_MAX: usize = 63;
 pub const ORPHAN: &str = "orphan";
 /// Finalizer of foreground deletion.
 pub const FOREGROUND: &str = "foregroundDeletion";
+
+/// Path of the metadata of an object.
+const METADATA: &str = "metadata";
+/// Message for a finalizer without a domain.
+const NON_STANDARD_FINALIZER: &str = "name is neither a standard finalizer name nor is it fully qualified";
 
 /// Parameters of metadata validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,16 +59,17 @@ pub fn standard_finalizers(names: &Names) -> [&'static str; 3] {
 /// Sets uid, creationTimestamp and namespace. Removes the deletion fields, resourceVersion and selfLink. Does
 /// not generate the name.
 pub fn prepare_create(object: &mut Object, namespace: &str, ctx: &Context<'_>) {
+    let metadata = object.meta_mut();
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"] {
-        object.remove_meta(field);
+        metadata.remove(field);
     }
     if namespace.is_empty() {
-        object.remove_meta("namespace");
+        metadata.remove("namespace");
     } else {
-        object.set_meta("namespace", namespace);
+        metadata.insert("namespace".to_owned(), namespace.into());
     }
-    object.set_meta("uid", ctx.rng.uuid());
-    object.set_meta("creationTimestamp", time::time(ctx.clock.now()));
+    metadata.insert("uid".to_owned(), ctx.rng.uuid().into());
+    metadata.insert("creationTimestamp".to_owned(), time::time(ctx.clock.now()).into());
 }
 
 /// Removes owner references that equal an earlier one, and returns the uids of these.
@@ -119,7 +126,7 @@ pub fn prepare_update(new: &mut Object, old: &Object) {
 
 /// Validates the metadata of an object.
 pub fn validate(object: &Object, rules: Rules<'_>) -> FieldErrors {
-    validate_at(object, rules, &FieldPath::new("metadata"))
+    validate_at(object, rules, METADATA)
 }
 
 /// Validates the metadata of an object inside a custom object. It may lack a name and may have a namespace.
@@ -130,38 +137,38 @@ pub fn validate_embedded(fields: &Map<String, Value>, path: &FieldPath) -> Field
         object.set_meta("name", "fakename");
     }
     let namespaced = !object.namespace().is_empty();
-    validate_at(&object, Rules { name: NameRule::PathSegment, namespaced, standard_finalizers: None }, path)
+    validate_at(
+        &object,
+        Rules { name: NameRule::PathSegment, namespaced, standard_finalizers: None },
+        path.as_str(),
+    )
 }
 
-fn validate_at(object: &Object, rules: Rules<'_>, path: &FieldPath) -> FieldErrors {
+fn validate_at(object: &Object, rules: Rules<'_>, path: &str) -> FieldErrors {
     let mut errors = FieldErrors::new();
-    let generate_name = object.meta_str("generateName");
-    if !generate_name.is_empty() {
-        let messages = format::name(rules.name, generate_name, true);
-        errors.extend(labels::invalid(&path.child("generateName"), generate_name, messages));
+    let metadata = Field::new(object.get("metadata"), path);
+    let generate_name = metadata.child("generateName");
+    if !generate_name.text().is_empty() {
+        text::check_format(&generate_name, |text| format::name(rules.name, text, true), &mut errors);
     }
-    match object.name() {
-        "" => errors.push(FieldError::required(&path.child("name"), "name or generateName is required")),
-        name => {
-            errors.extend(labels::invalid(&path.child("name"), name, format::name(rules.name, name, false)))
-        }
+    let name = metadata.child("name");
+    if name.text().is_empty() {
+        errors.push(name.required("name or generateName is required"));
+    } else {
+        text::check_format(&name, |text| format::name(rules.name, text, false), &mut errors);
     }
-    match (rules.namespaced, object.namespace()) {
-        (true, "") => errors.push(FieldError::required(&path.child("namespace"), "")),
-        (true, namespace) => {
-            errors.extend(labels::invalid(&path.child("namespace"), namespace, format::label(namespace)));
-        }
-        (false, "") => {}
-        (false, _) => {
-            errors.push(FieldError::forbidden(&path.child("namespace"), "not allowed on this type"))
-        }
+    let namespace = metadata.child("namespace");
+    if rules.namespaced {
+        text::require_format(&namespace, format::label, &mut errors);
+    } else if !namespace.text().is_empty() {
+        errors.push(namespace.forbidden("not allowed on this type"));
     }
-    if object.generation() < 0 {
-        let detail = "must be greater than or equal to 0";
-        errors.push(FieldError::invalid(&path.child("generation"), object.generation(), detail));
+    let generation = metadata.child("generation");
+    if generation.integer().is_some_and(|generation| generation < 0) {
+        errors.push(generation.invalid("must be greater than or equal to 0"));
     }
-    errors.extend(validate_shared(object, path));
-    errors.extend(validate_finalizers(object, &path.child("finalizers"), rules.standard_finalizers));
+    validate_shared(&metadata, &mut errors);
+    validate_finalizers(&metadata.child("finalizers"), rules.standard_finalizers, &mut errors);
     errors
 }
 
@@ -194,7 +201,7 @@ pub fn validate_update(new: &Object, old: &Object) -> FieldErrors {
             |object: &Object| object.meta().and_then(|m| m.get(field)).cloned().unwrap_or(Value::Null);
         errors.extend(immutable(&value(new), &value(old), &path.child(field)));
     }
-    errors.extend(validate_shared(new, &path));
+    validate_shared(&Field::new(new.get("metadata"), METADATA), &mut errors);
     errors
 }
 
@@ -207,62 +214,57 @@ pub fn immutable(new: &Value, old: &Value, path: &FieldPath) -> Option<FieldErro
 /// Validates a finalizer name outside metadata: qualified, or a standard name without a domain.
 pub fn validate_finalizer_name(name: &str, path: &FieldPath, standard: [&str; 3]) -> FieldErrors {
     let mut errors = labels::invalid(path, name, format::qualified_name(name));
-    errors.extend(non_standard_finalizer(name, path, standard));
+    if !is_standard_finalizer(name, standard) {
+        errors.push(FieldError::invalid(path, name, NON_STANDARD_FINALIZER));
+    }
     errors
 }
 
 /// Validates labels, annotations and owner references, on every write.
-fn validate_shared(object: &Object, path: &FieldPath) -> FieldErrors {
-    let meta = object.meta();
-    let mut errors = labels::validate(meta.and_then(|m| m.get("labels")), &path.child("labels"));
-    errors.extend(validate_annotations(object.annotations(), &path.child("annotations")));
-    let owners = meta.and_then(|m| m.get("ownerReferences")).and_then(Value::as_array);
-    if let Some(owners) = owners {
-        errors.extend(validate_owners(owners, &path.child("ownerReferences")));
-    }
-    errors
+fn validate_shared(metadata: &Field<'_, '_>, errors: &mut FieldErrors) {
+    text::check_labels(&metadata.child("labels"), errors);
+    validate_annotations(&metadata.child("annotations"), errors);
+    validate_owners(&metadata.child("ownerReferences"), errors);
 }
 
 /// Validates annotations.
-pub(crate) fn validate_annotations<'a>(
-    annotations: impl Iterator<Item = (&'a str, &'a str)>,
-    path: &FieldPath,
-) -> FieldErrors {
-    let mut errors = FieldErrors::new();
+pub(crate) fn validate_annotations(annotations: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut size = 0;
-    for (key, value) in annotations {
-        errors.extend(labels::invalid(path, key, format::qualified_name(&key.to_lowercase())));
+    for (key, value) in annotations.entries() {
+        let Some(value) = value.value().and_then(Value::as_str) else { continue };
+        for message in format::qualified_name(&key.to_lowercase()) {
+            errors.push(annotations.invalid_value(key, &message));
+        }
         size += key.len() + value.len();
     }
     if size > ANNOTATIONS_MAX {
-        errors.push(FieldError::too_long(path, ANNOTATIONS_MAX));
+        errors.push(FieldError::too_long(&annotations.path(), ANNOTATIONS_MAX));
     }
-    errors
 }
 
-fn validate_owners(owners: &[Value], path: &FieldPath) -> FieldErrors {
-    let mut errors = FieldErrors::new();
+/// Validates owner references. The reference reports their errors without the index.
+fn validate_owners(owners: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut controller: Option<String> = None;
     // The list of owners in error messages, rendered once.
     let mut owners_text: Option<String> = None;
-    for owner in owners.iter().filter_map(Value::as_object) {
-        let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or("");
+    for fields in owners.list().iter().filter_map(Value::as_object) {
+        let text = |field: &str| fields.get(field).and_then(Value::as_str).unwrap_or("");
         let version = apimachinery::gvk::GroupVersion::parse(text("apiVersion"));
         if version.is_none() {
             let detail = "version must not be empty";
-            errors.push(FieldError::invalid(&path.child("apiVersion"), text("apiVersion"), detail));
+            errors.push(owners.child("apiVersion").invalid_value(text("apiVersion"), detail));
         }
         for field in ["kind", "name", "uid"] {
             if text(field).is_empty() {
-                errors.push(FieldError::invalid(&path.child(field), "", "must not be empty"));
+                errors.push(owners.child(field).invalid_value("", "must not be empty"));
             }
         }
         // Events cannot be owners, because they are numerous and short-lived.
         if text("apiVersion") == "v1" && text("kind") == "Event" {
             let detail = "/v1, Kind=Event is disallowed from being an owner";
-            errors.push(FieldError::invalid_text(path, &owner_text(owner), detail));
+            errors.push(FieldError::invalid_text(&owners.path(), &owner_text(fields), detail));
         }
-        if owner.get("controller") == Some(&Value::Bool(true)) {
+        if fields.get("controller") == Some(&Value::Bool(true)) {
             let owner_label = format!("{}/{}", text("kind"), text("name"));
             match &controller {
                 None => controller = Some(owner_label),
@@ -270,13 +272,12 @@ fn validate_owners(owners: &[Value], path: &FieldPath) -> FieldErrors {
                     let detail = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {owner_label}"
                     );
-                    let owners_text = owners_text.get_or_insert_with(|| owner_list(owners));
-                    errors.push(FieldError::invalid_text(path, owners_text, &detail));
+                    let owners_text = owners_text.get_or_insert_with(|| owner_list(owners.list()));
+                    errors.push(FieldError::invalid_text(&owners.path(), owners_text, &detail));
                 }
             }
         }
     }
-    errors
 }
 
 /// Owner references in the format of error messages, truncated to the length limit of a message.
@@ -292,35 +293,41 @@ fn owner_text(owner: &Map<String, Value>) -> String {
     format!("{{{}}}", members.collect::<Vec<_>>().join(","))
 }
 
-fn validate_finalizers(object: &Object, path: &FieldPath, standard: Option<[&str; 3]>) -> FieldErrors {
-    let mut errors = FieldErrors::new();
-    for finalizer in object.finalizers() {
-        errors.extend(labels::invalid(path, finalizer, format::qualified_name(finalizer)));
+fn validate_finalizers(finalizers: &Field<'_, '_>, standard: Option<[&str; 3]>, errors: &mut FieldErrors) {
+    for finalizer in finalizers.items() {
+        for message in format::qualified_name(finalizer.text()) {
+            errors.push(finalizers.invalid_value(finalizer.text(), &message));
+        }
     }
-    if object.finalizers().any(|f| f == ORPHAN) && object.finalizers().any(|f| f == FOREGROUND) {
-        let list: Vec<Value> = object.finalizers().map(Value::from).collect();
+    let contains = |name: &str| finalizers.items().any(|finalizer| finalizer.text() == name);
+    if contains(ORPHAN) && contains(FOREGROUND) {
         let detail = format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set");
-        errors.push(FieldError::invalid(path, list, &detail));
+        errors.push(finalizers.invalid(&detail));
     }
     if let Some(standard) = standard {
-        errors.extend(non_standard_finalizers(object, path, standard));
+        non_standard_finalizers(finalizers, standard, errors);
     }
-    errors
 }
 
 /// Validates that finalizers without a domain are standard finalizers.
 pub fn validate_standard_finalizers(object: &Object, standard: [&str; 3]) -> FieldErrors {
-    non_standard_finalizers(object, &FieldPath::new("metadata").child("finalizers"), standard)
+    let mut errors = FieldErrors::new();
+    let metadata = Field::new(object.get("metadata"), METADATA);
+    non_standard_finalizers(&metadata.child("finalizers"), standard, &mut errors);
+    errors
 }
 
-fn non_standard_finalizers(object: &Object, path: &FieldPath, standard: [&str; 3]) -> FieldErrors {
-    let finalizers = object.finalizers().enumerate();
-    finalizers.filter_map(|(i, name)| non_standard_finalizer(name, &path.index(i), standard)).collect()
+fn non_standard_finalizers(finalizers: &Field<'_, '_>, standard: [&str; 3], errors: &mut FieldErrors) {
+    for finalizer in finalizers.items() {
+        if !is_standard_finalizer(finalizer.text(), standard) {
+            errors.push(finalizer.invalid(NON_STANDARD_FINALIZER));
+        }
+    }
 }
 
-fn non_standard_finalizer(name: &str, path: &FieldPath, standard: [&str; 3]) -> Option<FieldError> {
-    let detail = "name is neither a standard finalizer name nor is it fully qualified";
-    (!name.contains('/') && !standard.contains(&name)).then(|| FieldError::invalid(path, name, detail))
+/// Whether a finalizer is one of the standard finalizers, or has a domain.
+fn is_standard_finalizer(name: &str, standard: [&str; 3]) -> bool {
+    name.contains('/') || standard.contains(&name)
 }
 
 #[cfg(test)]

@@ -337,7 +337,14 @@ impl Resource {
     /// an object of a custom kind follows the schema of the written version.
     pub fn validate_create(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         let errors = self.validate_new(object, ctx);
-        if errors.is_empty() { metadata::validate(object, self.general_rules()) } else { errors }
+        let facts = self.stored().kind.facts();
+        // A name that conforms to the rule of its kind is also a path segment.
+        let includes_general_rules =
+            facts.metadata_checks.on_creation && facts.name_rule != NameRule::OfObject;
+        if errors.is_empty() && !includes_general_rules {
+            return metadata::validate(object, self.general_rules());
+        }
+        errors
     }
 
     /// Applies the rules of a new object without the general rules of metadata.

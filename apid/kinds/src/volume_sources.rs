@@ -7,8 +7,9 @@
 pub(crate) mod claim;
 
 use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::object::Value;
 
-use crate::defaults::{Fields, fill, map_at};
+use crate::defaults::{Fields, fill};
 use crate::format;
 use crate::validation::{Field, path, text};
 
@@ -47,13 +48,14 @@ const DEFAULTS: [(&str, &str, &str); 10] = [
 
 /// Sets the default values of the sources of a volume.
 pub(crate) fn fill_defaults(volume: &mut Fields) {
-    for (source, field, value) in DEFAULTS {
-        if let Some(fields) = map_at(volume, source) {
-            fill(fields, field, value);
+    for (source, fields) in volume.iter_mut() {
+        let Value::Object(fields) = fields else { continue };
+        for (_, field, value) in DEFAULTS.iter().filter(|(owner, ..)| owner == source) {
+            fill(fields, field, *value);
         }
-    }
-    if let Some(disk) = map_at(volume, "azureDisk") {
-        fill(disk, "readOnly", false);
+        if source == "azureDisk" {
+            fill(fields, "readOnly", false);
+        }
     }
 }
 

@@ -113,29 +113,37 @@ fn fields(
     parent: Option<&Path<'_>>,
     conformed: &mut ConformReport,
 ) -> Result {
-    let mut failed = None;
-    map.retain(|name, value| {
-        if failed.is_some() {
-            return true;
-        }
+    let mut has_omitted = false;
+    let mut missing = schema.always.len();
+    for (name, value) in map.iter_mut() {
         let path = Path { parent, step: Step::Field(name, schema) };
-        let Some(known) = schema.field(name) else {
-            if conformed.unknown.len() < UNKNOWN_MAX {
-                conformed.unknown.push(path.render());
+        let is_kept = match schema.field(name) {
+            Some(known) => {
+                let is_kept = field(schema, known, value, &path, conformed)?;
+                missing -= usize::from(is_kept && known.is_always_written);
+                is_kept
             }
-            return false;
+            None => {
+                if conformed.unknown.len() < UNKNOWN_MAX {
+                    conformed.unknown.push(path.render());
+                }
+                false
+            }
         };
-        field(schema, known, value, &path, conformed).unwrap_or_else(|error| {
-            failed = Some(error);
-            true
-        })
-    });
-    if let Some(error) = failed {
-        return Err(error);
+        if !is_kept {
+            *value = Value::Null;
+            has_omitted = true;
+        }
     }
-    for missing in schema.always.iter().filter_map(|i| schema.fields.get(*i)) {
-        if !map.contains_key(missing.name) {
-            map.insert(missing.name.to_owned(), missing.ty.zero());
+    // No kept value is null.
+    if has_omitted {
+        map.retain(|_, value| !value.is_null());
+    }
+    if missing > 0 {
+        for field in schema.always.iter().filter_map(|i| schema.fields.get(*i)) {
+            if !map.contains_key(field.name) {
+                map.insert(field.name.to_owned(), field.ty.zero());
+            }
         }
     }
     Ok(())

@@ -66,6 +66,8 @@ pub(crate) struct Field {
     pub(crate) embedded: Box<[&'static str]>,
     /// Whether an empty list of a request stays in the object.
     pub(crate) keeps_sent_empty: bool,
+    /// Whether the field is written even when absent.
+    pub(crate) is_always_written: bool,
     /// The rules that the validation tags of the field state.
     pub(crate) validation_tags: Box<[ValidationTag]>,
 }
@@ -218,8 +220,7 @@ impl Schema {
             field.rank = rank;
         }
         fields.sort_by_key(|field| field.name);
-        let always =
-            fields.iter().enumerate().filter(|(_, f)| f.is_always_written()).map(|(i, _)| i).collect();
+        let always = fields.iter().enumerate().filter(|(_, f)| f.is_always_written).map(|(i, _)| i).collect();
         Schema {
             name: slot.name,
             places: places(&fields),
@@ -317,6 +318,7 @@ fn read_fields(slot: &Slot, embedded: &[&'static str], outer: Option<&[u32]>, fi
             let wire = words.next();
             let wrapped = wire.is_some_and(|wire| wire.ends_with(":items"));
             let (ty, tags, embedded) = (Type::read(ty), tags(outer, wire), embedded.into());
+            let is_always_written = is_always_written(omitted, &ty);
             let keeps_sent_empty = words.clone().any(|fact| fact == "sent-empty");
             let validation_tags = validation_tags::read(words, &ty);
             fields.push(Field {
@@ -328,6 +330,7 @@ fn read_fields(slot: &Slot, embedded: &[&'static str], outer: Option<&[u32]>, fi
                 rank: 0,
                 embedded,
                 keeps_sent_empty,
+                is_always_written,
                 validation_tags,
             });
         }
@@ -343,22 +346,15 @@ fn tags(outer: Option<&[u32]>, last: Option<&str>) -> Box<[u32]> {
     }
 }
 
-impl Field {
-    /// Whether the field is written even when absent.
-    fn is_always_written(&self) -> bool {
-        match self.omitted {
-            OmitRule::Never => true,
-            OmitRule::Zero => false,
-            OmitRule::Empty => matches!(
-                self.ty,
-                Type::Struct(_)
-                    | Type::Quantity
-                    | Type::IntOrString
-                    | Type::Time
-                    | Type::MicroTime
-                    | Type::Any
-            ),
-        }
+/// Whether a field is written even when absent.
+fn is_always_written(omitted: OmitRule, ty: &Type) -> bool {
+    match omitted {
+        OmitRule::Never => true,
+        OmitRule::Zero => false,
+        OmitRule::Empty => matches!(
+            ty,
+            Type::Struct(_) | Type::Quantity | Type::IntOrString | Type::Time | Type::MicroTime | Type::Any
+        ),
     }
 }
 

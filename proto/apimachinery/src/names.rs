@@ -349,6 +349,11 @@ impl Names {
         format!("{sub}.{}/{name}", self.label_domain)
     }
 
+    /// Returns the name of a key in a sub-domain of labels; None for other keys. Inverse of [`Names::label_sub_key`].
+    pub fn strip_label_sub_key<'a>(&self, sub: &str, key: &'a str) -> Option<&'a str> {
+        key.strip_prefix(sub)?.strip_prefix('.')?.strip_prefix(self.label_domain.as_str())?.strip_prefix('/')
+    }
+
     /// Returns the name of a schema extension in requests and responses.
     pub fn schema_extension(&self, extension: SchemaExtension) -> &'static str {
         if self.preset == Preset::Kubernetes {

@@ -8,8 +8,8 @@
 //! Values are rounded up, away from zero, to a billionth (or to the precision of the caller). Binary values
 //! are at most 2^63 - 1.
 //!
-//! Digits are never converted to machine numbers, so no input is too large. The time is linear in the
-//! length.
+//! Only short whole numbers are converted to machine numbers; other digits are not, so no input is too large. The
+//! time is linear in the length.
 
 use std::cmp::Ordering;
 
@@ -80,9 +80,34 @@ fn is_plainly_canonical(text: &str) -> bool {
 ///
 /// The text is not a quantity.
 pub fn nanos(text: &str) -> Result<(i128, Form), QuantityError> {
+    if let Some(value) = nanos_of_whole_number(text) {
+        return Ok(value);
+    }
     let (negative, mut number, form) = read(text)?;
     let nanos = number.nanos();
     Ok((if negative { -nanos } else { nanos }, form))
+}
+
+/// Fast path of [`nanos`]: a number without sign and fraction whose value fits into machine numbers.
+fn nanos_of_whole_number(text: &str) -> Option<(i128, Form)> {
+    /// Numbers with as many digits are below 2^63, also times 1024^6 below 2^127.
+    const DIGITS_MAX: usize = 18;
+    let (digits, suffix) = split_digits(text);
+    if digits.len() > DIGITS_MAX {
+        return None;
+    }
+    let number: i128 = digits.parse::<i64>().ok()?.into();
+    match read_suffix(suffix).ok()? {
+        Suffix::Decimal(power) => {
+            let factor = 10_i128.pow(u32::try_from(power - NANO).ok()?);
+            Some((number.saturating_mul(factor), Form::Decimal))
+        }
+        Suffix::Binary(power) => {
+            let value = (number << (10 * power)).min(i64::MAX.into());
+            Some((value * 10_i128.pow(NANO.unsigned_abs()), Form::Binary))
+        }
+        Suffix::Exponent(_) => None,
+    }
 }
 
 /// Formats a quantity of billionths canonically.
@@ -382,6 +407,20 @@ mod tests {
             [("0.0001", "1m"), ("100u", "1m"), ("1m", "1m"), ("1.5001", "1501m"), ("-0.1m", "-1m")]
         {
             assert_eq!(canonical(text, MILLI).unwrap().unwrap_or_else(|| text.to_owned()), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn whole_number_has_same_value_as_computed_from_digits() {
+        for digits in ["0", "007", "1", "64", "1024", "999999999999999999", "1000000000000000000"] {
+            for (suffix, _) in DECIMAL.iter().copied().chain(BINARY.map(|(suffix, _)| (suffix, 0))) {
+                let text = format!("{digits}{suffix}");
+                let (_, mut number, form) = read(&text).unwrap();
+                assert_eq!(nanos(&text), Ok((number.nanos(), form)), "{text}");
+            }
+        }
+        for text in ["", "Ki", "1x", "1ki", "1e", "1e3m"] {
+            assert_eq!(nanos(text).map(|_| ()), read(text).map(|_| ()), "{text}");
         }
     }
 

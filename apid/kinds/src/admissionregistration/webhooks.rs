@@ -46,7 +46,7 @@ pub(super) fn default(object: &mut Object) {
         match_rules::default_selection(webhook);
         fill(webhook, "timeoutSeconds", 10);
         match_rules::default_rules(webhook, "rules");
-        if let Some(service) = map_at(webhook, "clientConfig.service") {
+        if let Some(service) = map_at(webhook, "clientConfig").and_then(|client| map_at(client, "service")) {
             fill(service, "port", 443);
         }
     }

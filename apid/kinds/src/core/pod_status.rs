@@ -164,15 +164,6 @@ pub(super) fn gated_condition(clock: &dyn Clock) -> Value {
 /// has cpu or memory requests or limits. `Burstable`: all other pods.
 pub(super) fn qos_class(pod: &Object) -> &'static str {
     let containers = || pod.items("spec.initContainers").iter().chain(pod.items("spec.containers"));
-    let amount = |container: &Value, list: &str, resource: &str| {
-        container
-            .find("resources")
-            .and_then(|resources| resources.get(list))
-            .and_then(|amounts| amounts.get(resource))
-            .and_then(Value::as_str)
-            .filter(|amount| *amount != "0")
-            .map(str::to_owned)
-    };
     let resources = ["cpu", "memory"];
     let has_amounts = |container: &Value| {
         resources.iter().any(|resource| {
@@ -195,4 +186,9 @@ pub(super) fn qos_class(pod: &Object) -> &'static str {
     } else {
         "Burstable"
     }
+}
+
+/// A request or limit of a container; None if absent or zero.
+fn amount<'v>(container: &'v Value, list: &str, resource: &str) -> Option<&'v str> {
+    container.get("resources")?.get(list)?.get(resource)?.as_str().filter(|amount| *amount != "0")
 }

@@ -15,14 +15,15 @@
 //!
 //! INVARIANT (same object): a converted object has the kind, name, namespace and uid of the original object.
 
-use apimachinery::field::{FieldErrors, FieldPath};
+use apimachinery::field::FieldErrors;
 use apimachinery::gvk::GroupVersion;
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object, Value};
 use serde_json::json;
 
+use crate::metadata;
 use crate::table::cell::PathReader;
-use crate::{labels, metadata};
+use crate::validation::{Field, text};
 
 /// Versions of the ConversionReview that apid sends.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
@@ -268,7 +269,7 @@ fn restore_metadata(original: &Object, converted: &mut Object) -> Result<(), Str
         let old_value = metadata.remove(field);
         match returned.get(field) {
             None | Some(Value::Null) => {}
-            Some(Value::Object(texts)) => {
+            Some(value @ Value::Object(texts)) => {
                 if let Some((key, value)) = texts.iter().find(|(_, value)| !value.is_string()) {
                     let found = type_name(value);
                     return Err(format!(
@@ -276,7 +277,7 @@ fn restore_metadata(original: &Object, converted: &mut Object) -> Result<(), Str
                     ));
                 }
                 if old_value.as_ref().and_then(Value::as_object) != Some(texts) {
-                    let errors = validate_texts(field, texts);
+                    let errors = validate_texts(field, value);
                     if !errors.is_empty() {
                         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
                         return Err(aggregate(&texts));
@@ -294,13 +295,14 @@ fn restore_metadata(original: &Object, converted: &mut Object) -> Result<(), Str
     Ok(())
 }
 
-fn validate_texts(field: &str, texts: &Map<String, Value>) -> FieldErrors {
-    let path = FieldPath::new("metadata");
+fn validate_texts(field: &str, texts: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     if field == "labels" {
-        return labels::validate(Some(&Value::Object(texts.clone())), &path.child("labels"));
+        text::check_labels(&Field::new(Some(texts), "metadata.labels"), &mut errors);
+    } else {
+        metadata::validate_annotations(&Field::new(Some(texts), "metadata.annotation"), &mut errors);
     }
-    let texts = texts.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
-    metadata::validate_annotations(texts, &path.child("annotation"))
+    errors
 }
 
 /// Formats errors as kube-apiserver does: a list of several in brackets.

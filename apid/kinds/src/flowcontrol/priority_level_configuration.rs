@@ -39,7 +39,9 @@ impl Strategy for PriorityLevelConfiguration {
         if let Some(limited) = map_at(spec, "limited") {
             fill(limited, "nominalConcurrencyShares", 30);
             fill(limited, "lendablePercent", 0);
-            if let Some(queuing) = map_at(limited, "limitResponse.queuing") {
+            if let Some(queuing) =
+                map_at(limited, "limitResponse").and_then(|response| map_at(response, "queuing"))
+            {
                 for (name, value) in QUEUING_DEFAULTS {
                     if queuing.get(name).and_then(Value::as_i64).unwrap_or(0) == 0 {
                         queuing.insert(name.to_owned(), json!(value));

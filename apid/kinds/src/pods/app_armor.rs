@@ -15,17 +15,20 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use super::CONTAINER_LISTS;
 use crate::defaults::{Fields, each, map_or_insert, part};
 use crate::format;
 use crate::metadata::ANNOTATIONS_MAX;
 use crate::table::cell::PathReader as _;
 
+/// Sub-domain of the annotations; the name of the key is that of the container.
+pub(crate) const ANNOTATION: &str = "container.apparmor.security.beta";
 /// Prefix of annotations whose profile is a file of the node.
 const LOCALHOST: &str = "localhost/";
 
 /// Completes the profiles of the containers of a new pod.
 pub(crate) fn complete_profiles(pod: &mut Object, names: &Names) {
-    if pod.text("spec.os.name") == "windows" {
+    if !has_profile(pod, names) || pod.text("spec.os.name") == "windows" {
         return;
     }
     let shared = pod.find("spec.securityContext.appArmorProfile").cloned();
@@ -34,7 +37,7 @@ pub(crate) fn complete_profiles(pod: &mut Object, names: &Names) {
     // Validation also rejects a pod whose annotations exceed their maximum.
     let (mut names_seen, mut size) = (HashSet::new(), 0);
     let Some(spec) = part(pod, "spec") else { return };
-    for list in ["initContainers", "containers", "ephemeralContainers"] {
+    for list in CONTAINER_LISTS {
         for container in each(spec, list) {
             let name = container.get("name").and_then(Value::as_str).unwrap_or("");
             // An annotation with an invalid name would repeat the error of the container.
@@ -44,7 +47,7 @@ pub(crate) fn complete_profiles(pod: &mut Object, names: &Names) {
             if !names_seen.insert(name.to_owned()) || size > ANNOTATIONS_MAX {
                 continue;
             }
-            let key = names.label_sub_key("container.apparmor.security.beta", name);
+            let key = names.label_sub_key(ANNOTATION, name);
             let own = container.get("securityContext").and_then(|context| context.get("appArmorProfile"));
             match annotations.as_ref().and_then(|all| all.get(&key)?.as_str()) {
                 Some(annotation) => {
@@ -66,6 +69,18 @@ pub(crate) fn complete_profiles(pod: &mut Object, names: &Names) {
     if let Some(annotations) = annotations.filter(|_| size > 0) {
         pod.set_meta("annotations", annotations);
     }
+}
+
+/// Whether a pod has a profile in any form.
+fn has_profile(pod: &Object, names: &Names) -> bool {
+    let spec = pod.get("spec");
+    let has_field = |owner: &Value| {
+        owner.get("securityContext").is_some_and(|context| context.get("appArmorProfile").is_some())
+    };
+    let mut containers = CONTAINER_LISTS.iter().filter_map(|list| spec?.get(list)?.as_array()).flatten();
+    containers.any(has_field)
+        || spec.is_some_and(has_field)
+        || pod.annotations().any(|(key, _)| names.strip_label_sub_key(ANNOTATION, key).is_some())
 }
 
 /// Sets the profile of a container from an annotation, unless the annotation has no profile.

@@ -79,14 +79,16 @@ fn host_ports(container: &mut Fields) {
 
 /// Sets missing resource requests to the limits.
 fn requests(container: &mut Fields) {
-    let Some(limits) = map_at(container, "resources.limits").cloned() else { return };
-    let Some(requests) =
-        map_at(container, "resources").and_then(|resources| map_or_insert(resources, "requests"))
-    else {
-        return;
-    };
-    for (resource, amount) in limits {
-        fill(requests, &resource, amount);
+    let Some(resources) = map_at(container, "resources") else { return };
+    let Some(Value::Object(limits)) = resources.get("limits") else { return };
+    let requested =
+        |resource: &str| resources.get("requests")?.get(resource).filter(|amount| !amount.is_null());
+    let missing = limits.iter().filter(|(resource, _)| requested(resource).is_none());
+    let missing: Vec<_> = missing.map(|(resource, amount)| (resource.clone(), amount.clone())).collect();
+    if !missing.is_empty()
+        && let Some(requests) = map_or_insert(resources, "requests")
+    {
+        requests.extend(missing);
     }
 }
 
@@ -115,9 +117,11 @@ fn container(container: &mut Fields) {
             }
         }
     }
-    for name in ["lifecycle.postStart", "lifecycle.preStop"] {
-        if let Some(handler) = map_at(container, name) {
-            request(handler);
+    if let Some(lifecycle) = map_at(container, "lifecycle") {
+        for name in ["postStart", "preStop"] {
+            if let Some(handler) = map_at(lifecycle, name) {
+                request(handler);
+            }
         }
     }
 }
@@ -165,30 +169,37 @@ fn volume(volume: &mut Fields) {
     if volume.keys().all(|field| field == "name") {
         volume.insert("emptyDir".to_owned(), json!({}));
     }
-    for (source, field, value) in [
-        ("secret", "defaultMode", json!(MODE)),
-        ("configMap", "defaultMode", json!(MODE)),
-        ("downwardAPI", "defaultMode", json!(MODE)),
-        ("projected", "defaultMode", json!(MODE)),
-        ("ephemeral.volumeClaimTemplate.spec", "volumeMode", json!("Filesystem")),
-    ] {
-        if let Some(fields) = map_at(volume, source) {
-            fill(fields, field, value);
+    for (source, fields) in volume.iter_mut() {
+        let Value::Object(fields) = fields else { continue };
+        match source.as_str() {
+            "secret" | "configMap" => fill(fields, "defaultMode", MODE),
+            "downwardAPI" => {
+                fill(fields, "defaultMode", MODE);
+                each(fields, "items").for_each(field_version);
+            }
+            "projected" => {
+                fill(fields, "defaultMode", MODE);
+                each(fields, "sources").for_each(projection);
+            }
+            "ephemeral" => {
+                let template = map_at(fields, "volumeClaimTemplate");
+                if let Some(claim) = template.and_then(|template| map_at(template, "spec")) {
+                    fill(claim, "volumeMode", "Filesystem");
+                }
+            }
+            _ => {}
         }
     }
     volume_sources::fill_defaults(volume);
-    if let Some(fields) = map_at(volume, "downwardAPI") {
-        each(fields, "items").for_each(field_version);
+}
+
+/// Sets the defaults of a source of a projected volume.
+fn projection(source: &mut Fields) {
+    if let Some(token) = map_at(source, "serviceAccountToken") {
+        fill(token, "expirationSeconds", 3600);
     }
-    if let Some(fields) = map_at(volume, "projected") {
-        for source in each(fields, "sources") {
-            if let Some(token) = map_at(source, "serviceAccountToken") {
-                fill(token, "expirationSeconds", 3600);
-            }
-            if let Some(fields) = map_at(source, "downwardAPI") {
-                each(fields, "items").for_each(field_version);
-            }
-        }
+    if let Some(fields) = map_at(source, "downwardAPI") {
+        each(fields, "items").for_each(field_version);
     }
 }
 

@@ -11,6 +11,9 @@ use apimachinery::object::Object;
 use crate::defaults::part;
 use crate::table::cell::PathReader as _;
 
+/// Lists of containers of a pod, in the order in which profiles follow from annotations.
+const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+
 /// Removes the number of terminating pods from a status that did not have it: the feature is off by default.
 pub(crate) fn drop_terminating_replicas(new: &mut Object, old: &Object) {
     if old.find("status.terminatingReplicas").is_none()

@@ -79,6 +79,13 @@ impl<'v, 'p> Field<'v, 'p> {
         map.into_iter().flatten().map(|(key, value)| (key.as_str(), self.member(Some(value), Step::Key(key))))
     }
 
+    /// The names of the fields of a map that have a value other than null.
+    pub(crate) fn names(&self) -> Vec<&'v str> {
+        let map = self.value.and_then(Value::as_object);
+        let present = map.into_iter().flatten().filter(|(_, value)| !value.is_null());
+        present.map(|(name, _)| name.as_str()).collect()
+    }
+
     /// The value; None if absent or null.
     pub(crate) fn value(&self) -> Option<&'v Value> {
         self.value

@@ -6,17 +6,22 @@ use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 
+use crate::pods::{CONTAINER_LISTS, app_armor};
 use crate::validation::Field;
 
-const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+/// Sub-domains of the annotations of seccomp profiles.
+const SECCOMP_OF_POD: &str = "seccomp.security.alpha";
+const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha";
+/// Sub-domains of all annotations of profiles.
+const PROFILES: [&str; 3] = [SECCOMP_OF_POD, SECCOMP_OF_CONTAINER, app_armor::ANNOTATION];
 
 /// Reports AppArmor annotations of containers that the pod does not have.
 pub(super) fn check_container_names(pod: &Object, names: &Names, errors: &mut FieldErrors) {
-    let prefix = names.label_sub_key("container.apparmor.security.beta", "");
     let metadata = Field::new(pod.get("metadata"), "metadata");
     let annotations = metadata.child("annotations");
-    let annotated =
-        annotations.entries().filter_map(|(key, entry)| Some((key.strip_prefix(&prefix)?, entry)));
+    let annotated = annotations
+        .entries()
+        .filter_map(|(key, entry)| Some((names.strip_label_sub_key(app_armor::ANNOTATION, key)?, entry)));
     let annotated: Vec<_> = annotated.collect();
     if annotated.is_empty() {
         return;
@@ -32,12 +37,14 @@ pub(super) fn check_container_names(pod: &Object, names: &Names, errors: &mut Fi
 
 /// Reports profiles of a new pod that contradict their annotations.
 pub(super) fn check_profiles(pod: &Object, names: &Names, errors: &mut FieldErrors) {
-    if pod.get("metadata").and_then(|metadata| metadata.get("annotations")).is_none() {
+    let has_profile =
+        |key: &str| PROFILES.iter().any(|profile| names.strip_label_sub_key(profile, key).is_some());
+    if !pod.annotations().any(|(key, _)| has_profile(key)) {
         return;
     }
     let spec = Field::new(pod.get("spec"), "spec");
     let context = spec.child("securityContext");
-    let key = names.label_sub_key("seccomp.security.alpha", "pod");
+    let key = names.label_sub_key(SECCOMP_OF_POD, "pod");
     profile(&context.child("seccompProfile"), pod.annotation(&key), "seccomp", errors);
     // The annotation follows the first of several containers with one name.
     let mut seen = BTreeSet::new();
@@ -48,9 +55,9 @@ pub(super) fn check_profiles(pod: &Object, names: &Names, errors: &mut FieldErro
                 continue;
             }
             let context = container.child("securityContext");
-            let key = names.label_sub_key("container.seccomp.security.alpha", name);
+            let key = names.label_sub_key(SECCOMP_OF_CONTAINER, name);
             profile(&context.child("seccompProfile"), pod.annotation(&key), "seccomp", errors);
-            let key = names.label_sub_key("container.apparmor.security.beta", name);
+            let key = names.label_sub_key(app_armor::ANNOTATION, name);
             profile(&context.child("appArmorProfile"), pod.annotation(&key), "apparmor", errors);
         }
     }

@@ -68,9 +68,9 @@ pub(super) fn host_port_conflicts<'v, 'p>(
 ) {
     for port in container.child("ports").items() {
         let host = port.child("hostPort");
-        let number = host.integer().unwrap_or(0);
+        let Some(number) = host.integer().filter(|number| *number != 0) else { continue };
         let (protocol, address) = (port.child("protocol").text(), port.child("hostIP").text());
-        if number != 0 && !seen.insert((protocol, address, number)) {
+        if !seen.insert((protocol, address, number)) {
             let shown = format!("{protocol}/{address}/{number}");
             errors.push(apimachinery::field::FieldError::duplicate(&host.path(), shown));
         }

@@ -61,8 +61,8 @@ fn sub_path(mount: &Field<'_, '_>, indexed: &Field<'_, '_>, errors: &mut FieldEr
 fn propagation(mount: &Field<'_, '_>, container: &Field<'_, '_>, errors: &mut FieldErrors) {
     let propagation = mount.child("mountPropagation");
     text::check_supported(&propagation, &["Bidirectional", "HostToContainer", "None"], errors);
-    let is_privileged = container.child("securityContext").child("privileged").flag();
-    if propagation.text() == "Bidirectional" && !is_privileged {
+    let is_privileged = || container.child("securityContext").child("privileged").flag();
+    if propagation.text() == "Bidirectional" && !is_privileged() {
         let detail = "Bidirectional mount propagation is available only to privileged containers";
         errors.push(propagation.forbidden(detail));
     }
@@ -88,10 +88,14 @@ fn recursive_read_only(mount: &Field<'_, '_>, errors: &mut FieldErrors) {
 
 /// Validates `volumeDevices`.
 pub(super) fn devices(container: &Field<'_, '_>, volumes: &BTreeMap<&str, &Value>, errors: &mut FieldErrors) {
+    let devices = container.child("volumeDevices");
+    if devices.list().is_empty() {
+        return;
+    }
     let mounts = container.child("volumeMounts");
     let (mount_names, mount_paths) = (texts(&mounts, "name"), texts(&mounts, "mountPath"));
     let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());
-    for device in container.child("volumeDevices").items() {
+    for device in devices.items() {
         let (name, device_path) = (device.child("name"), device.child("devicePath"));
         text::require(&name, errors);
         if names.contains(name.text()) {

@@ -69,17 +69,15 @@ pub(super) fn validate<'v>(
 
 fn source(volume: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut has_source = false;
-    for (name, rule) in SOURCES {
+    let names = volume.names();
+    for (name, rule) in SOURCES.iter().filter(|(name, _)| names.contains(name)) {
         let source = volume.child(name);
-        if !source.is_present() {
-            continue;
-        }
         if has_source {
             errors.push(source.forbidden("may not specify more than 1 volume type"));
         } else {
             has_source = true;
             // The reference reports errors of this source under its name in Go.
-            let reported = match name {
+            let reported = match *name {
                 "gcePersistentDisk" => volume.child("persistentDisk").with_value(source.value()),
                 _ => source,
             };
