@@ -210,14 +210,14 @@ impl KindCollections {
             clock: Arc::clone(&parts.clock),
             metrics: Arc::clone(&parts.conversion_metrics),
         };
+        let versions: Arc<[Arc<Resource>]> = registry.versions_of(stored).cloned().collect();
         let collection = |served: &Arc<Resource>| {
-            let versions = registry.versions_of(stored);
-            let converter = ObjectConverter::new(served, stored, versions, &context).map(Arc::new);
+            let converter = ObjectConverter::new(served, stored, &versions, &context).map(Arc::new);
             let resource = if converter.is_some() { served } else { stored };
             let (resource, served, items) = (Arc::clone(resource), Arc::clone(served), Arc::clone(&items));
             Arc::new(Collection { resource, served, items, converter })
         };
-        let others = registry.versions_of(stored).filter(|version| version.is_other_version());
+        let others = versions.iter().filter(|version| version.is_other_version());
         KindCollections { stored: collection(stored), others: others.map(collection).collect() }
     }
 

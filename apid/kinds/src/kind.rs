@@ -32,6 +32,8 @@ pub struct Kind {
     pub namespaced: bool,
     /// How apid stores the objects, if at all.
     pub storage: Storage,
+    /// Whether apid computes the objects at each read and stores none.
+    pub computed: bool,
     /// Verbs of the main resource, in discovery order.
     pub verbs: &'static [Verb],
     /// Subresources, in discovery order.
@@ -103,6 +105,7 @@ impl Kind {
         categories: &[],
         namespaced: true,
         storage: Storage::Stored,
+        computed: false,
         verbs: STANDARD_VERBS,
         subresources: &[],
         schema: "",

@@ -84,6 +84,31 @@ impl CustomKind {
     }
 }
 
+/// The short names or categories of a kind.
+#[derive(Clone, Copy, Debug)]
+pub enum NameList<'a> {
+    /// Those of a built-in kind.
+    BuiltIn(&'static [&'static str]),
+    /// Those of a custom kind, which all its versions share.
+    Custom(&'a [String]),
+}
+
+impl<'a> NameList<'a> {
+    /// Whether there are no names.
+    pub fn is_empty(self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    /// The names in order.
+    pub fn iter(self) -> impl Iterator<Item = &'a str> {
+        let (built_in, custom) = match self {
+            NameList::BuiltIn(names) => (names, &[][..]),
+            NameList::Custom(names) => (&[][..], names),
+        };
+        built_in.iter().copied().chain(custom.iter().map(String::as_str))
+    }
+}
+
 /// A handle of a kind.
 #[derive(Clone)]
 pub enum KindRef {
@@ -153,18 +178,18 @@ impl KindRef {
     }
 
     /// Short names.
-    pub fn short_names(&self) -> Vec<&str> {
+    pub fn short_names(&self) -> NameList<'_> {
         match self {
-            KindRef::BuiltIn(kind) => kind.short_names.to_vec(),
-            KindRef::Custom(kind) => kind.short_names.iter().map(String::as_str).collect(),
+            KindRef::BuiltIn(kind) => NameList::BuiltIn(kind.short_names),
+            KindRef::Custom(kind) => NameList::Custom(&kind.short_names),
         }
     }
 
     /// Categories.
-    pub fn categories(&self) -> Vec<&str> {
+    pub fn categories(&self) -> NameList<'_> {
         match self {
-            KindRef::BuiltIn(kind) => kind.categories.to_vec(),
-            KindRef::Custom(kind) => kind.categories.iter().map(String::as_str).collect(),
+            KindRef::BuiltIn(kind) => NameList::BuiltIn(kind.categories),
+            KindRef::Custom(kind) => NameList::Custom(&kind.categories),
         }
     }
 

@@ -85,7 +85,7 @@ pub use conversion::Conversion;
 pub use core::complete_service_families;
 pub use enabled_versions::{EnabledVersions, RuntimeConfigErrors};
 pub use kind::Kind;
-pub use kind_ref::{CustomKind, KindRef, SchemaRef, TableRef};
+pub use kind_ref::{CustomKind, KindRef, NameList, SchemaRef, TableRef};
 pub use registry::{CurrentRegistry, Registry, Resource};
 pub use strategy::{
     DefaultPropagation, Generation, MetadataChecks, NameRule, Revalidation, StatusWrites, Strategy,

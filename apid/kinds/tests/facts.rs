@@ -81,10 +81,10 @@ fn discovery_entry(
         entry["kind"] = kind.kind().into();
         entry["verbs"] = verbs(kind.verbs()).into();
         if !kind.short_names().is_empty() {
-            entry["shortNames"] = kind.short_names().into();
+            entry["shortNames"] = kind.short_names().iter().collect();
         }
         if !kind.categories().is_empty() {
-            entry["categories"] = kind.categories().into();
+            entry["categories"] = kind.categories().iter().collect();
         }
         return Some(entry);
     };

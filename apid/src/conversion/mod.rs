@@ -85,7 +85,7 @@ pub struct ObjectConverter {
     /// The kind in its storage version.
     stored: Arc<Resource>,
     /// The kind in all versions, with those that are not served.
-    versions: Vec<Arc<Resource>>,
+    versions: Arc<[Arc<Resource>]>,
     decoder: Arc<Decoder>,
     /// Created on first use.
     converted: OnceLock<ConvertedItems>,
@@ -100,11 +100,11 @@ struct ConvertedObjects {
 impl ObjectConverter {
     /// Creates the converter of a version of a custom kind; None if stored objects have that version.
     ///
-    /// `versions` are all versions of the kind.
-    pub fn new<'a>(
+    /// `versions` are all versions of the kind, which its converters share.
+    pub fn new(
         served: &Arc<Resource>,
         stored: &Arc<Resource>,
-        versions: impl Iterator<Item = &'a Arc<Resource>>,
+        versions: &Arc<[Arc<Resource>]>,
         context: &ConversionContext,
     ) -> Option<Self> {
         let webhook = served.kind.conversion_webhook().cloned();
@@ -116,7 +116,7 @@ impl ObjectConverter {
             webhook,
             served: Arc::clone(served),
             stored: Arc::clone(stored),
-            versions: versions.cloned().collect(),
+            versions: Arc::clone(versions),
             decoder: Arc::new(Decoder::of_current_form(served)),
             converted: OnceLock::new(),
         })

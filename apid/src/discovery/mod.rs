@@ -9,62 +9,26 @@
 //!
 //! Requirement D-EP-46; the order of groups and of resources is that of the registry.
 
-use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::collections::{BTreeMap, HashMap};
 
 use apimachinery::gvk::GroupVersion;
 use apimachinery::names::Names;
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use kinds::custom::compare_versions;
 use kinds::{Registry, Resource, Storage, Subresource, Verb};
-use schema::key_order::Ordered;
 use serde_json::{Map, Value, json};
 
+mod document;
 pub mod openapi;
+
+pub use document::{Document, DocumentEncoding};
+
+use document::SharedLists;
 
 /// The Kubernetes release whose API is served (requirement D-SVC-29).
 pub const RELEASE: &str = "v1.33.0";
-
-/// A discovery document.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Document {
-    /// The document as compact JSON.
-    pub body: Bytes,
-    /// Hash of the content, quoted as in the header.
-    pub etag: String,
-    /// Other encodings, created on first use.
-    encoded: [OnceLock<Bytes>; DocumentEncoding::COUNT],
-}
-
-/// Encodings of a document besides compact JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DocumentEncoding {
-    /// Indented JSON.
-    Indented,
-    /// YAML.
-    Yaml,
-    /// CBOR.
-    Cbor,
-    /// Protobuf in its envelope.
-    Protobuf,
-}
-
-impl DocumentEncoding {
-    const COUNT: usize = 4;
-}
-
-impl Document {
-    /// Returns another encoding. `encode` creates it from the JSON on first use; all clients share the bytes.
-    pub fn encoded(&self, encoding: DocumentEncoding, encode: impl FnOnce(&Bytes) -> Bytes) -> Bytes {
-        match self.encoded.get(encoding as usize) {
-            Some(bytes) => bytes.get_or_init(|| encode(&self.body)).clone(),
-            None => encode(&self.body),
-        }
-    }
-}
 
 /// All discovery documents.
 pub struct Discovery {
@@ -81,32 +45,37 @@ impl Discovery {
     /// Builds the documents of a registry. `server_address` is the `host:port` that `/api` returns to
     /// clients. With `has_hashes`, resources contain the hash of their storage version.
     pub fn new(registry: &Registry, names: &Names, server_address: &str, has_hashes: bool) -> Self {
-        let groups = group_resources(registry);
+        let groups = group(registry);
         let mut documents = BTreeMap::new();
-        let mut put = |path: String, value: Value| drop(documents.insert(path, document(&value)));
-        let mut group_entries = Vec::new();
+        let mut lists = SharedLists::default();
+        let mut put = |path: String, value: Value, lists: &SharedLists| {
+            documents.insert(path, Document::new(&value, lists));
+        };
+        let mut named = Vec::new();
         for (group, versions) in &groups {
             for (version, resources) in versions {
                 let group_version =
                     GroupVersion { group: group.clone(), version: (*version).to_owned() }.to_string();
-                let entries: Vec<Value> =
-                    resources.iter().flat_map(|r| resource_entries(r, version, names, has_hashes)).collect();
+                let entries: Vec<Value> = resources
+                    .iter()
+                    .flat_map(|r| resource_entries(r, version, names, has_hashes, &mut lists))
+                    .collect();
                 let mut list =
                     json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": entries});
                 if group.is_empty() {
-                    put(format!("/api/{version}"), list);
+                    put(format!("/api/{version}"), list, &lists);
                 } else {
                     // The list of the core group has no apiVersion, as in the reference.
                     set(&mut list, "apiVersion", "v1");
-                    put(format!("/apis/{group_version}"), list);
+                    put(format!("/apis/{group_version}"), list, &lists);
                 }
             }
             if !group.is_empty() {
                 let mut one = group_entry(group, versions);
-                group_entries.push(one.clone());
+                named.push(one.clone());
                 set(&mut one, "kind", "APIGroup");
                 set(&mut one, "apiVersion", "v1");
-                put(format!("/apis/{group}"), one);
+                put(format!("/apis/{group}"), one, &lists);
             }
         }
         let core: Vec<&str> = groups
@@ -121,8 +90,10 @@ impl Discovery {
                 "versions": core,
                 "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": server_address}],
             }),
+            &lists,
         );
-        put("/apis".to_owned(), json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": group_entries}));
+        let groups_list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": named});
+        put("/apis".to_owned(), groups_list, &lists);
 
         let mut aggregated = BTreeMap::new();
         for version in AGGREGATED_VERSIONS {
@@ -130,7 +101,7 @@ impl Discovery {
                 let items: Vec<Value> = groups
                     .iter()
                     .filter(|(group, _)| group.is_empty() == core)
-                    .map(|(group, versions)| aggregated_group(group, versions, names))
+                    .map(|(group, versions)| aggregated_group(group, versions, names, &mut lists))
                     .collect();
                 let list = json!({
                     "kind": "APIGroupDiscoveryList",
@@ -138,7 +109,7 @@ impl Discovery {
                     "metadata": {},
                     "items": items,
                 });
-                aggregated.insert((root, version), document(&list));
+                aggregated.insert((root, version), Document::new(&list, &lists));
             }
         }
         let groups = groups.into_iter().map(|(group, _)| group).collect();
@@ -169,19 +140,24 @@ impl Discovery {
 /// Resources by group and version, in the order of the registry; versions by priority.
 type Groups<'a> = Vec<(String, Vec<(&'a str, Vec<&'a Resource>)>)>;
 
-fn group_resources(registry: &Registry) -> Groups<'_> {
+fn group(registry: &Registry) -> Groups<'_> {
     let mut groups: Groups<'_> = Vec::new();
+    let mut group_places: HashMap<&str, usize> = HashMap::new();
+    let mut version_places: HashMap<(&str, &str), usize> = HashMap::new();
     for resource in registry.resources() {
-        let name = &resource.group_resource.group;
-        let index = groups.iter().position(|(group, _)| group == name).unwrap_or_else(|| {
-            groups.push((name.clone(), Vec::new()));
+        let name = resource.group_resource.group.as_str();
+        let place = *group_places.entry(name).or_insert_with(|| {
+            groups.push((name.to_owned(), Vec::new()));
             groups.len() - 1
         });
-        let Some((_, versions)) = groups.get_mut(index) else { continue };
+        let Some((_, versions)) = groups.get_mut(place) else { continue };
         for version in resource.kind.versions() {
-            match versions.iter_mut().find(|(known, _)| *known == version) {
-                Some((_, resources)) => resources.push(&**resource),
-                None => versions.push((version, vec![&**resource])),
+            let place = *version_places.entry((name, version)).or_insert_with(|| {
+                versions.push((version, Vec::new()));
+                versions.len() - 1
+            });
+            if let Some((_, resources)) = versions.get_mut(place) {
+                resources.push(&**resource);
             }
         }
     }
@@ -189,13 +165,6 @@ fn group_resources(registry: &Registry) -> Groups<'_> {
         versions.sort_by(|(a, _), (b, _)| compare_versions(b, a));
     }
     groups
-}
-
-fn document(value: &Value) -> Document {
-    let body = Bytes::from(serde_json::to_vec(&Ordered::new(value)).unwrap_or_default());
-    let hash = digest::digest(&digest::SHA256, &body);
-    let hex: String = hash.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
-    Document { body, etag: format!("\"{hex}\""), encoded: Default::default() }
 }
 
 fn set(object: &mut Value, field: &str, value: &str) {
@@ -219,7 +188,13 @@ fn verbs(verbs: &[Verb]) -> Value {
 }
 
 /// Returns the entries of a resource and its subresources.
-fn resource_entries(resource: &Resource, version: &str, names: &Names, has_hashes: bool) -> Vec<Value> {
+fn resource_entries(
+    resource: &Resource,
+    version: &str,
+    names: &Names,
+    has_hashes: bool,
+    lists: &mut SharedLists,
+) -> Vec<Value> {
     let kind = &resource.kind;
     let mut main = Map::new();
     main.insert("name".into(), kind.resource().into());
@@ -228,12 +203,13 @@ fn resource_entries(resource: &Resource, version: &str, names: &Names, has_hashe
     main.insert("kind".into(), kind.kind().into());
     main.insert("verbs".into(), verbs(kind.discovery_verbs()));
     if !kind.short_names().is_empty() {
-        main.insert("shortNames".into(), json!(kind.short_names()));
+        main.insert("shortNames".into(), lists.value(kind.short_names()));
     }
     if !kind.categories().is_empty() {
-        main.insert("categories".into(), json!(kind.categories()));
+        main.insert("categories".into(), lists.value(kind.categories()));
     }
-    if has_hashes && matches!(kind.storage(), Storage::Stored | Storage::Shared(_)) {
+    let is_stored = matches!(kind.storage(), Storage::Stored | Storage::Shared(_)) && !kind.facts().computed;
+    if has_hashes && is_stored {
         main.insert("storageVersionHash".into(), storage_version_hash(resource).into());
     }
     let mut entries = vec![Value::Object(main)];
@@ -277,12 +253,17 @@ fn storage_version_hash(resource: &Resource) -> String {
     STANDARD.encode(hash.as_ref().get(..8).unwrap_or_default())
 }
 
-fn aggregated_group(group: &str, versions: &[(&str, Vec<&Resource>)], names: &Names) -> Value {
+fn aggregated_group(
+    group: &str,
+    versions: &[(&str, Vec<&Resource>)],
+    names: &Names,
+    lists: &mut SharedLists,
+) -> Value {
     let versions: Vec<Value> = versions
         .iter()
         .map(|(version, resources)| {
             let resources: Vec<Value> =
-                resources.iter().map(|r| aggregated_resource(r, version, names)).collect();
+                resources.iter().map(|r| aggregated_resource(r, version, names, lists)).collect();
             json!({"version": version, "resources": resources, "freshness": "Current"})
         })
         .collect();
@@ -290,21 +271,21 @@ fn aggregated_group(group: &str, versions: &[(&str, Vec<&Resource>)], names: &Na
     json!({"metadata": metadata, "versions": versions})
 }
 
-fn aggregated_resource(resource: &Resource, version: &str, names: &Names) -> Value {
+fn aggregated_resource(resource: &Resource, version: &str, names: &Names, lists: &mut SharedLists) -> Value {
     let kind = &resource.kind;
     // A kind of the served version omits group and version.
-    let local_kind = |kind: &str| json!({"group": "", "version": "", "kind": kind});
+    let own = |kind: &str| json!({"group": "", "version": "", "kind": kind});
     let mut out = Map::new();
     out.insert("resource".into(), kind.resource().into());
-    out.insert("responseKind".into(), local_kind(kind.kind()));
+    out.insert("responseKind".into(), own(kind.kind()));
     out.insert("scope".into(), if kind.namespaced() { "Namespaced" } else { "Cluster" }.into());
     out.insert("singularResource".into(), kind.singular().into());
     out.insert("verbs".into(), verbs(kind.discovery_verbs()));
     if !kind.short_names().is_empty() {
-        out.insert("shortNames".into(), json!(kind.short_names()));
+        out.insert("shortNames".into(), lists.value(kind.short_names()));
     }
     if !kind.categories().is_empty() {
-        out.insert("categories".into(), json!(kind.categories()));
+        out.insert("categories".into(), lists.value(kind.categories()));
     }
     if !kind.subresources().is_empty() {
         let subresources: Vec<Value> = kind
@@ -313,7 +294,7 @@ fn aggregated_resource(resource: &Resource, version: &str, names: &Names) -> Val
             .map(|subresource| {
                 let response = match foreign_group_version(subresource, resource, version, names) {
                     Some((group, version)) => json!({"group": group, "version": version, "kind": kind.body_kind(subresource)}),
-                    None => local_kind(kind.body_kind(subresource)),
+                    None => own(kind.body_kind(subresource)),
                 };
                 json!({"subresource": subresource.name, "responseKind": response, "verbs": verbs(subresource.verbs)})
             })
@@ -325,11 +306,17 @@ fn aggregated_resource(resource: &Resource, version: &str, names: &Names) -> Val
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
     use super::*;
     use apimachinery::names::Preset;
+    use apimachinery::object::Object;
+    use kinds::custom;
+    use schema::key_order::Ordered;
 
     fn read(document: Option<&Document>) -> Value {
-        serde_json::from_slice(&document.unwrap().body).unwrap()
+        serde_json::from_slice(&document.unwrap().text()).unwrap()
     }
 
     #[test]
@@ -354,6 +341,43 @@ mod tests {
         }
         let list = read(discovery.document("/api/v1"));
         assert!(!list.to_string().contains("storageVersionHash"), "{list}");
+    }
+
+    #[test]
+    fn long_lists_of_names_are_shared_by_documents_of_all_versions() {
+        const VERSIONS: usize = 1_000;
+        let list = |prefix: &str| (0..10_000).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
+        let (short_names, categories) = (list("s"), list("c"));
+        let versions: Vec<Value> = (1..=VERSIONS)
+            .map(|i| json!({"name": format!("v{i}"), "served": true, "storage": i == 1}))
+            .collect();
+        let names_of_kind = json!({"plural": "widgets", "singular": "widget", "kind": "Widget",
+            "listKind": "WidgetList", "shortNames": short_names, "categories": categories});
+        let definition = json!({"metadata": {"name": "widgets.example.com"},
+            "spec": {"group": "example.com", "scope": "Cluster", "versions": versions},
+            "status": {"acceptedNames": names_of_kind}});
+        let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
+        let definition = Object::from_value(definition).unwrap();
+        let registry = Registry::new(&names).with_custom(custom::resources(&definition, &names).unwrap());
+        let discovery = Discovery::new(&registry, &names, "127.0.0.1:1", true);
+
+        let documents = || discovery.documents.values().chain(discovery.aggregated.values());
+        let segments = || documents().flat_map(|document| document.segments().iter());
+        let held: HashMap<*const u8, usize> =
+            segments().map(|segment| (segment.as_ptr(), segment.len())).collect();
+        let (held, sent) =
+            (held.values().sum::<usize>(), segments().map(|segment| segment.len()).sum::<usize>());
+        println!("documents have {sent} bytes in {held} bytes of memory");
+        assert!(sent > 400_000_000 && held < 4_000_000, "{sent} {held}");
+
+        let document = discovery.document("/apis/example.com/v7").unwrap();
+        let value = read(Some(document));
+        assert_eq!(document.text(), serde_json::to_vec(&Ordered::new(&value)).unwrap());
+        let entry = &value["resources"][0];
+        assert_eq!((&entry["shortNames"], &entry["categories"]), (&json!(short_names), &json!(categories)));
+        assert_eq!(entry["storageVersionHash"].as_str().map(str::len), Some(12));
+        let tags: BTreeSet<&str> = documents().map(|document| document.etag.as_str()).collect();
+        assert_eq!(tags.len(), documents().count());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::io::Write as _;
+use std::sync::Arc;
 
 use apimachinery::status::Status;
 use bytes::Bytes;
@@ -353,6 +354,48 @@ pub(super) fn shared(document: Bytes) -> Box<dyn ChunkSource> {
     Box::new(Document { size: document.len(), rest: document, is_shared: true })
 }
 
+/// A document in segments that many responses share.
+struct Segments {
+    segments: Arc<[Bytes]>,
+    /// Index of the segment after `rest`.
+    next: usize,
+    rest: Bytes,
+    size: usize,
+}
+
+impl Iterator for Segments {
+    type Item = Result<Bytes, Status>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut chunk = Vec::new();
+        while chunk.len() < CHUNK_CAPACITY {
+            if self.rest.is_empty() {
+                let Some(segment) = self.segments.get(self.next) else { break };
+                self.rest = segment.clone();
+                self.next += 1;
+            }
+            chunk.extend(self.rest.split_to(self.rest.len().min(CHUNK_CAPACITY - chunk.len())));
+        }
+        (!chunk.is_empty()).then(|| Ok(chunk.into()))
+    }
+}
+
+impl ChunkSource for Segments {
+    fn min_size(&self) -> usize {
+        self.size
+    }
+
+    fn exact_size(&self) -> Option<usize> {
+        Some(self.size)
+    }
+}
+
+/// A document in segments that many responses share. Its chunks are copies of whole chunks.
+pub(super) fn segments(segments: &Arc<[Bytes]>) -> Box<dyn ChunkSource> {
+    let size = segments.iter().map(Bytes::len).sum();
+    Box::new(Segments { segments: Arc::clone(segments), next: 0, rest: Bytes::new(), size })
+}
+
 /// A document that is encoded as a whole during preparation.
 pub(super) struct LazyDocument<F> {
     encode: Option<F>,
@@ -405,7 +448,6 @@ impl<F: FnOnce() -> Result<Vec<u8>, Status> + Send> ChunkSource for LazyDocument
 #[cfg(test)]
 mod tests {
     use std::io::Read as _;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use flate2::read::GzDecoder;
@@ -479,6 +521,18 @@ mod tests {
         assert_eq!(source.held_bytes(), 0);
         let second = source.nth(1).unwrap().unwrap();
         assert_eq!(second.as_ptr(), document[CHUNK_CAPACITY..].as_ptr());
+    }
+
+    #[test]
+    fn segments_are_sent_in_whole_chunks() {
+        let sizes = [0, 10, CHUNK_CAPACITY, 3, 0, 2 * CHUNK_CAPACITY + 1, 7];
+        let parts: Arc<[Bytes]> = sizes.iter().map(|size| Bytes::from(vec![b'a'; *size])).collect();
+        let source = segments(&parts);
+        let total = sizes.iter().sum();
+        assert_eq!((source.held_bytes(), source.exact_size()), (0, Some(total)));
+        let chunks: Vec<usize> = source.map(|chunk| chunk.unwrap().len()).collect();
+        assert_eq!(chunks, [CHUNK_CAPACITY, CHUNK_CAPACITY, CHUNK_CAPACITY, 21]);
+        assert_eq!(chunks.iter().sum::<usize>(), total);
     }
 
     #[test]

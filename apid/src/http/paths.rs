@@ -8,6 +8,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::backup;
+use super::chunks;
 use super::encoding::Encoding;
 use super::negotiate::{Format, Offer, Shape, accept};
 use super::request_context::{HEALTH_ENDPOINTS, RequestContext};
@@ -134,24 +135,33 @@ pub(super) fn discovery(context: &RequestContext) -> Result<ApiResponse, Status>
 }
 
 /// Returns a document in a format. Each encoding is made once and shared by all responses.
+/// JSON replaces an encoding that a document does not have.
 fn encoded_document(context: &RequestContext, document: &Document, format: Format) -> ApiResponse {
-    let Some(encoding) = Encoding::of(format, context.response_options.pretty) else {
-        let message = document.encoded(DocumentEncoding::Protobuf, |json| {
-            let value = serde_json::from_slice(json).unwrap_or_default();
-            protobuf::document(&value).unwrap_or_default().into()
-        });
-        // Empty: the type has no Protobuf message.
-        return match message.is_empty() {
-            true => encoded_document(context, document, Format::Json),
-            false => ApiResponse::shared(200, message, format.media_type()),
-        };
-    };
+    let encoding = Encoding::of(format, context.response_options.pretty);
     let document_encoding = match encoding {
-        Encoding::Compact => return ApiResponse::shared(200, document.body.clone(), format.media_type()),
-        Encoding::Indented => DocumentEncoding::Indented,
-        Encoding::Yaml => DocumentEncoding::Yaml,
-        Encoding::Cbor => DocumentEncoding::Cbor,
+        None => DocumentEncoding::Protobuf,
+        Some(Encoding::Compact) => return compact(document),
+        Some(Encoding::Indented) => DocumentEncoding::Indented,
+        Some(Encoding::Yaml) => DocumentEncoding::Yaml,
+        Some(Encoding::Cbor) => DocumentEncoding::Cbor,
     };
-    let encode = |json: &Bytes| encoding.document(&serde_json::from_slice(json).unwrap_or_default()).into();
-    ApiResponse::shared(200, document.encoded(document_encoding, encode), format.media_type())
+    let encode = |json: &Bytes| {
+        let value = serde_json::from_slice(json).unwrap_or_default();
+        // Empty: the type has no Protobuf message.
+        let message = || protobuf::document(&value).unwrap_or_default();
+        encoding.map_or_else(message, |encoding| encoding.document(&value)).into()
+    };
+    match document.encoded(document_encoding, encode).filter(|encoded| !encoded.is_empty()) {
+        Some(encoded) => ApiResponse::shared(200, encoded, format.media_type()),
+        None if format == Format::Json => compact(document),
+        None => encoded_document(context, document, Format::Json),
+    }
+}
+
+/// A document as compact JSON. Its segments are sent without joining them.
+fn compact(document: &Document) -> ApiResponse {
+    match &**document.segments() {
+        [whole] => ApiResponse::shared(200, whole.clone(), Format::Json.media_type()),
+        _ => ApiResponse::list(chunks::segments(document.segments()), Format::Json),
+    }
 }

@@ -138,6 +138,8 @@ async fn handle_stored(
         Method::PATCH if !name.is_empty() => Some(Verb::Patch),
         Method::DELETE if !name.is_empty() => Some(Verb::Delete),
         Method::DELETE if !in_all_namespaces => Some(Verb::DeleteCollection),
+        // Forwarded requests have any method; this one has no verb of its own.
+        Method::OPTIONS if subresource.is_some_and(Subresource::has_paths) => Some(Verb::Get),
         _ => None,
     };
     let served_verbs = subresource.map_or(kind.verbs(), |subresource| subresource.verbs);

@@ -3,7 +3,7 @@
 use apimachinery::status::Status;
 
 use super::version::{RequestedVersion, parse_or_500};
-use super::{Call, ResponseObject, scale};
+use super::{Call, ResponseObject, component_statuses, scale};
 
 /// Returns the object, at least as new as the requested resourceVersion (requirements D-RV-4 to -6).
 ///
@@ -11,6 +11,9 @@ use super::{Call, ResponseObject, scale};
 ///
 /// 404, or 504 when the watch cache does not reach the version in time.
 pub async fn get(call: &Call<'_>, resource_version: &str) -> Result<ResponseObject, Status> {
+    if call.collection.served.kind.facts().computed {
+        return component_statuses::get(call).await.map(ResponseObject::item);
+    }
     // The watch cache contains every acknowledged commit, so its state is the most recent one.
     if let RequestedVersion::At(version) = parse_or_500(resource_version)? {
         call.wait_for_version(version).await?;

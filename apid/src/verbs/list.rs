@@ -11,12 +11,12 @@ use apimachinery::status::Status;
 use serving::gates::Gate;
 use storage::{Error, Revision};
 
-use super::Call;
 use super::continue_token::{Token, fingerprint};
 use super::failure::expired_status;
 use super::options::{ListOptions, VersionMatch};
 use super::selection::Selection;
 use super::version::{RequestedVersion, parse};
+use super::{Call, component_statuses};
 use crate::conversion::{BATCH, ObjectConverter};
 use crate::server_state::{Item, Snapshot};
 
@@ -44,6 +44,9 @@ const CHUNK: usize = 500;
 pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<ListResult, Status> {
     options.validate_list(&call.server_state.names)?;
     let selection = Selection::new(call, options)?;
+    if call.collection.served.kind.facts().computed {
+        return component_statuses::list(call, &selection).await;
+    }
     match &call.collection.converter {
         Some(converter) => list_converted(call, options, &selection, converter).await,
         None => list_selected(call, options, &selection).await,

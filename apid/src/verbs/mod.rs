@@ -17,6 +17,7 @@
 mod admit;
 mod allocation;
 mod binding_like;
+mod component_statuses;
 mod connect;
 mod continue_token;
 mod create;

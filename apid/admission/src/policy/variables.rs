@@ -53,16 +53,16 @@ impl<'a, 'i> Variables<'a, 'i> {
         let Some(variable) = policy.variables.get(position) else {
             return Err(EvalError::Failed("unknown variable".to_owned()));
         };
-        let error = |action: &str, reason: &dyn std::fmt::Display| {
+        let failure = |action: &str, reason: &dyn std::fmt::Display| {
             EvalError::Failed(format!("composited variable {:?} fails to {action}: {reason}", variable.name))
         };
         let value = match &variable.program {
-            Err(error) => Err(error("compile", error)),
+            Err(error) => Err(failure("compile", error)),
             Ok(program) => {
                 let mut cost = Cost::limit(limits::CALL);
                 let value = program.evaluate_with_lazy(self.inputs, (VARIABLES, self), &mut cost);
                 self.cost.set(self.cost.get().saturating_add(cost.used()));
-                value.map_err(|reason| error("evaluate", &reason))
+                value.map_err(|error| failure("evaluate", &error))
             }
         };
         if let Some(slot) = self.computed.borrow_mut().get_mut(position) {

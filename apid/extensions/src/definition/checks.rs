@@ -5,6 +5,7 @@ use apimachinery::object::{Map, Object, Value};
 use schema::TypeError;
 
 use super::props::Props;
+use crate::structural::StoredRules;
 
 /// A part of a schema.
 #[derive(Clone, Copy, Debug)]
@@ -56,12 +57,15 @@ pub trait SchemaChecks {
     /// See [`InvalidMetadata`].
     fn check_metadata(&self, embedded: &Map<String, Value>, object: Object) -> Result<(), InvalidMetadata>;
 
-    /// Validates the expressions of a schema, with their cost estimates. Expressions of the `stored` schemas
-    /// may use functions of newer releases.
+    /// Collects the expressions of a stored schema.
+    fn stored_rules(&self, schema: &Map<String, Value>) -> StoredRules;
+
+    /// Validates the expressions of a schema, with their cost estimates. The `stored` expressions may use
+    /// functions of newer releases.
     fn validate_expressions(
         &self,
         schema: &Map<String, Value>,
-        stored: &[&Map<String, Value>],
+        stored: &StoredRules,
         path: &FieldPath,
     ) -> FieldErrors;
 

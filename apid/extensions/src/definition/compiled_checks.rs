@@ -49,19 +49,19 @@ impl SchemaChecks for CompiledChecks<'_> {
         if errors.is_empty() { Ok(()) } else { Err(InvalidMetadata::Fields(errors)) }
     }
 
+    fn stored_rules(&self, schema: &Map<String, Value>) -> StoredRules {
+        let compiled = self.compile(SchemaPart { schema, is_resource: true });
+        compiled.map(|schema| schema.stored_rules()).unwrap_or_default()
+    }
+
     fn validate_expressions(
         &self,
         schema: &Map<String, Value>,
-        stored: &[&Map<String, Value>],
+        stored: &StoredRules,
         path: &FieldPath,
     ) -> FieldErrors {
-        let compile = |schema| self.compile(SchemaPart { schema, is_resource: true });
-        let Some(compiled) = compile(schema) else { return FieldErrors::new() };
-        let mut rules = StoredRules::default();
-        for schema in stored.iter().filter_map(|schema| compile(schema)) {
-            rules.extend(schema.stored_rules());
-        }
-        compiled.check_rules(path, &rules, self.names).expressions
+        let compiled = self.compile(SchemaPart { schema, is_resource: true });
+        compiled.map(|schema| schema.check_rules(path, stored, self.names).expressions).unwrap_or_default()
     }
 
     fn is_known_format(&self, format: &str) -> bool {

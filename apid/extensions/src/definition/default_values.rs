@@ -141,6 +141,7 @@ mod tests {
 
     use super::super::checks::InvalidMetadata;
     use super::*;
+    use crate::structural::StoredRules;
 
     /// Checks that compare types only.
     struct TypeChecks;
@@ -169,10 +170,14 @@ mod tests {
             if is_valid { Ok(()) } else { Err(error()) }
         }
 
+        fn stored_rules(&self, _schema: &Map<String, Value>) -> StoredRules {
+            StoredRules::default()
+        }
+
         fn validate_expressions(
             &self,
             _schema: &Map<String, Value>,
-            _stored: &[&Map<String, Value>],
+            _stored: &StoredRules,
             _path: &FieldPath,
         ) -> FieldErrors {
             FieldErrors::new()

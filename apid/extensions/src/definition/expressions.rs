@@ -6,22 +6,43 @@
 //! validated only if the part and its descendants have no other error. An update does not repeat the cost
 //! estimates of single expressions for a schema that did not change.
 
+use std::cell::OnceCell;
+use std::collections::HashSet;
+
 use apimachinery::field::{FieldErrorKind, FieldErrors, FieldPath};
 use apimachinery::names::{Names, SchemaExtension};
+use apimachinery::object::{Map, Value};
 
 use super::checks::SchemaChecks;
 use super::props::Props;
+use super::spec::Spec;
+use crate::structural::StoredRules;
 
-/// An old definition, as far as it concerns expressions.
+/// The distinct schemas of an old definition, with the expressions of all.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OldSchemas<'a> {
-    pub(super) schemas: Vec<Props<'a>>,
+    schemas: HashSet<&'a Map<String, Value>>,
+    /// The expressions, collected on first use.
+    rules: OnceCell<StoredRules>,
 }
 
-impl OldSchemas<'_> {
+impl<'a> OldSchemas<'a> {
+    /// The schemas of a definition.
+    pub(super) fn of(spec: &Spec<'a>) -> Self {
+        OldSchemas { schemas: spec.schemas().map(|schema| schema.0).collect(), rules: OnceCell::new() }
+    }
+
     /// Whether the old definition has a schema.
     fn contain(&self, schema: Props<'_>) -> bool {
-        self.schemas.iter().any(|old| old.0 == schema.0)
+        self.schemas.contains(schema.0)
+    }
+
+    fn rules(&self, checks: &dyn SchemaChecks) -> &StoredRules {
+        self.rules.get_or_init(|| {
+            let mut rules = StoredRules::default();
+            self.schemas.iter().for_each(|schema| rules.extend(checks.stored_rules(schema)));
+            rules
+        })
     }
 }
 
@@ -38,10 +59,9 @@ pub(super) fn validate_expressions(
     if !has_rules {
         return FieldErrors::new();
     }
-    let stored: Vec<_> = old.schemas.iter().map(|schema| schema.0).collect();
     let is_unchanged = old.contain(schema);
     let marker = format!(".{}", names.schema_extension(SchemaExtension::Validations));
-    let found = checks.validate_expressions(schema.0, &stored, path);
+    let found = checks.validate_expressions(schema.0, old.rules(checks), path);
     let is_reported = |path: &str, is_estimate: bool| match path.rsplit_once(&marker) {
         None => true,
         Some((part, _)) => !(has_error_at(part, errors) || is_unchanged && is_estimate),

@@ -93,7 +93,7 @@ pub fn validate_create(definition: &Object, environment: Environment<'_>) -> Fie
 pub fn validate_update(definition: &Object, old: &Object, environment: Environment<'_>) -> FieldErrors {
     let spec = Spec::new(definition);
     let tolerance = Tolerance::of_update(old, environment.names, environment.checks);
-    let old_schemas = OldSchemas { schemas: Spec::new(old).schemas().collect() };
+    let old_schemas = OldSchemas::of(&Spec::new(old));
     let mut errors = validate_spec(&spec, tolerance, &old_schemas, environment);
     errors.extend(update::validate_immutable_fields(&spec, old));
     errors.extend(validate_rest(definition, Some(old), &spec, environment.names));

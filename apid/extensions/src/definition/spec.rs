@@ -19,6 +19,8 @@ pub(crate) struct Spec<'a> {
     pub(crate) versions: Vec<Version<'a>>,
     /// Fields that are equal in all versions.
     pub(crate) common: Version<'a>,
+    /// Whether the subresources differ between versions.
+    has_own_subresources: bool,
 }
 
 /// A version; its moved fields are absent.
@@ -78,7 +80,7 @@ impl<'a> Spec<'a> {
         let mut versions: Vec<Version<'a>> = list.iter().map(Version::of).collect();
         let mut common = Version::default();
         let Some(first) = versions.first().copied() else {
-            return Spec { fields, versions, common };
+            return Spec { fields, versions, common, has_own_subresources: false };
         };
         let equal = |get: &dyn Fn(&Version<'a>) -> bool| versions.iter().all(get);
         let same =
@@ -104,7 +106,7 @@ impl<'a> Spec<'a> {
             common.selectable_fields = first.selectable_fields;
             versions.iter_mut().for_each(|version| version.selectable_fields = &[]);
         }
-        Spec { fields, versions, common }
+        Spec { fields, versions, common, has_own_subresources: !are_subresources_common }
     }
 
     /// A text of the `spec`; `""` if absent.
@@ -134,11 +136,7 @@ impl<'a> Spec<'a> {
 
     /// The subresources of a version of the internal form.
     pub(crate) fn has_status(&self, version: &Version<'a>) -> bool {
-        if self.versions.iter().any(|version| version.subresources.is_some()) {
-            version.has_status()
-        } else {
-            self.common.has_status()
-        }
+        if self.has_own_subresources { version.has_status() } else { self.common.has_status() }
     }
 
     /// Whether any version has the subresource `status`.

@@ -8,6 +8,7 @@ use apimachinery::object::Value;
 use regex::Regex;
 
 use super::name_rules::validate_label;
+use super::schema_path::{ErrorSink, SchemaPath};
 use super::spec::{Spec, Version};
 
 /// Maximum bytes of a deprecation warning.
@@ -98,8 +99,10 @@ pub(super) fn validate_stored_versions(stored: &[Value], spec: &Spec<'_>, path: 
     let mut missing: BTreeMap<&str, usize> = names.collect();
     for version in &spec.versions {
         if missing.remove(version.name()).is_none() && version.is_storage() {
-            let detail = format!("must have the storage version {}", version.name());
-            errors.push(FieldError::invalid(path, stored.to_vec(), &detail));
+            errors.add(&SchemaPath::root(path), |path| {
+                let detail = format!("must have the storage version {}", version.name());
+                FieldError::invalid(path, stored.to_vec(), &detail)
+            });
         }
     }
     let mut missing: Vec<(&str, usize)> = missing.into_iter().collect();

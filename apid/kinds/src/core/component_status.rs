@@ -1,4 +1,4 @@
-//! ComponentStatus: health of a control-plane process. Deprecated; apid has no such objects.
+//! ComponentStatus: health of a control-plane process. Deprecated; apid computes the objects.
 
 use apimachinery::clock::Clock;
 use apimachinery::names::Names;
@@ -15,6 +15,7 @@ pub(super) const KIND: Kind = Kind {
     resource: "componentstatuses",
     singular: "componentstatus",
     short_names: &["cs"],
+    computed: true,
     verbs: &[Verb::Get, Verb::List],
     schema: "core/v1.ComponentStatus",
     table: &TABLE,

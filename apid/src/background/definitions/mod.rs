@@ -21,7 +21,7 @@
 //!
 //! Conditions, reasons and the order of names are those of the controllers of kube-apiserver.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -311,7 +311,7 @@ impl DefinitionController {
                 .then_with(|| a.kind.resource().cmp(b.kind.resource()))
         });
         let registry = server_state.registry();
-        let current: Vec<*const Resource> = registry.all_custom().map(Arc::as_ptr).collect();
+        let current: HashSet<*const Resource> = registry.all_custom().map(Arc::as_ptr).collect();
         let is_same = all.len() == current.len() && all.iter().all(|one| current.contains(&Arc::as_ptr(one)));
         if !is_same || has_terminating_change {
             server_state.serve(all);

@@ -57,6 +57,10 @@ pub(super) struct PathItem {
     pub(super) post: Option<Operation>,
     #[prost(message, optional, tag = "5")]
     pub(super) delete: Option<Operation>,
+    #[prost(message, optional, tag = "6")]
+    pub(super) options: Option<Operation>,
+    #[prost(message, optional, tag = "7")]
+    pub(super) head: Option<Operation>,
     #[prost(message, optional, tag = "8")]
     pub(super) patch: Option<Operation>,
     #[prost(message, repeated, tag = "9")]

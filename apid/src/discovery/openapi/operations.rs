@@ -28,7 +28,7 @@ pub(super) struct Operation {
     pub(super) action: &'static str,
     pub(super) id: String,
     pub(super) description: String,
-    /// Names of its general query parameters, see [`parameters::all_general`].
+    /// Names of its general query parameters.
     pub(super) general: &'static [&'static str],
     /// Query parameters of this operation alone.
     pub(super) specific: Vec<Parameter>,
@@ -160,7 +160,6 @@ struct ResourcePaths<'a> {
     kind: GroupVersionKind,
     /// Prefix of operation ids, such as `CoreV1`.
     id: String,
-    /// Part of operation ids: `Namespaced` for namespaced kinds.
     scope: &'static str,
     /// The Protobuf media type.
     protobuf: &'static str,
@@ -337,20 +336,16 @@ impl ResourcePaths<'_> {
         let path = format!("{item}/{}", subresource.name);
         let suffix = camel(subresource.name);
         if kind.kind.ends_with("Options") {
-            let specific = parameters::option_parameters(&type_name);
+            let specific = parameters::option_parameters(&kind.kind);
             let connect = |suffix: &str| -> Vec<Operation> {
-                let methods = subresource.verbs.iter().filter_map(|verb| connect_method(*verb));
+                let methods = connect_methods(subresource);
                 methods.map(|method| self.connect(method, suffix, &kind, &specific)).collect()
             };
             paths.push(self.path(path.clone(), true, connect(&suffix)));
-            // A proxy subresource also has paths below its own.
-            if specific.iter().any(|parameter| parameter.name == "path") {
+            if subresource.has_paths() {
                 let mut nested =
                     self.path(format!("{path}/{{path}}"), true, connect(&format!("{suffix}WithPath")));
                 nested.parameters.push(parameters::proxied_path());
-                for operation in &mut nested.operations {
-                    operation.specific.retain(|parameter| parameter.name != "path");
-                }
                 paths.push(nested);
             }
             return;
@@ -362,7 +357,7 @@ impl ResourcePaths<'_> {
                 ..self.operation(method, action, subresource.name, &suffix, general)
             };
             Some(match verb {
-                // A read-only subresource without its own kind returns text.
+                // A read-only subresource without a kind returns text.
                 Verb::Get
                     if subresource.verbs == [Verb::Get]
                         && self.resource.kind.body_kind(subresource) == self.kind.kind =>
@@ -372,7 +367,7 @@ impl ResourcePaths<'_> {
                         produces: string_list(TEXT),
                         specific: parameters::option_parameters(&format!(
                             "{}{suffix}Options",
-                            self.type_name
+                            self.kind.kind
                         )),
                         ..build("get", "get", &[])
                     }
@@ -415,6 +410,14 @@ impl ResourcePaths<'_> {
             ..self.operation(method, "connect", "", suffix, &[])
         }
     }
+}
+
+/// Returns the HTTP methods of a connect subresource.
+fn connect_methods(subresource: &Subresource) -> impl Iterator<Item = &'static str> {
+    let methods = subresource.verbs.iter().filter_map(|verb| connect_method(*verb));
+    // Forwarded requests have any method; these two have no verb in discovery.
+    let further: &[&str] = if subresource.has_paths() { &["head", "options"] } else { &[] };
+    methods.chain(further.iter().copied())
 }
 
 /// Returns the HTTP method of a verb of a connect subresource.

@@ -1,6 +1,5 @@
 //! The parameters of operations.
 
-use schema::facts::{self, Shape};
 use serde_json::{Map, Value, json};
 
 use super::OpenApiVersion;
@@ -158,21 +157,63 @@ pub(super) fn general(name: &str) -> Option<Parameter> {
     all_general().find(|parameter| parameter.name == name)
 }
 
-/// Returns the query parameters for the fields of an options type; none for an unknown type.
-pub(super) fn option_parameters(type_name: &str) -> Vec<Parameter> {
-    let fields = facts::fields(type_name).unwrap_or_default();
-    let parameters = fields.into_iter().filter(|field| !matches!(field.name, "kind" | "apiVersion"));
-    parameters
-        .map(|field| {
-            let ty = match field.shape.target() {
-                Shape::Bool => "boolean",
-                Shape::Int32 | Shape::Int64 => "integer",
-                // A list is sent by repeating the parameter.
-                Shape::List(element) if matches!(**element, Shape::Int32 | Shape::Int64) => "integer",
-                _ => "string",
-            };
-            let description = format!("The option `{}`.", field.name);
-            Parameter { name: field.name, location: ParameterLocation::Query, ty, description }
-        })
-        .collect()
+/// Name, type and description of an option.
+type OptionFields = (&'static str, &'static str, &'static str);
+
+/// The options of connect subresources and of logs, by kind. They are query parameters and have no type in the type
+/// table. A client repeats `command` and `ports` for several values.
+const OPTIONS: [(&str, &[OptionFields]); 7] = [
+    ("NodeProxyOptions", &[PROXIED_PATH]),
+    ("PodAttachOptions", &[CONTAINER, STDERR, STDIN, STDOUT, TTY]),
+    (
+        "PodExecOptions",
+        &[
+            ("command", "string", "The command to run, then its arguments."),
+            CONTAINER,
+            STDERR,
+            STDIN,
+            STDOUT,
+            TTY,
+        ],
+    ),
+    (
+        "PodLogOptions",
+        &[
+            CONTAINER,
+            ("follow", "boolean", "Whether the response continues with new lines."),
+            (
+                "insecureSkipTLSVerifyBackend",
+                "boolean",
+                "Whether the serving certificate of the node is not verified.",
+            ),
+            ("limitBytes", "integer", "Maximum number of bytes in the response."),
+            ("previous", "boolean", "Whether to return the log of the previous, terminated container."),
+            ("sinceSeconds", "integer", "Maximum age of the returned lines in seconds."),
+            ("stream", "string", "The stream to return: `All`, `Stdout` or `Stderr`."),
+            ("tailLines", "integer", "Number of lines from the end of the log."),
+            ("timestamps", "boolean", "Whether each line begins with its time."),
+        ],
+    ),
+    ("PodPortForwardOptions", &[("ports", "integer", "The port to forward.")]),
+    ("PodProxyOptions", &[PROXIED_PATH]),
+    ("ServiceProxyOptions", &[PROXIED_PATH]),
+];
+const PROXIED_PATH: OptionFields = ("path", "string", "Path of the proxied request.");
+const CONTAINER: OptionFields =
+    ("container", "string", "Name of the container; the default is the only one.");
+const STDIN: OptionFields = ("stdin", "boolean", "Whether to connect standard input.");
+const STDOUT: OptionFields = ("stdout", "boolean", "Whether to connect standard output.");
+const STDERR: OptionFields = ("stderr", "boolean", "Whether to connect standard error.");
+const TTY: OptionFields = ("tty", "boolean", "Whether to allocate a terminal.");
+
+/// Returns the query parameters of a kind of options.
+pub(super) fn option_parameters(kind: &str) -> Vec<Parameter> {
+    let fields = OPTIONS.iter().find(|(known, _)| *known == kind).map_or(&[][..], |(_, fields)| fields);
+    let parameter = |(name, ty, description): &OptionFields| Parameter {
+        name,
+        location: ParameterLocation::Query,
+        ty,
+        description: (*description).to_owned(),
+    };
+    fields.iter().map(parameter).collect()
 }

@@ -63,6 +63,8 @@ pub(super) fn path_item(path: &str, item: &Value) -> NamedPathItem {
         put: method_operation("put"),
         post: method_operation("post"),
         delete: method_operation("delete"),
+        options: method_operation("options"),
+        head: method_operation("head"),
         patch: method_operation("patch"),
         parameters: parameter_items(item),
     };

@@ -188,6 +188,85 @@ fn openapi_v3_paths_have_verbs_and_parameters_of_kind() {
 }
 
 #[test]
+fn openapi_proxy_paths_have_all_methods_in_both_presets() {
+    for preset in [Preset::Kubernetes, Preset::Svc] {
+        let api = api(preset);
+        let (v3, v2) = (v3(&api), read(&api.v2().unwrap()));
+        for (resource, kind) in [
+            ("namespaces/{namespace}/pods", "NamespacedPod"),
+            ("namespaces/{namespace}/services", "NamespacedService"),
+            ("nodes", "Node"),
+        ] {
+            for (end, suffix) in [("", "Proxy"), ("/{path}", "ProxyWithPath")] {
+                let path = format!("/api/v1/{resource}/{{name}}/proxy{end}");
+                for document in [&v3["api/v1"], &v2] {
+                    let item = &document["paths"][&path];
+                    for (method, word) in [
+                        ("delete", "Delete"),
+                        ("get", "Get"),
+                        ("head", "Head"),
+                        ("options", "Options"),
+                        ("patch", "Patch"),
+                        ("post", "Post"),
+                        ("put", "Put"),
+                    ] {
+                        let operation = &item[method];
+                        let id = format!("connectCoreV1{word}{kind}{suffix}");
+                        assert_eq!(operation["operationId"], id, "{method} {path}");
+                        let query = operation["parameters"].as_array().unwrap();
+                        assert_eq!(
+                            (&query[0]["name"], &query[0]["in"]),
+                            (&json!("path"), &json!("query")),
+                            "{id}"
+                        );
+                    }
+                    let parameters = item["parameters"].as_array().unwrap();
+                    let has_rest = parameters.iter().any(|one| one["name"] == "path" && one["in"] == "path");
+                    assert_eq!(has_rest, !end.is_empty(), "{path}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn openapi_connect_subresources_and_logs_have_query_parameters() {
+    let documents = v3(&api(Preset::Kubernetes));
+    let pod = "/api/v1/namespaces/{namespace}/pods/{name}";
+    let streams = ["container", "stderr", "stdin", "stdout", "tty"];
+    for (subresource, methods, expected) in [
+        ("attach", &["get", "post"][..], &streams[..]),
+        ("exec", &["get", "post"], &["command", "container", "stderr", "stdin", "stdout", "tty"]),
+        ("portforward", &["get", "post"], &["ports"]),
+        (
+            "log",
+            &["get"],
+            &[
+                "container",
+                "follow",
+                "insecureSkipTLSVerifyBackend",
+                "limitBytes",
+                "previous",
+                "sinceSeconds",
+                "stream",
+                "tailLines",
+                "timestamps",
+            ],
+        ),
+    ] {
+        let item = documents["api/v1"]["paths"][format!("{pod}/{subresource}")].as_object().unwrap();
+        let served: Vec<&String> = item.keys().filter(|key| *key != "parameters").collect();
+        assert_eq!(served, methods, "{subresource}");
+        for method in methods {
+            let parameters = item[*method]["parameters"].as_array().unwrap();
+            assert!(parameters.iter().all(|parameter| parameter["in"] == "query"), "{subresource}");
+            let names: Vec<&str> = parameters.iter().map(|one| one["name"].as_str().unwrap()).collect();
+            assert_eq!(names, expected, "{subresource}");
+        }
+    }
+}
+
+#[test]
 fn openapi_v3_schemas_contain_schema_facts() {
     let documents = v3(&api(Preset::Kubernetes));
     let schemas = &documents["api/v1"]["components"]["schemas"];

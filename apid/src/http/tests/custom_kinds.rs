@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::object::Object;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
@@ -90,6 +91,56 @@ pub(super) async fn define(server: &Server, definition: Value) -> Value {
 
 pub(super) fn events(body: &[u8]) -> Vec<Value> {
     std::str::from_utf8(body).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Memory for the versions of a kind does not grow with the square of their number.
+#[tokio::test]
+async fn converters_of_many_versions_share_list_of_versions() {
+    let server = Server::start().await;
+    let versions: Vec<Value> = (1..=100).map(|i| version(&format!("v{i}"), i == 1)).collect();
+    let mut definition = definition(&versions);
+    definition["status"]["acceptedNames"] = definition["spec"]["names"].clone();
+    let definition = Object::from_value(definition).unwrap();
+    let resources = kinds::custom::resources(&definition, &server.server_state.names).unwrap();
+    server.server_state.serve(resources.clone());
+    for resource in &resources {
+        let collection = server.server_state.collection(resource).unwrap();
+        assert_eq!(collection.converter.is_some(), resource.is_other_version());
+        let references = Arc::strong_count(resource);
+        assert!(!resource.is_other_version() || references < 20, "{references}");
+    }
+}
+
+#[tokio::test]
+async fn long_lists_of_names_are_in_discovery_of_each_version() {
+    let server = start().await;
+    let mut definition = definition(&[version("v1", true), version("v2", false)]);
+    let names: Vec<String> = (0..100).map(|i| format!("wd{i}")).collect();
+    definition["spec"]["names"]["shortNames"] = json!(names);
+    define(&server, definition).await;
+    for version in ["v1", "v2"] {
+        let url = format!("/apis/shop.example.com/{version}");
+        let compact = server.get(&url).await;
+        assert_eq!(compact.header("content-type"), "application/json");
+        let compact = compact.json();
+        assert_eq!(compact["resources"][0]["shortNames"], json!(names));
+        let indented = server.get(&format!("{url}?pretty=true")).await;
+        assert!(indented.body.starts_with(b"{\n") && indented.json() == compact);
+        let yaml = server.send("GET", &url, &[("accept", "application/yaml")], "").await;
+        assert_eq!(yaml.header("content-type"), "application/yaml");
+        assert!(String::from_utf8_lossy(&yaml.body).contains("- wd99\n"));
+    }
+    let accept = ("accept", "application/json;g=apidiscovery.example.test;v=v2;as=APIGroupDiscoveryList");
+    let aggregated = server.send("GET", "/apis", &[accept], "").await;
+    let tag = aggregated.header("etag").to_owned();
+    let document = aggregated.json();
+    let groups = document["items"].as_array().unwrap();
+    let group = groups.iter().find(|group| group["metadata"]["name"] == "shop.example.com").unwrap();
+    for version in group["versions"].as_array().unwrap() {
+        assert_eq!(version["resources"][0]["shortNames"], json!(names));
+    }
+    let known = server.send("GET", "/apis", &[accept, ("if-none-match", &tag)], "").await;
+    assert_eq!(known.code, 304);
 }
 
 #[tokio::test]

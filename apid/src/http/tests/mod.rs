@@ -7,6 +7,7 @@ mod audit;
 mod backup;
 mod body_types;
 mod cbor;
+mod component_statuses;
 mod connections;
 mod content_negotiation;
 mod conversion;

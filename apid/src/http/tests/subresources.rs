@@ -265,6 +265,7 @@ async fn connected_subresource_is_checked_and_never_connected() {
         ("POST", "pods/on-node/portforward", 501, "does not implement portforward"),
         ("GET", "pods/p/proxy/a/b", 400, "address not allowed"),
         ("DELETE", "pods/p/proxy/a/b", 400, "address not allowed"),
+        ("OPTIONS", "pods/p/proxy/a/b", 400, "address not allowed"),
         ("GET", "pods/a:b:c:d/proxy", 400, "invalid pod request"),
         ("GET", "services/a:b:c:d/proxy", 400, "invalid service request"),
         ("GET", "services/s:81/proxy", 503, "no service port 81 found for service \"s\""),
@@ -304,12 +305,6 @@ async fn connected_subresource_is_checked_and_never_connected() {
         assert_eq!(server.get(&format!("/api/v1/namespaces/a/{path}")).await.code, 404, "{path}");
     }
     assert_eq!(server.send("PUT", &format!("{PODS}/p/log"), &[], "").await.code, 405);
-
-    let statuses = server.get("/api/v1/componentstatuses").await;
-    assert_eq!((statuses.code, &statuses.json()["items"]), (200, &json!([])));
-    assert_eq!(statuses.header("warning"), "299 - \"v1 ComponentStatus is deprecated in v1.19+\"");
-    assert_eq!(server.get("/api/v1/componentstatuses/etcd-0").await.code, 404);
-    assert_eq!(server.post("/api/v1/componentstatuses", json!({})).await.code, 405);
 }
 
 /// A PodDisruptionBudget rejects evictions, or counts those that it allows.

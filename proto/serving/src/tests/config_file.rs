@@ -121,7 +121,7 @@ fn unknown_flag_of_a_file_is_rejected_with_the_nearest() {
     for text in [
         "unknown flag `dta-dir`; a similar flag is `data-dir`",
         "unknown flag `nothing-similar`",
-        "`data-dir` has one value",
+        "`data-dir` takes one value",
         "further file",
     ] {
         assert!(errors.iter().any(|error| error.contains(text)), "{text} in {errors:#?}");

@@ -54,7 +54,8 @@ pub(super) fn document(document: &Document) -> Value {
             let item = named.value.as_ref().unwrap();
             let mut map = Map::new();
             for (method, it) in [
-                ("get", &item.get), ("put", &item.put), ("post", &item.post), ("delete", &item.delete), ("patch", &item.patch),
+                ("get", &item.get), ("put", &item.put), ("post", &item.post), ("delete", &item.delete),
+                ("options", &item.options), ("head", &item.head), ("patch", &item.patch),
             ] {
                 map.extend(it.as_ref().map(|it| (method.to_owned(), operation(it))));
             }

@@ -1,0 +1,157 @@
+//! Discovery documents in memory: JSON in segments, of which equal lists of names are shared.
+//!
+//! # Contract
+//!
+//! Discovery repeats the short names and categories of a custom kind for each of its versions. [`SharedLists`]
+//! encodes each long list once and returns a placeholder for the tree of a document. [`Document::new`] encodes the
+//! tree and puts the shared text in the place of each placeholder.
+//!
+//! # Invariants
+//!
+//! INVARIANT (bounded memory): the documents of a definition take memory in proportion to the sum of its versions and
+//! names. Only responses have the product, chunk by chunk.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use aws_lc_rs::digest;
+use bytes::Bytes;
+use kinds::NameList;
+use schema::key_order::Ordered;
+use serde_json::{Value, json};
+
+/// Maximum bytes of a list that each document encodes anew: about the size of the other fields of a resource.
+const INLINE_MAX: usize = 256;
+
+/// Maximum bytes of a document that is encoded otherwise than as compact JSON.
+const ENCODED_MAX: usize = 64 << 20;
+
+/// Start of the JSON text of a placeholder. No name in a document has this character.
+const PLACEHOLDER: &str = "\"\\u0000";
+
+/// A discovery document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// The document as compact JSON.
+    segments: Arc<[Bytes]>,
+    /// Hash of the content, quoted as in the header.
+    pub etag: String,
+    /// Other encodings, created on first use.
+    encoded: [OnceLock<Bytes>; DocumentEncoding::COUNT],
+}
+
+/// Encodings of a document besides compact JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DocumentEncoding {
+    /// Indented JSON.
+    Indented,
+    /// YAML.
+    Yaml,
+    /// CBOR.
+    Cbor,
+    /// Protobuf in its envelope.
+    Protobuf,
+}
+
+impl DocumentEncoding {
+    const COUNT: usize = 4;
+}
+
+impl Document {
+    /// Encodes a tree, whose long lists are placeholders of `lists`.
+    pub(super) fn new(value: &Value, lists: &SharedLists) -> Self {
+        let text = Bytes::from(serde_json::to_vec(&Ordered::new(value)).unwrap_or_default());
+        let mut segments = Vec::new();
+        let mut hash = digest::Context::new(&digest::SHA256);
+        let mut rest = text.clone();
+        for (start, end, list) in lists.placeholders(&text) {
+            // The placeholders are in the order of the text.
+            let offset = text.len() - rest.len();
+            let own = rest.split_to(start - offset);
+            let _ = rest.split_to(end - start);
+            hash.update(&own);
+            hash.update(list.hash.as_ref());
+            segments.extend([own, list.text.clone()]);
+        }
+        hash.update(&rest);
+        segments.push(rest);
+        let hex: String = hash.finish().as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
+        Document { segments: segments.into(), etag: format!("\"{hex}\""), encoded: Default::default() }
+    }
+
+    /// Returns the document as compact JSON, in segments.
+    pub fn segments(&self) -> &Arc<[Bytes]> {
+        &self.segments
+    }
+
+    /// Returns the document as compact JSON in one buffer.
+    pub fn text(&self) -> Bytes {
+        match &*self.segments {
+            [whole] => whole.clone(),
+            segments => segments.concat().into(),
+        }
+    }
+
+    /// Returns another encoding, or None for a document above [`ENCODED_MAX`]. `encode` creates it from the JSON.
+    /// All clients share the bytes, except those of a document with shared lists.
+    pub fn encoded(&self, encoding: DocumentEncoding, encode: impl FnOnce(&Bytes) -> Bytes) -> Option<Bytes> {
+        let size: usize = self.segments.iter().map(Bytes::len).sum();
+        if size > ENCODED_MAX {
+            return None;
+        }
+        let kept = self.encoded.get(encoding as usize).filter(|_| self.segments.len() == 1);
+        Some(match kept {
+            Some(kept) => kept.get_or_init(|| encode(&self.text())).clone(),
+            None => encode(&self.text()),
+        })
+    }
+}
+
+/// The long lists of names of a registry, each encoded once.
+#[derive(Default)]
+pub(super) struct SharedLists {
+    lists: Vec<SharedList>,
+    /// Indexes of the lists by their address: the versions of a definition share their lists.
+    known: HashMap<*const [String], usize>,
+}
+
+/// An encoded list of names.
+struct SharedList {
+    text: Bytes,
+    hash: digest::Digest,
+}
+
+impl SharedLists {
+    /// Returns the value of a list in the tree of a document: a placeholder for a long list of a custom kind.
+    pub(super) fn value(&mut self, names: NameList<'_>) -> Value {
+        let names = match names {
+            NameList::BuiltIn(names) => return json!(names),
+            NameList::Custom(names) => names,
+        };
+        let index = self.known.get(&std::ptr::from_ref(names)).copied().or_else(|| self.share(names));
+        index.map_or_else(|| json!(names), |index| format!("\0{index}").into())
+    }
+
+    /// Encodes a list. Returns its index; None for a short list.
+    fn share(&mut self, names: &[String]) -> Option<usize> {
+        let text = Bytes::from(serde_json::to_vec(names).ok()?);
+        if text.len() <= INLINE_MAX {
+            return None;
+        }
+        let index = self.lists.len();
+        self.lists.push(SharedList { hash: digest::digest(&digest::SHA256, &text), text });
+        self.known.insert(std::ptr::from_ref(names), index);
+        Some(index)
+    }
+
+    /// Returns the placeholders of a text: start, end and list, in order.
+    fn placeholders(&self, text: &[u8]) -> Vec<(usize, usize, &SharedList)> {
+        let text = str::from_utf8(text).unwrap_or_default();
+        let found = text.match_indices(PLACEHOLDER).filter_map(|(start, opening)| {
+            let digits = start + opening.len();
+            let (index, _) = text.get(digits..)?.split_once('"')?;
+            Some((start, digits + index.len() + 1, self.lists.get(index.parse::<usize>().ok()?)?))
+        });
+        found.collect()
+    }
+}
