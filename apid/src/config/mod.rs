@@ -168,7 +168,7 @@ pub struct Config {
     pub warnings: Vec<String>,
 }
 
-/// What the command line requests.
+/// The request of the command line.
 #[derive(Debug)]
 pub enum Command {
     /// Serve the API.

@@ -43,24 +43,24 @@ pub(crate) struct Permission<'a> {
     is_trial: bool,
 }
 
-/// Refusal of a call during back-off.
+/// Rejection of a call during back-off.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the last {failures} connections failed; the next call is tried in {wait:?}")]
-pub(crate) struct Refusal {
+pub(crate) struct Rejection {
     failures: u32,
     wait: Duration,
 }
 
 impl BackOff {
     /// Permits a call at a time of the monotonic clock.
-    pub(crate) fn permit(&self, now: Duration) -> Result<Permission<'_>, Refusal> {
+    pub(crate) fn permit(&self, now: Duration) -> Result<Permission<'_>, Rejection> {
         let mut state = self.0.lock();
         if state.failures < FAILURES {
             return Ok(Permission { back_off: self, is_trial: false });
         }
         let wait = state.next_trial.saturating_sub(now);
         if state.is_trial_running || !wait.is_zero() {
-            return Err(Refusal { failures: state.failures, wait });
+            return Err(Rejection { failures: state.failures, wait });
         }
         state.is_trial_running = true;
         Ok(Permission { back_off: self, is_trial: true })
@@ -111,7 +111,7 @@ mod tests {
             back_off.permit(at(0)).unwrap().report_failure(at(0));
         }
         let refused = back_off.permit(at(50)).unwrap_err();
-        assert_eq!(refused, Refusal { failures: 5, wait: at(150) });
+        assert_eq!(refused, Rejection { failures: 5, wait: at(150) });
         back_off.permit(at(200)).unwrap().report_success();
         back_off.permit(at(200)).unwrap();
     }

@@ -29,7 +29,7 @@ pub(super) struct PropertyRules<'a> {
     pub(super) requires_map_keys: bool,
 }
 
-/// What a part of a schema inherits from the parts above it.
+/// Properties that a part of a schema inherits from the parts above it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Inherited<'a> {
     /// Reason for which defaults are forbidden.
