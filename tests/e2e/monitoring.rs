@@ -34,6 +34,7 @@ async fn use_families(plane: &ControlPlane) {
     admin.post(MAPS, &json!({"metadata": {"name": "one"}})).await.expect(201);
     let one = admin.get(&format!("{MAPS}/one")).await.expect(200);
     let version = one["metadata"]["resourceVersion"].as_str().expect("a version");
+    admin.get(MAPS).await.expect(200);
     for parameters in ["", "&resourceVersionMatch=Exact"] {
         admin.get(&format!("{MAPS}?resourceVersion={version}{parameters}")).await.expect(200);
     }
