@@ -238,7 +238,7 @@ fn peak() -> u64 {
     line.and_then(|line| line.split_whitespace().next()).and_then(|kb| kb.parse().ok()).unwrap_or_default()
 }
 
-#[expect(clippy::expect_used, reason = "an example without input but its own")]
+#[expect(clippy::expect_used, reason = "an example that measures constant bodies")]
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<usize>().ok());

@@ -310,8 +310,8 @@ async fn similar_users_do_not_share_cached_decisions() {
             );
         }
     }
-    // The same for request attributes: names with separators, subresources, equal resource names in other API
-    // groups.
+    // Similar request attributes do not share cached decisions either: names with separators, subresources, equal
+    // resource names in other API groups.
     fixture
         .grant(
             "a",

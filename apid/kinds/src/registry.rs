@@ -636,7 +636,7 @@ impl Registry {
         candidates.find(|r| r.group_resource.group == group && r.kind.has_version(version))
     }
 
-    /// The stored resource of a group version and plural name, whether it is served or not.
+    /// The resource of a group version and plural name. A stored resource that is not served is found too.
     pub fn find_stored(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<Resource>> {
         let is_same =
             |r: &&Arc<Resource>| r.group_resource.group == group && r.group_resource.resource == resource;

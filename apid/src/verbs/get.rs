@@ -9,7 +9,7 @@ use super::{Call, ResponseObject, component_statuses, scale};
 ///
 /// # Errors
 ///
-/// 404, or 504 when the watch cache does not reach the version in time.
+/// 404; 500 for a malformed resourceVersion; 504 when the watch cache does not reach the version in time.
 pub async fn get(call: &Call<'_>, resource_version: &str) -> Result<ResponseObject, Status> {
     if call.collection.served.kind.facts().computed {
         return component_statuses::get(call).await.map(ResponseObject::item);

@@ -43,7 +43,7 @@ pub(super) static REPLICAS: LazyLock<[Element; 2]> =
 
 /// An object to be stored, and the state of its managed fields.
 pub(super) struct ProposedObject {
-    /// The object as sent by the client.
+    /// The object after the change: the body of the request, or the result of a patch.
     pub(super) object: Object,
     /// Warnings for the client.
     pub(super) warnings: Vec<String>,

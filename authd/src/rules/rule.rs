@@ -112,7 +112,7 @@ impl PolicyRule {
     }
 }
 
-/// Whether a granted path covers a path: equal, or by a trailing `*`. The path may end in `*` itself.
+/// Whether a granted path covers a path: equal, or by a trailing `*`. In the check of escalation the path is a pattern too.
 pub fn path_covers(granted: &str, path: &str) -> bool {
     granted == path
         || granted.strip_suffix('*').is_some_and(|rest| path.starts_with(rest.trim_end_matches('*')))

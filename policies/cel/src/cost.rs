@@ -159,7 +159,7 @@ pub(crate) fn regex_cost(text: u64, pattern: u64) -> u64 {
     read_cost(text.saturating_add(1)).saturating_mul(pattern.div_ceil(4))
 }
 
-/// Cost of copying or measuring bytes of text: one unit, and more from 1 KiB on.
+/// Cost of copying or measuring bytes of text: one unit for each full KiB, at least one.
 pub(crate) fn copy_cost(bytes: u64) -> u64 {
     (bytes / 1_024).max(1)
 }

@@ -79,7 +79,7 @@ impl<'b> ValueFacts<'b> {
         ValueFacts { ty, size, parts: Parts::Unknown }
     }
 
-    /// A value of the data.
+    /// A value of an input variable, whose size `bounds` limits.
     fn bounded(ty: Type, bounds: &'b Bounds) -> ValueFacts<'b> {
         let size = if is_scalar(&ty) { Estimate::exactly(1) } else { Estimate { min: 0, max: bounds.size } };
         ValueFacts { ty, size, parts: Parts::Of(bounds) }

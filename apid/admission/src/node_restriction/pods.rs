@@ -112,6 +112,7 @@ impl KubeletWrite<'_> {
         let claims =
             |pod: &Object| pod.at(&["status", "resourceClaimStatuses"]).and_then(without_empty_values);
         if claims(old) != claims(new) {
+            // The spelling is that of kube-apiserver.
             return self.reject(&format!("node {node:?} cannot update resource claim statues"));
         }
         Ok(())

@@ -25,7 +25,7 @@ pub(super) struct PropertyRules<'a> {
     pub(super) requires_known_types: bool,
     /// Whether the items of a set must be scalar or atomic.
     pub(super) requires_atomic_set_items: bool,
-    /// Whether map keys must be required or have a default.
+    /// Whether the fields that are keys of a map list must be required or have a default.
     pub(super) requires_map_keys: bool,
 }
 

@@ -81,7 +81,7 @@ fn comparable_spec(new: &Object, old: &Object, key: &str, is_upgrade: bool) -> M
         Some(value) => drop(spec.insert(field.to_owned(), value.clone())),
         None => drop(spec.remove(field)),
     };
-    // The controller binds the claim.
+    // A controller sets `volumeName` once, to bind the claim.
     if old.text("spec.volumeName").is_empty() {
         restore("volumeName");
     }

@@ -239,7 +239,8 @@ impl Collector {
         }
     }
 
-    /// Keeps work until the served kinds change, unless they have changed since `before`, or its object is deleted.
+    /// Defers work until the served kinds change. Queues the work again at once if they have changed since `before`, and
+    /// drops the work if its object is deleted.
     async fn defer(&self, work: &WorkItem, before: u64) {
         self.unserved.add(work.clone());
         if *self.kinds_changes.borrow() != before {

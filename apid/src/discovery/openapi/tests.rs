@@ -101,7 +101,7 @@ fn openapi_v3_references_resolve_in_both_presets() {
             let text = format!("{documents:?}").to_lowercase();
             for word in ["kube", "k8s"] {
                 let at = text.find(word).map(|i| &text[i.saturating_sub(60)..i + 30]);
-                // The names of fields and values are those of the API.
+                // Names of fields and values with `kubelet` or `kube-proxy` are equal in both presets.
                 assert!(
                     at.is_none_or(|at| at.contains("kubelet")
                         || at.contains("kube-proxy")

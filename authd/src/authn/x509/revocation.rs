@@ -182,7 +182,7 @@ impl Lists {
     }
 
     /// Keeps each active list whose issuer key has an outdated list in the new file.
-    /// Outdated means past its next update, of the future, or older than a valid active list. Returns a
+    /// A list is outdated past its next update, before its own time, or if a valid active list is newer. Returns a
     /// remark for operators on each. `authorities` are the trusted CAs.
     pub(super) fn keep_from(
         &mut self,

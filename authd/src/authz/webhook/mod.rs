@@ -51,7 +51,7 @@ impl Webhooks {
     }
 }
 
-/// The service and its cached responses.
+/// A webhook authorizer with its cached responses.
 struct RemoteAuthorizer {
     name: String,
     settings: WebhookSettings,

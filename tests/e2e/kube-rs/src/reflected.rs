@@ -129,7 +129,7 @@ pub(crate) async fn run(client: Client, initial: Initial) {
         reflected.until_current(&api).await;
         assert_eq!(reflected.state().len(), 1000);
     }
-    assert_eq!(reflected.states, 1, "a watcher that continues lists once");
+    assert_eq!(reflected.states, 1, "the watcher resumes without a second list");
     reflected.assert_delivered_once();
 }
 

@@ -93,7 +93,7 @@ impl fmt::Display for Identity {
 /// The options for opening a store.
 #[derive(Clone)]
 pub struct Options {
-    /// The data directory; created when it is missing.
+    /// The directory of this store; created when it is missing.
     pub dir: PathBuf,
     /// The identity of the store.
     pub identity: Identity,
