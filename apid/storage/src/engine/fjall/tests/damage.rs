@@ -83,26 +83,55 @@ async fn flipped_journal_byte_is_rejected_or_harmless() {
     assert!(refused > places.len() * 9 / 10, "{refused} of {} damaged stores were rejected", places.len());
 }
 
+/// A closed store whose journal ends with a batch of one change, at revision 21.
+struct LastBatch {
+    /// The rows without the batch.
+    rows: Vec<Row>,
+    /// The high-water mark before the batch was acknowledged.
+    unacknowledged: Vec<u8>,
+    journal: Vec<u8>,
+    /// Offset of the batch in the journal.
+    begin: usize,
+}
+
+impl LastBatch {
+    /// Writes the store in a directory.
+    async fn write(dir: &Path) -> LastBatch {
+        let store = open(dir).unwrap();
+        let rows = churn(&store, 5, 20, 300).await;
+        let begin = written(&dir.join("fjall/0.jnl")).len();
+        let unacknowledged = std::fs::read(dir.join("mark")).unwrap();
+        store.commit("last", Op::Create(Bytes::from(vec![b'l'; 500]))).await.unwrap();
+        store.close().await;
+        shorten_journals(dir);
+        LastBatch { rows, unacknowledged, journal: written(&dir.join("fjall/0.jnl")), begin }
+    }
+
+    /// Checks that a store without the acknowledgement opens without the batch, and takes writes.
+    async fn check_discarded(&self, dir: &Path, damage: &str) {
+        std::fs::write(dir.join("mark"), &self.unacknowledged).unwrap();
+        let store = open(dir).unwrap_or_else(|error| panic!("{damage}: {error}"));
+        assert_eq!(rows(&store).await.unwrap(), self.rows, "{damage}");
+        let next = store.commit("next", Op::Create(Bytes::new())).await.unwrap();
+        assert_eq!(next.revision, Revision(21), "{damage}");
+        store.close().await;
+        assert_eq!(open(dir).unwrap().revision(), Revision(21), "{damage}");
+    }
+}
+
 /// A truncation that loses an acknowledged write is rejected. A truncation of only the unacknowledged write
 /// is a normal crash.
 #[tokio::test(flavor = "multi_thread")]
 async fn truncated_journal_is_rejected_if_acknowledged_writes_are_lost() {
     let dir = memory_dir();
     let (source, copy) = (dir.path().join("source"), dir.path().join("copy"));
-    let store = open(&source).unwrap();
-    let before = churn(&store, 5, 20, 300).await;
-    let first = written(&source.join("fjall/0.jnl")).len();
-    let mark = std::fs::read(source.join("mark")).unwrap();
-    store.commit("last", Op::Create(Bytes::from(vec![b'l'; 500]))).await.unwrap();
-    store.close().await;
-    shorten_journals(&source);
-    let journal = written(&source.join("fjall/0.jnl"));
-    let end = journal.len();
-    for length in (first..end).step_by(7) {
+    let last = LastBatch::write(&source).await;
+    let end = last.journal.len();
+    for length in (last.begin..end).step_by(7) {
         for (acknowledged, zeros) in [(true, false), (false, false), (false, true)] {
             let _ = std::fs::remove_dir_all(&copy);
             copy_store(&source, &copy);
-            let mut cut = journal[..length].to_vec();
+            let mut cut = last.journal[..length].to_vec();
             if zeros {
                 cut.resize(end + 4096, 0);
             }
@@ -111,46 +140,34 @@ async fn truncated_journal_is_rejected_if_acknowledged_writes_are_lost() {
                 let reason = corrupt(open(&copy));
                 assert!(reason.contains("revisions 21 to 21 are missing"), "{reason}");
             } else {
-                std::fs::write(copy.join("mark"), &mark).unwrap();
-                let store = open(&copy).unwrap();
-                assert_eq!(rows(&store).await.unwrap(), before, "cut to {length}");
-                let next = store.commit("next", Op::Create(Bytes::new())).await.unwrap();
-                assert_eq!(next.revision, Revision(21));
-                store.close().await;
-                assert_eq!(open(&copy).unwrap().revision(), Revision(21), "cut to {length}");
+                last.check_discarded(&copy, &format!("cut to {length}")).await;
             }
         }
     }
 }
 
 /// A power cut can lose any sector of an unsynced batch, also from its middle. Such a batch was never
-/// acknowledged, and the store opens without it.
+/// acknowledged, and the store opens without it. An acknowledged batch that is torn is a loss.
 #[tokio::test(flavor = "multi_thread")]
-async fn torn_unacknowledged_batch_is_discarded() {
+async fn torn_batch_is_discarded_only_if_unacknowledged() {
     let dir = memory_dir();
     let (source, copy) = (dir.path().join("source"), dir.path().join("copy"));
-    let store = open(&source).unwrap();
-    let before = churn(&store, 5, 20, 300).await;
-    let first = written(&source.join("fjall/0.jnl")).len();
-    let mark = std::fs::read(source.join("mark")).unwrap();
-    store.commit("last", Op::Create(Bytes::from(vec![b'l'; 500]))).await.unwrap();
-    store.close().await;
-    shorten_journals(&source);
-    std::fs::write(source.join("mark"), &mark).unwrap();
-    let journal = written(&source.join("fjall/0.jnl"));
-    let end = journal.len();
-    for at in (first..end).step_by(7) {
-        let _ = std::fs::remove_dir_all(&copy);
-        copy_store(&source, &copy);
-        let mut torn = journal.clone();
-        torn[at..end.min(at + 64)].fill(0);
-        std::fs::write(copy.join("fjall/0.jnl"), torn).unwrap();
-        let store = open(&copy).unwrap_or_else(|error| panic!("torn at {at} of {first}..{end}: {error}"));
-        assert_eq!(rows(&store).await.unwrap(), before, "torn at {at}");
-        let next = store.commit("next", Op::Create(Bytes::new())).await.unwrap();
-        assert_eq!(next.revision, Revision(21));
-        store.close().await;
-        assert_eq!(open(&copy).unwrap().revision(), Revision(21), "torn at {at}");
+    let last = LastBatch::write(&source).await;
+    let end = last.journal.len();
+    for at in (last.begin..end).step_by(7) {
+        for acknowledged in [true, false] {
+            let _ = std::fs::remove_dir_all(&copy);
+            copy_store(&source, &copy);
+            let mut torn = last.journal.clone();
+            torn[at..end.min(at + 64)].fill(0);
+            std::fs::write(copy.join("fjall/0.jnl"), torn).unwrap();
+            if acknowledged {
+                let reason = corrupt(open(&copy));
+                assert!(reason.contains("revisions 21 to 21 are missing"), "torn at {at}: {reason}");
+            } else {
+                last.check_discarded(&copy, &format!("torn at {at} of {}..{end}", last.begin)).await;
+            }
+        }
     }
 }
 
