@@ -74,7 +74,7 @@ pub fn user_objects() -> Vec<MirrorObject> {
 }
 
 /// Builds the binding of another user, by number.
-pub fn other_binding(names: &Names, number: usize) -> MirrorObject {
+pub fn unrelated_binding(names: &Names, number: usize) -> MirrorObject {
     let group = names.group("rbac.authorization");
     let namespace = format!("namespace-{}", number % NAMESPACES);
     let subject = match number % 3 {

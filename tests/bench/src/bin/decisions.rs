@@ -102,7 +102,7 @@ async fn run(args: Args) -> Result<(), Error> {
     let mut authd_process =
         AuthdProcess::start(&args.programs, &names, &token, policy::USER, policy::user_objects()).await?;
     let before = settled_memory_mib(authd_process.pid).await?;
-    authd_process.feed((0..args.others).map(|number| policy::other_binding(&names, number))).await?;
+    authd_process.feed((0..args.others).map(|number| policy::unrelated_binding(&names, number))).await?;
     authd_process.settle().await?;
     if is_selected("memory") {
         let bytes =
@@ -128,7 +128,7 @@ fn measure_authd_decisions(names: &Arc<Names>, others: usize) -> Result<(), Erro
     let mut feed = mirror.begin();
     let user_objects = policy::user_objects().into_iter();
     for (revision, object) in
-        (1..).zip(user_objects.chain((0..others).map(|number| policy::other_binding(names, number))))
+        (1..).zip(user_objects.chain((0..others).map(|number| policy::unrelated_binding(names, number))))
     {
         feed.put(policy::put(revision, object))?;
     }
