@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fjall::config::FilterPolicy;
-use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
 
-use super::files::journal;
+use super::files::journal::JournalEnd;
 use super::layout::{self, Jump};
 use crate::Error;
 
@@ -42,10 +42,17 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Opens or creates the database in a directory, without the last batch if it is incomplete. An assertion failure
-    /// of fjall means corruption here, not a crash.
-    pub(super) fn open(path: &Path, cache_bytes: u64) -> Result<Tables, Error> {
-        journal::discard_torn_batch(path).map_err(|error| map_io_error(&error))?;
+    /// Opens or creates the database in a directory. An assertion failure of fjall means corruption here, not a crash.
+    ///
+    /// The newest journal is truncated at its verified end.
+    pub(super) fn open(
+        path: &Path,
+        cache_bytes: u64,
+        journal_end: Option<JournalEnd>,
+    ) -> Result<Tables, Error> {
+        if let Some(end) = journal_end {
+            end.discard_torn_batch().map_err(|error| map_io_error(&error))?;
+        }
         let opened = std::panic::catch_unwind(AssertUnwindSafe(|| Tables::try_open(path, cache_bytes)));
         match opened {
             Ok(result) => result,
@@ -101,32 +108,34 @@ impl Tables {
         [&self.log, &self.versions, &self.meta]
     }
 
-    /// Whether a write failed. fjall then rejects all writes until it is reopened.
-    pub(super) fn is_poisoned(&self) -> bool {
-        matches!(self.database.persist(PersistMode::Buffer), Err(fjall::Error::Poisoned))
-    }
-
-    /// Checks that no background write failed.
+    /// Checks that no background write failed. After a failure fjall rejects all writes until it is reopened.
     ///
     /// # Errors
     ///
     /// `Unavailable` if the database must be reopened.
     pub(super) fn check_background_writes(&self) -> Result<(), Error> {
-        if self.is_poisoned() {
+        if matches!(self.database.persist(PersistMode::Buffer), Err(fjall::Error::Poisoned)) {
             return Err(Error::Unavailable("a background write of the database failed".to_owned()));
         }
         Ok(())
     }
 
-    /// Waits until fjall accepts a batch without a halt.
+    /// Begins a batch, after a wait until fjall accepts the batch without a halt.
     ///
-    /// fjall halts a written batch while flushes or compactions are too far behind, and forever once they have failed.
-    /// Only the caller seals memtables, so that none is sealed between this wait and its batch.
+    /// Only the caller seals memtables, so that none is sealed between the wait and the commit of the batch.
     ///
     /// # Errors
     ///
     /// As [`Tables::check_background_writes`].
-    pub(super) fn wait_for_flushes(&self) -> Result<(), Error> {
+    pub(super) fn batch(&self, mode: PersistMode) -> Result<OwnedWriteBatch, Error> {
+        self.wait_for_flushes()?;
+        Ok(self.database.batch().durability(Some(mode)))
+    }
+
+    /// Waits until fjall accepts a batch without a halt.
+    ///
+    /// fjall halts a written batch while flushes or compactions are too far behind, and forever once they have failed.
+    fn wait_for_flushes(&self) -> Result<(), Error> {
         let is_behind = |keyspace: &&Keyspace| {
             keyspace.tree.sealed_memtable_count() >= HALT_MEMTABLES
                 || keyspace.tree.l0_run_count() >= WAIT_RUNS

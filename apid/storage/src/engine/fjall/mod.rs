@@ -57,7 +57,8 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use self::database::Tables;
-use self::files::FileProblem;
+use self::files::journal::{self, JournalEnd};
+use self::files::{FileProblem, Verified};
 use self::high_water_mark::{HighWaterMark, HighWaterMarkError, MarkValues};
 use self::queue::{Commit, WriterCommand};
 use self::reader::RowLimits;
@@ -198,11 +199,14 @@ impl FjallStore {
             memtable_bytes: options.memtable_bytes,
         };
         let mark = read_mark(&files.mark)?;
-        match &mark {
+        let journal_end = match &mark {
             Some(mark) => verify_files(&options.dir, &mark.values())?,
-            None => files::remove_interrupted_creation(&files.database)?,
-        }
-        let tables = Tables::open(&files.database, options.cache_bytes)?;
+            None => {
+                files::remove_interrupted_creation(&files.database)?;
+                journal::unacknowledged_end(&files.database)?
+            }
+        };
+        let tables = Tables::open(&files.database, options.cache_bytes, journal_end)?;
         let mut mark = match mark {
             Some(mark) => mark,
             None => create_mark(&tables, &options)?,
@@ -432,16 +436,17 @@ fn create_mark(tables: &Tables, options: &Options) -> Result<HighWaterMark, Open
     Ok(HighWaterMark::create(&options.dir, "mark", MarkValues::default())?)
 }
 
-/// Verifies the files before fjall opens them; an error reports the lost revisions.
-fn verify_files(dir: &Path, mark: &MarkValues) -> Result<(), Error> {
-    let (problem, is_suspicion) = match files::verify(&dir.join("fjall"), mark) {
-        Ok(None) => return Ok(()),
-        Ok(Some(suspicion)) => (suspicion, true),
+/// Verifies the files before fjall opens them, and returns the end of the newest journal; an error reports the lost
+/// revisions.
+fn verify_files(dir: &Path, mark: &MarkValues) -> Result<Option<JournalEnd>, Error> {
+    let (problem, is_suspicion, journal_end) = match files::verify(&dir.join("fjall"), mark) {
+        Ok(Verified { suspicion: None, journal_end }) => return Ok(journal_end),
+        Ok(Verified { suspicion: Some(suspicion), journal_end }) => (suspicion, true, journal_end),
         Err(FileProblem::Unreadable(error)) => return Err(error),
-        Err(FileProblem::Damaged(problem) | FileProblem::Lost(problem)) => (problem, false),
+        Err(FileProblem::Damaged(problem) | FileProblem::Lost(problem)) => (problem, false, None),
     };
     let lost = match Survey::of(dir) {
-        Ok(survey) if is_suspicion && survey.is_sound() => return Ok(()),
+        Ok(survey) if is_suspicion && survey.is_sound() => return Ok(journal_end),
         Ok(survey) if survey.lost.is_empty() => "no change is lost".to_owned(),
         Ok(survey) => survey.lost.to_string().trim_end().replace('\n', "; "),
         Err(error) => format!("the lost revisions are unknown: {error}"),

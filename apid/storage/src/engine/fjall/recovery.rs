@@ -34,7 +34,7 @@ pub(super) struct RecoveredRevisions {
 
 /// Writes the format and the identity of a new store.
 pub(super) fn initialize(tables: &Tables, identity: &Identity) -> Result<(), Error> {
-    let mut batch = tables.database.batch().durability(Some(PersistMode::SyncData));
+    let mut batch = tables.batch(PersistMode::SyncData)?;
     let format = layout::encode_meta_row(META_FORMAT, 0, &FORMAT.to_be_bytes());
     batch.insert(&tables.meta, META_FORMAT, format);
     let text = format!("{}\n{}", identity.preset, identity.api_domain);

@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn flushed_revision_stays_after_later_writes() {
         let dir = tempfile::tempdir().unwrap();
-        let tables = Tables::open(dir.path(), 1 << 20).unwrap();
+        let tables = Tables::open(dir.path(), 1 << 20, None).unwrap();
         let none = Flushed { log: 0, versions: 0 };
         let mut rotation = Rotation::new(u64::MAX, none);
         let wait = || {

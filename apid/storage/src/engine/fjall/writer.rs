@@ -22,6 +22,7 @@ use apimachinery::clock::Clock;
 use fjall::PersistMode;
 
 use super::database::{self, Tables, map_fjall_error, map_io_error};
+use super::files;
 use super::high_water_mark::{HighWaterMark, MarkValues};
 use super::layout::{self, Entry, META_COMPACTED, Tag};
 use super::queue::{Commit, WriterCommand};
@@ -281,7 +282,7 @@ impl Writer {
     ///
     /// The batch also removes more old log entries than it adds, so trimming keeps up with writes.
     fn sync(&mut self, tables: &Tables, changes: &[Change], last: u64) -> Result<Option<u64>> {
-        let mut batch = tables.database.batch().durability(Some(PersistMode::SyncData));
+        let mut batch = tables.batch(PersistMode::SyncData)?;
         for change in changes {
             let revision = change.revision.0;
             let key = layout::version_key(&change.key, revision);
@@ -367,7 +368,7 @@ impl Writer {
         }
     }
 
-    /// Returns the tables when fjall accepts a batch without a halt; reopens the database first if a write failed.
+    /// Returns the tables; reopens the database first if a write failed.
     fn writable_tables(&mut self, now: Duration) -> Result<Arc<Tables>> {
         if let Some(failure) = &mut self.failure {
             if now.saturating_sub(failure.last_attempt) < REOPEN_INTERVAL {
@@ -382,9 +383,7 @@ impl Writer {
             }
             self.failure = None;
         }
-        let tables = self.state.tables()?;
-        tables.wait_for_flushes().map_err(|error| self.record_failure(error))?;
-        Ok(tables)
+        self.state.tables()
     }
 
     /// Opens the database again. The old database serves reads until there is disk space for a reopen.
@@ -415,11 +414,12 @@ impl Writer {
     /// Opens the tables, publishes recovered changes, and gives the tables to readers.
     fn attach_tables(&mut self) -> Result<()> {
         database::rewrite_journals(&self.files.database).map_err(|error| map_io_error(&error))?;
-        let tables = Tables::open(&self.files.database, self.files.cache_bytes)?;
         let mark =
             HighWaterMark::open(&self.files.mark).map_err(|error| Error::Unavailable(error.to_string()))?;
         self.mark =
             mark.ok_or_else(|| Error::Corrupt("the high-water mark file `mark` is missing".to_owned()))?;
+        let verified = files::verify_journals(&self.files.database, &self.mark.values())?;
+        let tables = Tables::open(&self.files.database, self.files.cache_bytes, verified.journal_end)?;
         let recovered = recovery::compare(&tables, self.mark.values())?;
         let flushed = self.mark.values().flushed;
         self.write_mark(MarkValues {
@@ -454,7 +454,7 @@ impl Writer {
         let now = self.clock.monotonic();
         let tables = self.writable_tables(now)?;
         self.space.admit(SpaceEffect::Shrink, &tables, now)?;
-        let mut batch = tables.database.batch().durability(Some(PersistMode::SyncData));
+        let mut batch = tables.batch(PersistMode::SyncData).map_err(|error| self.record_failure(error))?;
         let row = layout::encode_meta_row(META_COMPACTED, upto.0, &[]);
         batch.insert(&tables.meta, META_COMPACTED, row);
         let written = batch.commit().map_err(|error| map_fjall_error(&error)).and_then(|()| {
@@ -523,7 +523,7 @@ impl Writer {
         {
             self.space.admit(SpaceEffect::Shrink, tables, now)?;
             let (through, rows) = (removals.through, removals.len());
-            let mut batch = tables.database.batch().durability(Some(PersistMode::Buffer));
+            let mut batch = tables.batch(PersistMode::Buffer).map_err(|error| self.record_failure(error))?;
             removals.add_to(&mut batch, tables);
             if let Err(error) = batch.commit() {
                 return Err(self.record_failure(map_fjall_error(&error)));

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`Batches`] reads batches from an offset and ends at an incomplete batch, a failed checksum, or the zeros of a
-//! preallocated journal. [`discard_torn_batch`] truncates the newest journal at that end. [`resume`] finds the offset
-//! after a damage at which reading can continue.
+//! preallocated journal. [`JournalEnd::discard_torn_batch`] truncates the newest journal at that end. [`resume`] finds
+//! the offset after a damage at which reading can continue.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -29,25 +29,41 @@ pub(in super::super) fn journals(database: &Path) -> io::Result<Vec<(u64, PathBu
     super::numbered_entries(database, ".jnl")
 }
 
-/// Truncates the newest journal after its last complete batch.
-///
-/// A power cut can lose any sector of an unsynced batch. fjall discards a batch without its end, but does not open a
-/// journal with a wrong checksum. The caller has verified that the complete batches hold all acknowledged writes.
-pub(in super::super) fn discard_torn_batch(database: &Path) -> io::Result<()> {
+/// The end of the last complete batch of the newest journal.
+pub(in super::super) struct JournalEnd {
+    path: PathBuf,
+    offset: u64,
+    size: u64,
+}
+
+impl JournalEnd {
+    /// Truncates the journal after its last complete batch.
+    ///
+    /// A power cut can lose any sector of an unsynced batch. fjall discards a batch without its end, but does not open
+    /// a journal with a wrong checksum.
+    ///
+    /// The caller has verified that the complete batches hold all acknowledged writes.
+    pub(in super::super) fn discard_torn_batch(&self) -> io::Result<()> {
+        if self.size > self.offset {
+            let file = File::options().write(true).open(&self.path)?;
+            file.set_len(self.offset)?;
+            file.sync_all()?;
+        }
+        Ok(())
+    }
+}
+
+/// The end of the newest journal of a store without acknowledged writes; None without a journal.
+pub(in super::super) fn unacknowledged_end(database: &Path) -> io::Result<Option<JournalEnd>> {
     let newest = match journals(database) {
         Ok(mut journals) => journals.pop(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    let Some((_, newest)) = newest else { return Ok(()) };
+    let Some((_, newest)) = newest else { return Ok(None) };
     let mut batches = Batches::open(&newest, 0)?;
     while batches.next()?.is_some() {}
-    if batches.size > batches.end() {
-        let file = File::options().write(true).open(newest)?;
-        file.set_len(batches.end())?;
-        file.sync_all()?;
-    }
-    Ok(())
+    Ok(Some(batches.into_journal_end(newest)))
 }
 
 /// An atomic batch of rows.
@@ -133,6 +149,11 @@ impl<R: Read> Batches<R> {
     /// End offset of the last complete batch. Valid only after the end of reading.
     pub(in super::super) fn end(&self) -> u64 {
         self.end
+    }
+
+    /// The end of the journal with a path. Valid only after the end of reading.
+    pub(in super::super) fn into_journal_end(self, path: PathBuf) -> JournalEnd {
+        JournalEnd { path, offset: self.end, size: self.size }
     }
 
     fn read_batch(&mut self) -> io::Result<Result<Batch, EndOfBatches>> {

@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! [`verify`] checks every manifest, table and journal of a database against their checksums and the
-//! high-water mark, and changes nothing. The cost is one read of all files.
+//! high-water mark, and changes nothing. The cost is one read of all files. [`verify_journals`] reads no table.
 //!
 //! # Invariants
 //!
@@ -30,6 +30,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use self::journal::JournalEnd;
 use self::manifest::ListedTable;
 use super::database::map_io_error;
 use super::high_water_mark::MarkValues;
@@ -91,24 +92,42 @@ impl From<io::Error> for FileProblem {
     }
 }
 
+impl From<FileProblem> for Error {
+    fn from(problem: FileProblem) -> Self {
+        match problem {
+            FileProblem::Damaged(problem) | FileProblem::Lost(problem) => Error::Corrupt(problem),
+            FileProblem::Unreadable(error) => error,
+        }
+    }
+}
+
+/// The result of a verification without a known problem.
+pub(super) struct Verified {
+    /// The description of a possible loss: acknowledged changes are not in journals, and the mark does not cover them
+    /// as flushed.
+    ///
+    /// A process killed between a flush and the write of the mark leaves the same state without any loss. Only a scan
+    /// of all rows decides.
+    pub(super) suspicion: Option<String>,
+    /// The end of the newest journal.
+    pub(super) journal_end: Option<JournalEnd>,
+}
+
 /// Verifies all files of a store with a known high-water mark; see the module documentation.
-///
-/// Returns the description of a possible loss when acknowledged changes are not in journals and the mark does not
-/// cover them as flushed. A process killed between a flush and the write of the mark leaves the same state without
-/// any loss. Only a scan of all rows decides.
-pub(super) fn verify(database: &Path, mark: &MarkValues) -> Result<Option<String>, FileProblem> {
+pub(super) fn verify(database: &Path, mark: &MarkValues) -> Result<Verified, FileProblem> {
     check_version(database)?;
     let keyspaces = keyspaces(database)?;
     if keyspaces.len() < MIN_KEYSPACES {
         return Err(FileProblem::Damaged("a keyspace of the database is missing".to_owned()));
     }
-    let mut tables = Vec::new();
-    for (number, folder) in &keyspaces {
-        for table in manifest::read(folder)? {
-            tables.push((*number, table::path(folder, table.id), table));
-        }
-    }
-    verify_tables(&tables)?;
+    verify_tables(&listed_tables(&keyspaces)?)?;
+    verify_journals(database, mark)
+}
+
+/// Verifies that the journals and the verified tables of a store hold all acknowledged changes.
+pub(super) fn verify_journals(database: &Path, mark: &MarkValues) -> Result<Verified, FileProblem> {
+    let keyspaces = keyspaces(database)?;
+    let tables = listed_tables(&keyspaces)?;
     let numbers = numbers(&keyspaces)?;
     let tables_of = |name: &str| {
         let number = numbers.iter().find(|(known, _)| known == name).map(|(_, number)| *number);
@@ -122,7 +141,7 @@ pub(super) fn verify(database: &Path, mark: &MarkValues) -> Result<Option<String
         .max()
         .unwrap_or_default();
     let persisted = tables_of(VERSIONS)?.map(|(metadata, listed)| metadata.seqno + listed.seqno).max();
-    let JournalContent { newest: newest_in_journals, reached } =
+    let JournalContent { newest: newest_in_journals, reached, end: journal_end } =
         read_journals(database, mark.flushed.versions, persisted)?;
     let newest = newest_in_journals.max(newest_in_tables);
     if newest < mark.revision {
@@ -132,7 +151,18 @@ pub(super) fn verify(database: &Path, mark: &MarkValues) -> Result<Option<String
         )));
     }
     let suspicion = || format!("the journals lack writes after revision {reached}");
-    Ok((reached < mark.revision).then(suspicion))
+    Ok(Verified { suspicion: (reached < mark.revision).then(suspicion), journal_end })
+}
+
+/// The tables that the manifests of keyspaces list, each with the number of its keyspace and its path.
+fn listed_tables(keyspaces: &[(u64, PathBuf)]) -> Result<Vec<(u64, PathBuf, ListedTable)>, FileProblem> {
+    let mut tables = Vec::new();
+    for (number, folder) in keyspaces {
+        for table in manifest::read(folder)? {
+            tables.push((*number, table::path(folder, table.id), table));
+        }
+    }
+    Ok(tables)
 }
 
 /// The numbers of the keyspaces, by name.
@@ -191,6 +221,8 @@ struct JournalContent {
     newest: u64,
     /// The revision up to which all rows of `versions` are in tables or journals.
     reached: u64,
+    /// The end of the newest journal; None when there is no journal.
+    end: Option<JournalEnd>,
 }
 
 /// Reads all journals. `flushed` is the revision up to which the rows of `versions` are in tables.
@@ -201,7 +233,7 @@ fn read_journals(
     flushed: u64,
     persisted: Option<u64>,
 ) -> Result<JournalContent, FileProblem> {
-    let (mut newest, mut reached, mut previous_seqno) = (0, flushed, None);
+    let (mut newest, mut reached, mut previous_seqno, mut end) = (0, flushed, None, None);
     let journals = journal::journals(database)?;
     for (index, (_, path)) in journals.iter().enumerate() {
         let mut batches = journal::Batches::open(path, 0)?;
@@ -238,8 +270,9 @@ fn read_journals(
                 short_path(path)
             )));
         }
+        end = Some(batches.into_journal_end(path.clone()));
     }
-    Ok(JournalContent { newest, reached })
+    Ok(JournalContent { newest, reached, end })
 }
 
 /// Removes a database whose creation was interrupted before fjall wrote its version. Only for a store without

@@ -11,7 +11,7 @@ use super::super::high_water_mark::{Flushed, HighWaterMark, MarkValues};
 use super::super::layout::{self, Entry, Jump, META_COMPACTED, META_TRIMMED, Tag};
 use super::super::{OpenError, make_dirs, recovery};
 use super::{CACHE_BYTES, Identity};
-use crate::{Error, Result, Revision};
+use crate::{Result, Revision};
 
 /// Maximum size of a batch in bytes.
 const MAX_BATCH_BYTES: usize = 4 << 20;
@@ -30,7 +30,7 @@ impl StoreBuilder {
     /// Starts a store in a directory that does not exist.
     pub(super) fn begin(dir: &Path, identity: &Identity) -> Result<StoreBuilder, OpenError> {
         make_dirs(dir)?;
-        let tables = Tables::open(&dir.join("fjall"), CACHE_BYTES)?;
+        let tables = Tables::open(&dir.join("fjall"), CACHE_BYTES, None)?;
         recovery::initialize(&tables, identity)?;
         Ok(StoreBuilder { dir: dir.to_owned(), tables, rows: Vec::new(), bytes: 0 })
     }
@@ -46,7 +46,7 @@ impl StoreBuilder {
 
     /// Writes the collected rows as one batch.
     fn write(&mut self) -> Result<()> {
-        let mut batch = self.tables.database.batch().durability(Some(PersistMode::Buffer));
+        let mut batch = self.tables.batch(PersistMode::Buffer)?;
         for (key, row) in std::mem::take(&mut self.rows) {
             batch.insert(&self.tables.versions, key, row);
         }
@@ -65,9 +65,7 @@ impl StoreBuilder {
             keyspace.rotate_memtable().map_err(|error| map_fjall_error(&error))?;
         }
         while self.tables.sealed() > 0 {
-            if self.tables.is_poisoned() {
-                return Err(Error::Unavailable("writing a table failed".to_owned()));
-            }
+            self.tables.check_background_writes()?;
             std::thread::sleep(Duration::from_millis(2));
         }
         Ok(())
@@ -78,7 +76,7 @@ impl StoreBuilder {
     /// The change of that revision deletes the empty key, which never existed. History begins after it.
     pub(super) fn finish(mut self, newest: u64, revision: u64) -> Result<Revision, OpenError> {
         self.write()?;
-        let mut batch = self.tables.database.batch().durability(Some(PersistMode::SyncData));
+        let mut batch = self.tables.batch(PersistMode::SyncData)?;
         let (name, row) = layout::encode_jump(Jump { from: Revision(newest), to: Revision(revision) });
         batch.insert(&self.tables.meta, name, row);
         for name in [META_COMPACTED, META_TRIMMED] {

@@ -235,8 +235,8 @@ pub fn backup(dir: &Path, file: &Path) -> Result<BackupSummary, OpenError> {
     let database = dir.join("fjall");
     let mark = super::read_mark(&dir.join("mark"))?
         .ok_or_else(|| Error::Corrupt("the high-water mark is missing".to_owned()))?;
-    super::verify_files(dir, &mark.values())?;
-    let tables = Tables::open(&database, CACHE_BYTES)?;
+    let journal_end = super::verify_files(dir, &mark.values())?;
+    let tables = Tables::open(&database, CACHE_BYTES, journal_end)?;
     let recovered = recovery::compare(&tables, mark.values())?;
     let identity = recovery::identity(&tables)?;
     let mut writer = ArchiveWriter::create(file, &identity, recovered.revision)?;

@@ -2,6 +2,8 @@
 
 use std::sync::mpsc;
 
+use fjall::PersistMode;
+
 use super::super::database::{Tables, map_fjall_error};
 use super::super::layout;
 use super::*;
@@ -24,11 +26,10 @@ fn move_tables_away(database: &Path) -> Vec<(PathBuf, PathBuf)> {
 fn batch_behind_failed_flushes_is_rejected() {
     for _ in 0..20 {
         let dir = memory_dir();
-        let tables = Tables::open(dir.path(), 1 << 20).unwrap();
+        let tables = Tables::open(dir.path(), 1 << 20, None).unwrap();
         move_tables_away(dir.path());
         let write = |revision: u64| {
-            tables.wait_for_flushes()?;
-            let mut batch = tables.database.batch();
+            let mut batch = tables.batch(PersistMode::Buffer)?;
             batch.insert(&tables.log, layout::log_key(revision), b"entry".as_slice());
             batch.commit().map_err(|error| map_fjall_error(&error))?;
             tables.log.rotate_memtable().map_err(|error| map_fjall_error(&error))
@@ -85,6 +86,37 @@ async fn failed_write_reopens_database_without_restart() {
     store.close().await;
     let store = open(dir.path()).unwrap();
     assert_eq!(rows(&store).await.unwrap(), found);
+}
+
+/// A reopen must not truncate a journal at a damage: a repair can salvage the acknowledged batches behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn reopen_with_damaged_journal_keeps_its_bytes() {
+    let dir = memory_dir();
+    let clock = clock();
+    let options = Options { memtable_bytes: 64 << 10, clock: clock.clone(), ..options(dir.path()) };
+    let store = FjallStore::open(options, Arc::new(RecordingObserver::default())).unwrap();
+    let database = dir.path().join("fjall");
+    let away = move_tables_away(&database);
+    let rng = SeededRng::new(1);
+    let create = async |number: u32| {
+        // Random bytes, which fjall does not compress.
+        let value = std::iter::repeat_with(|| rng.bits().to_le_bytes()).flatten().take(4000);
+        store.commit(&format!("{number}"), Op::Create(value.collect::<Vec<u8>>().into())).await
+    };
+    let mut numbers = 0..5000;
+    while create(numbers.next().expect("the failure is detected")).await.is_ok() {}
+    for (tables, aside) in &away {
+        std::fs::rename(aside, tables).unwrap();
+    }
+    let journal = database.join("0.jnl");
+    let mut damaged = std::fs::read(&journal).unwrap();
+    damaged[30_000] ^= 1;
+    std::fs::write(&journal, &damaged).unwrap();
+    clock.advance(Duration::from_secs(1));
+    let refused = create(0).await;
+    assert!(matches!(refused, Err(Error::Corrupt(_))), "{refused:?}");
+    assert!(std::fs::read(&journal).unwrap() == damaged, "the reopen changed the journal");
+    store.close().await;
 }
 
 /// An observer that blocks until the test releases it.

@@ -212,7 +212,7 @@ async fn damaged_journal_with_flushed_rows_loses_nothing() {
     until("memtables are flushed", async || store.stats().sealed_memtables == 0).await;
     store.close().await;
     // All rows are in tables, as the mark would record after a second.
-    let tables = Tables::open(&path.join("fjall"), 1 << 20).unwrap();
+    let tables = Tables::open(&path.join("fjall"), 1 << 20, None).unwrap();
     for keyspace in tables.keyspaces() {
         keyspace.rotate_memtable_and_wait().unwrap();
     }
@@ -256,7 +256,7 @@ async fn store_without_identity_is_repaired_only_with_given_identity() {
     assert_eq!(left.len(), 1, "{left:?}");
     let theirs = Identity { preset: "kubernetes".to_owned(), api_domain: "example.com".to_owned() };
     assert!(offline::repair(&filled.store(), Some(&theirs), 0).is_ok());
-    let tables = Tables::open(&filled.store().join("fjall"), 1 << 20).unwrap();
+    let tables = Tables::open(&filled.store().join("fjall"), 1 << 20, None).unwrap();
     assert_eq!(recovery::identity(&tables).unwrap(), theirs);
 }
 

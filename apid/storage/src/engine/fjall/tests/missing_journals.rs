@@ -14,7 +14,7 @@ const COUNT: usize = 30;
 
 /// Flushes keyspaces to tables, as a kill leaves them before the mark records the flush.
 fn flush(store: &Path, names: &[&str]) {
-    let tables = Tables::open(&store.join("fjall"), 1 << 20).unwrap();
+    let tables = Tables::open(&store.join("fjall"), 1 << 20, None).unwrap();
     for keyspace in tables.keyspaces() {
         if names.contains(&&**keyspace.name()) {
             keyspace.rotate_memtable_and_wait().unwrap();
@@ -129,7 +129,7 @@ async fn missing_flushed_journal_with_compacted_history_is_not_reported() {
     store.close().await;
     flush(&filled.store(), &["log", "versions", "meta"]);
     {
-        let tables = Tables::open(&filled.store().join("fjall"), 1 << 20).unwrap();
+        let tables = Tables::open(&filled.store().join("fjall"), 1 << 20, None).unwrap();
         assert!(drop_tables(&tables, COUNT as u64).unwrap(), "the history has separate tables");
     }
     filled.write_journal(&[]);

@@ -141,7 +141,7 @@ async fn newer_format_version_is_rejected() {
 }
 
 fn write_meta(dir: &Path, name: &[u8], row: Vec<u8>) {
-    let tables = Tables::open(&dir.join("fjall"), 1 << 20).unwrap();
+    let tables = Tables::open(&dir.join("fjall"), 1 << 20, None).unwrap();
     let mut batch = tables.database.batch().durability(Some(PersistMode::SyncAll));
     batch.insert(&tables.meta, name, row);
     batch.commit().unwrap();
@@ -151,7 +151,7 @@ fn write_meta(dir: &Path, name: &[u8], row: Vec<u8>) {
 #[tokio::test]
 async fn missing_high_water_mark_is_rejected_after_first_write() {
     let dir = memory_dir();
-    drop(Tables::open(&dir.path().join("fjall"), 1 << 20).unwrap());
+    drop(Tables::open(&dir.path().join("fjall"), 1 << 20, None).unwrap());
     open(dir.path()).unwrap().close().await;
     std::fs::remove_file(dir.path().join("mark")).unwrap();
     let store = open(dir.path()).unwrap();
@@ -213,7 +213,7 @@ async fn revision_gap_is_rejected_unless_listed_as_jump() {
     let store = open(dir.path()).unwrap();
     churn(&store, 1, 20, 100).await;
     store.close().await;
-    let tables = Tables::open(&dir.path().join("fjall"), 1 << 20).unwrap();
+    let tables = Tables::open(&dir.path().join("fjall"), 1 << 20, None).unwrap();
     let mut batch = tables.database.batch().durability(Some(PersistMode::SyncAll));
     let entry =
         layout::Entry { revision: 31, key: "jumped".into(), event: layout::Tag::Created, previous: 0 };
