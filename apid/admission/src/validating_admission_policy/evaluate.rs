@@ -31,7 +31,7 @@ pub(super) struct Outcome {
     pub(super) annotations: Vec<(String, String)>,
     /// Errors of audit annotations, which deny the write.
     pub(super) annotation_errors: Vec<Failure>,
-    /// Errors of validations that the policy ignores.
+    /// Errors that the policy ignores, for metrics.
     pub(super) ignored: Vec<Failure>,
     /// Result of the match conditions; None without conditions.
     pub(super) conditions: Option<ConditionsOutcome>,
@@ -61,8 +61,10 @@ impl Outcome {
     /// The outcome after an error of the whole policy.
     fn of_error(policy: FailurePolicy, message: String) -> Self {
         let failure = Failure::of_error(0, message, Duration::ZERO);
-        let failures = if policy.denies() { vec![failure] } else { Vec::new() };
-        Outcome { failures, ..Outcome::default() }
+        match policy.denies() {
+            true => Outcome { failures: vec![failure], ..Outcome::default() },
+            false => Outcome { ignored: vec![failure], ..Outcome::default() },
+        }
     }
 }
 

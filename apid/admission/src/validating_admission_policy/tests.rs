@@ -174,13 +174,15 @@ async fn long_chain_of_variables_is_evaluated() {
     assert!(answer.result.is_ok(), "{}", answer.message());
 }
 
+/// An expression of which a policy cannot afford 30.
+fn costly_expression() -> String {
+    let list = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]";
+    format!("{list}.all(a, {list}.all(b, {list}.all(c, {list}.all(d, [a, b, c, d].size() == 4))))")
+}
+
 #[tokio::test]
 async fn exceeded_budget_denies() {
-    let costly = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]";
-    let each = format!(
-        "{costly}.all(a, {costly}.all(b, {costly}.all(c, {costly}.all(d, [a, b, c, d].size() == 4))))"
-    );
-    let server = server(validations(&vec![each.as_str(); 30]), json!({}));
+    let server = server(validations(&vec![costly_expression().as_str(); 30]), json!({}));
     let answer = server.write(config_map("a", json!({}))).await;
     let expected =
         "validation failed due to running out of cost budget, no further validation rules will be run";
@@ -367,6 +369,12 @@ async fn failed_validations_and_match_conditions_are_counted() {
     server.set_binding("d", "d", actions(&["Deny"]));
     server.set_policy("e", validations(&["object.data.?"]));
     server.set_binding("e", "e", actions(&["Deny"]));
+    let ignoring = json!({"failurePolicy": "Ignore"});
+    let failing = merged(validations(&["true"]), condition("object.data.none == ''"));
+    server.set_policy("f", merged(failing, ignoring.clone()));
+    server.set_binding("f", "f", actions(&["Deny"]));
+    server.set_policy("g", merged(validations(&vec![costly_expression().as_str(); 30]), ignoring));
+    server.set_binding("g", "g", actions(&["Deny"]));
     assert!(server.write(config_map("a", json!({}))).await.result.is_err());
     let text = metrics.text();
     let of_policy = |policy: &str, error: &str, action: &str| {
@@ -387,13 +395,15 @@ async fn failed_validations_and_match_conditions_are_counted() {
         of_policy("b", "invalid_error", "allow"),
         of_policy("d", "invalid_error", "deny"),
         of_policy("e", "compile_error", "deny"),
+        of_policy("f", "invalid_error", "allow"),
+        of_policy("g", "out_of_budget", "allow"),
         of_condition("exclusions_total", "c"),
         of_condition("evaluation_errors_total", "d"),
         of_condition("evaluation_seconds_count", "d"),
     ] {
         assert!(text.contains(&line), "{line}\n{text}");
     }
-    assert_eq!(text.matches("validating_admission_policy_check_total{").count(), 5, "{text}");
+    assert_eq!(text.matches("validating_admission_policy_check_total{").count(), 7, "{text}");
     let limits: Vec<&str> = text
         .lines()
         .filter(|line| line.starts_with("apiserver_admission_match_condition_evaluation_seconds_bucket"))
