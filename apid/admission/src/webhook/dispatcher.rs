@@ -132,15 +132,15 @@ impl Dispatcher {
     }
 
     /// The webhooks to compare with a write; None without any.
-    pub(super) fn hooks(
-        &self,
-        attributes: &Attributes<'_>,
-    ) -> MaybeFuture<'_, Result<Option<Arc<Hooks>>, Status>> {
+    pub(super) fn hooks<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+    ) -> MaybeFuture<'a, Result<Option<Arc<Hooks>>, Status>> {
         if is_exempt(attributes) {
             return MaybeFuture::Ready(Ok(None));
         }
-        let resource = attributes.served.group_resource.resource.clone();
-        self.hooks.get().map(move |hooks| Ok(Some(hooks?).filter(|hooks| !hooks.has_none(&resource))))
+        let resource = &attributes.served.group_resource.resource;
+        self.hooks.get().map(move |hooks| Ok(Some(hooks?).filter(|hooks| !hooks.has_none(resource))))
     }
 
     /// Compares the constraints of a webhook with a write.
