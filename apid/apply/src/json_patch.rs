@@ -15,7 +15,7 @@
 use apimachinery::codec::{Budget, DecodeError, Limits};
 use apimachinery::object::{Map, Value};
 
-use crate::work::{Work, WorkExceeded};
+use crate::work::{Work, WorkExceeded, value_count};
 
 /// Maximum number of operations in one patch (requirements D-ERR-39).
 const OPERATIONS_MAX: usize = 10_000;
@@ -228,15 +228,6 @@ fn depth(value: &Value) -> usize {
         Value::Object(map) => deepest(&mut map.values()),
         Value::Array(items) => deepest(&mut items.iter()),
         _ => 0,
-    }
-}
-
-/// The number of values in a tree.
-pub(crate) fn value_count(value: &Value) -> usize {
-    match value {
-        Value::Object(map) => 1 + map.values().map(value_count).sum::<usize>(),
-        Value::Array(items) => 1 + items.iter().map(value_count).sum::<usize>(),
-        _ => 1,
     }
 }
 

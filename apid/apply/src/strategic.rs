@@ -20,8 +20,7 @@ use apimachinery::field::shorten;
 use apimachinery::object::{Map, Value};
 use schema::merge::{Merge, Patch};
 
-use crate::json_patch::value_count;
-use crate::work::{Work, WorkExceeded};
+use crate::work::{Work, WorkExceeded, value_count};
 
 type Fields = Map<String, Value>;
 
@@ -44,6 +43,9 @@ pub enum Error {
     /// Values that cannot merge: 422.
     #[error("{0}")]
     Rejected(String),
+    /// The patch exceeds a limit: 413.
+    #[error("{0}")]
+    TooLarge(String),
     /// An item without the merge key of its list, or an unknown directive. The reference responds with 500.
     #[error("{0}")]
     Unmergeable(String),
@@ -51,7 +53,7 @@ pub enum Error {
 
 impl From<WorkExceeded> for Error {
     fn from(_: WorkExceeded) -> Self {
-        Error::Rejected(format!(
+        Error::TooLarge(format!(
             "several items of the patch have the same merge key: at most {WORK_MAX} values may merge again"
         ))
     }

@@ -1,5 +1,7 @@
 //! Limit of the work of a patch whose cost grows faster than its size.
 
+use apimachinery::object::Value;
+
 /// The remaining units of work.
 pub(crate) struct Work(pub(crate) usize);
 
@@ -15,5 +17,14 @@ impl Work {
     pub(crate) fn spend(&mut self, units: usize) -> Result<(), WorkExceeded> {
         self.0 = self.0.checked_sub(units).ok_or(WorkExceeded)?;
         Ok(())
+    }
+}
+
+/// The number of values in a tree.
+pub(crate) fn value_count(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => 1 + map.values().map(value_count).sum::<usize>(),
+        Value::Array(items) => 1 + items.iter().map(value_count).sum::<usize>(),
+        _ => 1,
     }
 }

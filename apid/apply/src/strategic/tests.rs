@@ -167,7 +167,7 @@ fn patch_that_merges_one_item_many_times_is_rejected() {
         let items = vec![json!({"name": "c", "env": [{"name": "0", "value": "w"}]}); count];
         run("core/v1.Pod", object(), json!({"spec": {"containers": items}}))
     };
-    assert!(matches!(repeated(60_000), Err(Error::Rejected(_))));
+    assert!(matches!(repeated(60_000), Err(Error::TooLarge(_))));
     let merged = repeated(3).unwrap();
     assert_eq!(merged["spec"]["containers"][0]["env"][0]["value"], "w");
 }

@@ -155,6 +155,18 @@ async fn strategic_merge_patch_merges_lists_by_key_and_directives() {
 }
 
 #[tokio::test]
+async fn strategic_merge_patch_above_work_limit_returns_413() {
+    let server = Server::start().await;
+    server.deployment().await;
+    let variables: Vec<Value> = (0..2_000).map(|i| json!({"name": format!("n{i}")})).collect();
+    let mut containers = vec![json!({"name": "app"}); 300];
+    containers.insert(0, json!({"name": "app", "env": variables}));
+    let body = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+    let reply = server.patch(DEPLOYMENT, "strategic-merge-patch", &body).await;
+    assert_eq!((reply.code, &reply.json()["reason"]), (413, &json!("RequestEntityTooLarge")), "{reply:?}");
+}
+
+#[tokio::test]
 async fn strategic_merge_patch_merges_service_ports_by_port() {
     let server = Server::start().await;
     let all = "/api/v1/namespaces/a/services";

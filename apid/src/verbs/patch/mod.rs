@@ -282,6 +282,7 @@ fn strategic_failure(error: strategic::Error) -> Status {
     let text = error.to_string();
     match error {
         strategic::Error::Malformed(_) => Status::bad_request(text),
+        strategic::Error::TooLarge(_) => Status::too_large(text),
         strategic::Error::Rejected(_) | strategic::Error::Unmergeable(_) => {
             Status::failure(Reason::Invalid, text).with_details(Details::default())
         }
