@@ -16,6 +16,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use apimachinery::field::quote;
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::time;
 use jiff::Timestamp;
@@ -162,7 +163,7 @@ pub enum ManagedFieldsError {
         entry: usize,
     },
     /// An entry has an unknown type of fields.
-    #[error("invalid fieldsType {found:?} in managed fields entry {entry}")]
+    #[error("invalid fieldsType {} in managed fields entry {entry}", quote(found))]
     FieldsType {
         /// The entry.
         entry: usize,

@@ -484,10 +484,19 @@ impl io::Write for BoundedWriter {
 /// Quotes a string like Go's `%q`, as far as characters of API values need it; truncates after 100
 /// characters.
 pub fn quote(s: &str) -> String {
-    match shorten(s) {
-        Cow::Borrowed(whole) => escape(whole),
-        Cow::Owned(_) => {
-            let end = s.char_indices().nth(SHOWN_MAX).map_or(s.len(), |(end, _)| end);
+    quote_to(s, SHOWN_MAX)
+}
+
+/// Quotes a name like [`quote`]; truncates after 512 characters.
+pub fn quote_name(name: &str) -> String {
+    quote_to(name, KEY_MAX)
+}
+
+/// Quotes a string and truncates it after a number of characters.
+fn quote_to(s: &str, max: usize) -> String {
+    match s.char_indices().nth(max) {
+        None => escape(s),
+        Some((end, _)) => {
             format!("{}… ({} bytes)", escape(s.get(..end).unwrap_or_default()), s.len())
         }
     }
@@ -535,6 +544,8 @@ mod tests {
         }
         assert!(path.key(&long.repeat(1_000)).as_str().chars().count() < 550);
         assert!(quote(&"\u{1}".repeat(1_000_000)).len() < 450);
+        assert_eq!(quote_name(&fits.repeat(5)), format!("\"{}\"", fits.repeat(5)));
+        assert!(quote_name(&long.repeat(1_000)).chars().count() < 550);
     }
 
     #[test]

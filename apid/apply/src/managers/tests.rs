@@ -50,6 +50,14 @@ fn malformed_managed_fields_are_rejected() {
 }
 
 #[test]
+fn unknown_fields_type_is_quoted_like_go() {
+    let list = |found: &str| json!([{"operation": "Apply", "apiVersion": "v1", "fieldsType": found}]);
+    let message = |found: &str| ManagedFields::check(Some(&list(found))).unwrap_err().to_string();
+    assert_eq!(message("a\u{1}"), r#"invalid fieldsType "a\x01" in managed fields entry 0"#);
+    assert!(message(&"a".repeat(100_000)).len() < 200);
+}
+
+#[test]
 fn oldest_update_entries_above_limit_are_merged() {
     let mut managed = ManagedFields::default();
     for i in 0..11_i64 {

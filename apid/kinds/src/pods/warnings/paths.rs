@@ -1,6 +1,6 @@
 //! Warnings about files of a volume that hide other files of it.
 
-use apimachinery::field::shorten_name;
+use apimachinery::field::{quote, quote_name};
 use apimachinery::object::Value;
 
 use crate::validation::Field;
@@ -16,8 +16,8 @@ const SOURCES: [(&str, &str, &str); 3] = [
 const PROJECTED_SOURCES: [(&str, &str, &str); 3] =
     [("configMap", "name", "ConfigMap"), ("secret", "name", "Secret"), ("downwardAPI", "", "DownwardAPI")];
 
-/// Maximum files of a source that are compared with each other.
-const FILES_MAX: usize = 1000;
+/// Maximum pairs of files that are compared for one pod.
+const COMPARISONS_MAX: usize = 1_000_000;
 
 /// Maximum overlap warnings collected per source; `MAX_WARNINGS` limits the response further.
 const OVERLAPS_MAX: usize = 100;
@@ -33,10 +33,9 @@ impl<'v> File<'v> {
     /// A file of a source. `source` is `""` if the volume has only this source.
     fn new(path: &'v str, source: &str) -> Self {
         let path = path.trim_end_matches('/');
-        let shown = shorten_name(path);
         let shown = match source {
-            "" => format!("{shown:?}"),
-            source => format!("{shown:?} ({source})"),
+            "" => quote_name(path),
+            source => format!("{} ({source})", quote_name(path)),
         };
         File { path, shown }
     }
@@ -54,33 +53,42 @@ impl<'v> File<'v> {
 
 /// Reports files of a volume that hide other files of it, and projections without a source.
 pub(super) fn overlapping(volumes: &Field<'_, '_>, warnings: &mut Vec<String>) {
+    let mut comparisons = COMPARISONS_MAX;
     for volume in volumes.items() {
-        let name = volume.child("name").text();
+        let name = quote(volume.child("name").text());
         for (field, owner, kind) in SOURCES {
             let source = volume.child(field);
             let files = files(&source, "");
-            report(name, &describe_source(&source, owner, kind), &files, warnings);
+            report(&name, &describe_source(&source, owner, kind), &files, &mut comparisons, warnings);
         }
         let (projected, mut all) = (volume.child("projected"), Vec::new());
         for source in projected.child("sources").items() {
             match projected_files(&source) {
                 Some(files) => all.extend(files),
-                None => warnings.push(format!("volume {name:?} (Projected) has no sources provided")),
+                None => warnings.push(format!("volume {name} (Projected) has no sources provided")),
             }
         }
-        report(name, "Projected", &all, warnings);
+        report(&name, "Projected", &all, &mut comparisons, warnings);
     }
 }
 
-/// Reports each file with the earlier files that it overlaps, up to a limit.
-fn report(volume: &str, source: &str, files: &[File<'_>], warnings: &mut Vec<String>) {
-    let files = files.get(..FILES_MAX).unwrap_or(files);
-    let overlaps = files.iter().enumerate().flat_map(|(i, file)| {
-        files.iter().take(i).filter(move |other| file.overlaps(other)).map(move |other| (file, other))
-    });
-    for (file, other) in overlaps.take(OVERLAPS_MAX) {
+/// Reports each file with the earlier files that it overlaps, up to the limits.
+fn report(
+    volume: &str,
+    source: &str,
+    files: &[File<'_>],
+    comparisons: &mut usize,
+    warnings: &mut Vec<String>,
+) {
+    let pairs = files
+        .iter()
+        .enumerate()
+        .flat_map(|(i, file)| files.iter().take(i).map(move |other| (file, other)))
+        .take(*comparisons)
+        .inspect(|_| *comparisons -= 1);
+    for (file, other) in pairs.filter(|(file, other)| file.overlaps(other)).take(OVERLAPS_MAX) {
         let (file, other) = (&file.shown, &other.shown);
-        warnings.push(format!("volume {volume:?} ({source}): overlapping paths: {file} with {other}"));
+        warnings.push(format!("volume {volume} ({source}): overlapping paths: {file} with {other}"));
     }
 }
 
@@ -88,7 +96,7 @@ fn report(volume: &str, source: &str, files: &[File<'_>], warnings: &mut Vec<Str
 fn describe_source(source: &Field<'_, '_>, owner: &str, kind: &str) -> String {
     match owner {
         "" => kind.to_owned(),
-        owner => format!("{kind} {:?}", shorten_name(source.child(owner).text())),
+        owner => format!("{kind} {}", quote_name(source.child(owner).text())),
     }
 }
 

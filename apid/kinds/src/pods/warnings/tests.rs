@@ -83,6 +83,29 @@ fn deprecated_labels_and_sources_return_warnings() {
 }
 
 #[test]
+fn files_of_pod_are_compared_up_to_limit() {
+    let paths = |paths: &[String]| {
+        let items: Vec<Value> = paths.iter().map(|path| json!({"path": path})).collect();
+        json!({"name": "v", "configMap": {"name": "m", "items": items}})
+    };
+    let (overlapping, disjoint) =
+        (vec!["a".to_owned(); 2], (0..1_000).map(|i| format!("p{i}")).collect::<Vec<_>>());
+    let volumes =
+        [&overlapping, &disjoint, &disjoint, &overlapping, &disjoint, &overlapping].map(|v| paths(v));
+    // The third list of 1,000 files has more pairs than remain.
+    assert_eq!(warnings_of(json!({"volumes": volumes})).len(), 2);
+}
+
+#[test]
+fn names_in_warnings_about_files_are_quoted_like_go() {
+    let long = "a".repeat(250);
+    let items = json!([{"path": "a\u{1}"}, {"path": "a\u{1}"}]);
+    let volume = json!({"name": "v\u{1}", "configMap": {"name": format!("{long}\u{1}"), "items": items}});
+    let want = format!(r#"volume "v\x01" (ConfigMap "{long}\x01"): overlapping paths: "a\x01" with "a\x01""#);
+    assert_eq!(warnings_of(json!({"volumes": [volume]})), [want]);
+}
+
+#[test]
 fn many_overlapping_files_return_limited_warnings() {
     let items = vec![json!({"key": "k", "path": "a"}); 30_000];
     let volume = json!({"name": "v", "configMap": {"name": "m", "items": items}});
