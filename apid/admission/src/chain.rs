@@ -88,7 +88,7 @@ impl Chain {
                 }
                 Availability::Implemented(build) => plugins.push((entry.name, build(environment))),
                 Availability::Gated(gate, build) if environment.gates.enabled(gate) => {
-                    plugins.push((entry.name, build(environment)));
+                    plugins.extend(build(environment).map(|plugin| (entry.name, plugin)));
                 }
                 Availability::Gated(..) => {}
                 Availability::Configured(build) => match build(environment, plugin_configuration) {

@@ -51,8 +51,8 @@ pub type Configure =
 pub enum Availability {
     /// Implemented, without a configuration.
     Implemented(fn(&Environment) -> Box<dyn Plugin>),
-    /// Implemented, without a configuration, while a feature gate is on.
-    Gated(Gate, fn(&Environment) -> Box<dyn Plugin>),
+    /// Implemented, without a configuration, while a feature gate is on and the server has the kinds of the plugin.
+    Gated(Gate, fn(&Environment) -> Option<Box<dyn Plugin>>),
     /// Implemented, with a configuration. The error names the location and the defect.
     Configured(Configure),
     /// Not implemented; enabling the plugin is an error.
@@ -176,7 +176,7 @@ pub static PLUGINS: &[Entry] = &[
     on(
         "MutatingAdmissionPolicy",
         Availability::Gated(Gate::MutatingAdmissionPolicy, |environment| {
-            Box::new(MutatingAdmissionPolicy::new(environment))
+            Some(Box::new(MutatingAdmissionPolicy::new(environment)?))
         }),
     ),
     on(

@@ -6,8 +6,8 @@
 //! parameters, each to the result of the policy before. Match conditions see that result too; constraints see the object
 //! before the first policy. The plugin runs before mutating webhooks and never for a deletion.
 //!
-//! A failed policy denies the write unless it ignores failures. The denial lists the errors of all policies. The plugin
-//! handles nothing while the API of the policies is disabled.
+//! A failed policy denies the write unless it ignores failures. The denial lists the errors of all policies. A server
+//! that does not store policies has no plugin.
 //!
 //! # Invariants
 //!
@@ -43,18 +43,14 @@ const POLICY: ObjectKind = ObjectKind::new("admissionregistration", "MutatingAdm
 const BINDING: ObjectKind = ObjectKind::new("admissionregistration", "MutatingAdmissionPolicyBinding");
 
 /// The plugin.
-pub(crate) struct MutatingAdmissionPolicy {
-    source: PolicySource<CompiledMutatingPolicy>,
-    /// Whether the server has the kind of the policies.
-    is_served: bool,
-}
+pub(crate) struct MutatingAdmissionPolicy(PolicySource<CompiledMutatingPolicy>);
 
 impl MutatingAdmissionPolicy {
-    pub(crate) fn new(environment: &Environment) -> Self {
+    /// The plugin; None if the server does not store policies, because reads of such a kind fail.
+    pub(crate) fn new(environment: &Environment) -> Option<Self> {
         let group = environment.names.group(POLICY.group);
-        let is_served = environment.registry.get().find_kind(&group, POLICY.kind).is_some();
-        let source = PolicySource::new(environment, POLICY, BINDING);
-        MutatingAdmissionPolicy { source, is_served }
+        environment.registry.get().find_kind(&group, POLICY.kind)?;
+        Some(MutatingAdmissionPolicy(PolicySource::new(environment, POLICY, BINDING)))
     }
 
     /// Applies all policies whose rules match a write.
@@ -64,8 +60,8 @@ impl MutatingAdmissionPolicy {
         attributes: &Attributes<'_>,
         mut object: Option<&mut Object>,
     ) -> Result<(), Status> {
-        let bindings = self.source.bindings().await?;
-        let mut write = WriteMutation::new(&self.source, attributes);
+        let bindings = self.0.bindings().await?;
+        let mut write = WriteMutation::new(&self.0, attributes);
         let mut selected = Vec::new();
         for policy in policies.candidates(&attributes.served.group_resource.resource) {
             let bindings = bindings.of_policy(policy.name());
@@ -105,7 +101,7 @@ impl MutatingAdmissionPolicy {
 
 impl Plugin for MutatingAdmissionPolicy {
     fn handles(&self, operation: Operation) -> bool {
-        self.is_served && operation != Operation::Delete
+        operation != Operation::Delete
     }
 
     fn mutate<'a>(
@@ -113,7 +109,7 @@ impl Plugin for MutatingAdmissionPolicy {
         attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
-        let policies = self.source.policies(attributes);
+        let policies = self.0.policies(attributes);
         policies.if_some(move |policies| async move { self.apply(&policies, attributes, object).await })
     }
 }

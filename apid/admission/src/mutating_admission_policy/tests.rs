@@ -62,8 +62,8 @@ impl Server {
             "Namespace",
             &[json!({"metadata": {"name": "team", "labels": {"team": "yes"}}})],
         );
-        let mut plugins: Vec<(&'static str, Box<dyn Plugin>)> =
-            vec![("policies", Box::new(MutatingAdmissionPolicy::new(&environment_with_alpha_apis(&fake))))];
+        let plugin = MutatingAdmissionPolicy::new(&environment_with_alpha_apis(&fake)).unwrap();
+        let mut plugins: Vec<(&'static str, Box<dyn Plugin>)> = vec![("policies", Box::new(plugin))];
         plugins.extend(later);
         Server { fake, chain: AdmissionChain(Chain::of(plugins)) }
     }
@@ -326,12 +326,9 @@ async fn own_kinds_and_reviews_are_exempt_and_deletions_are_not_handled() {
         assert!(written.result.is_ok(), "{}", written.message());
         assert_eq!(written.object["metadata"].get("labels").is_some(), is_changed, "{kind:?}");
     }
-    let handled = |environment: &Environment| {
-        let plugin = MutatingAdmissionPolicy::new(environment);
-        Operation::ALL.map(|operation| plugin.handles(operation))
-    };
-    assert_eq!(handled(&environment_with_alpha_apis(&server.fake)), [true, true, false, true]);
-    assert_eq!(handled(&server.fake.environment()), [false; 4], "the API is disabled");
+    let plugin = MutatingAdmissionPolicy::new(&environment_with_alpha_apis(&server.fake)).unwrap();
+    assert_eq!(Operation::ALL.map(|operation| plugin.handles(operation)), [true, true, false, true]);
+    assert!(MutatingAdmissionPolicy::new(&server.fake.environment()).is_none(), "the API is disabled");
 }
 
 #[tokio::test]
