@@ -23,7 +23,8 @@ impl Value<'_> {
     /// Converts the value to JSON of at most `limit` bytes of memory.
     ///
     /// # Errors
-    /// The value has no JSON form: it contains a type, a library value or a key that is not text, or it is too large.
+    /// The value has no JSON form: it contains a type, a library value, a double that is not finite or a key that is
+    /// not text, or it is too large.
     pub fn to_json(&self, limit: usize) -> Result<Json, EvalError> {
         let mut budget = limit;
         to_json_within(self, &mut budget)
@@ -42,23 +43,29 @@ impl Value<'_> {
     }
 }
 
+/// Charges a JSON value, or the key of a field, with its text.
+fn charge(budget: &mut usize, text: usize) -> Result<(), EvalError> {
+    let rest = budget.checked_sub(VALUE_BYTES.saturating_add(text));
+    *budget = rest.ok_or_else(|| EvalError::failed("the value is too large"))?;
+    Ok(())
+}
+
 fn to_json_within(value: &Value<'_>, budget: &mut usize) -> Result<Json, EvalError> {
-    let mut charge = |text: usize| {
-        let rest = budget.checked_sub(VALUE_BYTES.saturating_add(text));
-        *budget = rest.ok_or_else(|| EvalError::failed("the value is too large"))?;
-        Ok::<(), EvalError>(())
-    };
     match value {
-        Value::String(text) => charge(text.as_str().len())?,
-        Value::Bytes(bytes) => charge(bytes.len().saturating_mul(2))?,
-        _ => charge(0)?,
+        Value::String(text) => charge(budget, text.as_str().len())?,
+        Value::Bytes(bytes) => charge(budget, bytes.len().saturating_mul(2))?,
+        _ => charge(budget, 0)?,
     }
     Ok(match value {
         Value::Null | Value::Optional(None) => Json::Null,
         Value::Bool(value) => (*value).into(),
         Value::Int(value) => (*value).into(),
         Value::Uint(value) => (*value).into(),
-        Value::Double(value) => (*value).into(),
+        Value::Double(value) => {
+            let number = serde_json::Number::from_f64(*value);
+            let not_finite = || EvalError::failed("a double that is not finite has no JSON form");
+            Json::Number(number.ok_or_else(not_finite)?)
+        }
         Value::String(text) => text.as_str().into(),
         Value::Bytes(bytes) => base64::engine::general_purpose::STANDARD.encode(bytes).into(),
         Value::Timestamp(at) => at.to_string().into(),
@@ -77,6 +84,7 @@ fn to_json_within(value: &Value<'_>, budget: &mut usize) -> Result<Json, EvalErr
                 let Value::String(key) = key else {
                     return Err(EvalError::failed(format!("map key {key:?} is not a string")));
                 };
+                charge(budget, key.as_str().len())?;
                 let value = to_json_within(&value, budget)?;
                 fields.insert(key.as_str().to_owned(), value);
             }
@@ -165,10 +173,26 @@ mod tests {
     }
 
     #[test]
+    fn json_of_double_that_is_not_finite_is_an_error() {
+        for source in ["[0.0 / 0.0]", "{'k': 1.0 / 0.0}", "-1.0 / 0.0"] {
+            evaluate_and_check(source, |value| {
+                let error = value.to_json(10_000).unwrap_err();
+                assert!(error.to_string().contains("not finite"), "{source}: {error}");
+            });
+        }
+    }
+
+    #[test]
     fn json_of_shared_values_is_limited() {
         let doubled = (0..12).fold("'x'".to_owned(), |text, _| format!("[{text}].map(s, [s, s])"));
         evaluate_and_check(&doubled, |value| {
             assert!(value.to_json(100_000).is_err());
+            assert!(value.to_json(10_000_000).is_ok());
+        });
+        let long_key = format!("{{'{}': 1}}", "x".repeat(10_000));
+        let doubled = (0..8).fold(long_key, |text, _| format!("[{text}].map(m, [m, m])"));
+        evaluate_and_check(&doubled, |value| {
+            assert!(value.to_json(1_000_000).is_err());
             assert!(value.to_json(10_000_000).is_ok());
         });
     }
