@@ -67,10 +67,6 @@ impl PolicyExpressions for CompiledMutatingPolicy {
         let is_reinvocable = policy.str_at(&["spec", "reinvocationPolicy"]) == Some("IfNeeded");
         CompiledMutatingPolicy { common, mutations, is_reinvocable }
     }
-
-    fn common(&self) -> &CommonExpressions {
-        &self.common
-    }
 }
 
 impl Mutation {

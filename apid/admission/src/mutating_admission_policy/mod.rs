@@ -33,8 +33,8 @@ use crate::match_condition_metrics::ConditionsOwner;
 use crate::match_conditions::ConditionsError;
 use crate::matching::MatchedResource;
 use crate::policy::{
-    ConfigurationError, FixedValues, Inputs, Invocation, Policies, Policy, PolicyExpressions as _,
-    PolicySource, PolicyWrite, ReviewedObjects,
+    ConfigurationError, FixedValues, Inputs, Invocation, Policies, Policy, PolicySource, PolicyWrite,
+    ReviewedObjects,
 };
 use crate::reinvocation::ReinvocationPlugin;
 use crate::{Attributes, Environment, MaybeFuture, ObjectKind, Operation, Plugin, mutation};
@@ -158,7 +158,7 @@ impl<'w> WriteMutation<'w> {
             return Ok(());
         }
         let name = mutation::visible_name(attributes);
-        let fixed = self.policies.fixed_values(compiled.common(), matched, name).await?;
+        let fixed = self.policies.fixed_values(&compiled.common, matched, name).await?;
         if !compiled.common.conditions.is_empty() {
             match self.conditions_match(policy, matched, invocation, &fixed, object.as_deref()).await? {
                 Ok(true) => {}
@@ -190,7 +190,7 @@ impl<'w> WriteMutation<'w> {
         fixed: &FixedValues,
         object: Option<&Object>,
     ) -> Result<Result<bool, ConditionsError>, Status> {
-        let common = policy.compiled().common();
+        let common = &policy.compiled().common;
         let environment = &self.policies.source.environment;
         let objects = self.objects(matched, object)?;
         let clock = &*environment.clock;

@@ -20,9 +20,6 @@ const CHAIN_MAX: usize = 32;
 pub(crate) trait PolicyExpressions: Send + Sync + 'static {
     /// Compiles the expressions of a stored policy.
     fn compile(policy: &Object) -> Self;
-
-    /// The match conditions and variables.
-    fn common(&self) -> &CommonExpressions;
 }
 
 /// Match conditions and variables of a policy.
@@ -33,12 +30,8 @@ pub(crate) struct CommonExpressions {
     pub(super) variables: Vec<Variable>,
     /// Positions of the variables by name.
     pub(super) variable_positions: HashMap<String, usize>,
-    /// Whether an expression of the policy reads the attributes of the request.
-    pub(super) uses_request: bool,
-    /// Whether an expression of the policy reads the namespace.
-    pub(super) uses_namespace: bool,
-    /// Whether an expression of the policy calls the authorizer.
-    pub(super) uses_authorizer: bool,
+    /// Variables with costly values that the expressions of the policy read.
+    pub(super) uses: Uses,
 }
 
 /// A variable of a policy.
@@ -62,29 +55,20 @@ impl CommonExpressions {
             conditions: MatchConditions::compile(&compiler, items(policy, "matchConditions")),
             variables: Vec::with_capacity(variables.len()),
             variable_positions: HashMap::new(),
-            uses_request: false,
-            uses_namespace: false,
-            uses_authorizer: false,
+            uses: Uses::default(),
         };
         for variable in variables {
             compiled.add_variable(&mut compiler, text(variable, "name"), text(variable, "expression"));
         }
-        let CommonExpressions { conditions, variables, .. } = &compiled;
-        let variables = variables.iter().filter_map(|variable| variable.program.as_ref().ok());
-        let uses = Uses::of(conditions.programs().chain(variables));
-        compiled.add_uses(uses);
+        let CommonExpressions { conditions, variables, uses, .. } = &mut compiled;
+        uses.add(conditions.programs());
+        uses.add(variables.iter().filter_map(|variable| variable.program.as_ref().ok()));
         (compiled, compiler)
     }
 
     /// Records which costly variables other expressions of the policy read.
     pub(crate) fn record_uses<'p>(&mut self, expressions: impl Iterator<Item = &'p Expression>) {
-        self.add_uses(Uses::of(expressions.filter_map(|expression| expression.program.as_ref().ok())));
-    }
-
-    fn add_uses(&mut self, uses: Uses) {
-        self.uses_request |= uses.request;
-        self.uses_namespace |= uses.namespace;
-        self.uses_authorizer |= uses.authorizer;
+        self.uses.add(expressions.filter_map(|expression| expression.program.as_ref().ok()));
     }
 
     fn add_variable(&mut self, compiler: &mut Compiler<'_>, name: &str, source: &str) {
@@ -116,22 +100,23 @@ impl CommonExpressions {
 }
 
 /// The variables with costly values that programs read.
-#[derive(Clone, Copy, Default)]
-struct Uses {
-    request: bool,
-    namespace: bool,
-    authorizer: bool,
+#[derive(Default)]
+pub(super) struct Uses {
+    /// The attributes of the request.
+    pub(super) request: bool,
+    /// The namespace.
+    pub(super) namespace: bool,
+    /// The authorizer, or the requested resource.
+    pub(super) authorizer: bool,
 }
 
 impl Uses {
-    fn of<'p>(programs: impl Iterator<Item = &'p Program>) -> Self {
-        let mut uses = Uses::default();
+    fn add<'p>(&mut self, programs: impl Iterator<Item = &'p Program>) {
         for program in programs {
-            uses.request |= program.uses(REQUEST);
-            uses.namespace |= program.uses(NAMESPACE_OBJECT);
-            uses.authorizer |= program.uses(AUTHORIZER) || program.uses(REQUEST_RESOURCE);
+            self.request |= program.uses(REQUEST);
+            self.namespace |= program.uses(NAMESPACE_OBJECT);
+            self.authorizer |= program.uses(AUTHORIZER) || program.uses(REQUEST_RESOURCE);
         }
-        uses
     }
 }
 

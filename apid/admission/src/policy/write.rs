@@ -149,7 +149,7 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
         matched: &MatchedResource,
         name: &str,
     ) -> Result<FixedValues, Status> {
-        let request = match common.uses_request {
+        let request = match common.uses.request {
             true => Value::Object(self.request(matched, name)),
             false => Value::Null,
         };
@@ -160,7 +160,7 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
             _ => Value::Null,
         };
         let namespace = match namespace_of(self.attributes) {
-            name if common.uses_namespace && !name.is_empty() => {
+            name if common.uses.namespace && !name.is_empty() => {
                 let namespace = self.source.environment.reader.namespace(name).get().await?;
                 Some(self.represent_namespace(namespace)?)
             }
@@ -198,7 +198,7 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
         condition_request: &'v Value,
     ) -> Inputs<'v> {
         let authorizer =
-            || common.uses_authorizer.then(|| authorizer_variables(&self.answers, self.attributes));
+            || common.uses.authorizer.then(|| authorizer_variables(&self.answers, self.attributes));
         let mut others = inputs.variables();
         others.extend(authorizer().into_iter().flatten());
         let mut conditions = Vec::new();

@@ -46,10 +46,6 @@ impl PolicyExpressions for CompiledValidatingPolicy {
         common.record_uses(conditions.chain(messages).chain(annotations.iter().map(|(_, value)| value)));
         CompiledValidatingPolicy { common, validations, annotations }
     }
-
-    fn common(&self) -> &CommonExpressions {
-        &self.common
-    }
 }
 
 impl Validation {

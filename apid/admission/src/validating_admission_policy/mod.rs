@@ -19,8 +19,8 @@ use self::compiled::CompiledValidatingPolicy;
 use self::evaluate::{Failure, Outcome, evaluate};
 use crate::match_condition_metrics::ConditionsOwner;
 use crate::policy::{
-    Binding, ConfigurationError, FixedValues, Inputs, Invocation, Policies, Policy, PolicyExpressions as _,
-    PolicySource, PolicyWrite, ReviewedObjects,
+    Binding, ConfigurationError, FixedValues, Inputs, Invocation, Policies, Policy, PolicySource,
+    PolicyWrite, ReviewedObjects,
 };
 use crate::representation::Representation;
 use crate::{Attributes, Environment, MaybeFuture, ObjectKind, Operation, Plugin};
@@ -134,7 +134,7 @@ impl<'w> WriteValidation<'w> {
             }
             let Some(objects) = &objects else { continue };
             let (compiled, name) = (policy.compiled(), self.policies.attributes.name);
-            let common = compiled.common();
+            let common = &compiled.common;
             let fixed = match &mut fixed {
                 Some(fixed) => fixed,
                 empty => empty.insert(self.policies.fixed_values(common, &invocations.matched, name).await?),
