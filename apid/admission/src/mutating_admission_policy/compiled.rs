@@ -89,7 +89,8 @@ impl Mutation {
         common: &'a CommonExpressions,
         inputs: &Inputs<'a>,
     ) -> Result<Change, EvaluationFailure> {
-        let mut group = ExpressionGroup::new(common, &inputs.others, limits::OBJECT);
+        let variables = inputs.others();
+        let mut group = ExpressionGroup::new(common, &variables, limits::OBJECT);
         let value =
             group.evaluate(&self.expression).map_err(|BudgetExceeded| EvaluationFailure::Budget)??;
         let to_json = |value: &expressions::Value<'_>| {

@@ -194,7 +194,7 @@ impl<'w> WriteMutation<'w> {
         let environment = &self.policies.source.environment;
         let objects = self.objects(matched, object)?;
         let clock = &*environment.clock;
-        let run = |inputs: &Inputs<'_>| common.conditions.evaluate(&inputs.conditions, clock);
+        let run = |inputs: &Inputs<'_>| common.conditions.evaluate(&inputs.conditions(), clock);
         let param = invocation.param.as_deref();
         let outcome = self.policies.evaluate(common, &objects, param, fixed, run).await;
         let (owner, operation) = (ConditionsOwner::policy(policy.name()), self.policies.attributes.operation);

@@ -71,12 +71,35 @@ pub(crate) struct FixedValues {
     namespace: Option<Arc<Object>>,
 }
 
-/// Values of variables by name, for one evaluation.
+/// Data of the variables for one evaluation.
 pub(crate) struct Inputs<'v> {
-    /// Values for match conditions; empty without conditions.
-    pub(crate) conditions: Vec<(&'static str, CelValue<'v>)>,
-    /// Values for all other expressions.
-    pub(crate) others: Vec<(&'static str, CelValue<'v>)>,
+    data: ExpressionInputs<'v>,
+    condition_request: &'v Value,
+    /// None if no expression calls the authorizer.
+    authorizer: Option<(&'v Arc<AuthorizationAnswers>, &'v Attributes<'v>)>,
+}
+
+impl<'v> Inputs<'v> {
+    /// Values by name, for match conditions.
+    pub(crate) fn conditions(&self) -> Vec<(&'static str, CelValue<'v>)> {
+        let data = ExpressionInputs { namespace: None, request: self.condition_request, ..self.data };
+        self.with_authorizer(data.variables())
+    }
+
+    /// Values by name, for all other expressions.
+    pub(crate) fn others(&self) -> Vec<(&'static str, CelValue<'v>)> {
+        self.with_authorizer(self.data.variables())
+    }
+
+    fn with_authorizer(
+        &self,
+        mut variables: Vec<(&'static str, CelValue<'v>)>,
+    ) -> Vec<(&'static str, CelValue<'v>)> {
+        if let Some((answers, attributes)) = self.authorizer {
+            variables.extend(authorizer_variables(answers, attributes));
+        }
+        variables
+    }
 }
 
 impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
@@ -179,36 +202,17 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
         mut run: impl for<'v> FnMut(&Inputs<'v>) -> T,
     ) -> T {
         let run = || {
-            let inputs = ExpressionInputs {
+            let data = ExpressionInputs {
                 object: objects.new.as_deref(),
                 old: objects.old.as_deref(),
                 param,
                 request: &fixed.request,
                 namespace: fixed.namespace.as_deref(),
             };
-            run(&self.inputs(common, &inputs, &fixed.condition_request))
+            let authorizer = common.uses.authorizer.then_some((&self.answers, self.attributes));
+            run(&Inputs { data, condition_request: &fixed.condition_request, authorizer })
         };
         self.answers.evaluate(self.attributes.user, &self.source.environment, run).await
-    }
-
-    fn inputs<'v>(
-        &self,
-        common: &CommonExpressions,
-        inputs: &ExpressionInputs<'v>,
-        condition_request: &'v Value,
-    ) -> Inputs<'v> {
-        let authorizer =
-            || common.uses.authorizer.then(|| authorizer_variables(&self.answers, self.attributes));
-        let mut others = inputs.variables();
-        others.extend(authorizer().into_iter().flatten());
-        let mut conditions = Vec::new();
-        if !common.conditions.is_empty() {
-            let condition_inputs =
-                ExpressionInputs { namespace: None, request: condition_request, ..*inputs };
-            conditions = condition_inputs.variables();
-            conditions.extend(authorizer().into_iter().flatten());
-        }
-        Inputs { conditions, others }
     }
 
     /// The value of the variable `request`.
