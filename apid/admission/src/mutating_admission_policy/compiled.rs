@@ -25,23 +25,17 @@ pub(super) struct CompiledMutatingPolicy {
 /// A mutation of a policy.
 pub(super) struct Mutation {
     expression: Expression,
-    patch_type: PatchType,
+    /// Patch type of the result.
+    pub(super) patch_type: PatchType,
 }
 
 /// Patch type of a mutation.
-#[derive(Clone, Copy)]
-enum PatchType {
-    ApplyConfiguration,
-    JsonPatch,
-}
-
-/// Result of the expression of a mutation.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Change {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PatchType {
     /// A partial object to merge.
-    ApplyConfiguration(Value),
+    ApplyConfiguration,
     /// A JSON patch.
-    JsonPatch(Value),
+    JsonPatch,
 }
 
 /// The reason why the expression of a mutation has no result.
@@ -79,7 +73,7 @@ impl Mutation {
         Mutation { expression: Expression::new(compiler, source, purpose), patch_type }
     }
 
-    /// Evaluates the expression, with its own cost budget.
+    /// Evaluates the expression, with its own cost budget. The result is a patch of the patch type.
     ///
     /// # Errors
     ///
@@ -88,26 +82,16 @@ impl Mutation {
         &'a self,
         common: &'a CommonExpressions,
         inputs: &Inputs<'a>,
-    ) -> Result<Change, EvaluationFailure> {
+    ) -> Result<Value, EvaluationFailure> {
         let variables = inputs.others();
         let mut group = ExpressionGroup::new(common, &variables, limits::OBJECT);
         let value =
             group.evaluate(&self.expression).map_err(|BudgetExceeded| EvaluationFailure::Budget)??;
-        let to_json = |value: &expressions::Value<'_>| {
-            value
-                .to_json(RESULT_MAX)
-                .map_err(|error| EvaluationFailure::Expression(self.expression.failure(error)))
-        };
         match self.patch_type {
-            PatchType::ApplyConfiguration => {
-                check_messages(&value)?;
-                to_json(&value).map(Change::ApplyConfiguration)
-            }
-            PatchType::JsonPatch => {
-                check_values(&value)?;
-                to_json(&value).map(Change::JsonPatch)
-            }
+            PatchType::ApplyConfiguration => check_messages(&value)?,
+            PatchType::JsonPatch => check_values(&value)?,
         }
+        Ok(value.to_json(RESULT_MAX).map_err(|error| self.expression.failure(error))?)
     }
 }
 

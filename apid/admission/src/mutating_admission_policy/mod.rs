@@ -218,12 +218,13 @@ impl<'w> WriteMutation<'w> {
             let objects = self.objects(matched, Some(&*object))?;
             let run = |inputs: &Inputs<'_>| mutation.evaluate(&compiled.common, inputs);
             let param = invocation.param.as_deref();
-            let change = self.policies.evaluate(&compiled.common, &objects, param, fixed, run).await;
+            let patch = self.policies.evaluate(&compiled.common, &objects, param, fixed, run).await;
             let Some(visible) = objects.new else { continue };
             let representation = self.policies.representation(matched);
-            let change = change.map_err(|failure| MutationError::Policy(failure.to_string()));
-            let result = change.and_then(|change| {
-                patch::apply(change, visible, object, &representation, attributes, environment)
+            let patch = patch.map_err(|failure| MutationError::Policy(failure.to_string()));
+            let result = patch.and_then(|patch| {
+                let patch = (mutation.patch_type, patch);
+                patch::apply(patch, visible, object, &representation, attributes, environment)
             });
             let took = environment.clock.monotonic().saturating_sub(started);
             let names = (policy.name(), invocation.binding.name.as_str());
@@ -233,7 +234,9 @@ impl<'w> WriteMutation<'w> {
                 Ok(changed) => {
                     observe(None);
                     self.has_mutated = true;
-                    *object = changed;
+                    if let Some(changed) = changed {
+                        *object = changed;
+                    }
                 }
                 Err(MutationError::Policy(message)) => {
                     observe(Some(&message));

@@ -15,7 +15,7 @@ use apimachinery::status::Status;
 use apply::json_patch;
 use apply::typed::{TypingError, atomic_parts, check, merge};
 
-use super::compiled::Change;
+use super::compiled::PatchType;
 use crate::representation::Representation;
 use crate::{Attributes, Environment, mutation};
 
@@ -28,7 +28,8 @@ pub(super) enum MutationError {
     Status(Status),
 }
 
-/// Applies a change to an object of a write. Returns the changed object in the stored form.
+/// Applies a patch to an object of a write. Returns the changed object in the stored form; None if a test of the patch
+/// fails.
 ///
 /// `visible` is the object in the matched version, and `object` its stored form.
 ///
@@ -36,35 +37,32 @@ pub(super) enum MutationError {
 ///
 /// See [`MutationError`].
 pub(super) fn apply(
-    change: Change,
+    (patch_type, patch): (PatchType, Value),
     visible: Cow<'_, Object>,
     object: &Object,
     representation: &Representation<'_>,
     attributes: &Attributes<'_>,
     environment: &Environment,
-) -> Result<Object, MutationError> {
-    let is_patch = matches!(change, Change::JsonPatch(_));
-    let changed = match change {
-        Change::ApplyConfiguration(configuration) => {
-            apply_configuration(configuration, &visible, representation)?
-        }
-        Change::JsonPatch(patch) => match apply_patch(&patch, visible.into_owned(), environment)? {
+) -> Result<Option<Object>, MutationError> {
+    let changed = match patch_type {
+        PatchType::ApplyConfiguration => apply_configuration(patch, &visible, representation)?,
+        PatchType::JsonPatch => match apply_json_patch(&patch, visible.into_owned(), environment)? {
             Some(changed) => changed,
-            None => return Ok(object.clone()),
+            None => return Ok(None),
         },
     };
     let restored = mutation::accept(changed, object, representation, attributes, environment);
-    let restored = restored.map_err(|status| match is_patch {
-        true => MutationError::Status(status),
-        false => MutationError::Policy(status.message),
+    let restored = restored.map_err(|status| match patch_type {
+        PatchType::ApplyConfiguration => MutationError::Policy(status.message),
+        PatchType::JsonPatch => MutationError::Status(status),
     })?;
-    if is_patch && !restored.unknown.is_empty() {
+    if patch_type == PatchType::JsonPatch && !restored.unknown.is_empty() {
         let unknown: Vec<String> =
             restored.unknown.iter().map(|field| format!("unknown field {field:?}")).collect();
         let text = format!("strict decoding error: {}", unknown.join(", "));
         return Err(MutationError::Status(Status::internal(text)));
     }
-    Ok(restored.object)
+    Ok(Some(restored.object))
 }
 
 /// Merges an apply configuration over an object.
@@ -113,7 +111,7 @@ fn typing_text(errors: &[TypingError]) -> String {
 }
 
 /// Applies a JSON patch to an object; None if a test of the patch fails.
-fn apply_patch(
+fn apply_json_patch(
     patch: &Value,
     object: Object,
     environment: &Environment,
