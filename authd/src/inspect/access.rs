@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use apimachinery::user::service_account;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
@@ -76,9 +77,7 @@ pub(super) async fn run(connection: &Connection, flags: AccessFlags) -> Result<O
 /// The groups of the command line, and those that the authenticators add.
 fn all_groups(user: &str, groups: &[String]) -> Vec<String> {
     let mut all = groups.to_vec();
-    if let Some((namespace, _)) =
-        user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'))
-    {
+    if let Some((namespace, _)) = service_account(user) {
         all.push("system:serviceaccounts".to_owned());
         all.push(format!("system:serviceaccounts:{namespace}"));
     }

@@ -12,15 +12,13 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use apimachinery::attributes::Attributes;
 use apimachinery::codec::yaml;
 use apimachinery::names::Names;
-use apimachinery::user::UserInfo;
+use apimachinery::user::{UserInfo, service_account};
 use serde_json::{Value, json};
 
 use super::policy::{BindingSpec, Meta, RoleKind, RoleSpec, Subject, SubjectKind};
 use super::reconcile::rule_json;
 use super::rule::{PolicyRule, string_list};
 
-/// The prefix of the user names of service accounts.
-const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 /// The maximum number of bytes of a verb or resource in the name of a suggested object.
 const MAX_NAME_PART: usize = 40;
 
@@ -115,10 +113,7 @@ impl SuggestedGrant {
 
 /// The narrowest subject that includes the user: the service account, the user, or the first group.
 fn subject(user: &UserInfo) -> Option<Subject> {
-    if let Some((namespace, name)) =
-        user.name.strip_prefix(SERVICE_ACCOUNT_PREFIX).and_then(|account| account.split_once(':'))
-        && [namespace, name].iter().all(|part| is_object_name(part))
-    {
+    if let Some((namespace, name)) = service_account(&user.name) {
         return Some(Subject {
             kind: SubjectKind::ServiceAccount,
             name: name.into(),
@@ -130,11 +125,6 @@ fn subject(user: &UserInfo) -> Option<Subject> {
         name => (SubjectKind::User, name),
     };
     Some(Subject { kind, name: name.into(), namespace: Box::default() })
-}
-
-/// Whether a binding accepts the text as the namespace or the name of a service account.
-fn is_object_name(text: &str) -> bool {
-    !text.is_empty() && text.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '-' | '.'))
 }
 
 /// A name that depends on the whole grant, so that no other suggestion replaces the objects.
@@ -211,12 +201,13 @@ mod tests {
             suggested_subject("system:serviceaccount:a", &[]).as_deref(),
             Some("User /system:serviceaccount:a")
         );
-        let invalid = "system:serviceaccount:a:b:c";
-        assert_eq!(
-            suggested_subject(invalid, &[]),
-            Some(format!("User /{invalid}")),
-            "no service account has this name"
-        );
+        for invalid in ["system:serviceaccount:a:b:c", "system:serviceaccount:a:b..c"] {
+            assert_eq!(
+                suggested_subject(invalid, &[]),
+                Some(format!("User /{invalid}")),
+                "no service account has this name"
+            );
+        }
         assert_eq!(suggested_subject("", &[]), None);
     }
 }

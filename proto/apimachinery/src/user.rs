@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::format;
+
 /// Username of requests without credentials.
 pub const ANONYMOUS: &str = "system:anonymous";
 /// Group of requests without credentials.
@@ -40,10 +42,32 @@ impl UserInfo {
     pub fn in_group(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
     }
+}
 
-    /// Splits `system:serviceaccount:<namespace>:<name>`; None for other users.
-    pub fn service_account(&self) -> Option<(&str, &str)> {
-        let (namespace, name) = self.name.strip_prefix("system:serviceaccount:")?.split_once(':')?;
-        (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+/// Splits the username `system:serviceaccount:<namespace>:<name>`; None for names that no service account can have.
+pub fn service_account(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    (format::label(namespace).is_empty() && format::subdomain(name).is_empty()).then_some((namespace, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn username_of_possible_service_account_is_split() {
+        assert_eq!(service_account("system:serviceaccount:a:robot.b"), Some(("a", "robot.b")));
+        for name in [
+            "alice",
+            "system:serviceaccount:a",
+            "system:serviceaccount::b",
+            "system:serviceaccount:a:",
+            "system:serviceaccount:a:b:c",
+            "system:serviceaccount:a.b:c",
+            "system:serviceaccount:a:b..c",
+            "system:serviceaccount:-a:b",
+        ] {
+            assert_eq!(service_account(name), None, "{name}");
+        }
     }
 }

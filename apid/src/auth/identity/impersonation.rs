@@ -19,9 +19,8 @@ use std::sync::Arc;
 use apimachinery::attributes::Attributes;
 use apimachinery::names::Names;
 use apimachinery::status::Status;
-use apimachinery::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
+use apimachinery::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo, service_account};
 use http::HeaderMap;
-use kinds::format;
 use percent_encoding::percent_decode_str;
 
 use crate::auth::{Auth, Authenticated};
@@ -127,12 +126,6 @@ impl ImpersonationHeaders {
         }
         user
     }
-}
-
-/// Namespace and name of a service account's user; None for names that no account can have.
-fn service_account(user: &str) -> Option<(&str, &str)> {
-    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
-    (format::label(namespace).is_empty() && format::subdomain(name).is_empty()).then_some((namespace, name))
 }
 
 /// Percent-decodes a key; returns the key unchanged when the result is not UTF-8.
