@@ -7,8 +7,11 @@
 
 use std::borrow::Cow;
 
+use apimachinery::codec::Limits;
+use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
+use apply::json_patch;
 use apply::managers::ManagedFields;
 
 use crate::representation::{Representation, RestoredObject};
@@ -20,6 +23,17 @@ const GENERATED_FIELDS: [&str; 3] = ["uid", "generation", "creationTimestamp"];
 /// Warning for a plugin that damaged `managedFields`.
 const INVALID_MANAGED_FIELDS: &str = ".metadata.managedFields was in an invalid state after admission; this could be \
     caused by an outdated mutating admission controller; please fix your requests";
+
+/// The reason why a JSON patch has no result.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PatchError {
+    /// The patch does not apply to the object.
+    #[error(transparent)]
+    Patch(#[from] json_patch::Error),
+    /// The result is a list or a scalar.
+    #[error("the result is not an object")]
+    NotAnObject,
+}
 
 /// The object of a write in a matched version, without generated fields.
 ///
@@ -83,6 +97,21 @@ pub(crate) fn accept(
         }
     }
     Ok(restored)
+}
+
+/// Applies a JSON patch to an object, by the rules of the preset.
+///
+/// # Errors
+///
+/// See [`PatchError`].
+pub(crate) fn apply_json_patch(
+    operations: &[json_patch::Operation],
+    object: Object,
+    names: &Names,
+) -> Result<Object, PatchError> {
+    let is_lenient = names.behaviour.replace_of_missing_key_succeeds;
+    let changed = json_patch::apply(operations, object.into_value(), is_lenient, Limits::BODY)?;
+    Object::from_value(changed).map_err(|_| PatchError::NotAnObject)
 }
 
 /// Hides the fields that the server sets after the mutating phase: those of a creation, and the next generation.

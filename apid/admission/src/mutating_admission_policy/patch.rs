@@ -8,7 +8,6 @@
 
 use std::borrow::Cow;
 
-use apimachinery::codec::Limits;
 use apimachinery::field::shorten;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
@@ -16,6 +15,7 @@ use apply::json_patch;
 use apply::typed::{TypingError, atomic_parts, check, merge};
 
 use super::compiled::PatchType;
+use crate::mutation::PatchError;
 use crate::representation::Representation;
 use crate::{Attributes, Environment, mutation};
 
@@ -122,13 +122,9 @@ fn apply_json_patch(
         MutationError::Policy(format!("JSON Patch: the patch {shown} does not apply to the object: {error}"))
     };
     let operations = json_patch::parse(patch.clone()).map_err(|error| policy_error(&error))?;
-    let is_lenient = environment.names.behaviour.replace_of_missing_key_succeeds;
-    match json_patch::apply(&operations, object.into_value(), is_lenient, Limits::BODY) {
-        Ok(changed) => match Object::from_value(changed) {
-            Ok(changed) => Ok(Some(changed)),
-            Err(_) => Err(policy_error(&"the result is not an object")),
-        },
-        Err(json_patch::Error::TestFailed) => Ok(None),
+    match mutation::apply_json_patch(&operations, object, &environment.names) {
+        Ok(changed) => Ok(Some(changed)),
+        Err(PatchError::Patch(json_patch::Error::TestFailed)) => Ok(None),
         Err(error) => Err(policy_error(&error)),
     }
 }

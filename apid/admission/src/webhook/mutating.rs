@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use apimachinery::codec::{DecodeError, Limits, json};
-use apimachinery::object::{Object, Value};
+use apimachinery::names::Names;
+use apimachinery::object::Object;
 use apimachinery::status::Status;
 use apply::json_patch;
 
@@ -95,12 +96,9 @@ impl MutatingWebhooks {
             )));
         };
         check_patch_type(&response)?;
-        let document = Value::Object(reviewed.0.clone());
-        let is_lenient = self.0.environment.names.behaviour.replace_of_missing_key_succeeds;
-        let patched =
-            json_patch::apply(&operations, document, is_lenient, Limits::BODY).map_err(internal_failure)?;
-        let patched = Object::from_value(patched)
-            .map_err(|_| internal_failure("the patched object is not an object"))?;
+        let names = &self.0.environment.names;
+        let patched = mutation::apply_json_patch(&operations, Object::clone(reviewed), names)
+            .map_err(internal_failure)?;
         let changed = self.restore(patched, call, attributes, object).map_err(HookFailure::Internal)?;
         if changed == *object {
             return Ok(false);
@@ -138,25 +136,25 @@ fn check_patch_type(response: &ReviewResponse) -> Result<(), HookFailure> {
     Err(HookFailure::Calling { reason, code: 400 })
 }
 
-/// The error of a patch in a response.
+/// The reason why the patch of a response is unreadable.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum PatchError {
+enum PatchReadError {
     /// The patch is not JSON.
     #[error(transparent)]
     Json(#[from] DecodeError),
-    /// The patch is not a JSON Patch, or cannot be applied.
+    /// The JSON is not a JSON patch.
     #[error(transparent)]
     Patch(#[from] json_patch::Error),
 }
 
-fn parse_patch(patch: &[u8]) -> Result<Vec<json_patch::Operation>, PatchError> {
+fn parse_patch(patch: &[u8]) -> Result<Vec<json_patch::Operation>, PatchReadError> {
     let limits = Limits { bytes: patch.len(), ..Limits::BODY };
     Ok(json_patch::parse(json::decode(patch, limits)?.value)?)
 }
 
-/// Applies a JSON Patch to a document, for the fuzz test.
-pub(super) fn apply_patch(patch: &[u8], document: Value) -> Result<Value, PatchError> {
-    Ok(json_patch::apply(&parse_patch(patch)?, document, false, Limits::BODY)?)
+/// Applies the patch of a response to an object, for tests. Returns None if the patch has no result.
+pub(super) fn apply_patch(patch: &[u8], object: Object, names: &Names) -> Option<Object> {
+    mutation::apply_json_patch(&parse_patch(patch).ok()?, object, names).ok()
 }
 
 impl Plugin for MutatingWebhooks {

@@ -2,7 +2,7 @@
 
 use apimachinery::codec::{Limits, json};
 use apimachinery::names::Names;
-use apimachinery::object::{Map, Value};
+use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::{Cause, Details, Reason, Status};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -217,7 +217,7 @@ pub fn fuzz_response(bytes: &[u8], names: &Names) {
         if let Ok(response) = read_response(bytes, "u", names, version, is_mutating) {
             let _ = denial("w", response.status.as_ref()).to_value().to_string();
             if let Some(patch) = response.patch {
-                let _ = super::mutating::apply_patch(&patch, Value::Object(Map::new()));
+                let _ = super::mutating::apply_patch(&patch, Object::default(), names);
             }
         }
     }

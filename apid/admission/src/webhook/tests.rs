@@ -145,12 +145,19 @@ fn denial_passes_on_code_reason_message_and_details() {
 #[test]
 fn patch_is_applied_or_rejected() {
     let patch = br#"[{"op": "add", "path": "/a", "value": 1}]"#;
-    assert_eq!(apply_patch(patch, json!({})).unwrap(), json!({"a": 1}));
+    let apply = |patch: &[u8], preset| {
+        apply_patch(patch, Object::default(), &Names::new(preset, "example.test").unwrap())
+            .map(Object::into_value)
+    };
+    assert_eq!(apply(patch, Preset::Kubernetes), Some(json!({"a": 1})));
     for broken in
         ["", "{}", "[1]", r#"[{"op": "remove", "path": "/b"}]"#, r#"[{"op": "jump", "path": "/b"}]"#]
     {
-        assert!(apply_patch(broken.as_bytes(), json!({})).is_err(), "{broken}");
+        assert_eq!(apply(broken.as_bytes(), Preset::Kubernetes), None, "{broken}");
     }
+    let replacement = br#"[{"op": "replace", "path": "/b", "value": 2}]"#;
+    assert_eq!(apply(replacement, Preset::Kubernetes), Some(json!({"b": 2})));
+    assert_eq!(apply(replacement, Preset::Svc), None);
 }
 
 #[test]
