@@ -9,8 +9,6 @@
 
 use apimachinery::names::Names;
 use apimachinery::object::Object;
-use schema::facts::{self, Shape};
-use serde_json::Value;
 
 /// Conversion between a served version of a kind and its storage version.
 /// Both objects are in the stored form of their schema. The conversion does not handle kind, apiVersion or
@@ -30,31 +28,5 @@ pub trait Conversion: Send + Sync {
 pub(crate) fn rename(object: &mut Object, from: &str, to: &str) {
     if let Some(value) = object.remove(from) {
         object.set(to, value);
-    }
-}
-
-/// JSON text of a value, with struct fields in the order of their type's declaration.
-pub(crate) fn ordered_json(value: &Value, shape: &Shape) -> String {
-    let pair = |key: &str, text: String| format!("{}:{text}", Value::from(key));
-    match (value, shape.target()) {
-        (Value::Object(map), Shape::Named(name)) => match facts::fields(name) {
-            Some(fields) => {
-                let known = fields.iter().filter_map(|field| Some((field, map.get(field.name)?)));
-                let pairs = known.map(|(field, value)| pair(field.name, ordered_json(value, &field.shape)));
-                format!("{{{}}}", pairs.collect::<Vec<_>>().join(","))
-            }
-            None => value.to_string(),
-        },
-        (Value::Object(map), Shape::Map(element)) => {
-            let pairs = map.iter().map(|(key, value)| pair(key, ordered_json(value, element)));
-            format!("{{{}}}", pairs.collect::<Vec<_>>().join(","))
-        }
-        (Value::Array(items), Shape::List(element)) => {
-            format!(
-                "[{}]",
-                items.iter().map(|item| ordered_json(item, element)).collect::<Vec<_>>().join(",")
-            )
-        }
-        _ => value.to_string(),
     }
 }

@@ -1,6 +1,7 @@
 //! Validation of labels and label selectors in objects, and selector matching.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use schema::key_order::text_of_type;
 use serde_json::{Map, Value};
 
 use crate::format;
@@ -20,9 +21,7 @@ pub fn validate(labels: Option<&Value>, path: &FieldPath) -> FieldErrors {
 /// `Invalid value`, which shows a `LabelSelector` with its fields in the order of declaration.
 pub(crate) fn invalid_selector(selector: &Field<'_, '_>, detail: &str) -> FieldError {
     let Some(value) = selector.value() else { return selector.invalid(detail) };
-    let members = ["matchLabels", "matchExpressions"].map(|name| Some((name, value.get(name)?.to_string())));
-    let members: Vec<_> = members.into_iter().flatten().collect();
-    internal::invalid(selector, &internal::render(&members), detail)
+    internal::invalid(selector, &text_of_type(value, "meta/v1.LabelSelector"), detail)
 }
 
 /// Validates a `LabelSelector`.

@@ -18,9 +18,10 @@ use apimachinery::field::{ERRORS_MAX, FieldError, FieldErrors, FieldPath, quote}
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object};
 use apimachinery::time;
+use schema::key_order::text_of_type;
 use serde_json::Value;
 
-use crate::validation::{Field, text};
+use crate::validation::{Field, number, text};
 use crate::{Context, NameRule, format, labels};
 
 /// Maximum bytes of all annotations of an object, keys and values (requirements D-META-29).
@@ -163,10 +164,7 @@ fn validate_at(object: &Object, rules: Rules<'_>, path: &str) -> FieldErrors {
     } else if !namespace.text().is_empty() {
         errors.push(namespace.forbidden("not allowed on this type"));
     }
-    let generation = metadata.child("generation");
-    if generation.integer().is_some_and(|generation| generation < 0) {
-        errors.push(generation.invalid("must be greater than or equal to 0"));
-    }
+    number::check_not_negative(&metadata.child("generation"), &mut errors);
     validate_shared(&metadata, &mut errors);
     validate_finalizers(&metadata.child("finalizers"), rules.standard_finalizers, &mut errors);
     errors
@@ -247,8 +245,8 @@ fn validate_owners(owners: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut controller: Option<String> = None;
     // The list of owners in error messages, rendered once.
     let mut owners_text: Option<String> = None;
-    for fields in owners.list().iter().filter_map(Value::as_object) {
-        let text = |field: &str| fields.get(field).and_then(Value::as_str).unwrap_or("");
+    for owner in owners.list().iter().filter(|owner| owner.is_object()) {
+        let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or("");
         let version = apimachinery::gvk::GroupVersion::parse(text("apiVersion"));
         if version.is_none() {
             let detail = "version must not be empty";
@@ -262,9 +260,9 @@ fn validate_owners(owners: &Field<'_, '_>, errors: &mut FieldErrors) {
         // Events cannot be owners, because they are numerous and short-lived.
         if text("apiVersion") == "v1" && text("kind") == "Event" {
             let detail = "/v1, Kind=Event is disallowed from being an owner";
-            errors.push(FieldError::invalid_text(&owners.path(), &owner_text(fields), detail));
+            errors.push(FieldError::invalid_text(&owners.path(), &owner_text(owner), detail));
         }
-        if fields.get("controller") == Some(&Value::Bool(true)) {
+        if owner.get("controller") == Some(&Value::Bool(true)) {
             let owner_label = format!("{}/{}", text("kind"), text("name"));
             match &controller {
                 None => controller = Some(owner_label),
@@ -282,15 +280,13 @@ fn validate_owners(owners: &Field<'_, '_>, errors: &mut FieldErrors) {
 
 /// Owner references in the format of error messages, truncated to the length limit of a message.
 fn owner_list(owners: &[Value]) -> String {
-    let texts = owners.iter().filter_map(Value::as_object).take(ERRORS_MAX).map(owner_text);
+    let texts = owners.iter().filter(|owner| owner.is_object()).take(ERRORS_MAX).map(owner_text);
     format!("[{}]", texts.collect::<Vec<_>>().join(","))
 }
 
-/// Owner reference in the format of error messages, with fields in declaration order.
-fn owner_text(owner: &Map<String, Value>) -> String {
-    let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
-    let members = fields.iter().filter_map(|field| Some(format!("\"{field}\":{}", owner.get(*field)?)));
-    format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+/// Owner reference in the format of error messages.
+fn owner_text(owner: &Value) -> String {
+    text_of_type(owner, "meta/v1.OwnerReference")
 }
 
 fn validate_finalizers(finalizers: &Field<'_, '_>, standard: Option<[&str; 3]>, errors: &mut FieldErrors) {

@@ -58,6 +58,11 @@ impl<'a> Ordered<'a> {
     }
 }
 
+/// Returns the JSON text of a value of a type.
+pub fn text_of_type(value: &Value, type_name: &str) -> String {
+    serde_json::to_string(&Ordered::of_type(value, Schema::of(type_name))).unwrap_or_default()
+}
+
 impl<'a> OrderedFields<'a> {
     /// Orders the fields of an object by its own `apiVersion` and `kind`.
     pub fn new(fields: &'a Map<String, Value>) -> Self {

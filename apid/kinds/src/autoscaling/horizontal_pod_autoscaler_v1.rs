@@ -9,11 +9,10 @@
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object};
 use schema::Schema;
-use schema::facts::Shape;
+use schema::key_order::text_of_type;
 use serde_json::{Value, json};
 
 use super::horizontal_pod_autoscaler::TABLE;
-use crate::conversion::ordered_json;
 use crate::table::cell::PathReader;
 use crate::{Conversion, Kind, Storage, Subresource};
 
@@ -194,14 +193,13 @@ impl Conversion for HorizontalPodAutoscaler {
             );
         }
         if !conditions.is_empty() {
-            let shape = Shape::Named(CONDITION);
             write_annotation(
                 CONDITIONS,
-                list(conditions.iter().map(|condition| ordered_json(condition, &shape)).collect()),
+                list(conditions.iter().map(|condition| text_of_type(condition, CONDITION)).collect()),
             );
         }
         if let Some(behavior) = behavior.filter(Value::is_object) {
-            write_annotation(BEHAVIOR, ordered_json(&behavior, &Shape::Named(BEHAVIOR_TYPE)));
+            write_annotation(BEHAVIOR, text_of_type(&behavior, BEHAVIOR_TYPE));
         }
     }
 
@@ -241,11 +239,11 @@ fn to_annotation_format(metric: &Value, side: Side) -> String {
                 None if always => json!("0"),
                 None => return None,
             };
-            let shape = match *path {
+            let type_name = match *path {
                 "describedObject" => "autoscaling/v2.CrossVersionObjectReference",
                 _ => "meta/v1.LabelSelector",
             };
-            Some(format!("{}:{}", Value::from(name), ordered_json(&value, &Shape::Named(shape))))
+            Some(format!("{}:{}", Value::from(name), text_of_type(&value, type_name)))
         });
         pairs.push(format!("{}:{{{}}}", Value::from(source), fields.collect::<Vec<_>>().join(",")));
     }

@@ -28,10 +28,30 @@ pub(super) const VOLUME_SOURCE: Shape = Shape::Struct(&[
     Member("CSI", "csi", Shape::Optional(&Shape::Struct(CSI))),
 ]);
 
+/// The node affinity of a persistent volume.
+pub(super) const NODE_AFFINITY: Shape = Shape::Optional(&Shape::Struct(&[Member(
+    "Required",
+    "required",
+    Shape::Optional(&Shape::Struct(&[Member(
+        "NodeSelectorTerms",
+        "nodeSelectorTerms",
+        Shape::List(&Shape::Struct(&[
+            Member("MatchExpressions", "matchExpressions", Shape::List(&REQUIREMENT)),
+            Member("MatchFields", "matchFields", Shape::List(&REQUIREMENT)),
+        ])),
+    )])),
+)]));
+
+const REQUIREMENT: Shape = Shape::Struct(&[
+    Member("Key", "key", Shape::Text),
+    Member("Operator", "operator", Shape::Text),
+    Member("Values", "values", Shape::Any),
+]);
+
 /// The spec of a claim.
 pub(super) const CLAIM_SPEC: Shape = Shape::Struct(&[
     Member("AccessModes", "accessModes", Shape::Any),
-    Member("Selector", "selector", Shape::Optional(&Shape::Present(SELECTOR))),
+    Member("Selector", "selector", Shape::Api("meta/v1.LabelSelector")),
     Member("Resources", "resources", Shape::Struct(RESOURCES)),
     Member("VolumeName", "volumeName", Shape::Text),
     Member("StorageClassName", "storageClassName", Shape::Any),
@@ -55,17 +75,6 @@ const DATA_SOURCE_REFERENCE: &[Member] = &[
     Member("Kind", "kind", Shape::Text),
     Member("Name", "name", Shape::Text),
     Member("Namespace", "namespace", Shape::Any),
-];
-
-const SELECTOR: &[Member] = &[
-    Member("matchLabels", "matchLabels", Shape::Any),
-    Member("matchExpressions", "matchExpressions", Shape::List(&Shape::Present(REQUIREMENT))),
-];
-
-const REQUIREMENT: &[Member] = &[
-    Member("key", "key", Shape::Text),
-    Member("operator", "operator", Shape::Text),
-    Member("values", "values", Shape::Any),
 ];
 
 const SECRET_REFERENCE: &[Member] =

@@ -1,14 +1,14 @@
 //! Validation of persistent volumes.
 
-use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::internal_types;
 use crate::pods::validation::required_node_selector;
 use crate::table::cell::PathReader as _;
-use crate::validation::{Field, difference, path, text};
+use crate::validation::{Field, difference, internal, path, text};
 use crate::volume_sources::claim::{VOLUME_MODES, access_modes};
 use crate::volume_sources::{self as sources, Rule, SourceOwner};
 use crate::{Context, format};
@@ -279,9 +279,8 @@ pub(super) fn validate_update(new: &Object, old: &Object, ctx: &Context<'_>) -> 
             errors.push(field.invalid("field is immutable"));
         }
         if name == "nodeAffinity" && old.is_present() && !is_same_affinity(&new, &old, ctx.names) {
-            let affinity = internal_affinity(new.value());
             let detail = "field is immutable, except for updating from beta label to GA";
-            errors.push(FieldError::invalid(&field.path(), affinity, detail));
+            errors.push(internal::invalid_value(&field, &internal_types::NODE_AFFINITY, detail));
         }
     }
     errors
@@ -325,33 +324,4 @@ fn is_same_affinity(new: &Field<'_, '_>, old: &Field<'_, '_>, names: &Names) -> 
         }
     }
     *new == expected
-}
-
-/// A node affinity with Go field names, as the message of the reference shows it.
-fn internal_affinity(affinity: Option<&Value>) -> Value {
-    let requirements = |term: &Value, list: &str| match term.get(list).and_then(Value::as_array) {
-        None => Value::Null,
-        Some(items) => items
-            .iter()
-            .map(|item| {
-                let values = item.get("values").cloned().unwrap_or_default();
-                json!({"Key": item.text("key"), "Operator": item.text("operator"), "Values": values})
-            })
-            .collect(),
-    };
-    let Some(affinity) = affinity else { return Value::Null };
-    let terms: Vec<Value> = affinity
-        .items("required.nodeSelectorTerms")
-        .iter()
-        .map(|term| {
-            json!({
-                "MatchExpressions": requirements(term, "matchExpressions"),
-                "MatchFields": requirements(term, "matchFields"),
-            })
-        })
-        .collect();
-    match affinity.get("required") {
-        Some(Value::Object(_)) => json!({"Required": {"NodeSelectorTerms": terms}}),
-        _ => json!({"Required": null}),
-    }
 }

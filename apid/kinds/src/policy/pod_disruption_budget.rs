@@ -9,7 +9,8 @@ use crate::labels;
 use crate::pods::validation::{at_most_all, count_or_percent};
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
-use crate::validation::{Field, conditions, internal, number, text};
+use crate::validation::internal::{self, Member, Shape};
+use crate::validation::{Field, conditions, number, text};
 use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
@@ -47,20 +48,19 @@ impl Strategy for PodDisruptionBudget {
     }
 }
 
+/// The internal type of the spec, which a message shows.
+const SPEC: Shape = Shape::Struct(&[
+    Member("MinAvailable", "minAvailable", Shape::Any),
+    Member("Selector", "selector", Shape::Api("meta/v1.LabelSelector")),
+    Member("MaxUnavailable", "maxUnavailable", Shape::Any),
+    Member("UnhealthyPodEvictionPolicy", "unhealthyPodEvictionPolicy", Shape::Any),
+]);
+
 fn validate_spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (min, max) = (spec.child("minAvailable"), spec.child("maxUnavailable"));
     if min.is_present() && max.is_present() {
-        let spec_text = internal::render(&[
-            ("MinAvailable", internal::value(min.value())),
-            ("Selector", internal::value(spec.child("selector").value())),
-            ("MaxUnavailable", internal::value(max.value())),
-            ("UnhealthyPodEvictionPolicy", internal::value(spec.child("unhealthyPodEvictionPolicy").value())),
-        ]);
-        errors.push(internal::invalid(
-            spec,
-            &spec_text,
-            "minAvailable and maxUnavailable cannot be both set",
-        ));
+        let detail = "minAvailable and maxUnavailable cannot be both set";
+        errors.push(internal::invalid_value(spec, &SPEC, detail));
     }
     for field in [&min, &max] {
         if field.is_present() {

@@ -6,6 +6,7 @@
 //! omits a field. The errors show these texts as their values.
 
 use apimachinery::field::{FieldError, FieldErrorKind, shorten};
+use schema::key_order::text_of_type;
 use serde_json::Value;
 
 use super::Field;
@@ -22,8 +23,8 @@ pub(crate) enum Shape {
     Any,
     /// A structure.
     Struct(&'static [Member]),
-    /// A structure without its absent fields.
-    Present(&'static [Member]),
+    /// A value of a type of the API, in the form of the request; `null` if absent.
+    Api(&'static str),
     /// A value that may be absent: `null`.
     Optional(&'static Shape),
     /// A list; `null` if it is absent or empty.
@@ -52,12 +53,8 @@ pub(crate) fn render_value(value: Option<&Value>, shape: &Shape) -> String {
         Shape::Number => value.map_or_else(|| "0".to_owned(), Value::to_string),
         Shape::Flag => value.map_or_else(|| "false".to_owned(), Value::to_string),
         Shape::Any => self::value(value),
-        Shape::Present(members) => {
-            let members = members.iter().filter_map(|Member(name, field, shape)| {
-                let value = value.and_then(|value| value.get(*field))?;
-                Some((*name, render_value(Some(value), shape)))
-            });
-            render(&members.collect::<Vec<_>>())
+        Shape::Api(type_name) => {
+            value.map_or_else(|| "null".to_owned(), |value| text_of_type(value, type_name))
         }
         Shape::Struct(members) => {
             let member = |Member(name, field, shape): &Member| -> (&str, String) {

@@ -6,7 +6,8 @@ use apimachinery::field::{FieldError, FieldErrors};
 
 use super::{PodFacts, windows};
 use crate::format;
-use crate::validation::{Field, internal, number, path, text};
+use crate::validation::internal::{self, Member, Shape};
+use crate::validation::{Field, number, path, text};
 
 /// Maximum characters of an AppArmor profile name.
 const APP_ARMOR_PROFILE_MAX: usize = 4095;
@@ -107,6 +108,12 @@ pub(super) fn container(context: &Field<'_, '_>, facts: &PodFacts<'_>, errors: &
     app_armor(&context.child("appArmorProfile"), errors);
 }
 
+/// The internal type of a seccomp profile, which a message shows.
+const SECCOMP_PROFILE: Shape = Shape::Struct(&[
+    Member("Type", "type", Shape::Text),
+    Member("LocalhostProfile", "localhostProfile", Shape::Text),
+]);
+
 fn seccomp(profile: &Field<'_, '_>, errors: &mut FieldErrors) {
     if !profile.is_present() {
         return;
@@ -124,10 +131,9 @@ fn seccomp(profile: &Field<'_, '_>, errors: &mut FieldErrors) {
             errors.push(local.required("must be set when seccomp type is Localhost"));
         }
     } else if local.is_present() {
-        let fields = [("Type", "type"), ("LocalhostProfile", "localhostProfile")];
-        let shown = fields.map(|(name, field)| (name, internal::text(profile.child(field).text())));
+        let shown = internal::render_value(profile.value(), &SECCOMP_PROFILE);
         let detail = "can only be set when seccomp type is Localhost";
-        errors.push(internal::invalid(&local, &internal::render(&shown), detail));
+        errors.push(internal::invalid(&local, &shown, detail));
     }
 }
 
