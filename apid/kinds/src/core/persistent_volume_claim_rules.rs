@@ -41,10 +41,9 @@ pub(super) fn validate_update(new: &Object, old: &Object, ctx: &Context<'_>) -> 
         let new_class = new.annotation(&key).unwrap_or("");
         errors.push(annotations.child(&key).invalid_value(new_class, "field is immutable"));
     }
-    let comparable = comparable_spec(new, old, &key, is_upgrade);
-    if comparable != cloned_spec(old) {
-        let (new, old) = (serde_json::Value::Object(comparable), serde_json::Value::Object(cloned_spec(old)));
-        let changes = difference::lines(Some(&old), Some(&new), &internal_types::CLAIM_SPEC);
+    let comparable = Value::Object(comparable_spec(new, old, &key, is_upgrade));
+    if Some(&comparable) != old.get("spec") {
+        let changes = difference::lines(old.get("spec"), Some(&comparable), &internal_types::CLAIM_SPEC);
         errors.push(Field::new(None, "spec").forbidden(&format!("{IMMUTABLE_SPEC}{changes}")));
     }
     let amount = |object: &Object, path: &str| {
@@ -70,14 +69,10 @@ fn is_class_upgrade(new: &Object, old: &Object, key: &str) -> bool {
         && new.annotation(key).is_none()
 }
 
-fn cloned_spec(object: &Object) -> Map<String, Value> {
-    object.get("spec").and_then(Value::as_object).cloned().unwrap_or_default()
-}
-
 /// The new spec with the old values of fields that may change.
 fn comparable_spec(new: &Object, old: &Object, key: &str, is_upgrade: bool) -> Map<String, Value> {
-    let (mut spec, old_spec) = (cloned_spec(new), cloned_spec(old));
-    let mut restore = |field: &str| match old_spec.get(field) {
+    let mut spec = new.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
+    let mut restore = |field: &str| match old.at(&["spec", field]) {
         Some(value) => drop(spec.insert(field.to_owned(), value.clone())),
         None => drop(spec.remove(field)),
     };
