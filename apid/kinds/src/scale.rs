@@ -8,13 +8,14 @@
 //! continues as an ordinary update with the subresource `scale`. The write ignores all other fields of the
 //! body except the preconditions in its metadata.
 
-use apimachinery::field::{FieldError, FieldErrors, FieldPath, quote};
+use apimachinery::field::{FieldErrors, quote};
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object};
 use serde_json::{Value, json};
 
 use crate::table::cell::{self, NONE, PathReader};
 use crate::table::{AGE, NAME, age};
+use crate::validation::{Field, number};
 use crate::{Column, Kind, KindRef, NameRule, Storage, Table, metadata};
 
 /// Kind of the bodies.
@@ -146,11 +147,7 @@ pub fn validate(scale: &Object, names: &Names) -> FieldErrors {
         standard_finalizers: Some(metadata::standard_finalizers(names)),
     };
     let mut errors = metadata::validate(scale, rules);
-    let replicas = scale.integer("spec.replicas");
-    if replicas < 0 {
-        let detail = "must be greater than or equal to 0";
-        errors.push(FieldError::invalid(&FieldPath::new("spec.replicas"), replicas, detail));
-    }
+    number::check_not_negative(&Field::new(scale.find("spec.replicas"), "spec.replicas"), &mut errors);
     errors
 }
 

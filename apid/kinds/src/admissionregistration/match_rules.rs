@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use apimachinery::field::{FieldError, FieldErrors};
 use serde_json::{Value, json};
 
+use super::policy_rules::validate_expression;
 use crate::admission_expressions::{Compiler, Purpose};
 use crate::defaults::{Fields, each, fill, map_or_insert};
 use crate::validation::{Field, text};
@@ -188,8 +189,8 @@ pub(super) fn validate_conditions(
         let (expression, name) = (condition.child("expression"), condition.child("name"));
         if expression.text().trim().is_empty() {
             errors.push(expression.required(""));
-        } else if let Err(error) = compiler.compile(expression.text(), Purpose::MatchCondition) {
-            errors.push(expression.invalid(&error.to_string()));
+        } else {
+            validate_expression(&expression, Purpose::MatchCondition, compiler, errors);
         }
         text::require_format(&name, format::qualified_name, errors);
         if !name.text().is_empty() && !seen.insert(name.text()) {

@@ -58,11 +58,13 @@ const DOMAIN_MAX: usize = 253;
 /// Maximum characters of a signer name: a domain, a slash, a label, a dot and a subdomain.
 const SIGNER_NAME_MAX: usize = 253 + 1 + 63 + 1 + 253;
 
+/// Returns the conditions of a type.
+fn conditions_of_type<'o>(object: &'o Object, kind: &str) -> Vec<&'o Value> {
+    object.items("status.conditions").iter().filter(|condition| condition.text("type") == kind).collect()
+}
+
 /// Restores the approval conditions. If the update adds or removes such a condition, validation reports it.
 pub(super) fn keep_approval(new: &mut Object, old: &Object) {
-    let conditions_of_type = |object: &Object, kind: &str| -> Vec<Value> {
-        object.items("status.conditions").iter().filter(|c| c.text("type") == kind).cloned().collect()
-    };
     for kind in APPROVAL {
         let old_conditions = conditions_of_type(old, kind);
         if old_conditions.len() != conditions_of_type(new, kind).len() {
@@ -70,7 +72,7 @@ pub(super) fn keep_approval(new: &mut Object, old: &Object) {
         }
         let new_conditions = conditions_mut(new).filter(|condition| condition.text("type") == kind);
         for (condition, old_condition) in new_conditions.zip(old_conditions) {
-            *condition = old_condition;
+            condition.clone_from(old_condition);
         }
     }
 }
@@ -207,9 +209,6 @@ pub(super) fn validate_update(new: &Object, old: &Object, subresource: &str) -> 
     {
         errors.push(certificate.invalid_value("<certificate data>", &detail));
     }
-    let conditions_of_type = |object: &Object, kind: &str| -> Vec<Value> {
-        object.items("status.conditions").iter().filter(|c| c.text("type") == kind).cloned().collect()
-    };
     for kind in FINAL {
         if conditions_of_type(new, kind).len() < conditions_of_type(old, kind).len() {
             let detail = format!("updates may not remove a condition of type {kind:?}");

@@ -11,8 +11,12 @@ use apimachinery::object::Object;
 use crate::defaults::part;
 use crate::table::cell::PathReader as _;
 
-/// Lists of containers of a pod, in the order in which profiles follow from annotations.
+/// Lists of containers of a pod, in the order of the reference.
 const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+
+/// Sub-domains of the annotations of seccomp profiles.
+const SECCOMP_OF_POD: &str = "seccomp.security.alpha";
+const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha";
 
 /// Removes the number of terminating pods from a status that did not have it: the feature is off by default.
 pub(crate) fn drop_terminating_replicas(new: &mut Object, old: &Object) {

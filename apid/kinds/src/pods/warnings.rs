@@ -22,6 +22,7 @@ use apimachinery::object::{Object, Value};
 pub(crate) use scheduling::{label_deprecation, selector_labels};
 pub(crate) use volumes::{claim, claim_spec, persistent_volume};
 
+use super::{SECCOMP_OF_CONTAINER, SECCOMP_OF_POD};
 use crate::format;
 use crate::table::cell::PathReader as _;
 use crate::validation::{Field, address_form};
@@ -97,12 +98,12 @@ fn annotations(metadata: &Field<'_, '_>, spec: &Field<'_, '_>, names: &Names, wa
     };
     let profile = |owner: &Field<'_, '_>| owner.child("securityContext").child("seccompProfile").is_present();
     if !profile(spec) {
-        report(&names.label_sub_key("seccomp.security.alpha", "pod"), "v1.27", "seccompProfile");
+        report(&names.label_sub_key(SECCOMP_OF_POD, "pod"), "v1.27", "seccompProfile");
     }
     for list in ["initContainers", "containers"] {
         for container in spec.child(list).items().filter(|container| !profile(container)) {
             let name = container.child("name");
-            let key = names.label_sub_key("container.seccomp.security.alpha", name.text());
+            let key = names.label_sub_key(SECCOMP_OF_CONTAINER, name.text());
             report(&key, "v1.27", "seccompProfile");
         }
     }

@@ -6,12 +6,9 @@ use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 
-use crate::pods::{CONTAINER_LISTS, app_armor};
+use crate::pods::{CONTAINER_LISTS, SECCOMP_OF_CONTAINER, SECCOMP_OF_POD, app_armor};
 use crate::validation::Field;
 
-/// Sub-domains of the annotations of seccomp profiles.
-const SECCOMP_OF_POD: &str = "seccomp.security.alpha";
-const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha";
 /// Sub-domains of all annotations of profiles.
 const PROFILES: [&str; 3] = [SECCOMP_OF_POD, SECCOMP_OF_CONTAINER, app_armor::ANNOTATION];
 

@@ -5,10 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use apimachinery::object::Value;
 use apimachinery::quantity;
 
+use crate::pods::CONTAINER_LISTS;
 use crate::validation::Field;
-
-/// Lists of containers, in the order of the reference.
-const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
 /// Maximum earlier ports of one number and protocol with which a port is compared.
 const COMPARED_MAX: usize = 100;
@@ -25,7 +23,7 @@ struct Port<'v> {
 
 /// Reports fractional amounts of bytes, and variables that later variables hide.
 pub(super) fn resources_and_variables(spec: &Field<'_, '_>, warnings: &mut Vec<String>) {
-    for list in LISTS {
+    for list in CONTAINER_LISTS {
         for container in spec.child(list).items() {
             let resources = container.child("resources");
             for kind in ["limits", "requests"] {
@@ -81,7 +79,7 @@ fn hidden_variables(variables: &Field<'_, '_>, warnings: &mut Vec<String>) {
 pub(super) fn ports(spec: &Field<'_, '_>, warnings: &mut Vec<String>) {
     let mut conflicts = Conflicts::default();
     let mut names: BTreeMap<&str, String> = BTreeMap::new();
-    for list in LISTS {
+    for list in CONTAINER_LISTS {
         for container in spec.child(list).items() {
             let is_long_running = list == "containers" || container.child("restartPolicy").text() == "Always";
             for port in container.child("ports").items() {
