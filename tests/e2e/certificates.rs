@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
-use serving::certs::requests::not_after;
+use serving::certs::not_after;
 
 use crate::harness::{Client, ControlPlane, Options, eventually};
 use crate::kubectl::{Kubectl, RELEASES, installed};

@@ -23,7 +23,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, PublicKeyData,
 };
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -185,7 +185,11 @@ pub fn ensure_key(path: &Path) -> Result<(), CertError> {
 /// Certificate authority with its private key.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    certificate: CertificateDer<'static>,
+    /// DER form of the subject. `issuer` keeps one value per attribute type only.
+    subject: Vec<u8>,
+    /// Subject key identifier.
+    key_id: Option<Vec<u8>>,
+    not_after: Timestamp,
 }
 
 impl std::fmt::Debug for Authority {
@@ -235,7 +239,17 @@ impl Authority {
         }
         let issuer =
             Issuer::from_ca_cert_der(&certificate, key_pair).map_err(|e| CertError::unusable(cert, e))?;
-        Ok(Authority { issuer, certificate })
+        let (_, parsed) =
+            X509Certificate::from_der(&certificate).map_err(|e| CertError::unusable(cert, e))?;
+        let not_after = end_of_validity(&parsed).map_err(|e| CertError::unusable(cert, e))?;
+        let (subject, key_id) =
+            (parsed.subject().as_raw().to_vec(), subject_key(&parsed).map(<[u8]>::to_vec));
+        Ok(Authority { issuer, subject, key_id, not_after })
+    }
+
+    /// Returns the end of the validity of the authority.
+    pub fn not_after(&self) -> Timestamp {
+        self.not_after
     }
 
     /// Generates an authority that is valid for ten years.
@@ -276,11 +290,10 @@ impl Authority {
         validity: Duration,
         now: Timestamp,
         key: &KeyPair,
-    ) -> Result<CertificateDer<'static>, CertError> {
+    ) -> Result<Vec<u8>, CertError> {
         let mut params = params(names, now, validity)?;
-        params.distinguished_name.push(DnType::CommonName, "apiserver");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.sign(params, key)
+        self.sign(params, key, &subject::encode_name(&[], "apiserver"))
     }
 
     /// Issues a client certificate: the username becomes the common name, the groups become organizations.
@@ -296,43 +309,55 @@ impl Authority {
         now: Timestamp,
     ) -> Result<PemPair, CertError> {
         let mut params = params(&[], now, validity)?;
-        params.distinguished_name.push(DnType::CommonName, user);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate()?;
-        let certificate = self.sign(params, &key)?;
-        let name = subject::encode_name(groups, user);
-        let certificate =
-            subject::replace_names(&certificate, &[(subject::SUBJECT, &name)], self.issuer.key())
-                .ok_or_else(|| CertError::Generate("the subject could not be set".to_owned()))?;
+        let certificate = self.sign(params, &key, &subject::encode_name(groups, user))?;
         Ok(PemPair { cert: pem(&certificate), key: key.serialize_pem() })
     }
 
-    /// Signs a certificate for a key and returns its DER form.
+    /// Signs a certificate for a key with a subject in DER, and returns its DER form.
     fn sign(
         &self,
         mut params: CertificateParams,
-        key: &KeyPair,
-    ) -> Result<CertificateDer<'static>, CertError> {
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        key: &impl PublicKeyData,
+        subject: &[u8],
+    ) -> Result<Vec<u8>, CertError> {
         params.use_authority_key_identifier_extension = true;
-        Ok(params.signed_by(key, &self.issuer)?.der().clone())
+        let certificate = params.signed_by(key, &self.issuer)?;
+        let names = [(subject::ISSUER, self.subject.as_slice()), (subject::SUBJECT, subject)];
+        subject::replace_names(certificate.der(), &names, self.issuer.key())
+            .ok_or_else(|| CertError::Generate("the subject could not be set".to_owned()))
     }
 }
 
-/// Builds certificate parameters with subject alternative names and validity.
+/// Builds parameters of a certificate for digital signatures, with subject alternative names and validity.
 fn params(names: &[String], now: Timestamp, validity: Duration) -> Result<CertificateParams, CertError> {
     let mut params = CertificateParams::new(names)?;
-    let now = Duration::from_secs(u64::try_from(now.as_second()).unwrap_or(0));
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    params.not_before = epoch + now.saturating_sub(BACKDATING);
-    params.not_after = epoch + (now + validity);
+    params.not_before = epoch + since_epoch(now).saturating_sub(BACKDATING);
+    params.not_after = epoch + (since_epoch(now) + validity);
     params.distinguished_name = rcgen::DistinguishedName::new();
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     Ok(params)
+}
+
+fn since_epoch(time: Timestamp) -> Duration {
+    Duration::from_secs(u64::try_from(time.as_second()).unwrap_or(0))
+}
+
+/// Returns the end of the validity of the first certificate of a PEM text. None: the text has no certificate.
+pub fn not_after(text: &[u8]) -> Option<Timestamp> {
+    let certificate = CertificateDer::from_pem_slice(text).ok()?;
+    let (_, certificate) = X509Certificate::from_der(&certificate).ok()?;
+    end_of_validity(&certificate).ok()
+}
+
+fn end_of_validity(certificate: &X509Certificate<'_>) -> Result<Timestamp, jiff::Error> {
+    Timestamp::from_second(certificate.validity().not_after.timestamp())
 }
 
 /// Whether a certificate belongs to a key.
 fn matches_key(certificate: &CertificateDer<'_>, key: &KeyPair) -> bool {
-    use rcgen::PublicKeyData;
     X509Certificate::from_der(certificate)
         .is_ok_and(|(_, parsed)| parsed.public_key().raw == key.subject_public_key_info().as_slice())
 }
@@ -346,13 +371,11 @@ fn certificate_is_kept(
 ) -> Result<bool, CertError> {
     let certificate = CertificateDer::from_pem_slice(read(&pair.cert)?.as_bytes())
         .map_err(|error| CertError::unusable(&pair.cert, error))?;
-    let (Ok((_, leaf)), Ok((_, issuer))) =
-        (X509Certificate::from_der(&certificate), X509Certificate::from_der(&authority.certificate))
-    else {
+    let Ok((_, leaf)) = X509Certificate::from_der(&certificate) else {
         return Err(CertError::unusable(&pair.cert, "not an X.509 certificate"));
     };
-    let is_issued_by_authority = leaf.issuer().as_raw() == issuer.subject().as_raw()
-        && authority_key(&leaf).is_some_and(|id| Some(id) == subject_key(&issuer));
+    let is_issued_by_authority = leaf.issuer().as_raw() == authority.subject
+        && authority_key(&leaf).is_some_and(|id| Some(id) == authority.key_id.as_deref());
     if !is_issued_by_authority {
         return Ok(true);
     }

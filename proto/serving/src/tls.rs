@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -28,6 +29,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::certs;
 use crate::handshake_signatures::verify_handshake_signatures;
 use crate::reload::{Snapshot, Watch};
 
@@ -147,9 +149,7 @@ impl ServingTls {
 
 /// Reads the expiration of the first certificate of a PEM file.
 fn expiration(path: &Path) -> Option<i64> {
-    let chain = certificates(path).ok()?;
-    let (_, leaf) = X509Certificate::from_der(chain.first()?).ok()?;
-    Some(leaf.validity().not_after.timestamp())
+    certs::not_after(&std::fs::read(path).ok()?).map(Timestamp::as_second)
 }
 
 /// Returns the certificate chain of the client, leaf first, DER; empty without a certificate.

@@ -19,7 +19,7 @@ use apimachinery::time;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use serving::certs::requests::not_after;
+use serving::certs::not_after;
 
 use super::super::actor::{Actor, Target, is_race};
 use super::super::stored;

@@ -19,19 +19,16 @@
 //! attribute that is not text rejects the request, as in the signer of Kubernetes.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use rcgen::{
     CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose, SanType,
     SerialNumber, SubjectPublicKeyInfo,
 };
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
 use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate, X509Name};
+use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Name};
 
-use super::{Authority, CertError, pem, subject};
+use super::{Authority, CertError, pem, since_epoch, subject};
 
 /// Label of the PEM block of a request.
 const LABEL: &str = "CERTIFICATE REQUEST";
@@ -251,16 +248,6 @@ pub struct CertificateParameters<'p> {
 }
 
 impl Authority {
-    /// Returns the end of the validity of the authority.
-    ///
-    /// # Errors
-    ///
-    /// The certificate of the authority cannot be parsed.
-    pub fn not_after(&self) -> Result<Timestamp, CertError> {
-        let unreadable = || CertError::Generate("the certificate of the authority is unreadable".to_owned());
-        end_of_validity(&self.certificate).ok_or_else(unreadable)
-    }
-
     /// Issues a certificate for a request, as PEM.
     ///
     /// # Errors
@@ -271,7 +258,6 @@ impl Authority {
         request: &CertificateRequest,
         parameters: &CertificateParameters<'_>,
     ) -> Result<String, CertError> {
-        let generate_error = |problem: &str| CertError::Generate(problem.to_owned());
         let mut params = CertificateParams::new(Vec::<String>::new())?;
         params.distinguished_name = DistinguishedName::new();
         params.subject_alt_names = request.identity.alternative_names()?;
@@ -279,34 +265,14 @@ impl Authority {
         params.not_before = epoch + since_epoch(parameters.not_before);
         params.not_after = epoch + since_epoch(parameters.not_after);
         params.is_ca = IsCa::ExplicitNoCa;
-        params.use_authority_key_identifier_extension = true;
         (params.key_usages, params.extended_key_usages) = purposes(parameters.usages)?;
         let mut serial = [0; SERIAL_BYTES];
-        aws_lc_rs::rand::fill(&mut serial).map_err(|_| generate_error("the system gave no random bytes"))?;
+        aws_lc_rs::rand::fill(&mut serial)
+            .map_err(|_| CertError::Generate("the system gave no random bytes".to_owned()))?;
         params.serial_number = Some(SerialNumber::from_slice(&serial));
-        let certificate = params.signed_by(&request.key, &self.issuer)?;
-        let (_, authority) = X509Certificate::from_der(&self.certificate)
-            .map_err(|_| generate_error("the certificate of the authority is unreadable"))?;
-        let subject = subject::encode(&request.identity.subject());
-        let names = [(subject::ISSUER, authority.subject().as_raw()), (subject::SUBJECT, subject.as_slice())];
-        let certificate = subject::replace_names(certificate.der(), &names, self.issuer.key())
-            .ok_or_else(|| generate_error("the subject could not be set"))?;
+        let certificate = self.sign(params, &request.key, &subject::encode(&request.identity.subject()))?;
         Ok(pem(&certificate))
     }
-}
-
-/// Returns the end of the validity of the first certificate of a PEM text. None: the text has no certificate.
-pub fn not_after(text: &[u8]) -> Option<Timestamp> {
-    end_of_validity(&CertificateDer::from_pem_slice(text).ok()?)
-}
-
-fn end_of_validity(certificate: &[u8]) -> Option<Timestamp> {
-    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
-}
-
-fn since_epoch(time: Timestamp) -> Duration {
-    Duration::from_secs(u64::try_from(time.as_second()).unwrap_or(0))
 }
 
 /// Returns the key usages and the extended key usages, each once.

@@ -83,6 +83,31 @@ fn serving_certificate_of_another_issuer_is_kept_with_its_key() {
     assert_eq!(leaf_files(&pair), expected);
 }
 
+/// The certificate generator keeps one organization of a name.
+#[test]
+fn certificates_of_authority_with_two_organizations_have_its_subject_as_issuer() {
+    let dir = tempfile::tempdir().unwrap();
+    let pair = ServingPair::in_dir(dir.path());
+    let generated = Authority::generate("two", now()).unwrap();
+    let name = subject::encode_name(&["a".to_owned(), "b".to_owned()], "two");
+    let names = [(subject::ISSUER, name.as_slice()), (subject::SUBJECT, name.as_slice())];
+    let key = KeyPair::from_pem(&generated.key).unwrap();
+    let authority = subject::replace_names(&parsed(&generated.cert), &names, &key).unwrap();
+    fs::write(&pair.ca, super::pem(&authority)).unwrap();
+    fs::write(&pair.ca_key, &generated.key).unwrap();
+    ensure_serving_pair(dir.path(), &[], now()).unwrap();
+    let authority = Authority::load(&pair.ca, &pair.ca_key).unwrap();
+    let client = authority.client("ada", &[], Duration::from_secs(3600), now()).unwrap();
+    let serving = leaf_files(&pair).0;
+    for certificate in [&serving, &client.cert] {
+        let der = parsed(certificate);
+        let (_, certificate) = X509Certificate::from_der(&der).unwrap();
+        assert_eq!(certificate.issuer().as_raw(), name);
+    }
+    ensure_serving_pair(dir.path(), &[], now() + Duration::from_secs(340 * 24 * 3600)).unwrap();
+    assert_ne!(leaf_files(&pair).0, serving, "the certificate is renewed");
+}
+
 #[test]
 fn incomplete_serving_pair_is_an_error_and_keeps_the_existing_file() {
     let dir = tempfile::tempdir().unwrap();
