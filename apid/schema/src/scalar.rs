@@ -86,8 +86,8 @@ pub(crate) fn time(value: &mut Value, micro: bool, path: &Path<'_>) -> Result<()
     let Value::String(text) = value else {
         return Err(path.mismatch(value, &Type::String("string")));
     };
-    let read = if micro { time::parse_micro(text) } else { time::parse(text) };
-    let Some(at) = read else { return Err(path.malformed(time_error::describe(text, micro))) };
+    let read = time::read(text, micro);
+    let at = read.map_err(|error| path.malformed(time_error::describe(text, micro, error)))?;
     let bytes = text.as_bytes();
     let has_byte = |i: usize, byte: u8| bytes.get(i) == Some(&byte);
     // Two-digit hours, UTC, and no fraction or one that begins with a dot: the text is canonical already.

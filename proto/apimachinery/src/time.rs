@@ -6,9 +6,13 @@
 //! fraction after a dot or a comma, an hour of one digit. It rejects leap seconds, lower-case `t` or `z`, and
 //! years that do not have four digits.
 
+use std::str::FromStr;
+
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 use jiff::{SignedDuration, Timestamp};
+
+use crate::field::quote;
 
 /// Formats a `Time`: `2006-01-02T15:04:05Z`.
 pub fn time(at: Timestamp) -> String {
@@ -25,91 +29,117 @@ pub fn from_unix(seconds: i64, nanos: i32) -> Option<Timestamp> {
     Timestamp::new(seconds, nanos).ok()
 }
 
+/// The reason why a text is no time, with the text of Go's package `time`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TimeError<'t> {
+    /// The rest of the text does not begin with an element of the layout.
+    #[error("cannot parse {} as \"{element}\"", quote(rest))]
+    Missing {
+        /// The element.
+        element: &'static str,
+        /// The rest of the text.
+        rest: &'t str,
+    },
+    /// An element has a value out of range.
+    #[error("{0} out of range")]
+    OutOfRange(&'static str),
+    /// A text follows the time.
+    #[error("extra text: {}", quote(.0))]
+    Extra(&'t str),
+}
+
+/// Elements of the date and the time of day: the separator before the element, its text in the layout, its name,
+/// and its least and greatest values. The day is compared with the length of its month at the end.
+const ELEMENTS: [(&str, &str, &str, i8, i8); 5] = [
+    ("-", "01", "month", 1, 12),
+    ("-", "02", "day", 0, 99),
+    ("T", "15", "hour", 0, 23),
+    (":", "04", "minute", 0, 59),
+    (":", "05", "second", 0, 59),
+];
+
 /// Parses a `Time`: RFC 3339 with any offset, with or without a fraction.
 pub fn parse(text: &str) -> Option<Timestamp> {
-    read(text, None)
+    read(text, false).ok()
 }
 
 /// Parses a `MicroTime`: RFC 3339 with any offset and a fraction of exactly six digits.
 pub fn parse_micro(text: &str) -> Option<Timestamp> {
-    read(text, Some(6))
+    read(text, true).ok()
 }
 
-fn read(text: &str, fraction_digits: Option<usize>) -> Option<Timestamp> {
-    let mut rest = Reader(text);
-    let year = rest.digits(4)?;
-    rest.symbol("-")?;
-    let month = rest.digits(2)?;
-    rest.symbol("-")?;
-    let day = rest.digits(2)?;
-    rest.symbol("T")?;
-    let hour = rest.digits(2).or_else(|| rest.digits(1))?;
-    rest.symbol(":")?;
-    let minute = rest.digits(2)?;
-    rest.symbol(":")?;
-    let second = rest.digits(2)?;
-    let nanosecond = rest.fraction(fraction_digits)?;
-    let offset = rest.offset()?;
-    let small = |n: i32| i8::try_from(n).ok();
-    let local = DateTime::new(
-        i16::try_from(year).ok()?,
-        small(month)?,
-        small(day)?,
-        small(hour)?,
-        small(minute)?,
-        small(second)?,
-        nanosecond,
-    )
-    .ok()?;
-    Offset::UTC.to_timestamp(local).ok()?.checked_sub(SignedDuration::from_secs(offset)).ok()
+/// Parses a `MicroTime` if `micro`, else a `Time`, element by element as Go does.
+///
+/// # Errors
+///
+/// The first element that is missing or out of range, or the text after the time.
+pub fn read(text: &str, micro: bool) -> Result<Timestamp, TimeError<'_>> {
+    let mut rest = text;
+    let year = take_digits(&mut rest, 4).ok_or(TimeError::Missing { element: "2006", rest: text })?;
+    let mut values = [0; ELEMENTS.len()];
+    for (value, (separator, element, name, min, max)) in values.iter_mut().zip(ELEMENTS) {
+        rest = rest.strip_prefix(separator).ok_or(TimeError::Missing { element: separator, rest })?;
+        let missing = TimeError::Missing { element, rest };
+        let digits = take_digits(&mut rest, 2);
+        // An hour may have one digit.
+        let digits = if name == "hour" { digits.or_else(|| take_digits(&mut rest, 1)) } else { digits };
+        *value = digits.ok_or(missing)?;
+        if !(min..=max).contains(value) {
+            return Err(TimeError::OutOfRange(name));
+        }
+    }
+    let [month, day, hour, minute, second] = values;
+    let nanosecond = if micro { take_micros(&mut rest)? } else { take_fraction(&mut rest) };
+    let offset = take_offset(&mut rest)?;
+    if !rest.is_empty() {
+        return Err(TimeError::Extra(rest));
+    }
+    let local = DateTime::new(year, month, day, hour, minute, second, nanosecond)
+        .map_err(|_| TimeError::OutOfRange("day"))?;
+    let at = Offset::UTC.to_timestamp(local).and_then(|at| at.checked_sub(SignedDuration::from_secs(offset)));
+    at.map_err(|_| TimeError::OutOfRange("year"))
 }
 
-/// Remaining text.
-struct Reader<'t>(&'t str);
+/// Takes a number with this many digits from the beginning of a text.
+fn take_digits<N: FromStr>(text: &mut &str, count: usize) -> Option<N> {
+    let (digits, rest) = text.split_at_checked(count)?;
+    let number = digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())??;
+    *text = rest;
+    Some(number)
+}
 
-impl Reader<'_> {
-    /// Reads exactly `count` digits.
-    fn digits(&mut self, count: usize) -> Option<i32> {
-        let (digits, rest) = self.0.split_at_checked(count)?;
-        if !digits.bytes().all(|b| b.is_ascii_digit()) {
-            return None;
-        }
-        self.0 = rest;
-        digits.parse().ok()
+/// Takes a fraction of any length, if there is one; returns nanoseconds.
+fn take_fraction(text: &mut &str) -> i32 {
+    let Some(fraction) = text.strip_prefix(['.', ',']) else { return 0 };
+    let rest = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
+    let Some(digits) = fraction.strip_suffix(rest).filter(|digits| !digits.is_empty()) else { return 0 };
+    *text = rest;
+    format!("{digits:0<9.9}").parse().unwrap_or_default()
+}
+
+/// Takes a fraction of six digits; returns nanoseconds.
+fn take_micros<'t>(text: &mut &'t str) -> Result<i32, TimeError<'t>> {
+    let missing = TimeError::Missing { element: ".000000", rest: *text };
+    *text = text.strip_prefix(['.', ',']).ok_or(missing)?;
+    take_digits(text, 6).map(|micros: i32| micros * 1000).ok_or(missing)
+}
+
+/// Takes `Z` or an offset; returns seconds east of UTC.
+fn take_offset<'t>(text: &mut &'t str) -> Result<i64, TimeError<'t>> {
+    let missing = TimeError::Missing { element: "Z07:00", rest: *text };
+    if let Some(rest) = text.strip_prefix('Z') {
+        *text = rest;
+        return Ok(0);
     }
-
-    fn symbol(&mut self, symbol: &str) -> Option<()> {
-        self.0 = self.0.strip_prefix(symbol)?;
-        Some(())
-    }
-
-    /// Reads the nanoseconds of a fraction. Without `required_count` any number of digits is accepted, and the
-    /// fraction is optional.
-    fn fraction(&mut self, required_count: Option<usize>) -> Option<i32> {
-        let Some(after) = self.0.strip_prefix(['.', ',']) else {
-            return required_count.is_none().then_some(0);
-        };
-        let count = after.bytes().take_while(u8::is_ascii_digit).count();
-        if count == 0 || required_count.is_some_and(|required| required != count) {
-            return None;
-        }
-        let (digits, rest) = after.split_at_checked(count)?;
-        self.0 = rest;
-        format!("{:0<9.9}", digits).parse().ok()
-    }
-
-    /// Reads the offset in seconds east of UTC; the text must end there.
-    fn offset(&mut self) -> Option<i64> {
-        if self.0 == "Z" {
-            return Some(0);
-        }
-        let sign = if self.0.starts_with('-') { -1 } else { 1 };
-        self.0 = self.0.strip_prefix(['+', '-'])?;
-        let hours = self.digits(2)?;
-        self.symbol(":")?;
-        let minutes = self.digits(2)?;
-        (self.0.is_empty() && hours <= 24 && minutes <= 60)
-            .then(|| sign * (i64::from(hours) * 3600 + i64::from(minutes) * 60))
+    let sign = if text.starts_with('-') { -1 } else { 1 };
+    *text = text.strip_prefix(['+', '-']).ok_or(missing)?;
+    let hours: i64 = take_digits(text, 2).ok_or(missing)?;
+    *text = text.strip_prefix(':').ok_or(missing)?;
+    let minutes: i64 = take_digits(text, 2).ok_or(missing)?;
+    match (hours, minutes) {
+        (25.., _) => Err(TimeError::OutOfRange("time zone offset hour")),
+        (_, 61..) => Err(TimeError::OutOfRange("time zone offset minute")),
+        _ => Ok(sign * (hours * 3600 + minutes * 60)),
     }
 }
 
