@@ -59,6 +59,7 @@ pub mod quota;
 mod reader;
 mod reinvocation;
 mod representation;
+mod reviewed_objects;
 mod runtime_class;
 mod service_account;
 mod signers;

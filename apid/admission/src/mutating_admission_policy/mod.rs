@@ -22,7 +22,6 @@ mod compiled;
 mod patch;
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use apimachinery::object::Object;
 use apimachinery::status::{Cause, Reason, Status};
@@ -33,10 +32,11 @@ use crate::match_condition_metrics::ConditionsOwner;
 use crate::match_conditions::ConditionsError;
 use crate::matching::MatchedResource;
 use crate::policy::{
-    ConfigurationError, FixedValues, Inputs, Invocation, Policies, Policy, PolicySource, PolicyWrite,
-    ReviewedObjects,
+    ConfigurationError, EvaluatedObjects, FixedValues, Inputs, Invocation, Invocations, Policies, Policy,
+    PolicySource, PolicyWrite,
 };
 use crate::reinvocation::ReinvocationPlugin;
+use crate::representation::Representation;
 use crate::{Attributes, Environment, MaybeFuture, ObjectKind, Operation, Plugin, mutation};
 
 const POLICY: ObjectKind = ObjectKind::new("admissionregistration", "MutatingAdmissionPolicy");
@@ -68,13 +68,16 @@ impl MutatingAdmissionPolicy {
             match write.policies.invocations(policy, bindings, object.as_deref()).await {
                 Ok(None) => {}
                 Err(error) => write.deny_configuration(policy, &error),
-                Ok(Some(invocations)) => {
-                    let matched = Arc::new(invocations.matched);
-                    for invocation in invocations.all {
+                Ok(Some(Invocations { matched, all })) => {
+                    let mut invocations = Vec::with_capacity(all.len());
+                    for invocation in all {
                         match invocation {
-                            Ok(invocation) => selected.push((policy, Arc::clone(&matched), invocation)),
+                            Ok(invocation) => invocations.push(invocation),
                             Err(error) => write.deny_configuration(policy, &error),
                         }
+                    }
+                    if !invocations.is_empty() {
+                        selected.push((policy, matched, invocations));
                     }
                 }
             }
@@ -86,8 +89,8 @@ impl MutatingAdmissionPolicy {
         if attributes.reinvoked {
             notes.reinvocation().begin_second_round(ReinvocationPlugin::Policies, object.as_deref());
         }
-        for (policy, matched, invocation) in &selected {
-            write.invoke(policy, matched, invocation, object.as_deref_mut()).await?;
+        for (policy, matched, invocations) in &selected {
+            write.apply(policy, matched, invocations, object.as_deref_mut()).await?;
         }
         if write.has_mutated {
             notes.reinvocation().record_change(ReinvocationPlugin::Policies);
@@ -123,6 +126,25 @@ struct WriteMutation<'w> {
     has_mutated: bool,
 }
 
+/// Data of a policy for a write, which does not depend on the new object.
+struct PolicyContext<'m> {
+    representation: Representation<'m>,
+    /// The old object in the matched version.
+    old: Option<Cow<'m, Object>>,
+    fixed: FixedValues,
+}
+
+impl PolicyContext<'_> {
+    /// The objects of an evaluation.
+    fn objects<'o>(
+        &'o self,
+        invocation: &'o Invocation<'_>,
+        new: Option<&'o Object>,
+    ) -> EvaluatedObjects<'o> {
+        EvaluatedObjects { new, old: self.old.as_deref(), param: invocation.param.as_deref() }
+    }
+}
+
 /// A denial of a write by one policy.
 struct MutationDenial {
     message: String,
@@ -136,95 +158,138 @@ impl<'w> WriteMutation<'w> {
         WriteMutation { policies, denials: Vec::new(), has_mutated: false }
     }
 
-    /// Applies one policy with one parameter to the object.
+    /// Applies one policy to the object, once for each invocation.
     ///
     /// # Errors
     ///
     /// The response to the write.
-    async fn invoke(
+    async fn apply(
         &mut self,
         policy: &Policy<CompiledMutatingPolicy>,
         matched: &MatchedResource,
-        invocation: &Invocation<'_>,
-        object: Option<&mut Object>,
+        invocations: &[Invocation<'_>],
+        mut object: Option<&mut Object>,
     ) -> Result<(), Status> {
         let attributes = self.policies.attributes;
         let compiled = policy.compiled();
-        let id = invocation_id(policy, invocation);
+        let has_conditions = !compiled.common.conditions.is_empty();
         let reinvocation = || attributes.notes.reinvocation();
-        let is_applied =
-            !attributes.reinvoked || reinvocation().is_pending(ReinvocationPlugin::Policies, &id);
-        if !is_applied && compiled.common.conditions.is_empty() {
-            return Ok(());
-        }
-        let name = mutation::visible_name(attributes);
-        let fixed = self.policies.fixed_values(&compiled.common, matched, name).await?;
-        if !compiled.common.conditions.is_empty() {
-            match self.conditions_match(policy, matched, invocation, &fixed, object.as_deref()).await? {
-                Ok(true) => {}
-                Ok(false) => return Ok(()),
-                Err(error) => {
-                    self.deny(policy, invocation, &error.to_string());
-                    return Ok(());
+        let mut context: Option<PolicyContext<'_>> = None;
+        for invocation in invocations {
+            let id = invocation_id(policy, invocation);
+            let is_applied =
+                !attributes.reinvoked || reinvocation().is_pending(ReinvocationPlugin::Policies, &id);
+            if !is_applied && !has_conditions {
+                continue;
+            }
+            let context = match &mut context {
+                Some(context) => context,
+                empty => empty.insert(self.context(policy, matched).await?),
+            };
+            let visible = object.as_deref().map(|object| self.visible(context, object)).transpose()?;
+            if has_conditions {
+                match self.conditions_match(policy, context, invocation, visible.as_deref()).await {
+                    Ok(true) => {}
+                    Ok(false) => continue,
+                    Err(error) => {
+                        self.deny(policy, invocation, &error.to_string());
+                        continue;
+                    }
                 }
             }
-        }
-        if !is_applied {
-            return Ok(());
-        }
-        if let Some(object) = object {
-            self.mutate(policy, matched, invocation, &fixed, object).await?;
-        }
-        if compiled.is_reinvocable {
-            reinvocation().record_call(ReinvocationPlugin::Policies, &id);
+            if !is_applied {
+                continue;
+            }
+            let changed = match (object.as_deref(), visible) {
+                (Some(object), Some(visible)) => {
+                    self.mutate(policy, context, invocation, visible, object).await?
+                }
+                _ => None,
+            };
+            if let (Some(object), Some(changed)) = (object.as_deref_mut(), changed) {
+                *object = changed;
+            }
+            if compiled.is_reinvocable {
+                reinvocation().record_call(ReinvocationPlugin::Policies, &id);
+            }
         }
         Ok(())
     }
 
-    /// Evaluates the match conditions of a policy. The inner error is that of the conditions.
+    /// The data of a policy that its invocations share.
+    async fn context<'m>(
+        &self,
+        policy: &Policy<CompiledMutatingPolicy>,
+        matched: &'m MatchedResource,
+    ) -> Result<PolicyContext<'m>, Status>
+    where
+        'w: 'm,
+    {
+        let (attributes, names) = (self.policies.attributes, &self.policies.source.environment.names);
+        let representation = self.policies.representation(matched);
+        let name = mutation::visible_name(attributes);
+        let fixed = self.policies.fixed_values(&policy.compiled().common, &representation, name).await?;
+        let old = attributes.old.map(|old| representation.convert(Cow::Borrowed(old), names)).transpose()?;
+        Ok(PolicyContext { representation, old, fixed })
+    }
+
+    /// An object of the write as a policy sees it.
+    fn visible<'o>(
+        &self,
+        context: &PolicyContext<'_>,
+        object: &'o Object,
+    ) -> Result<Cow<'o, Object>, Status> {
+        let (attributes, environment) = (self.policies.attributes, &self.policies.source.environment);
+        mutation::visible(Cow::Borrowed(object), &context.representation, attributes, environment)
+    }
+
+    /// Evaluates the match conditions of a policy.
     async fn conditions_match(
         &self,
         policy: &Policy<CompiledMutatingPolicy>,
-        matched: &MatchedResource,
+        context: &PolicyContext<'_>,
         invocation: &Invocation<'_>,
-        fixed: &FixedValues,
-        object: Option<&Object>,
-    ) -> Result<Result<bool, ConditionsError>, Status> {
+        visible: Option<&Object>,
+    ) -> Result<bool, ConditionsError> {
         let common = &policy.compiled().common;
         let environment = &self.policies.source.environment;
-        let objects = self.objects(matched, object)?;
         let clock = &*environment.clock;
+        let objects = context.objects(invocation, visible);
         let run = |inputs: &Inputs<'_>| common.conditions.evaluate(&inputs.conditions(), clock);
-        let param = invocation.param.as_deref();
-        let outcome = self.policies.evaluate(common, &objects, param, fixed, run).await;
+        let outcome = self.policies.evaluate(common, objects, &context.fixed, run).await;
         let (owner, operation) = (ConditionsOwner::policy(policy.name()), self.policies.attributes.operation);
         environment.metrics.conditions.observe(owner, operation, &outcome);
-        Ok(outcome.result)
+        outcome.result
     }
 
-    /// Applies the mutations of a policy to the object.
-    async fn mutate(
+    /// Applies the mutations of a policy to an object, which it sees as `visible`. Returns the object after the last
+    /// change; None without a change.
+    async fn mutate<'o>(
         &mut self,
         policy: &Policy<CompiledMutatingPolicy>,
-        matched: &MatchedResource,
+        context: &PolicyContext<'_>,
         invocation: &Invocation<'_>,
-        fixed: &FixedValues,
-        object: &mut Object,
-    ) -> Result<(), Status> {
+        visible: Cow<'o, Object>,
+        object: &'o Object,
+    ) -> Result<Option<Object>, Status> {
         let (attributes, environment) = (self.policies.attributes, &self.policies.source.environment);
         let compiled = policy.compiled();
+        let mut first_visible = Some(visible);
+        let mut last: Option<Object> = None;
         for mutation in &compiled.mutations {
             let started = environment.clock.monotonic();
-            let objects = self.objects(matched, Some(&*object))?;
+            let before = last.as_ref().unwrap_or(object);
+            let visible = match first_visible.take() {
+                Some(visible) => visible,
+                None => self.visible(context, before)?,
+            };
             let run = |inputs: &Inputs<'_>| mutation.evaluate(&compiled.common, inputs);
-            let param = invocation.param.as_deref();
-            let patch = self.policies.evaluate(&compiled.common, &objects, param, fixed, run).await;
-            let Some(visible) = objects.new else { continue };
-            let representation = self.policies.representation(matched);
+            let objects = context.objects(invocation, Some(&*visible));
+            let patch = self.policies.evaluate(&compiled.common, objects, &context.fixed, run).await;
             let patch = patch.map_err(|failure| MutationError::Policy(failure.to_string()));
             let result = patch.and_then(|patch| {
                 let patch = (mutation.patch_type, patch);
-                patch::apply(patch, visible, object, &representation, attributes, environment)
+                patch::apply(patch, visible, before, &context.representation, attributes, environment)
             });
             let took = environment.clock.monotonic().saturating_sub(started);
             let names = (policy.name(), invocation.binding.name.as_str());
@@ -234,9 +299,7 @@ impl<'w> WriteMutation<'w> {
                 Ok(changed) => {
                     observe(None);
                     self.has_mutated = true;
-                    if let Some(changed) = changed {
-                        *object = changed;
-                    }
+                    last = changed.or(last);
                 }
                 Err(MutationError::Policy(message)) => {
                     observe(Some(&message));
@@ -248,24 +311,7 @@ impl<'w> WriteMutation<'w> {
                 }
             }
         }
-        Ok(())
-    }
-
-    /// The objects of the write as a policy sees them.
-    fn objects<'o>(
-        &self,
-        matched: &MatchedResource,
-        object: Option<&'o Object>,
-    ) -> Result<ReviewedObjects<'o>, Status>
-    where
-        'w: 'o,
-    {
-        let (attributes, environment) = (self.policies.attributes, &self.policies.source.environment);
-        let representation = self.policies.representation(matched);
-        let new = object
-            .map(|object| mutation::visible(Cow::Borrowed(object), &representation, attributes, environment));
-        let old = attributes.old.map(|old| representation.convert(Cow::Borrowed(old), &environment.names));
-        Ok(ReviewedObjects { new: new.transpose()?, old: old.transpose()? })
+        Ok(last)
     }
 
     fn deny_configuration(

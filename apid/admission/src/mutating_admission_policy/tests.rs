@@ -1,5 +1,7 @@
 //! Tests of mutations of config maps and deployments.
 
+use std::sync::Arc;
+
 use apimachinery::names::Preset;
 use apimachinery::object::Value;
 use kinds::{CurrentRegistry, EnabledVersions, Registry};

@@ -28,4 +28,6 @@ pub(crate) use metrics::PolicyMetrics;
 
 pub(crate) use policies::{Binding, FailurePolicy, Policies, Policy};
 pub(crate) use source::PolicySource;
-pub(crate) use write::{ConfigurationError, FixedValues, Inputs, Invocation, PolicyWrite, ReviewedObjects};
+pub(crate) use write::{
+    ConfigurationError, EvaluatedObjects, FixedValues, Inputs, Invocation, Invocations, PolicyWrite,
+};

@@ -1,6 +1,5 @@
 //! The evaluation of policies for one write: invocations, and the values of variables.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use apimachinery::object::{Map, Object, Value};
@@ -58,10 +57,12 @@ pub(crate) struct Invocations<'p> {
     pub(crate) all: Vec<Result<Invocation<'p>, ConfigurationError<'p>>>,
 }
 
-/// The objects of a write in one version.
-pub(crate) struct ReviewedObjects<'o> {
-    pub(crate) new: Option<Cow<'o, Object>>,
-    pub(crate) old: Option<Cow<'o, Object>>,
+/// The objects of one evaluation; those of the write are in the matched version.
+#[derive(Clone, Copy)]
+pub(crate) struct EvaluatedObjects<'o> {
+    pub(crate) new: Option<&'o Object>,
+    pub(crate) old: Option<&'o Object>,
+    pub(crate) param: Option<&'o Object>,
 }
 
 /// Values of variables that do not depend on the object.
@@ -161,7 +162,8 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
         Representation::matched(matched, self.attributes, &self.registry, &self.source.environment.names)
     }
 
-    /// Reads the values of the variables of a policy that do not depend on the object. `name` is the name of the object.
+    /// Reads the values of the variables of a policy that do not depend on the object. `matched` is the representation
+    /// in the matched version, `name` the name of the object.
     ///
     /// # Errors
     ///
@@ -169,7 +171,7 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
     pub(crate) async fn fixed_values(
         &self,
         common: &CommonExpressions,
-        matched: &MatchedResource,
+        matched: &Representation<'_>,
         name: &str,
     ) -> Result<FixedValues, Status> {
         let request = match common.uses.request {
@@ -196,16 +198,15 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
     pub(crate) async fn evaluate<T>(
         &self,
         common: &CommonExpressions,
-        objects: &ReviewedObjects<'_>,
-        param: Option<&Object>,
+        objects: EvaluatedObjects<'_>,
         fixed: &FixedValues,
         mut run: impl for<'v> FnMut(&Inputs<'v>) -> T,
     ) -> T {
         let run = || {
             let data = ExpressionInputs {
-                object: objects.new.as_deref(),
-                old: objects.old.as_deref(),
-                param,
+                object: objects.new,
+                old: objects.old,
+                param: objects.param,
                 request: &fixed.request,
                 namespace: fixed.namespace.as_deref(),
             };
@@ -216,10 +217,9 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
     }
 
     /// The value of the variable `request`.
-    fn request(&self, matched: &MatchedResource, name: &str) -> Map<String, Value> {
-        let requested = MatchedResource::Requested;
-        let requested = self.representation(&requested);
-        request_fields(self.attributes, &self.representation(matched), &requested, name)
+    fn request(&self, matched: &Representation<'_>, name: &str) -> Map<String, Value> {
+        let requested = self.representation(&MatchedResource::Requested);
+        request_fields(self.attributes, matched, &requested, name)
     }
 
     fn represent_namespace(&self, namespace: Arc<Object>) -> Result<Arc<Object>, Status> {

@@ -19,11 +19,11 @@ use self::compiled::CompiledValidatingPolicy;
 use self::evaluate::{Failure, Outcome, evaluate};
 use crate::match_condition_metrics::ConditionsOwner;
 use crate::policy::{
-    Binding, ConfigurationError, FixedValues, Inputs, Invocation, Policies, Policy, PolicySource,
-    PolicyWrite, ReviewedObjects,
+    Binding, ConfigurationError, EvaluatedObjects, FixedValues, Inputs, Invocation, Policies, Policy,
+    PolicySource, PolicyWrite,
 };
-use crate::representation::Representation;
-use crate::{Attributes, Environment, MaybeFuture, ObjectKind, Operation, Plugin};
+use crate::reviewed_objects::ReviewedObjects;
+use crate::{Attributes, Environment, MaybeFuture, ObjectKind, Operation, Phase, Plugin};
 
 const POLICY: ObjectKind = ObjectKind::new("admissionregistration", "ValidatingAdmissionPolicy");
 const BINDING: ObjectKind = ObjectKind::new("admissionregistration", "ValidatingAdmissionPolicyBinding");
@@ -111,6 +111,8 @@ impl<'w> WriteValidation<'w> {
                 return Ok(());
             }
         };
+        let (attributes, environment) = (self.policies.attributes, &self.policies.source.environment);
+        let representation = self.policies.representation(&invocations.matched);
         let mut objects: Option<ReviewedObjects<'_>> = None;
         let mut fixed: Option<FixedValues> = None;
         let mut annotations = Annotations::default();
@@ -123,7 +125,8 @@ impl<'w> WriteValidation<'w> {
                 }
             };
             if objects.is_none() {
-                match self.objects(&self.policies.representation(&invocations.matched)) {
+                let new = self.object.map(Cow::Borrowed);
+                match ReviewedObjects::new(new, &representation, attributes, environment, Phase::Validating) {
                     Ok(reviewed) => objects = Some(reviewed),
                     Err(status) => {
                         let reason = format!("failed to convert object version: {}", status.message);
@@ -133,32 +136,29 @@ impl<'w> WriteValidation<'w> {
                 }
             }
             let Some(objects) = &objects else { continue };
-            let (compiled, name) = (policy.compiled(), self.policies.attributes.name);
+            let compiled = policy.compiled();
             let common = &compiled.common;
             let fixed = match &mut fixed {
                 Some(fixed) => fixed,
-                empty => empty.insert(self.policies.fixed_values(common, &invocations.matched, name).await?),
+                empty => {
+                    empty.insert(self.policies.fixed_values(common, &representation, attributes.name).await?)
+                }
             };
-            let clock = &*self.policies.source.environment.clock;
-            let run = |inputs: &Inputs<'_>| evaluate(compiled, policy.failure_policy, inputs, clock);
-            let outcome = self.policies.evaluate(common, objects, param.as_deref(), fixed, run).await;
+            let objects = EvaluatedObjects {
+                new: objects.new.as_deref(),
+                old: objects.old.as_deref(),
+                param: param.as_deref(),
+            };
+            let run =
+                |inputs: &Inputs<'_>| evaluate(compiled, policy.failure_policy, inputs, &*environment.clock);
+            let outcome = self.policies.evaluate(common, objects, fixed, run).await;
             self.record(policy, binding, outcome, &mut annotations);
         }
         for (key, values) in annotations.0 {
             let key = format!("{}/{key}", policy.name());
-            self.policies.attributes.notes.annotate(key, values.join(", "));
+            attributes.notes.annotate(key, values.join(", "));
         }
         Ok(())
-    }
-
-    /// The objects of the write in a matched version.
-    fn objects(&self, representation: &Representation<'_>) -> Result<ReviewedObjects<'w>, Status> {
-        let names = &self.policies.source.environment.names;
-        let convert = |object: &'w Object| representation.convert(Cow::Borrowed(object), names);
-        Ok(ReviewedObjects {
-            new: self.object.map(convert).transpose()?,
-            old: self.policies.attributes.old.map(convert).transpose()?,
-        })
     }
 
     /// Records the outcome of one evaluation.

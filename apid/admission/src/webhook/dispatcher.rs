@@ -13,7 +13,7 @@ use super::annotations;
 use super::hook::{Hook, Hooks};
 use super::metrics::ErrorType;
 use super::review::{self, ResponseError, ReviewResponse};
-use super::review_objects::ReviewObjects;
+use super::serialized_objects::SerializedObjects;
 use crate::admission_request::{condition_request, request_fields};
 use crate::authorization::AuthorizationAnswers;
 use crate::expression_inputs::{ExpressionInputs, authorizer_variables};
@@ -21,8 +21,9 @@ use crate::match_condition_metrics::ConditionsOwner;
 use crate::match_conditions::{ConditionsError, MatchConditions};
 use crate::matching::{MatchedResource, Matcher};
 use crate::representation::Representation;
+use crate::reviewed_objects::ReviewedObjects;
 use crate::{
-    Attributes, CompiledObjects, Environment, MaybeFuture, ObjectKind, PluginConfiguration,
+    Attributes, CompiledObjects, Environment, MaybeFuture, ObjectKind, Phase, PluginConfiguration,
     PluginConfigurationError, mutation,
 };
 
@@ -39,38 +40,28 @@ const EXEMPT_KINDS: [&str; 6] = [
     "MutatingAdmissionPolicyBinding",
 ];
 
-/// Phase of the chain in which webhooks are called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WebhookPhase {
-    Mutating,
-    Validating,
-}
-
-impl WebhookPhase {
-    /// Value of the metric label `type`.
-    fn metric_type(self) -> &'static str {
+impl Phase {
+    /// Value of the label `type` in the metrics of webhooks.
+    fn webhook_type(self) -> &'static str {
         match self {
-            WebhookPhase::Mutating => "admit",
-            WebhookPhase::Validating => "validating",
+            Phase::Mutating => "admit",
+            Phase::Validating => "validating",
         }
     }
 
-    /// Part of the key of audit annotations.
+    /// Part of the key of audit annotations about webhooks.
     fn annotation_part(self) -> &'static str {
         match self {
-            WebhookPhase::Mutating => "mutation",
-            WebhookPhase::Validating => "validating",
+            Phase::Mutating => "mutation",
+            Phase::Validating => "validating",
         }
     }
 
+    /// Kind of the configurations of webhooks.
     fn configuration_kind(self) -> ObjectKind {
         match self {
-            WebhookPhase::Mutating => {
-                ObjectKind::new("admissionregistration", "MutatingWebhookConfiguration")
-            }
-            WebhookPhase::Validating => {
-                ObjectKind::new("admissionregistration", "ValidatingWebhookConfiguration")
-            }
+            Phase::Mutating => ObjectKind::new("admissionregistration", "MutatingWebhookConfiguration"),
+            Phase::Validating => ObjectKind::new("admissionregistration", "ValidatingWebhookConfiguration"),
         }
     }
 }
@@ -78,7 +69,7 @@ impl WebhookPhase {
 /// Finds and calls the webhooks of one phase.
 pub(super) struct Dispatcher {
     pub(super) environment: Environment,
-    pub(super) phase: WebhookPhase,
+    pub(super) phase: Phase,
     matcher: Matcher,
     hooks: CompiledObjects<Hooks>,
     users: Option<WebhookUsers>,
@@ -90,7 +81,7 @@ pub(super) struct HookCall<'a> {
     /// Position among all webhooks.
     pub(super) index: usize,
     pub(super) matched: MatchedResource,
-    pub(super) objects: Arc<ReviewObjects<'a>>,
+    pub(super) objects: Arc<SerializedObjects<'a>>,
     uid: String,
     request: Map<String, Value>,
 }
@@ -114,7 +105,7 @@ impl HookFailure {
 
 impl Dispatcher {
     pub(super) fn new(
-        phase: WebhookPhase,
+        phase: Phase,
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, PluginConfigurationError> {
@@ -167,19 +158,12 @@ impl Dispatcher {
         matched: &MatchedResource,
         attributes: &Attributes<'a>,
         object: Option<Cow<'a, Object>>,
-    ) -> Result<ReviewObjects<'a>, Status> {
-        let names = &self.environment.names;
-        let registry = self.environment.registry.get();
-        let representation = Representation::matched(matched, attributes, &registry, names);
-        let convert = |object| match self.phase {
-            WebhookPhase::Mutating => {
-                mutation::visible(object, &representation, attributes, &self.environment)
-            }
-            WebhookPhase::Validating => representation.convert(object, names),
-        };
-        let new = object.map(convert).transpose()?;
-        let old = attributes.old.map(|old| representation.convert(Cow::Borrowed(old), names)).transpose()?;
-        Ok(ReviewObjects::new(new, old))
+    ) -> Result<SerializedObjects<'a>, Status> {
+        let environment = &self.environment;
+        let registry = environment.registry.get();
+        let representation = Representation::matched(matched, attributes, &registry, &environment.names);
+        ReviewedObjects::new(object, &representation, attributes, environment, self.phase)
+            .map(SerializedObjects::new)
     }
 
     /// Prepares the call of a matched webhook. Returns None if the match conditions exclude the write.
@@ -192,7 +176,7 @@ impl Dispatcher {
         (index, hook): (usize, &Arc<Hook>),
         matched: MatchedResource,
         attributes: &Attributes<'_>,
-        objects: Arc<ReviewObjects<'a>>,
+        objects: Arc<SerializedObjects<'a>>,
     ) -> Result<Option<HookCall<'a>>, Status> {
         let request = {
             let names = &self.environment.names;
@@ -203,7 +187,9 @@ impl Dispatcher {
             request_fields(attributes, &representation, &requested, self.name(attributes))
         };
         let result = match hook.conditions() {
-            Some(conditions) => self.evaluate((hook, conditions), &objects, &request, attributes).await,
+            Some(conditions) => {
+                self.evaluate((hook, conditions), &objects.reviewed, &request, attributes).await
+            }
             None => Ok(true),
         };
         match result {
@@ -224,7 +210,7 @@ impl Dispatcher {
     async fn evaluate(
         &self,
         (hook, conditions): (&Hook, &MatchConditions),
-        objects: &ReviewObjects<'_>,
+        objects: &ReviewedObjects<'_>,
         request: &Map<String, Value>,
         attributes: &Attributes<'_>,
     ) -> Result<bool, ConditionsError> {
@@ -235,7 +221,7 @@ impl Dispatcher {
         };
         let run = || {
             let inputs = ExpressionInputs {
-                object: objects.object.as_deref(),
+                object: objects.new.as_deref(),
                 old: objects.old.as_deref(),
                 param: None,
                 request: &request,
@@ -246,7 +232,7 @@ impl Dispatcher {
             conditions.evaluate(&variables, &*self.environment.clock)
         };
         let outcome = answers.evaluate(attributes.user, &self.environment, run).await;
-        let phase = self.phase.metric_type();
+        let phase = self.phase.webhook_type();
         let owner = ConditionsOwner { name: &hook.name, kind: "webhook", phase };
         self.environment.metrics.conditions.observe(owner, attributes.operation, &outcome);
         outcome.result
@@ -255,8 +241,8 @@ impl Dispatcher {
     /// The object name in reviews: a generated name is unknown before validation.
     fn name<'a>(&self, attributes: &Attributes<'a>) -> &'a str {
         match self.phase {
-            WebhookPhase::Mutating => mutation::visible_name(attributes),
-            WebhookPhase::Validating => attributes.name,
+            Phase::Mutating => mutation::visible_name(attributes),
+            Phase::Validating => attributes.name,
         }
     }
 
@@ -294,7 +280,7 @@ impl Dispatcher {
             };
             HookFailure::calling(format!("failed to call webhook: {failure}"), code)
         })?;
-        let is_mutating = self.phase == WebhookPhase::Mutating;
+        let is_mutating = self.phase == Phase::Mutating;
         let response =
             review::read_response(&bytes, uid, names, version, is_mutating).map_err(|error| match error {
                 ResponseError::Undecodable(error) => {
@@ -326,7 +312,7 @@ impl Dispatcher {
         started: std::time::Duration,
     ) -> Option<Status> {
         let (hook, metrics) = (&*call.hook, &self.environment.metrics.webhooks);
-        let (kind, operation) = (self.phase.metric_type(), attributes.operation);
+        let (kind, operation) = (self.phase.webhook_type(), attributes.operation);
         let took = self.environment.clock.monotonic().saturating_sub(started);
         let (error_type, code, status) = match failure {
             None => {

@@ -22,7 +22,7 @@ mod hook;
 mod metrics;
 mod mutating;
 mod review;
-mod review_objects;
+mod serialized_objects;
 mod services;
 mod validating;
 

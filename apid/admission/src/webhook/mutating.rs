@@ -10,14 +10,14 @@ use apimachinery::status::Status;
 use apply::json_patch;
 
 use super::annotations;
-use super::dispatcher::{Dispatcher, HookCall, HookFailure, WebhookPhase};
+use super::dispatcher::{Dispatcher, HookCall, HookFailure};
 use super::hook::Hooks;
 use super::review::ReviewResponse;
 use crate::reinvocation::ReinvocationPlugin;
 use crate::representation::Representation;
 use crate::{
-    Attributes, Environment, MaybeFuture, Operation, Plugin, PluginConfiguration, PluginConfigurationError,
-    mutation,
+    Attributes, Environment, MaybeFuture, Operation, Phase, Plugin, PluginConfiguration,
+    PluginConfigurationError, mutation,
 };
 
 /// The plugin MutatingAdmissionWebhook.
@@ -28,7 +28,7 @@ impl MutatingWebhooks {
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, PluginConfigurationError> {
-        Dispatcher::new(WebhookPhase::Mutating, environment, configuration).map(MutatingWebhooks)
+        Dispatcher::new(Phase::Mutating, environment, configuration).map(MutatingWebhooks)
     }
 
     async fn dispatch(
@@ -89,7 +89,7 @@ impl MutatingWebhooks {
         if operations.is_empty() {
             return Ok(false);
         }
-        let (Some(object), Some(reviewed)) = (object, &call.objects.object) else {
+        let (Some(object), Some(reviewed)) = (object, &call.objects.reviewed.new) else {
             return Err(internal_failure(format!(
                 "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
                 call.hook.name

@@ -7,11 +7,12 @@ use apimachinery::status::Status;
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
-use super::dispatcher::{Dispatcher, WebhookPhase};
+use super::dispatcher::Dispatcher;
 use super::hook::Hooks;
-use super::review_objects::ReviewObjectsCache;
+use super::serialized_objects::SerializedObjectsCache;
 use crate::{
-    Attributes, Environment, MaybeFuture, Operation, Plugin, PluginConfiguration, PluginConfigurationError,
+    Attributes, Environment, MaybeFuture, Operation, Phase, Plugin, PluginConfiguration,
+    PluginConfigurationError,
 };
 
 /// Maximum total bytes of the bodies of parallel calls for one write.
@@ -25,7 +26,7 @@ impl ValidatingWebhooks {
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, PluginConfigurationError> {
-        Dispatcher::new(WebhookPhase::Validating, environment, configuration).map(ValidatingWebhooks)
+        Dispatcher::new(Phase::Validating, environment, configuration).map(ValidatingWebhooks)
     }
 
     async fn dispatch(
@@ -37,7 +38,7 @@ impl ValidatingWebhooks {
         // Calls with small bodies are parallel; the permits bound the memory of large bodies.
         let bodies = Semaphore::new(MAX_BODY_BYTES);
         let mut calls = Vec::new();
-        let mut cache = ReviewObjectsCache::default();
+        let mut cache = SerializedObjectsCache::default();
         for candidate in hooks.candidates(&attributes.served.group_resource.resource) {
             let Some(matched) = self.0.matches(candidate.1, attributes, object).await? else { continue };
             let build = || self.0.objects(&matched, attributes, object.map(Cow::Borrowed));

@@ -11,19 +11,17 @@ use apimachinery::object::Object;
 
 use crate::Attributes;
 use crate::matching::MatchedResource;
+use crate::reviewed_objects::ReviewedObjects;
 
-/// The objects of a write in a matched version.
-pub(super) struct ReviewObjects<'a> {
-    /// The new object.
-    pub(super) object: Option<Cow<'a, Object>>,
-    /// The old object.
-    pub(super) old: Option<Cow<'a, Object>>,
+/// The objects of a write in a matched version, and their JSON.
+pub(super) struct SerializedObjects<'a> {
+    pub(super) reviewed: ReviewedObjects<'a>,
     texts: OnceLock<(String, String)>,
 }
 
-impl<'a> ReviewObjects<'a> {
-    pub(super) fn new(object: Option<Cow<'a, Object>>, old: Option<Cow<'a, Object>>) -> Self {
-        ReviewObjects { object, old, texts: OnceLock::new() }
+impl<'a> SerializedObjects<'a> {
+    pub(super) fn new(reviewed: ReviewedObjects<'a>) -> Self {
+        SerializedObjects { reviewed, texts: OnceLock::new() }
     }
 
     /// The new and the old object as JSON, `null` without an object.
@@ -32,31 +30,31 @@ impl<'a> ReviewObjects<'a> {
             Some(object) => serde_json::to_string(&object.0).unwrap_or_default(),
             None => "null".to_owned(),
         };
-        let (object, old) = self.texts.get_or_init(|| (text(&self.object), text(&self.old)));
-        (object, old)
+        let (new, old) = self.texts.get_or_init(|| (text(&self.reviewed.new), text(&self.reviewed.old)));
+        (new, old)
     }
 }
 
-impl ReviewObjects<'_> {
+impl SerializedObjects<'_> {
     /// Length of both objects as JSON.
     pub(super) fn text_bytes(&self) -> usize {
-        let (object, old) = self.texts();
-        object.len() + old.len()
+        let (new, old) = self.texts();
+        new.len() + old.len()
     }
 }
 
 /// Objects of one write by matched version.
 #[derive(Default)]
-pub(super) struct ReviewObjectsCache<'a>(Vec<(String, String, Arc<ReviewObjects<'a>>)>);
+pub(super) struct SerializedObjectsCache<'a>(Vec<(String, String, Arc<SerializedObjects<'a>>)>);
 
-impl<'a> ReviewObjectsCache<'a> {
+impl<'a> SerializedObjectsCache<'a> {
     /// The cached objects of a matched version, or the result of `build`.
     pub(super) fn get_or_build<E>(
         &mut self,
         matched: &MatchedResource,
         attributes: &Attributes<'_>,
-        build: impl FnOnce() -> Result<ReviewObjects<'a>, E>,
-    ) -> Result<Arc<ReviewObjects<'a>>, E> {
+        build: impl FnOnce() -> Result<SerializedObjects<'a>, E>,
+    ) -> Result<Arc<SerializedObjects<'a>>, E> {
         let (resource, version) = matched.of(attributes);
         let group = &resource.group_resource.group;
         let cached = self.0.iter().find(|(g, v, _)| g == group && v == version);
