@@ -24,7 +24,7 @@ mod patch;
 use std::borrow::Cow;
 
 use apimachinery::object::Object;
-use apimachinery::status::{Cause, Reason, Status};
+use apimachinery::status::{Reason, Status};
 
 use self::compiled::CompiledMutatingPolicy;
 use self::patch::MutationError;
@@ -32,8 +32,8 @@ use crate::match_condition_metrics::ConditionsOwner;
 use crate::match_conditions::ConditionsError;
 use crate::matching::MatchedResource;
 use crate::policy::{
-    ConfigurationError, EvaluatedObjects, FixedValues, Inputs, Invocation, Invocations, Policies, Policy,
-    PolicySource, PolicyWrite,
+    ConfigurationError, Denial, EvaluatedObjects, FixedValues, Inputs, Invocation, Invocations, Policies,
+    Policy, PolicySource, PolicyWrite,
 };
 use crate::reinvocation::ReinvocationPlugin;
 use crate::representation::Representation;
@@ -121,7 +121,7 @@ impl Plugin for MutatingAdmissionPolicy {
 struct WriteMutation<'w> {
     policies: PolicyWrite<'w, CompiledMutatingPolicy>,
     /// Denials of policies that do not ignore failures, in order.
-    denials: Vec<MutationDenial>,
+    denials: Vec<Denial>,
     /// Whether a mutation was applied, also without a change.
     has_mutated: bool,
 }
@@ -143,13 +143,6 @@ impl PolicyContext<'_> {
     ) -> EvaluatedObjects<'o> {
         EvaluatedObjects { new, old: self.old.as_deref(), param: invocation.param.as_deref() }
     }
-}
-
-/// A denial of a write by one policy.
-struct MutationDenial {
-    message: String,
-    /// Reason of the Status.
-    reason: Reason,
 }
 
 impl<'w> WriteMutation<'w> {
@@ -324,30 +317,25 @@ impl<'w> WriteMutation<'w> {
                 Some(binding) => denial_text(policy.name(), &binding.name, &error.message),
                 None => format!("policy {:?} denied request: {}", policy.name(), error.message),
             };
-            self.denials.push(MutationDenial { message, reason: Reason::Forbidden });
+            self.denials.push(Denial { message, reason: Reason::Forbidden });
         }
     }
 
     fn deny(&mut self, policy: &Policy<CompiledMutatingPolicy>, invocation: &Invocation<'_>, reason: &str) {
         if policy.failure_policy.denies() {
             let message = denial_text(policy.name(), &invocation.binding.name, reason);
-            self.denials.push(MutationDenial { message, reason: Reason::Invalid });
+            self.denials.push(Denial { message, reason: Reason::Invalid });
         }
     }
 
-    /// Returns the response to the write. The first denial gives message and reason; the code is 403, as in the
-    /// reference.
+    /// The response to the write. Its message is that of the first denial, without the name of the object; its code is
+    /// 403, as in the reference.
     fn finish(self) -> Result<(), Status> {
-        let Some(first) = self.denials.first() else { return Ok(()) };
-        let attributes = self.policies.attributes;
-        let mut status = Status::forbidden(&attributes.served.group_resource, attributes.name, "");
-        status.message.clone_from(&first.message);
-        status.reason = first.reason;
-        if let Some(details) = &mut status.details {
-            let causes = self.denials.into_iter().map(|denial| denial.message);
-            details.causes.extend(causes.map(|message| Cause { message, ..Cause::default() }));
+        let status = Denial::status(&self.denials, self.policies.attributes);
+        match status.zip(self.denials.into_iter().next()) {
+            Some((status, first)) => Err(Status { message: first.message, ..status }),
+            None => Ok(()),
         }
-        Err(status)
     }
 }
 

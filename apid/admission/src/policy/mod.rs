@@ -13,6 +13,7 @@
 //! INVARIANT (fast path): a write whose resource no policy names costs one lookup, without a task switch.
 //! INVARIANT (no lock-out): no policy applies to writes of policies, bindings and webhook configurations, nor to reviews.
 
+mod denial;
 mod expressions;
 mod metrics;
 mod parameters;
@@ -21,6 +22,7 @@ mod source;
 mod variables;
 mod write;
 
+pub(crate) use denial::Denial;
 pub(crate) use expressions::{
     BudgetExceeded, CommonExpressions, ExpressionGroup, PolicyExpressions, items, text,
 };

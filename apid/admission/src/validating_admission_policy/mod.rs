@@ -12,14 +12,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use apimachinery::object::Object;
-use apimachinery::status::{Cause, Reason, Status};
+use apimachinery::status::{Reason, Status};
 use serde_json::json;
 
 use self::compiled::CompiledValidatingPolicy;
 use self::evaluate::{Failure, Outcome, evaluate};
 use crate::match_condition_metrics::ConditionsOwner;
 use crate::policy::{
-    Binding, ConfigurationError, EvaluatedObjects, FixedValues, Inputs, Invocation, Policies, Policy,
+    Binding, ConfigurationError, Denial, EvaluatedObjects, FixedValues, Inputs, Invocation, Policies, Policy,
     PolicySource, PolicyWrite,
 };
 use crate::reviewed_objects::ReviewedObjects;
@@ -76,15 +76,9 @@ struct WriteValidation<'w> {
     policies: PolicyWrite<'w, CompiledValidatingPolicy>,
     object: Option<&'w Object>,
     /// The first denial.
-    denial: Option<ValidationDenial>,
+    denial: Option<Denial>,
     /// Whether an audit annotation shows a failed validation. The first one stays.
     has_failure_annotation: bool,
-}
-
-/// A denial of a write.
-struct ValidationDenial {
-    message: String,
-    reason: Reason,
 }
 
 impl<'w> WriteValidation<'w> {
@@ -249,22 +243,17 @@ impl<'w> WriteValidation<'w> {
                 ),
                 None => format!("ValidatingAdmissionPolicy '{policy}' denied request: {reason}"),
             };
-            ValidationDenial { message, reason: status_reason }
+            Denial { message, reason: status_reason }
         };
         self.denial.get_or_insert_with(denial);
     }
 
-    /// The response to the write.
+    /// The response to the write. The reason of the denial gives the code.
     fn finish(self) -> Result<(), Status> {
-        let Some(ValidationDenial { message, reason }) = self.denial else { return Ok(()) };
-        let attributes = self.policies.attributes;
-        let mut status = Status::forbidden(&attributes.served.group_resource, attributes.name, &message);
-        status.reason = reason;
-        status.code = reason.code();
-        if let Some(details) = &mut status.details {
-            details.causes.push(Cause { message, ..Cause::default() });
+        match Denial::status(self.denial.as_slice(), self.policies.attributes) {
+            Some(status) => Err(Status { code: status.reason.code(), ..status }),
+            None => Ok(()),
         }
-        Err(status)
     }
 }
 
