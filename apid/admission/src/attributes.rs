@@ -7,10 +7,10 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use kinds::Resource;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
 use crate::ObjectKind;
-use crate::reinvocation::Reinvocation;
+use crate::reinvocation::{PluginCalls, Reinvocation, ReinvocationPlugin};
 
 /// Admission operation of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,7 +68,7 @@ pub struct Attributes<'a> {
     pub dry_run: bool,
     /// Options of the request: `CreateOptions`, `UpdateOptions`, `PatchOptions` or `DeleteOptions`.
     pub options: &'a Value,
-    /// Whether this is the second round of the mutating phase, which webhooks and policies request after a change.
+    /// Whether this is the second round of the mutating phase; see [`PluginOutput::requests_second_round`].
     pub reinvoked: bool,
     /// Output of plugins besides the decision.
     pub notes: &'a PluginOutput,
@@ -172,13 +172,13 @@ impl PluginOutput {
         std::mem::take(&mut *self.reference.lock())
     }
 
-    /// Locks the reinvocation state; the caller must not wait while the lock exists.
-    pub(crate) fn reinvocation(&self) -> MutexGuard<'_, Reinvocation> {
-        self.reinvocation.lock()
+    /// Locks the calls of a plugin; the caller must not wait while the lock exists.
+    pub(crate) fn reinvocation(&self, plugin: ReinvocationPlugin) -> MappedMutexGuard<'_, PluginCalls> {
+        MutexGuard::map(self.reinvocation.lock(), |state| state.calls(plugin))
     }
 
-    /// Whether a webhook or a mutating policy changed the object.
-    pub fn has_remote_change(&self) -> bool {
+    /// Whether a webhook changed the object or a mutating policy evaluated a mutation.
+    pub fn requests_second_round(&self) -> bool {
         self.reinvocation.lock().is_requested()
     }
 

@@ -130,8 +130,8 @@ impl Chain {
         self.timing.observe_with(clock, observer);
     }
 
-    /// Runs the mutating phase of each interested plugin, before validation of the object. After a change by a
-    /// webhook the phase runs once more.
+    /// Runs the mutating phase of each interested plugin, before validation of the object. The phase runs once more if
+    /// a webhook or a policy requests the second round.
     ///
     /// # Errors
     ///
@@ -147,7 +147,7 @@ impl Chain {
             timer.end_plugin(name, result.is_err());
             result?;
         }
-        if attributes.notes.has_remote_change() {
+        if attributes.notes.requests_second_round() {
             let reinvoked = Attributes { reinvoked: true, ..*attributes };
             for (name, plugin) in self.interested_plugins(&reinvoked) {
                 let result = plugin.mutate(&reinvoked, object.as_deref_mut()).get().await;

@@ -2,14 +2,15 @@
 //!
 //! # Reference
 //!
-//! After a webhook or a policy changed the object, the chain runs all mutating plugins once more. In this second round
-//! a webhook or policy is called again if it permits this, and if the object changed after its first call.
+//! After a webhook changed the object or a policy evaluated a mutation, the chain runs all mutating plugins once more.
+//! In this second round a webhook or policy is called again if it permits this, and if the object changed after its
+//! first call.
 
 use std::collections::HashSet;
 
 use apimachinery::object::Object;
 
-/// A plugin that requests reinvocations.
+/// A plugin that calls webhooks or policies again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReinvocationPlugin {
     /// The plugin of mutating webhooks.
@@ -21,15 +22,15 @@ pub(crate) enum ReinvocationPlugin {
 /// Reinvocation state of a write.
 #[derive(Debug, Default)]
 pub(crate) struct Reinvocation {
-    /// Whether the mutating phase must run again.
-    is_requested: bool,
-    webhooks: Calls,
-    policies: Calls,
+    webhooks: PluginCalls,
+    policies: PluginCalls,
 }
 
-/// The calls of one plugin.
+/// Calls of one plugin for a write.
 #[derive(Debug, Default)]
-struct Calls {
+pub(crate) struct PluginCalls {
+    /// Whether the plugin requests the second round.
+    is_requested: bool,
     /// Reinvocable webhooks or policies that were called since the last change.
     called: Vec<String>,
     /// Webhooks or policies to call again.
@@ -39,52 +40,51 @@ struct Calls {
 }
 
 impl Reinvocation {
-    /// Whether the mutating phase must run again.
+    /// Whether a plugin requests the second round.
     pub(crate) fn is_requested(&self) -> bool {
-        self.is_requested
+        self.webhooks.is_requested || self.policies.is_requested
     }
 
-    /// Records a change: the chain runs again, with everything that the plugin called before.
-    pub(crate) fn record_change(&mut self, caller: ReinvocationPlugin) {
-        self.is_requested = true;
-        self.calls(caller).mark_called_as_pending();
-    }
-
-    /// Begins the second round. A change by another plugin since the last call requires all reinvocable calls.
-    pub(crate) fn begin_second_round(&mut self, caller: ReinvocationPlugin, object: Option<&Object>) {
-        let calls = self.calls(caller);
-        if calls.last_output.as_ref() != object {
-            calls.mark_called_as_pending();
-        }
-    }
-
-    /// Records the call of a reinvocable webhook or policy.
-    pub(crate) fn record_call(&mut self, caller: ReinvocationPlugin, id: &str) {
-        self.calls(caller).called.push(id.to_owned());
-    }
-
-    /// Whether the second round calls a webhook or policy.
-    pub(crate) fn is_pending(&mut self, caller: ReinvocationPlugin, id: &str) -> bool {
-        self.calls(caller).pending.contains(id)
-    }
-
-    /// Ends the first round with the object after the last call. Only reinvocable calls need the object.
-    pub(crate) fn end_first_round(&mut self, caller: ReinvocationPlugin, object: Option<&Object>) {
-        let calls = self.calls(caller);
-        if !calls.called.is_empty() {
-            calls.last_output = object.cloned();
-        }
-    }
-
-    fn calls(&mut self, caller: ReinvocationPlugin) -> &mut Calls {
-        match caller {
+    /// The calls of a plugin.
+    pub(crate) fn calls(&mut self, plugin: ReinvocationPlugin) -> &mut PluginCalls {
+        match plugin {
             ReinvocationPlugin::Webhooks => &mut self.webhooks,
             ReinvocationPlugin::Policies => &mut self.policies,
         }
     }
 }
 
-impl Calls {
+impl PluginCalls {
+    /// Records a changed object or an evaluated mutation. The second round repeats the calls before it.
+    pub(crate) fn record_change(&mut self) {
+        self.is_requested = true;
+        self.mark_called_as_pending();
+    }
+
+    /// Begins the second round. A change by another plugin since the last call repeats all reinvocable calls.
+    pub(crate) fn begin_second_round(&mut self, object: Option<&Object>) {
+        if self.last_output.as_ref() != object {
+            self.mark_called_as_pending();
+        }
+    }
+
+    /// Records the call of a reinvocable webhook or policy.
+    pub(crate) fn record_call(&mut self, id: &str) {
+        self.called.push(id.to_owned());
+    }
+
+    /// Whether the second round calls a webhook or policy.
+    pub(crate) fn is_pending(&self, id: &str) -> bool {
+        self.pending.contains(id)
+    }
+
+    /// Ends the first round with the object after the last call. Only reinvocable calls need the object.
+    pub(crate) fn end_first_round(&mut self, object: Option<&Object>) {
+        if !self.called.is_empty() {
+            self.last_output = object.cloned();
+        }
+    }
+
     fn mark_called_as_pending(&mut self) {
         self.pending.extend(self.called.drain(..));
     }

@@ -76,10 +76,10 @@ pub(super) async fn insert(
             call_with_first_name.admission(Operation::Create, options.dry_run, options_value.clone());
         let admission = admission.with_generated_name(has_no_name);
         admission.mutate(Some(&mut new), None).await?;
-        if admission.has_remote_change() {
+        if admission.requests_second_round() {
             prepare_again(call, &mut new, &ctx)?;
         }
-        // A webhook may set the name.
+        // A webhook or a policy may set the name.
         let name = new.name().to_owned();
         let is_generated_name = has_no_name && name == first_name;
         let call = call.for_object(call.namespace, &name);
@@ -143,7 +143,7 @@ fn version_of_new_object(call: &Call<'_>, object: &Object) -> Option<String> {
     (is_rejected && call.authorized.attributes().verb == "create").then(|| version.to_owned())
 }
 
-/// Prepares an object that a webhook changed: restores the fields that a client cannot set.
+/// Prepares an object that a webhook or policy changed: restores the fields that a client cannot set.
 fn prepare_again(call: &Call<'_>, new: &mut Object, ctx: &kinds::Context<'_>) -> Result<(), Status> {
     let resource = &call.collection.resource;
     resolve_namespace(call, new)?;

@@ -107,7 +107,7 @@ impl Call<'_> {
             }
             resource.prepare_update(&mut new, old, &ctx);
             admission.mutate(Some(&mut new), Some(old)).await?;
-            if admission.has_remote_change() {
+            if admission.requests_second_round() {
                 resource.prepare_update(&mut new, old, &ctx);
             }
             self.check_escalation(&new, Some(old)).await?;

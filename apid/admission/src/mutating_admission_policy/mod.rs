@@ -87,16 +87,16 @@ impl MutatingAdmissionPolicy {
         }
         let notes = attributes.notes;
         if attributes.reinvoked {
-            notes.reinvocation().begin_second_round(ReinvocationPlugin::Policies, object.as_deref());
+            notes.reinvocation(ReinvocationPlugin::Policies).begin_second_round(object.as_deref());
         }
         for (policy, matched, invocations) in &selected {
             write.apply(policy, matched, invocations, object.as_deref_mut()).await?;
         }
         if write.has_mutated {
-            notes.reinvocation().record_change(ReinvocationPlugin::Policies);
+            notes.reinvocation(ReinvocationPlugin::Policies).record_change();
         }
         if !attributes.reinvoked {
-            notes.reinvocation().end_first_round(ReinvocationPlugin::Policies, object.as_deref());
+            notes.reinvocation(ReinvocationPlugin::Policies).end_first_round(object.as_deref());
         }
         write.finish()
     }
@@ -166,12 +166,11 @@ impl<'w> WriteMutation<'w> {
         let attributes = self.policies.attributes;
         let compiled = policy.compiled();
         let has_conditions = !compiled.common.conditions.is_empty();
-        let reinvocation = || attributes.notes.reinvocation();
+        let reinvocation = || attributes.notes.reinvocation(ReinvocationPlugin::Policies);
         let mut context: Option<PolicyContext<'_>> = None;
         for invocation in invocations {
             let id = invocation_id(policy, invocation);
-            let is_applied =
-                !attributes.reinvoked || reinvocation().is_pending(ReinvocationPlugin::Policies, &id);
+            let is_applied = !attributes.reinvoked || reinvocation().is_pending(&id);
             if !is_applied && !has_conditions {
                 continue;
             }
@@ -203,7 +202,7 @@ impl<'w> WriteMutation<'w> {
                 *object = changed;
             }
             if compiled.is_reinvocable {
-                reinvocation().record_call(ReinvocationPlugin::Policies, &id);
+                reinvocation().record_call(&id);
             }
         }
         Ok(())

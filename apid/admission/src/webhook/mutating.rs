@@ -39,7 +39,7 @@ impl MutatingWebhooks {
     ) -> Result<(), Status> {
         let notes = attributes.notes;
         if attributes.reinvoked {
-            notes.reinvocation().begin_second_round(ReinvocationPlugin::Webhooks, object.as_deref());
+            notes.reinvocation(ReinvocationPlugin::Webhooks).begin_second_round(object.as_deref());
         }
         for candidate in hooks.candidates(&attributes.served.group_resource.resource) {
             let matched = self.0.matches(candidate.1, attributes, object.as_deref()).await?;
@@ -50,8 +50,7 @@ impl MutatingWebhooks {
             let call = self.0.prepare(candidate, matched, attributes, objects).await?;
             let Some(call) = call else { continue };
             let hook = &call.hook;
-            if attributes.reinvoked
-                && !notes.reinvocation().is_pending(ReinvocationPlugin::Webhooks, &hook.id)
+            if attributes.reinvoked && !notes.reinvocation(ReinvocationPlugin::Webhooks).is_pending(&hook.id)
             {
                 continue;
             }
@@ -61,17 +60,17 @@ impl MutatingWebhooks {
             let position = (u8::from(attributes.reinvoked), call.index);
             annotations::record_mutation(notes, &self.0.environment.names, hook, position, mutated);
             if mutated {
-                notes.reinvocation().record_change(ReinvocationPlugin::Webhooks);
+                notes.reinvocation(ReinvocationPlugin::Webhooks).record_change();
             }
             if hook.is_reinvocable {
-                notes.reinvocation().record_call(ReinvocationPlugin::Webhooks, &hook.id);
+                notes.reinvocation(ReinvocationPlugin::Webhooks).record_call(&hook.id);
             }
             if let Some(status) = self.0.conclude(&call, attributes, result.err(), started) {
                 return Err(status);
             }
         }
         if !attributes.reinvoked {
-            notes.reinvocation().end_first_round(ReinvocationPlugin::Webhooks, object.as_deref());
+            notes.reinvocation(ReinvocationPlugin::Webhooks).end_first_round(object.as_deref());
         }
         Ok(())
     }

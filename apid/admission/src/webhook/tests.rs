@@ -163,22 +163,17 @@ fn patch_is_applied_or_rejected() {
 #[test]
 fn second_round_calls_webhooks_that_were_called_before_a_change() {
     let object = |name: &str| Object::from_value(json!({"metadata": {"name": name}})).unwrap();
-    let mut state = Reinvocation::default();
-    state.record_call(ReinvocationPlugin::Webhooks, "first");
-    state.record_change(ReinvocationPlugin::Webhooks);
-    state.record_call(ReinvocationPlugin::Webhooks, "second");
-    state.end_first_round(ReinvocationPlugin::Webhooks, Some(&object("a")));
-    assert!(state.is_requested());
-    state.begin_second_round(ReinvocationPlugin::Webhooks, Some(&object("a")));
-    assert_eq!(
-        ["first", "second"].map(|webhook| state.is_pending(ReinvocationPlugin::Webhooks, webhook)),
-        [true, false]
-    );
-    state.begin_second_round(ReinvocationPlugin::Webhooks, Some(&object("b")));
-    assert!(
-        state.is_pending(ReinvocationPlugin::Webhooks, "second"),
-        "another plugin changed the object after the webhook"
-    );
+    let mut write = Reinvocation::default();
+    let state = write.calls(ReinvocationPlugin::Webhooks);
+    state.record_call("first");
+    state.record_change();
+    state.record_call("second");
+    state.end_first_round(Some(&object("a")));
+    state.begin_second_round(Some(&object("a")));
+    assert_eq!(["first", "second"].map(|webhook| state.is_pending(webhook)), [true, false]);
+    state.begin_second_round(Some(&object("b")));
+    assert!(state.is_pending("second"), "another plugin changed the object after the webhook");
+    assert!(write.is_requested());
 }
 
 /// A webhook that nothing serves.

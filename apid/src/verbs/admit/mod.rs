@@ -50,9 +50,9 @@ impl AdmissionRequest<'_> {
         AdmissionRequest { has_generated_name, ..self }
     }
 
-    /// Whether a webhook changed the object in the mutating phase.
-    pub(super) fn has_remote_change(&self) -> bool {
-        self.call.notes.has_remote_change()
+    /// Whether a webhook or a policy requested a second round, so it may have changed the object.
+    pub(super) fn requests_second_round(&self) -> bool {
+        self.call.notes.requests_second_round()
     }
 
     /// Runs the mutating plugins on the object before validation.
