@@ -14,6 +14,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::time;
 use kinds::entry::{self, Decoder};
 use kinds::{Context, EnabledVersions, Kind, Registry, Subresource, Verb};
+use schema::facts::{self, Field, Shape};
 use serde_json::json;
 use storage::Revision;
 use storage::cache::Decode as _;
@@ -96,6 +97,30 @@ fn discovery_entry(
         entry["version"] = version.into();
     }
     Some(entry)
+}
+
+#[test]
+fn kind_has_validation_tags_if_its_type_has_them() {
+    let names = Names::new(Preset::Svc, "example.test").unwrap();
+    for resource in every_version(&names).resources() {
+        let kind = resource.kind.facts();
+        let is_tagged = reaches_validation_tags(kind.schema, &mut BTreeSet::new());
+        assert_eq!(kind.has_validation_tags, is_tagged, "{}", kind.schema);
+    }
+}
+
+/// Whether a field of a type or of the types of its fields has validation tags.
+fn reaches_validation_tags(type_name: &'static str, seen: &mut BTreeSet<&'static str>) -> bool {
+    let is_new = seen.insert(type_name);
+    let is_tagged = |field: Field| {
+        let mut shape = &field.shape;
+        while let Shape::Pointer(inner) | Shape::List(inner) | Shape::Map(inner) = shape {
+            shape = inner;
+        }
+        field.has_validation_tags
+            || matches!(shape, Shape::Named(name) if reaches_validation_tags(name, seen))
+    };
+    is_new && facts::fields(type_name).into_iter().flatten().any(is_tagged)
 }
 
 /// Group order of kube-apiserver.

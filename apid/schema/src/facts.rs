@@ -57,6 +57,8 @@ pub struct Field {
     pub merge_key: Option<&'static str>,
     /// The documented default, as JSON.
     pub default: Option<String>,
+    /// Whether the field has validation tags.
+    pub has_validation_tags: bool,
 }
 
 /// The fields of a type in declaration order. None for a type that the table lacks.
@@ -112,11 +114,14 @@ impl Field {
             patch: None,
             merge_key: None,
             default: None,
+            has_validation_tags: false,
         };
         // The first remaining word is the Protobuf number.
         for fact in words.skip(1) {
             match fact.split_once('=') {
                 None if fact == "required" => field.required = true,
+                None if fact == "optional" => field.has_validation_tags = true,
+                Some(("minimum", _)) => field.has_validation_tags = true,
                 Some(("list", list)) => field.list = Some(list),
                 Some(("keys", keys)) => field.keys = keys.split('+').collect(),
                 Some(("map", map)) => field.map = Some(map),

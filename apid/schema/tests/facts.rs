@@ -204,6 +204,21 @@ fn type_table_matches_specification() {
     assert_eq!(checked_in.len(), table.len());
 }
 
+#[test]
+fn minimums_of_type_table_are_integers() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/types.txt");
+    let table = fs::read_to_string(file).unwrap();
+    let fields = table.lines().filter(|line| line.starts_with(' '));
+    let minimums: Vec<&str> = fields
+        .flat_map(str::split_ascii_whitespace)
+        .filter_map(|fact| fact.strip_prefix("minimum="))
+        .collect();
+    assert!(!minimums.is_empty());
+    for minimum in minimums {
+        assert!(minimum.parse::<i64>().is_ok(), "{minimum}");
+    }
+}
+
 fn generate(csv: &str) -> String {
     let mut rows = csv.lines().map(columns);
     let names = rows.next().unwrap();
