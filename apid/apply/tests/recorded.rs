@@ -33,18 +33,12 @@ fn recorded_first_applies_produce_recorded_owners() {
                 continue;
             }
             let patch = Object::from_value(step["body"].clone()).unwrap();
-            let Some(schema) = schema_of(&patch) else { continue };
+            let Some(schema) = Schema::of_kind(patch.api_version(), patch.kind()) else { continue };
             assert_eq!(owned(schema, &patch), list[0]["fieldsV1"], "{}", case["name"]);
             compared += 1;
         }
     }
     assert!(compared > 10, "{compared}");
-}
-
-fn schema_of(object: &Object) -> Option<&'static Schema> {
-    let (group, version) = object.api_version().split_once('/').unwrap_or(("core", object.api_version()));
-    let group = group.split('.').next()?;
-    Schema::of(&format!("{group}/{version}.{}", object.kind()))
 }
 
 fn owned(schema: &'static Schema, patch: &Object) -> Value {

@@ -48,7 +48,7 @@ fn check(body: &Value, case: &str, is_complete: bool, wrong: &mut Vec<String>) -
     let Some(kind) = body["kind"].as_str().filter(|k| !k.ends_with("List") && *k != "Table") else {
         return 0;
     };
-    let Some(schema) = body["apiVersion"].as_str().and_then(|version| schema_of(version, kind)) else {
+    let Some(schema) = body["apiVersion"].as_str().and_then(|version| Schema::of_kind(version, kind)) else {
         return 0;
     };
     let mut before = body.clone();
@@ -93,16 +93,6 @@ fn round_trip(schema: &'static Schema, object: Object, title: &str, wrong: &mut 
             );
         }
     }
-}
-
-fn schema_of(api_version: &str, kind: &str) -> Option<&'static Schema> {
-    let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
-    let short = match group.strip_suffix(".k8s.io").unwrap_or(group) {
-        "rbac.authorization" => "rbac",
-        "flowcontrol.apiserver" => "flowcontrol",
-        group => group,
-    };
-    Schema::of(&format!("{short}/{version}.{kind}")).or_else(|| Schema::of(&format!("meta/v1.{kind}")))
 }
 
 fn unmask(value: &mut Value) {
