@@ -95,7 +95,8 @@ impl PolicyMetrics {
     }
 }
 
-/// The error type of a message. A validation that is false counts as invalid, as in the reference.
+/// The error type of a message, by its begin. As in the reference, a validation that is false counts as invalid, and
+/// its own message is read too.
 fn error_type(message: &str) -> &'static str {
     if message.starts_with("compilation") {
         "compile_error"
