@@ -101,13 +101,13 @@ pub static PLUGINS: &[Entry] = &[
     on(
         "PodSecurity",
         Availability::Configured(|environment, configuration| {
-            PodSecurity::new(environment, configuration).map(|plugin| Box::new(plugin) as Box<dyn Plugin>)
+            Ok(Box::new(PodSecurity::new(environment, configuration)?))
         }),
     ),
     off(
         "PodNodeSelector",
         Availability::Configured(|environment, configuration| {
-            PodNodeSelector::new(environment, configuration).map(|plugin| Box::new(plugin) as Box<dyn Plugin>)
+            Ok(Box::new(PodNodeSelector::new(environment, configuration)?))
         }),
     ),
     on("Priority", Availability::Implemented(|environment| Box::new(Priority::new(environment)))),
@@ -118,8 +118,7 @@ pub static PLUGINS: &[Entry] = &[
     off(
         "PodTolerationRestriction",
         Availability::Configured(|environment, configuration| {
-            PodTolerationRestriction::new(environment, configuration)
-                .map(|plugin| Box::new(plugin) as Box<dyn Plugin>)
+            Ok(Box::new(PodTolerationRestriction::new(environment, configuration)?))
         }),
     ),
     off(
