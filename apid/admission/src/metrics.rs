@@ -1,4 +1,4 @@
-//! All metrics of admission plugins.
+//! Metrics of the calls of webhooks and the evaluations of policies.
 
 use serving::metrics::Metrics;
 

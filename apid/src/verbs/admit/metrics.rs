@@ -28,17 +28,17 @@ const BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 type Series = (&'static str, Phase, Operation, bool);
 type Labels = Vec<(&'static str, &'static str)>;
 
-/// Metrics of the admission plugins.
-pub(in crate::verbs) struct AdmissionMetrics {
+/// Durations of the phases of admission plugins.
+pub(in crate::verbs) struct AdmissionDurations {
     plugins: Histograms<Labels>,
     steps: Histograms<Labels>,
     histograms: RwLock<HashMap<Series, Histogram>>,
 }
 
-impl AdmissionMetrics {
+impl AdmissionDurations {
     /// Registers the metrics.
     pub(in crate::verbs) fn new(metrics: &Metrics) -> Self {
-        AdmissionMetrics {
+        AdmissionDurations {
             plugins: metrics.histogram(&PLUGIN, BUCKETS),
             steps: metrics.histogram(&STEP, BUCKETS),
             histograms: RwLock::default(),
@@ -68,7 +68,7 @@ impl AdmissionMetrics {
     }
 }
 
-impl TimingObserver for AdmissionMetrics {
+impl TimingObserver for AdmissionDurations {
     fn observe_plugin(&self, name: &'static str, timing: PhaseTiming) {
         self.observe(name, timing);
     }

@@ -5,7 +5,7 @@ mod decoded_objects;
 mod metrics;
 
 pub use backend::AdmissionBackend;
-use metrics::AdmissionMetrics;
+use metrics::AdmissionDurations;
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::Call;
 
 /// Registers the metrics of admission and sends them the durations of a chain.
 pub fn observe_admission(chain: &Chain, clock: &Arc<dyn Clock>, metrics: &Metrics) {
-    chain.observe_with(Arc::clone(clock), Arc::new(AdmissionMetrics::new(metrics)));
+    chain.observe_with(Arc::clone(clock), Arc::new(AdmissionDurations::new(metrics)));
 }
 
 /// The admission request of a write.
