@@ -262,6 +262,22 @@ async fn second_policy_applies_to_result_of_first() {
 }
 
 #[tokio::test]
+async fn mutation_without_result_leaves_the_object_of_the_mutation_before() {
+    let server = Server::new();
+    let append = |text: &str| apply(&format!("Object{{data: Object.data{{k: object.data.k + '{text}'}}}}"));
+    let failing_test = patch("[JSONPatch{op: 'test', path: '/data/k', value: '9'}]");
+    let failure = apply("Object{data: Object.data{k: object.data.missing}}");
+    let mutations = [failing_test.clone(), append("b"), failure, failing_test, append("c")];
+    let condition = json!({"matchConditions": [{"name": "c", "expression": "object.data.k == 'a'"}]});
+    for more in [json!({}), condition] {
+        let mut spec = json!({"failurePolicy": "Ignore"});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.policy("p", &mutations, spec);
+        assert_eq!(server.data(json!({"k": "a"})).await, json!({"k": "abc"}));
+    }
+}
+
+#[tokio::test]
 async fn parameters_request_namespace_and_old_object_are_values_of_mutations() {
     let server = Server::new();
     let param = |name: &str, value: &str| {
