@@ -8,6 +8,8 @@
 
 #[path = "records/collect.rs"]
 mod collect;
+#[path = "records/keys.rs"]
+mod keys;
 #[path = "records/rules.rs"]
 mod rules;
 

@@ -114,51 +114,14 @@ fn gates() -> Vec<Vec<String>> {
     GATES.iter().map(row).collect()
 }
 
-/// Keys of annotations and labels: the keys that product code builds from literals with the functions of `Names`.
+/// Keys by their names. The class of a key is its stage.
 fn keys() -> Vec<Vec<String>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut text = String::new();
-    for folder in ["apid", "authd", "policies", "proto"] {
-        add_product_code(&root.join(folder), &mut text);
-    }
-    let mut names = BTreeSet::new();
-    for (function, domain, parts) in [
-        (".group_key(", "group", 1),
-        (".group_sub_key(", "group", 2),
-        (".label_key(", "label", 1),
-        (".label_sub_key(", "label", 2),
-    ] {
-        for (start, matched) in text.match_indices(function) {
-            let arguments = text[start + matched.len()..].split_once(')').map_or("", |(before, _)| before);
-            let literals = arguments.split(", ").map(|part| part.strip_prefix('"')?.strip_suffix('"'));
-            if let Some(literals) = literals.collect::<Option<Vec<_>>>()
-                && literals.len() == parts
-                && literals.iter().all(|literal| !literal.is_empty())
-            {
-                names.insert(format!("{domain} {}", literals.join("/")));
-            }
-        }
-    }
     let stage = |name: &str| match name {
         _ if name.contains("alpha") => "ALPHA",
         _ if name.contains("beta") => "BETA",
         _ => "GA",
     };
-    names.iter().map(|name| element("key", name, stage(name), None, None)).collect()
-}
-
-/// Adds the code of the Rust files in a folder, without tests.
-fn add_product_code(folder: &Path, text: &mut String) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if path.is_dir() && !matches!(name, "tests" | "target" | "examples") {
-            add_product_code(&path, text);
-        } else if name.ends_with(".rs") && name != "tests.rs" {
-            let file = fs::read_to_string(&path).unwrap();
-            text.push_str(file.split("#[cfg(test)]").next().unwrap_or_default());
-        }
-    }
+    super::keys::keys().iter().map(|name| element("key", name, stage(name), None, None)).collect()
 }
 
 fn document(name: &str) -> String {
