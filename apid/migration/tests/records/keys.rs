@@ -1,4 +1,4 @@
-//! Keys of annotations, labels, taints, finalizers and user extras: those that product code builds with `Names`.
+//! Keys of annotations, labels, taints, finalizers and user extras, which product code builds with `Names`.
 //!
 //! Literals and constants are read from the calls. [`VARIABLES`] lists the keys of all other calls.
 
@@ -14,8 +14,8 @@ const FUNCTIONS: [(&str, &str); 4] = [
     (".label_sub_key(", "label"),
 ];
 
-/// Names in the domains of keys that are no keys: types of secrets, signers, an API version, a file path and an
-/// extension of kubeconfig files.
+/// Other names in the domains of keys: types of secrets, signers, an API version, a file path and an extension of
+/// kubeconfig files.
 const NOT_KEYS: [&str; 8] = [
     "abac.authorization/v1beta1",
     "bootstrap/token",
