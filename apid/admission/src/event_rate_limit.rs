@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use apimachinery::clock::Clock;
 use apimachinery::document::Fields;
+use apimachinery::field::aggregate;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use parking_lot::Mutex;
@@ -51,11 +52,10 @@ impl EventRateLimit {
         let now = self.clock.monotonic();
         let messages: Vec<String> =
             self.limits.iter().filter_map(|limit| limit.take_token(attributes, event, now)).collect();
-        match messages.as_slice() {
-            [] => Ok(()),
-            [one] => Err(Status::failure(Reason::TooManyRequests, one.clone())),
-            several => Err(Status::failure(Reason::TooManyRequests, format!("[{}]", several.join(", ")))),
+        if messages.is_empty() {
+            return Ok(());
         }
+        Err(Status::failure(Reason::TooManyRequests, aggregate(&messages)))
     }
 }
 

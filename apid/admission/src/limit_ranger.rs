@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use apimachinery::field::aggregate;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -108,12 +109,9 @@ const MESSAGES_MAX: usize = 100;
 /// Joins the first [`MESSAGES_MAX`] distinct messages.
 fn join_messages(messages: Vec<String>) -> String {
     let mut seen: BTreeSet<&str> = BTreeSet::new();
-    let unique: Vec<String> =
-        messages.iter().filter(|message| seen.insert(message)).take(MESSAGES_MAX).cloned().collect();
-    match unique.as_slice() {
-        [one] => one.clone(),
-        several => format!("[{}]", several.join(", ")),
-    }
+    let unique: Vec<&String> =
+        messages.iter().filter(|message| seen.insert(message)).take(MESSAGES_MAX).collect();
+    aggregate(&unique)
 }
 
 /// Limits of a LimitRange for one type.

@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
+use apimachinery::field::aggregate;
 use apimachinery::object::Value;
 use expressions::{Cost, EvalError, Program, limits};
 use kinds::admission_expressions::{Compiler, ExpressionError, Purpose};
@@ -40,18 +41,8 @@ pub(crate) enum ConditionsError {
     #[error("{BUDGET}")]
     Budget,
     /// Conditions failed, and no condition is false. Each message occurs once.
-    #[error("{}", join_failures(.0))]
+    #[error("{}", aggregate(.0))]
     Failed(Vec<ExpressionFailure>),
-}
-
-fn join_failures(failures: &[ExpressionFailure]) -> String {
-    match failures {
-        [only] => only.to_string(),
-        several => {
-            let texts: Vec<String> = several.iter().map(ToString::to_string).collect();
-            format!("[{}]", texts.join(", "))
-        }
-    }
 }
 
 /// An expression and its program.

@@ -481,6 +481,17 @@ impl io::Write for BoundedWriter {
     }
 }
 
+/// Joins errors as the reference does: several in brackets.
+pub fn aggregate(errors: &[impl fmt::Display]) -> String {
+    match errors {
+        [single] => single.to_string(),
+        several => {
+            let texts: Vec<String> = several.iter().map(ToString::to_string).collect();
+            format!("[{}]", texts.join(", "))
+        }
+    }
+}
+
 /// Quotes a string like Go's `%q`, as far as characters of API values need it; truncates after 100
 /// characters.
 pub fn quote(s: &str) -> String {

@@ -14,7 +14,7 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-use crate::field::{ERRORS_MAX, ErrorList, FieldErrorKind};
+use crate::field::{ERRORS_MAX, ErrorList, FieldErrorKind, aggregate};
 use crate::gvk::{GroupKind, GroupResource};
 
 /// Maximum bytes of a message in a body, escaped as in JSON.
@@ -371,10 +371,7 @@ impl Status {
         if more > 0 {
             texts.push(format!("and {more} more"));
         }
-        let list = match texts.as_slice() {
-            [one] => one.clone(),
-            many => format!("[{}]", many.join(", ")),
-        };
+        let list = aggregate(&texts);
         let causes = kept
             .iter()
             .map(|e| Cause {

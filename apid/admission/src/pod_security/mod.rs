@@ -21,7 +21,7 @@
 use std::sync::Arc;
 
 use apimachinery::clock::Clock;
-use apimachinery::field::FieldError;
+use apimachinery::field::aggregate;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -210,7 +210,7 @@ impl PodSecurity {
         }
         let policy = &parsed.policy;
         if !parsed.errors.is_empty() {
-            let reason = format!("Failed to parse policy: {}", format_errors(&parsed.errors));
+            let reason = format!("Failed to parse policy: {}", aggregate(&parsed.errors));
             notes.annotate(self.audit.error.clone(), reason);
         }
         let mut cache = EvaluationCache::default();
@@ -279,13 +279,4 @@ fn format_with_details(violations: &[Violation]) -> String {
     let texts: Vec<String> =
         violations.iter().map(|Violation { reason, detail }| format!("{reason} ({detail})")).collect();
     texts.join(", ")
-}
-
-/// Formats one error plainly, several errors in brackets.
-fn format_errors(errors: &[FieldError]) -> String {
-    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    match texts.as_slice() {
-        [one] => one.clone(),
-        many => format!("[{}]", many.join(", ")),
-    }
 }

@@ -1,6 +1,6 @@
 //! Checks that need a compiled schema.
 
-use apimachinery::field::{FieldErrors, FieldPath};
+use apimachinery::field::{FieldErrors, FieldPath, aggregate};
 use apimachinery::object::{Map, Object, Value};
 use schema::TypeError;
 
@@ -30,16 +30,8 @@ pub enum InvalidMetadata {
     #[error(transparent)]
     Type(#[from] TypeError),
     /// Metadata fields have invalid values.
-    #[error("{}", join_errors(.0))]
+    #[error("{}", aggregate(.0))]
     Fields(FieldErrors),
-}
-
-fn join_errors(errors: &FieldErrors) -> String {
-    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    match texts.as_slice() {
-        [text] => text.clone(),
-        texts => format!("[{}]", texts.join(", ")),
-    }
 }
 
 /// Checks that need a compiled schema. The schema is structural.

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeSet;
 
-use apimachinery::field::{FieldErrors, FieldPath, quote};
+use apimachinery::field::{FieldErrors, FieldPath, aggregate, quote};
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object, Value};
 use serde_json::json;
@@ -192,12 +192,8 @@ pub fn non_structural_schema(definition: &Object, names: &Names) -> Option<Condi
     }
     let mut messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
     messages.dedup();
-    let message = match messages.as_slice() {
-        [] => return None,
-        [message] => message.clone(),
-        messages => format!("[{}]", messages.join(", ")),
-    };
-    Some(Condition::new(NON_STRUCTURAL_SCHEMA, "True", "Violations", &message))
+    let condition = || Condition::new(NON_STRUCTURAL_SCHEMA, "True", "Violations", &aggregate(&messages));
+    (!messages.is_empty()).then(condition)
 }
 
 /// The condition `KubernetesAPIApprovalPolicyConformant`; None outside protected groups.
@@ -365,11 +361,7 @@ fn short_name_conflict(
         .map(already_in_use)
         .collect();
     messages.dedup();
-    match messages.as_slice() {
-        [] => None,
-        [message] => Some(message.clone()),
-        messages => Some(format!("[{}]", messages.join(", "))),
-    }
+    (!messages.is_empty()).then(|| aggregate(&messages))
 }
 
 /// Fields that are neither null nor empty.

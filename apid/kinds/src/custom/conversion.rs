@@ -15,7 +15,7 @@
 //!
 //! INVARIANT (same object): a converted object has the kind, name, namespace and uid of the original object.
 
-use apimachinery::field::FieldErrors;
+use apimachinery::field::{FieldErrors, aggregate};
 use apimachinery::gvk::GroupVersion;
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object, Value};
@@ -279,8 +279,7 @@ fn restore_metadata(original: &Object, converted: &mut Object) -> Result<(), Str
                 if old_value.as_ref().and_then(Value::as_object) != Some(texts) {
                     let errors = validate_texts(field, value);
                     if !errors.is_empty() {
-                        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-                        return Err(aggregate(&texts));
+                        return Err(aggregate(&errors));
                     }
                 }
                 metadata.insert(field.to_owned(), Value::Object(texts.clone()));
@@ -303,14 +302,6 @@ fn validate_texts(field: &str, texts: &Value) -> FieldErrors {
         metadata::validate_annotations(&Field::new(Some(texts), "metadata.annotation"), &mut errors);
     }
     errors
-}
-
-/// Formats errors as kube-apiserver does: a list of several in brackets.
-fn aggregate(errors: &[String]) -> String {
-    match errors {
-        [single] => single.clone(),
-        several => format!("[{}]", several.join(", ")),
-    }
 }
 
 /// Names a JSON type as Go does in messages.

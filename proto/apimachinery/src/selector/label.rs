@@ -6,7 +6,7 @@
 //! so two selectors that differ only in the order of different keys are equal.
 
 use crate::attributes::{Operator, ParsedSelector, Requirement};
-use crate::field::{FieldError, FieldPath};
+use crate::field::{FieldError, FieldPath, aggregate};
 
 use super::{SelectorError, syntax};
 
@@ -340,7 +340,7 @@ fn checked_values(key: &str, mut values: Vec<&str>) -> Result<Box<[Box<str>]>, S
     if errors.is_empty() {
         Ok(values.into_iter().map(Box::from).collect())
     } else {
-        Err(SelectorError::InvalidLabel(aggregate(errors)))
+        Err(SelectorError::InvalidLabel(aggregate(&errors)))
     }
 }
 
@@ -357,16 +357,8 @@ fn parse_bound(key: &str, value: &str) -> Result<i64, SelectorError> {
         (Ok(_), Ok(bound)) => Ok(bound),
         (values, _) => {
             errors.extend(values.err().map(String::from));
-            Err(SelectorError::InvalidLabel(aggregate(errors)))
+            Err(SelectorError::InvalidLabel(aggregate(&errors)))
         }
-    }
-}
-
-/// Joins several errors into one text.
-fn aggregate(errors: Vec<String>) -> String {
-    match errors.as_slice() {
-        [single] => single.clone(),
-        several => format!("[{}]", several.join(", ")),
     }
 }
 
