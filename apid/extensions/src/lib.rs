@@ -13,4 +13,5 @@
 //! cost limits of its expressions.
 
 pub mod definition;
+mod path_names;
 pub mod structural;

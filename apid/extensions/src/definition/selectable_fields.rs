@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Value;
 
-use super::field_path::{PathSyntax, resolve};
+use super::field_path::resolve;
 use super::props::Props;
+use crate::path_names::PathSyntax;
 
 /// Maximum number of selectable fields of a version.
 const FIELDS_MAX: usize = 8;

@@ -4,10 +4,11 @@ use apimachinery::field::{FieldError, FieldErrors};
 use apimachinery::names::{Names, SchemaExtension};
 use apimachinery::object::Value;
 
-use super::field_path::{PathSyntax, resolve};
+use super::field_path::resolve;
 use super::props::Props;
 use super::schema_path::{ErrorSink, SchemaPath};
 use super::structure::unsupported;
+use crate::path_names::PathSyntax;
 
 const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
