@@ -72,7 +72,7 @@ impl Availability<'_> {
             let of_resource = |row: &&Version| row.group == group && row.resource == resource;
             let rows: Vec<&Version> = lifecycle::versions().iter().filter(of_resource).collect();
             if rows.iter().any(|row| requested.is_enabled(group, row.version, resource)) {
-                let name = gate.definition().map_or("", |definition| definition.name);
+                let name = gate.name();
                 warnings.push(format!(
                     "{resource} is disabled because the {name} feature gate is disabled; set `--feature-gates={name}=true`"
                 ));

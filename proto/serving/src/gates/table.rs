@@ -103,14 +103,6 @@ impl GateDefinition {
     }
 }
 
-impl Gate {
-    /// Returns the definition of the gate.
-    pub fn definition(self) -> Option<&'static GateDefinition> {
-        // The enum and the table come from the same lines, in the same order.
-        GATES.get(self as usize)
-    }
-}
-
 macro_rules! gates {
     ($($gate:ident, $name:literal, $effect:ident, [$($milestone:expr),+];)*) => {
         /// Feature gate.
@@ -118,6 +110,15 @@ macro_rules! gates {
         #[expect(missing_docs, reason = "the names are those of the features")]
         pub enum Gate {
             $($gate,)*
+        }
+
+        impl Gate {
+            /// Returns the name on the command line.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Gate::$gate => $name,)*
+                }
+            }
         }
 
         /// All gates, ordered by name.
