@@ -46,7 +46,7 @@ pub(super) enum TokenError {
     #[error("cannot start the runtime: {0}")]
     Runtime(io::Error),
     /// The authenticators of the file cannot be built.
-    #[error("{0:?}")]
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Configuration(Vec<ConfigError>),
     /// The authenticators reject the token.
     #[error("rejected: {0}")]

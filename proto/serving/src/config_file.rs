@@ -65,12 +65,14 @@ pub struct ServerConfiguration {
     pub authd: Vec<FlagValues>,
 }
 
+/// The beginning of each error of a file.
+fn error_prefix(path: &Path) -> String {
+    format!("`--config`: file `{}`", path.display())
+}
+
 /// The error of a file whose API version is not that of the names preset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`--config`: file `{}`: apiVersion: `{api_version}` must be `{expected}` with --names={preset}",
-    path.display()
-)]
+#[error("{}: apiVersion: `{api_version}` must be `{expected}` with --names={preset}", error_prefix(path))]
 pub struct ApiVersionMismatch {
     path: PathBuf,
     api_version: String,
@@ -94,7 +96,7 @@ impl ServerConfiguration {
     ///
     /// All errors of the file, one line each.
     pub fn read(path: &Path) -> Result<Self, Vec<String>> {
-        let failed = |problem: String| format!("`--config`: file `{}`: {problem}", path.display());
+        let failed = |problem: String| format!("{}: {problem}", error_prefix(path));
         let bytes = fs::read(path).map_err(|error| vec![failed(error.to_string())])?;
         let document = Document::read(&bytes).map_err(|error| vec![failed(error.to_string())])?;
         let api_version = document.api_version().to_owned();
@@ -146,7 +148,7 @@ impl ServerConfiguration {
 
     /// Formats an error of this file.
     pub fn error(&self, problem: impl std::fmt::Display) -> String {
-        format!("`--config`: file `{}`: {problem}", self.path.display())
+        format!("{}: {problem}", error_prefix(&self.path))
     }
 
     /// Checks that a section holds flags of a command, and lists only for flags with several values.

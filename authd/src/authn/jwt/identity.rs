@@ -194,14 +194,14 @@ fn check_rule(
     rule: &Rule,
     outcome: Result<Cel<'_>, EvalError>,
 ) -> Result<(), IdentityError> {
-    let text = rule.expression.text.clone();
+    let text = || rule.expression.text.clone();
     match outcome {
         Ok(Cel::Bool(true)) => Ok(()),
         Ok(Cel::Bool(false)) => {
-            Err(IdentityError::UnmetRule { subject, rule: text, message: rule.message.clone() })
+            Err(IdentityError::UnmetRule { subject, rule: text(), message: rule.message.clone() })
         }
-        Ok(_) => Err(IdentityError::RuleType { subject, rule: text }),
-        Err(error) => Err(IdentityError::RuleEvaluation { subject, rule: text, error }),
+        Ok(_) => Err(IdentityError::RuleType { subject, rule: text() }),
+        Err(error) => Err(IdentityError::RuleEvaluation { subject, rule: text(), error }),
     }
 }
 

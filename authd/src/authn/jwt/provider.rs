@@ -23,6 +23,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
+use apimachinery::field::shorten;
 use arc_swap::ArcSwap;
 use http::header::CACHE_CONTROL;
 use parking_lot::Mutex;
@@ -76,7 +77,7 @@ pub(super) enum SignatureError {
 /// The suffix of an error for a key id, which is shortened.
 fn key_id_text(key_id: Option<&str>) -> String {
     match key_id {
-        Some(id) => format!(" (key id `{}`)", id.chars().take(100).collect::<String>()),
+        Some(id) => format!(" (key id `{}`)", shorten(id)),
         None => String::new(),
     }
 }

@@ -84,7 +84,7 @@ struct List {
     this_update: i64,
     next_update: Option<i64>,
     serials: HashSet<Vec<u8>>,
-    signed: SignedToken,
+    signed: SignedList,
     /// Public keys checked so far, and whether each verifies the signature.
     /// A list may be long, so repeated use of a revoked certificate must not verify the signature again.
     keys: Mutex<Vec<(Vec<u8>, bool)>>,
@@ -105,8 +105,8 @@ impl std::fmt::Debug for List {
     }
 }
 
-/// The signed message, the signature algorithm, and the signature.
-struct SignedToken {
+/// The signed part of a revocation list, the signature algorithm, and the signature.
+struct SignedList {
     message: Vec<u8>,
     /// Contents of the DER value of the algorithm identifier.
     algorithm: Vec<u8>,
@@ -238,7 +238,7 @@ impl List {
         // webpki rejects lists with extensions that a reader must not ignore.
         BorrowedCertRevocationList::from_der(der).map_err(ListError::Unusable)?;
         let (_, parsed) = CertificateRevocationList::from_der(der).map_err(|_| ListError::Unparsable)?;
-        let signed = SignedToken::of(der).ok_or(ListError::Unparsable)?;
+        let signed = SignedList::of(der).ok_or(ListError::Unparsable)?;
         let issuer = der_contents(parsed.issuer().as_raw()).ok_or(ListError::Issuer)?;
         let serials =
             parsed.iter_revoked_certificates().map(|entry| strip_leading_zeros(entry.raw_serial()).to_vec());
@@ -295,7 +295,7 @@ impl List {
     }
 }
 
-impl SignedToken {
+impl SignedList {
     /// Splits `SEQUENCE { tbsCertList, signatureAlgorithm, signatureValue }`.
     fn of(der: &[u8]) -> Option<Self> {
         let inner = der_contents(der)?;
@@ -303,7 +303,7 @@ impl SignedToken {
         let message = inner.get(..inner.len().checked_sub(rest.len())?)?;
         let (rest, algorithm) = Any::from_der(rest).ok()?;
         let (_, signature) = Any::from_der(rest).ok()?;
-        Some(SignedToken {
+        Some(SignedList {
             message: message.to_vec(),
             algorithm: algorithm.data.to_vec(),
             signature: bits(signature.data)?.to_vec(),
