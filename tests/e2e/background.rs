@@ -10,10 +10,6 @@ async fn names_of(client: &Client, path: &str) -> Vec<String> {
     items.iter().map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-async fn wait_until_deleted(client: &Client, path: &str) {
-    eventually(path, || async { (client.get(path).await.status == 404).then_some(()) }).await;
-}
-
 async fn wait_until_exists(client: &Client, path: &str) -> Value {
     eventually(path, || async {
         let response = client.get(path).await;
@@ -67,7 +63,7 @@ async fn namespace_deletion_removes_content_and_waits_for_finalizers() {
         admin.post(&format!("{rbac}/namespaces/{namespace}/roles"), &role).await.expect(201);
     }
     admin.delete("/api/v1/namespaces/a").await.expect(200);
-    wait_until_deleted(&admin, "/api/v1/namespaces/a").await;
+    admin.wait_until_deleted("/api/v1/namespaces/a").await;
     assert!(names_of(&admin, "/api/v1/namespaces/a/configmaps").await.is_empty());
     assert!(names_of(&admin, &format!("{rbac}/namespaces/a/roles")).await.is_empty());
     assert_eq!(
@@ -94,7 +90,7 @@ async fn namespace_deletion_removes_content_and_waits_for_finalizers() {
     let release = json!({"metadata": {"finalizers": null}});
     let path = "/api/v1/namespaces/b/configmaps/held";
     admin.patch(path, "application/merge-patch+json", &release).await.expect(200);
-    wait_until_deleted(&admin, "/api/v1/namespaces/b").await;
+    admin.wait_until_deleted("/api/v1/namespaces/b").await;
 }
 
 #[tokio::test]
@@ -112,7 +108,7 @@ async fn audit_log_names_controller_users() {
         let admin = plane.admin();
         admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await.expect(201);
         admin.delete("/api/v1/namespaces/a").await.expect(200);
-        wait_until_deleted(&admin, "/api/v1/namespaces/a").await;
+        admin.wait_until_deleted("/api/v1/namespaces/a").await;
         let is_finalization = |event: &Value| {
             event["objectRef"]["subresource"] == "finalize" && event["objectRef"]["name"] == "a"
         };

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, ControlPlane, Options, eventually};
+use crate::harness::{ControlPlane, Options, eventually};
 
 const WIDGETS: &str = "/apis/shop.example.com/v1/namespaces/team/widgets";
 
@@ -46,10 +46,6 @@ async fn define(plane: &ControlPlane) -> String {
     path
 }
 
-async fn wait_until_deleted(client: &Client, path: &str) {
-    eventually(path, || async { (client.get(path).await.status == 404).then_some(()) }).await;
-}
-
 #[tokio::test]
 async fn custom_kind_is_served_until_its_definition_is_deleted() {
     for options in [Options::default(), Options::kubernetes()] {
@@ -73,8 +69,8 @@ async fn custom_kind_is_served_until_its_definition_is_deleted() {
         assert_eq!(list["items"][0]["spec"]["size"], 9, "served before readiness after a restart");
 
         admin.delete(&path).await.expect(200);
-        wait_until_deleted(&admin, &path).await;
-        wait_until_deleted(&admin, WIDGETS).await;
+        admin.wait_until_deleted(&path).await;
+        admin.wait_until_deleted(WIDGETS).await;
         // A definition of the same name begins without objects.
         let definitions = path.trim_end_matches("/widgets.shop.example.com");
         admin.post(definitions, &definition()).await.expect(201);
@@ -119,7 +115,7 @@ async fn background_tasks_take_up_custom_kinds() {
     let map = json!({"metadata": {"name": "owned", "ownerReferences": [reference]}});
     admin.post("/api/v1/namespaces/team/configmaps", &map).await.expect(201);
     admin.delete(&format!("{WIDGETS}/owner")).await.expect(200);
-    wait_until_deleted(&admin, "/api/v1/namespaces/team/configmaps/owned").await;
+    admin.wait_until_deleted("/api/v1/namespaces/team/configmaps/owned").await;
     // Deletion of the namespace (requirement D-NAME-10).
     admin.post(WIDGETS, &widget("last")).await.expect(201);
     let others = ["configmaps", "secrets"].map(|plural| format!("/api/v1/namespaces/team/{plural}"));
@@ -127,7 +123,7 @@ async fn background_tasks_take_up_custom_kinds() {
         admin.post(url, &json!({"metadata": {"name": "last"}})).await.expect(201);
     }
     admin.delete("/api/v1/namespaces/team").await.expect(200);
-    wait_until_deleted(&admin, "/api/v1/namespaces/team").await;
+    admin.wait_until_deleted("/api/v1/namespaces/team").await;
     assert_eq!(admin.get("/apis/shop.example.com/v1/widgets").await.expect(200)["items"], json!([]));
     for url in &others {
         admin.get(&format!("{url}/last")).await.expect(404);
@@ -175,10 +171,10 @@ async fn dead_conversion_webhook_concerns_only_its_kind() {
     admin.post(maps, &owned("of-map", "v1", "ConfigMap", &owning_map)).await.expect(201);
     admin.post(maps, &owned("of-widget", "shop.example.com/v2", "Widget", &owner)).await.expect(201);
     admin.delete(&format!("{maps}/owner")).await.expect(200);
-    wait_until_deleted(&admin, &format!("{maps}/of-map")).await;
+    admin.wait_until_deleted(&format!("{maps}/of-map")).await;
     admin.get(&format!("{maps}/of-widget")).await.expect(200);
 
     admin.post("/api/v1/namespaces/other/configmaps", &json!({"metadata": {"name": "m"}})).await.expect(201);
     admin.delete("/api/v1/namespaces/other").await.expect(200);
-    wait_until_deleted(&admin, "/api/v1/namespaces/other").await;
+    admin.wait_until_deleted("/api/v1/namespaces/other").await;
 }

@@ -31,10 +31,6 @@ fn owner(kind: &str, object: &Value, blocks: bool) -> Value {
     }])
 }
 
-async fn wait_until_deleted(client: &Client, path: &str) {
-    eventually(path, || async { (client.get(path).await.status == 404).then_some(()) }).await;
-}
-
 async fn delete(client: &Client, path: &str, options: Value) -> Value {
     let headers = [("content-type", "application/json")];
     client.request("DELETE", path, &headers, options.to_string().as_bytes()).await.expect(200)
@@ -56,7 +52,7 @@ async fn propagation_policy_deletes_or_orphans_dependents() {
         let owners = json!({"ownerReferences": owner("Secret", &child, false)});
         make(&admin, MAPS, "grandchild", owners).await;
         delete(&admin, &format!("{MAPS}/boss"), json!({"propagationPolicy": policy})).await;
-        wait_until_deleted(&admin, &format!("{MAPS}/boss")).await;
+        admin.wait_until_deleted(&format!("{MAPS}/boss")).await;
         let child = "/api/v1/namespaces/a/secrets/child";
         if stays {
             let child = admin.get(child).await.expect(200);
@@ -64,8 +60,8 @@ async fn propagation_policy_deletes_or_orphans_dependents() {
             admin.get(&format!("{MAPS}/grandchild")).await.expect(200);
             admin.delete("/api/v1/namespaces/a/secrets/child").await.expect(200);
         }
-        wait_until_deleted(&admin, child).await;
-        wait_until_deleted(&admin, &format!("{MAPS}/grandchild")).await;
+        admin.wait_until_deleted(child).await;
+        admin.wait_until_deleted(&format!("{MAPS}/grandchild")).await;
     }
 }
 
@@ -91,7 +87,7 @@ async fn foreground_deletion_waits_for_blocking_dependents_across_crash() {
     let release = json!({"metadata": {"finalizers": null}});
     let merge = "application/merge-patch+json";
     admin.patch(&format!("{MAPS}/blocking"), merge, &release).await.expect(200);
-    wait_until_deleted(&admin, &format!("{MAPS}/boss")).await;
+    admin.wait_until_deleted(&format!("{MAPS}/boss")).await;
     // A dependent without `blockOwnerDeletion` does not block, and the garbage collector deletes it too.
     eventually("the other dependent is terminating", || async {
         let beside = admin.get(&format!("{MAPS}/beside")).await.expect(200);
@@ -104,8 +100,8 @@ async fn foreground_deletion_waits_for_blocking_dependents_across_crash() {
     let circle = json!({"metadata": {"ownerReferences": owner("ConfigMap", &two, true)}});
     admin.patch(&format!("{MAPS}/one"), merge, &circle).await.expect(200);
     delete(&admin, &format!("{MAPS}/one"), json!({"propagationPolicy": "Foreground"})).await;
-    wait_until_deleted(&admin, &format!("{MAPS}/one")).await;
-    wait_until_deleted(&admin, &format!("{MAPS}/two")).await;
+    admin.wait_until_deleted(&format!("{MAPS}/one")).await;
+    admin.wait_until_deleted(&format!("{MAPS}/two")).await;
 }
 
 /// The events of a namespace about invalid owner references.
@@ -124,7 +120,7 @@ async fn invalid_owner_reference_emits_warning_event() {
 
     // An owner in a different namespace counts as absent.
     let child = make(&admin, MAPS, "child", owners.clone()).await;
-    wait_until_deleted(&admin, &format!("{MAPS}/child")).await;
+    admin.wait_until_deleted(&format!("{MAPS}/child")).await;
     let events =
         eventually("the event", || async { invalid_owner_events(&admin, "a").await.first().cloned() }).await;
     let uid = boss["metadata"]["uid"].as_str().expect("a uid");
@@ -142,7 +138,7 @@ async fn invalid_owner_reference_emits_warning_event() {
     eventually("the event", || async { invalid_owner_events(&admin, "default").await.first().cloned() })
         .await;
     delete(&admin, "/api/v1/namespaces/b/configmaps/boss", json!({"propagationPolicy": "Foreground"})).await;
-    wait_until_deleted(&admin, "/api/v1/namespaces/b/configmaps/boss").await;
+    admin.wait_until_deleted("/api/v1/namespaces/b/configmaps/boss").await;
 
     // An owner of an unknown kind keeps its dependents; a dependent whose owner uid does not exist is
     // deleted.
@@ -150,7 +146,7 @@ async fn invalid_owner_reference_emits_warning_event() {
     unknown[0]["apiVersion"] = "example.com/v1".into();
     make(&admin, MAPS, "unknown", json!({"ownerReferences": unknown})).await;
     make(&admin, MAPS, "late", json!({"ownerReferences": owner("ConfigMap", &boss, false)})).await;
-    wait_until_deleted(&admin, &format!("{MAPS}/late")).await;
+    admin.wait_until_deleted(&format!("{MAPS}/late")).await;
     admin.get(&format!("{MAPS}/unknown")).await.expect(200);
     admin.get(&format!("{roles}/everywhere")).await.expect(200);
 }
@@ -168,7 +164,7 @@ async fn garbage_collector_has_audit_identity_and_disable_flag() {
         let boss = make(&admin, MAPS, "boss", json!({})).await;
         make(&admin, MAPS, "child", json!({"ownerReferences": owner("ConfigMap", &boss, false)})).await;
         admin.delete(&format!("{MAPS}/boss")).await.expect(200);
-        wait_until_deleted(&admin, &format!("{MAPS}/child")).await;
+        admin.wait_until_deleted(&format!("{MAPS}/child")).await;
         let is_deletion = |event: &Value| event["verb"] == "delete" && event["objectRef"]["name"] == "child";
         audit.event("the deletion of the child", is_deletion).await;
         let deletions = audit.events().into_iter().filter(is_deletion);
@@ -184,7 +180,7 @@ async fn garbage_collector_has_audit_identity_and_disable_flag() {
     // The creation and complete deletion of a namespace give a running garbage collector enough time to act.
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "c"}})).await.expect(201);
     admin.delete("/api/v1/namespaces/c").await.expect(200);
-    wait_until_deleted(&admin, "/api/v1/namespaces/c").await;
+    admin.wait_until_deleted("/api/v1/namespaces/c").await;
     admin.get(&format!("{MAPS}/boss")).await.expect(200);
     admin.get(&format!("{MAPS}/child")).await.expect(200);
 }
@@ -253,7 +249,7 @@ async fn recreated_namespace_is_independent_of_deleted_one() {
         replace_namespace(&admin, "b").await;
     }
     admin.delete("/api/v1/namespaces/b").await.expect(200);
-    wait_until_deleted(&admin, "/api/v1/namespaces/b").await;
+    admin.wait_until_deleted("/api/v1/namespaces/b").await;
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
     admin.get(&format!("{MAPS}/own")).await.expect(200);
 }
@@ -306,10 +302,10 @@ async fn terminating_namespace_reports_conditions_and_deletes_pods_first() {
     ] {
         holds(kind, "False", text).await;
     }
-    wait_until_deleted(&admin, &format!("{MAPS}/plain")).await;
+    admin.wait_until_deleted(&format!("{MAPS}/plain")).await;
     let release = json!({"metadata": {"finalizers": null}});
     admin.patch(&format!("{MAPS}/held"), "application/merge-patch+json", &release).await.expect(200);
-    wait_until_deleted(&admin, "/api/v1/namespaces/a").await;
+    admin.wait_until_deleted("/api/v1/namespaces/a").await;
 
     // Other controllers can add a namespace finalizer and remove it through the `finalize` subresource.
     let hold = json!({"metadata": {"name": "c"}, "spec": {"finalizers": ["example.com/hold"]}});
@@ -323,7 +319,7 @@ async fn terminating_namespace_reports_conditions_and_deletes_pods_first() {
     .await;
     last["spec"]["finalizers"] = json!([]);
     admin.put("/api/v1/namespaces/c/finalize", &last).await.expect(200);
-    wait_until_deleted(&admin, "/api/v1/namespaces/c").await;
+    admin.wait_until_deleted("/api/v1/namespaces/c").await;
 }
 
 /// Number of objects, 500 by default. `MANY_OBJECTS=5000` sets the size of the requirement.
@@ -357,7 +353,7 @@ async fn large_namespace_is_deleted() {
     fill(&plane, &json!({})).await;
     let begun = Instant::now();
     admin.delete("/api/v1/namespaces/a").await.expect(200);
-    wait_until_deleted(&admin, "/api/v1/namespaces/a").await;
+    admin.wait_until_deleted("/api/v1/namespaces/a").await;
     println!("deleted a namespace with {} objects in {:?}", object_count(), begun.elapsed());
     assert_eq!(admin.get(MAPS).await.expect(200)["items"], json!([]));
 }
@@ -372,7 +368,7 @@ async fn large_number_of_dependents_follows_each_propagation_policy() {
         fill(&plane, &json!({"ownerReferences": owner("Secret", &boss, true)})).await;
         let begun = Instant::now();
         delete(&admin, &format!("{path}/boss"), json!({"propagationPolicy": policy})).await;
-        wait_until_deleted(&admin, &format!("{path}/boss")).await;
+        admin.wait_until_deleted(&format!("{path}/boss")).await;
         let left = eventually("the deletion of the last dependent", || async {
             let items = admin.get(MAPS).await.expect(200)["items"].as_array().cloned().unwrap_or_default();
             (policy == "Orphan" || items.is_empty()).then_some(items)

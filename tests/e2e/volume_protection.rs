@@ -28,10 +28,6 @@ fn volume(name: &str) -> Value {
     })
 }
 
-async fn wait_until_deleted(client: &Client, path: &str) {
-    eventually(path, || async { (client.get(path).await.status == 404).then_some(()) }).await;
-}
-
 /// Asserts that an object is terminating and has a protection finalizer.
 async fn assert_protected(client: &Client, path: &str) {
     let object = client.get(path).await.expect(200);
@@ -71,18 +67,18 @@ async fn deletion_of_claim_and_volume_ends_after_last_use() {
         admin.delete(&format!("{CLAIMS}/{name}")).await.expect(200);
         admin.delete(&format!("{VOLUMES}/{name}")).await.expect(200);
     }
-    wait_until_deleted(&admin, &format!("{CLAIMS}/unused")).await;
-    wait_until_deleted(&admin, &format!("{VOLUMES}/unused")).await;
+    admin.wait_until_deleted(&format!("{CLAIMS}/unused")).await;
+    admin.wait_until_deleted(&format!("{VOLUMES}/unused")).await;
     assert_protected(&admin, &format!("{CLAIMS}/used")).await;
     assert_protected(&admin, &format!("{VOLUMES}/used")).await;
 
     admin.delete(&format!("{PODS}/p?gracePeriodSeconds=0")).await.expect(200);
-    wait_until_deleted(&admin, &format!("{CLAIMS}/used")).await;
-    wait_until_deleted(&admin, &format!("{VOLUMES}/used")).await;
+    admin.wait_until_deleted(&format!("{CLAIMS}/used")).await;
+    admin.wait_until_deleted(&format!("{VOLUMES}/used")).await;
 
     admin.post(CLAIMS, &claim("last", "")).await.expect(201);
     admin.delete("/api/v1/namespaces/team").await.expect(200);
-    wait_until_deleted(&admin, "/api/v1/namespaces/team").await;
+    admin.wait_until_deleted("/api/v1/namespaces/team").await;
 }
 
 /// The finalizers are removed from objects whose deletion began before a restart.
@@ -95,5 +91,5 @@ async fn finalizer_of_terminating_claim_is_removed_after_restart() {
     admin.delete(&format!("{CLAIMS}/c")).await.expect(200);
     plane.kill();
     plane.launch().await;
-    wait_until_deleted(&plane.admin(), &format!("{CLAIMS}/c")).await;
+    plane.admin().wait_until_deleted(&format!("{CLAIMS}/c")).await;
 }

@@ -17,6 +17,8 @@ use serving::client::{Identity, Trust};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use super::eventually;
+
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// Client of one control plane as one user.
@@ -102,6 +104,11 @@ impl Client {
     /// Sends DELETE without a body.
     pub async fn delete(&self, path: &str) -> TestResponse {
         self.request("DELETE", path, &[], b"").await
+    }
+
+    /// Waits until GET responds with 404.
+    pub async fn wait_until_deleted(&self, path: &str) {
+        eventually(path, || async { (self.get(path).await.status == 404).then_some(()) }).await;
     }
 
     /// Sends any request; panics without a response.

@@ -65,7 +65,11 @@ pub(crate) async fn run(client: Client) {
     let gone =
         await_condition(definitions, name, |object: Option<&CustomResourceDefinition>| object.is_none());
     tokio::time::timeout(DEADLINE, gone).await.expect("in time").expect("the definition is gone");
-    eventually("the end of the kind", async || shops.list(&ListParams::default()).await.is_err()).await;
+    eventually("the end of the kind", async || {
+        let listed = shops.list(&ListParams::default()).await;
+        matches!(listed, Err(kube::Error::Api(status)) if status.code == 404)
+    })
+    .await;
 }
 
 /// Creates, changes and deletes a shop, and waits for the effects of the controller.
