@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! [`verdict`] counts each missed limit of the process. With `--check` a bench ends with an error when one was missed:
-//! [`finish`].
+//! [`Limits::finish`].
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -23,15 +23,25 @@ pub fn verdict(holds: bool) -> &'static str {
     "MISSED"
 }
 
-/// Ends a bench.
-///
-/// # Errors
-///
-/// `check` is set, and a limit was missed.
-pub fn finish(check: bool) -> Result<(), Error> {
-    match MISSED.load(Ordering::Relaxed) {
-        missed if check && missed > 0 => Err(format!("{missed} limits were missed").into()),
-        _ => Ok(()),
+/// The flag of the limits.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Limits {
+    /// Exit with an error when a limit is missed
+    #[arg(long)]
+    check: bool,
+}
+
+impl Limits {
+    /// Ends a bench.
+    ///
+    /// # Errors
+    ///
+    /// `--check` is set, and a limit was missed.
+    pub fn finish(self) -> Result<(), Error> {
+        match MISSED.load(Ordering::Relaxed) {
+            missed if self.check && missed > 0 => Err(format!("{missed} limits were missed").into()),
+            _ => Ok(()),
+        }
     }
 }
 

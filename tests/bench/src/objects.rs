@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -10,10 +11,13 @@ use serde_json::{Value, json};
 use crate::client::{Error, Target};
 
 /// Namespace of the benchmarks.
-pub const NAMESPACE: &str = "bench-load";
+const NAMESPACE: &str = "bench-load";
 
 /// Bytes of text in an object.
 const TEXT_BYTES: usize = 1000;
+
+/// Interval between reads of a namespace that is being deleted.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Concurrent writers that fill the namespace.
 const CONCURRENT_WRITERS: usize = 32;
@@ -69,14 +73,21 @@ pub async fn fill(target: &Target, count: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Deletes the namespace.
+/// Deletes the namespace, and waits until the server has deleted its objects.
 ///
 /// # Errors
 ///
-/// No connection.
+/// The server rejects the deletion.
 pub async fn remove(target: &Target) -> Result<(), Error> {
     let path = format!("/api/v1/namespaces/{NAMESPACE}");
-    target.connect().await?.call(Method::DELETE, &path, Bytes::new()).await?;
+    let mut connection = target.connect().await?;
+    let (status, _) = connection.call(Method::DELETE, &path, Bytes::new()).await?;
+    if !status.is_success() {
+        return Err(format!("delete of the namespace: {status}").into());
+    }
+    while connection.call(Method::GET, &path, Bytes::new()).await?.0 != StatusCode::NOT_FOUND {
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
     Ok(())
 }
 

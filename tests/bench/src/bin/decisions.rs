@@ -33,7 +33,7 @@ use authd::metrics::AuthdMetrics;
 use authd::mirror::Mirror;
 use bench::authd_process::AuthdProcess;
 use bench::client::Error;
-use bench::figure::{self, CpuMeter, percentile, report};
+use bench::figure::{CpuMeter, Limits, percentile, report};
 use bench::{policy, process};
 use clap::Parser;
 use futures_util::FutureExt as _;
@@ -53,9 +53,8 @@ const RESPONSE_BYTES: usize = 84;
 
 #[derive(Parser)]
 struct Args {
-    /// Exit with an error when a limit is missed
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    limits: Limits,
     /// Bindings of other users
     #[arg(long, default_value_t = 100_000)]
     others: usize,
@@ -84,9 +83,9 @@ fn main() -> Result<(), Error> {
     // Same runtime as apid.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     // In a task, like the requests of apid.
-    let check = args.check;
+    let limits = args.limits;
     runtime.block_on(async { tokio::spawn(run(args)).await? })?;
-    figure::finish(check)
+    limits.finish()
 }
 
 async fn run(args: Args) -> Result<(), Error> {

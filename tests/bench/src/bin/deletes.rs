@@ -1,4 +1,4 @@
-//! Deletion of a large collection and of a large namespace, and the memory and disk space that they give back.
+//! Deletion of a large collection and of a large namespace, and the memory and disk space before and after it.
 //!
 //! ```text
 //! deletes [--objects 100000] [--retention 30]
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use bench::client::Error;
 use bench::control_plane::{ControlPlane, programs};
-use bench::figure::{self, verdict};
-use bench::objects::{self, NAMESPACE, collection};
+use bench::figure::{self, Limits, verdict};
+use bench::objects::{self, collection};
 use bench::process;
 use bytes::Bytes;
 use clap::Parser;
@@ -22,20 +22,16 @@ use http::{Method, StatusCode};
 /// Least number of objects deleted in a second by a DELETE of a collection.
 const COLLECTION_RATE: f64 = 20_000.0;
 
-/// Time limit of the deletion of a namespace with 100,000 objects.
-const NAMESPACE_LIMIT: Duration = Duration::from_secs(15);
+/// Maximum seconds of the deletion of a namespace with 100,000 objects.
+const NAMESPACE_LIMIT: f64 = 15.0;
 
-/// Time after the history retention within which an idle store gives memory and disk space back.
+/// Time after the history retention before the last report of memory and disk space, which have no limit.
 const IDLE: Duration = Duration::from_secs(60);
-
-/// Interval between reads of a namespace that is being deleted.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Parser)]
 struct Args {
-    /// Exit with an error when a limit is missed
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    limits: Limits,
     /// Number of ConfigMaps of about 1.3 kB
     #[arg(long, default_value_t = 100_000)]
     objects: u64,
@@ -56,7 +52,7 @@ async fn main() -> Result<(), Error> {
     tokio::time::sleep(Duration::from_secs(args.retention) + IDLE).await;
     report("idle after the retention and a minute", &plane)?;
     plane.stop().await?;
-    figure::finish(args.check)
+    args.limits.finish()
 }
 
 async fn delete_collection(plane: &ControlPlane, count: u64) -> Result<(), Error> {
@@ -81,22 +77,10 @@ async fn delete_collection(plane: &ControlPlane, count: u64) -> Result<(), Error
 
 async fn delete_namespace(plane: &ControlPlane, count: u64) -> Result<(), Error> {
     objects::fill(&plane.target, count).await?;
-    let path = format!("/api/v1/namespaces/{NAMESPACE}");
-    let mut connection = plane.target.connect().await?;
     let begun = Instant::now();
-    let (status, _) = connection.call(Method::DELETE, &path, Bytes::new()).await?;
-    if !status.is_success() {
-        return Err(format!("delete of the namespace: {status}").into());
-    }
-    while connection.call(Method::GET, &path, Bytes::new()).await?.0 != StatusCode::NOT_FOUND {
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
-    println!(
-        "namespace of {count} objects deleted in {:.2} s; limit {} s: {}",
-        begun.elapsed().as_secs_f64(),
-        NAMESPACE_LIMIT.as_secs(),
-        verdict(begun.elapsed() <= NAMESPACE_LIMIT),
-    );
+    objects::remove(&plane.target).await?;
+    let name = format!("deletion of a namespace of {count} objects");
+    figure::report(&name, begun.elapsed().as_secs_f64(), NAMESPACE_LIMIT, "s");
     report("after the deletion", plane)
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use bench::client::{Error, Target};
 use bench::control_plane::{ControlPlane, programs};
 use bench::delivery::{self, EventSource};
-use bench::figure;
+use bench::figure::{self, Limits};
 use bench::objects::{self, collection, config_map};
 use bench::throughput::{Figure, Load, MeasuredServer, Rounds, closed_loop};
 use bytes::Bytes;
@@ -27,9 +27,8 @@ use http::{Method, StatusCode};
 
 #[derive(Parser)]
 struct Args {
-    /// Exit with an error when a limit is missed
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    limits: Limits,
     /// URL of the server, for example https://127.0.0.1:6443; without it a server is started
     #[arg(long)]
     server: Option<String>,
@@ -93,9 +92,9 @@ async fn main() -> Result<(), Error> {
     if !bench.plane.is_started_by_benchmark() {
         objects::remove(&bench.plane.target).await?;
     }
-    let check = bench.args.check;
+    let limits = bench.args.limits;
     bench.plane.stop().await?;
-    figure::finish(check)
+    limits.finish()
 }
 
 fn rounds(args: &Args) -> Rounds {

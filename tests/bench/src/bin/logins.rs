@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use bench::client::{Connection, Error, Target};
 use bench::control_plane::ControlPlane;
-use bench::figure::{self, CpuMeter, percentile, report};
+use bench::figure::{self, CpuMeter, Limits, percentile, report};
 use bytes::Bytes;
 use clap::Parser;
 use futures_util::future::try_join_all;
@@ -31,9 +31,8 @@ const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 
 #[derive(Parser)]
 struct Args {
-    /// Exit with an error when a limit is missed
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    limits: Limits,
     /// Distinct tokens
     #[arg(long, default_value_t = 4000)]
     tokens: usize,
@@ -73,7 +72,7 @@ async fn main() -> Result<(), Error> {
         cpu.micros_per_item(count)?
     );
     plane.stop().await?;
-    figure::finish(args.check)
+    args.limits.finish()
 }
 
 /// Issues tokens of one service account.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use bench::client::{Error, Target};
 use bench::control_plane::{ControlPlane, programs};
-use bench::figure::{self, verdict};
+use bench::figure::{Limits, verdict};
 use bench::objects::{self, collection, watch_from_now};
 use bench::process;
 use bytes::Bytes;
@@ -23,9 +23,8 @@ use http_body_util::BodyExt;
 
 #[derive(Parser)]
 struct Args {
-    /// Exit with an error when a limit is missed
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    limits: Limits,
     #[command(subcommand)]
     subject: Subject,
 }
@@ -73,7 +72,7 @@ async fn main() -> Result<(), Error> {
         Subject::Watches { connections, streams } => measure_watches(&plane, connections, streams).await?,
     }
     plane.stop().await?;
-    figure::finish(args.check)
+    args.limits.finish()
 }
 
 async fn measure_lists(plane: &ControlPlane, count: u64, clients: usize) -> Result<(), Error> {

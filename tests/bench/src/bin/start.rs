@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use bench::client::Error;
 use bench::control_plane::ControlPlane;
-use bench::{figure, process};
+use bench::figure::{self, Limits};
+use bench::process;
 use clap::Parser;
 
 /// A tenth of the idle memory of the reference, in MiB.
@@ -22,9 +23,8 @@ const MEMORY_LIMIT_MIB: f64 = 32.0;
 
 #[derive(Parser)]
 struct Args {
-    /// Exit with an error when a limit is missed
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    limits: Limits,
     /// Number of measured starts
     #[arg(long, default_value_t = 10)]
     runs: usize,
@@ -52,7 +52,7 @@ async fn main() -> Result<(), Error> {
         "median: ready after {:.0} ms; idle memory of both {memory:.1} MiB, at most {MEMORY_LIMIT_MIB} MiB: {holds}",
         median(&mut ready),
     );
-    figure::finish(args.check)
+    args.limits.finish()
 }
 
 async fn run(args: &Args) -> Result<(f64, f64, f64), Error> {

@@ -17,7 +17,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bench::client::{Connection, Error};
 use bench::control_plane::{ControlPlane, programs};
-use bench::figure::{self, percentile};
+use bench::figure::{self, Limits, percentile};
 use bench::objects::config_map;
 use bench::tls_server::{ServerResponse, TlsServer};
 use bytes::Bytes;
@@ -42,9 +42,8 @@ static CALLS: AtomicUsize = AtomicUsize::new(0);
 
 #[derive(Parser)]
 struct Args {
-    /// Exit with an error when the limit is missed
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    limits: Limits,
     /// Number of measured writes to each namespace
     #[arg(long, default_value_t = 5000)]
     writes: usize,
@@ -88,7 +87,7 @@ async fn main() -> Result<(), Error> {
     let added = percentile(&reviewed, 50) - percentile(&unmatched, 50);
     figure::report("a local webhook adds at the median", added, ADDED_LIMIT_MICROS, "µs");
     plane.stop().await?;
-    figure::finish(args.check)
+    args.limits.finish()
 }
 
 /// Builds a configuration that reviews creates of ConfigMaps in one namespace.
