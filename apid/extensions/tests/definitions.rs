@@ -167,6 +167,46 @@ fn random_definitions_are_validated_without_panic() {
 }
 
 #[test]
+fn invalid_rule_hides_expression_errors_of_its_part() {
+    let names = Names::new(Preset::Kubernetes, "").unwrap();
+    let checks = CompiledChecks { names: &names, metadata: &no_rules };
+    let errors = |rules: Value| -> Vec<String> {
+        let other = json!({"type": "string", "x-kubernetes-validations": [{"rule": "self.missing"}]});
+        let part = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "x-kubernetes-validations": rules});
+        let schema = json!({"type": "object", "properties": {"a": part, "b": other}});
+        let version =
+            json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+        let environment = Environment { names: &names, checks: Some(&checks) };
+        let errors = definition::validate_create(&definition(json!([version])), environment);
+        let rule =
+            |error: &str| Some(error.split_once("properties[a].x-kubernetes-validations")?.1.to_owned());
+        assert!(
+            errors.iter().any(|error| error.path.as_str().contains("properties[b].x-kubernetes-validations"))
+        );
+        errors.iter().filter_map(|error| rule(&error.to_string())).collect()
+    };
+    assert_eq!(errors(json!([{"rule": "self.missing"}])).len(), 1);
+    assert_eq!(
+        errors(json!([
+            {"rule": " "},
+            {"rule": "true", "message": "two\nlines"},
+            {"rule": "true ||\ntrue"},
+            {"rule": "true", "reason": "Bogus"},
+            {"rule": "true", "fieldPath": ".none"},
+            {"rule": "self.missing"},
+        ])),
+        [
+            "[0].rule: Required value: rule is not specified",
+            "[1].message: Invalid value: \"two\\nlines\": must not contain line breaks",
+            "[2].message: Required value: must be specified if rule contains line breaks",
+            "[3].reason: Unsupported value: \"Bogus\": supported values: \"FieldValueDuplicate\", \
+             \"FieldValueForbidden\", \"FieldValueInvalid\", \"FieldValueRequired\"",
+            "[4].fieldPath: Invalid value: \".none\": must be a valid path",
+        ]
+    );
+}
+
+#[test]
 fn large_schemas_return_bounded_errors() {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
     let checks = CompiledChecks { names: &names, metadata: &no_rules };

@@ -53,12 +53,13 @@ pub trait SchemaChecks {
     fn stored_rules(&self, schema: &Map<String, Value>) -> StoredRules;
 
     /// Validates the expressions of a schema, with their cost estimates. The `stored` expressions may use
-    /// functions of newer releases.
+    /// functions of newer releases. The expressions of skipped parts are not validated.
     fn validate_expressions(
         &self,
         schema: &Map<String, Value>,
         stored: &StoredRules,
         path: &FieldPath,
+        is_skipped: &dyn Fn(&FieldPath) -> bool,
     ) -> FieldErrors;
 
     /// Whether validation checks texts of a format.

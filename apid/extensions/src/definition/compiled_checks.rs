@@ -59,9 +59,10 @@ impl SchemaChecks for CompiledChecks<'_> {
         schema: &Map<String, Value>,
         stored: &StoredRules,
         path: &FieldPath,
+        is_skipped: &dyn Fn(&FieldPath) -> bool,
     ) -> FieldErrors {
         let compiled = self.compile(SchemaPart { schema, is_resource: true });
-        compiled.map(|schema| schema.check_rules(path, stored, self.names).expressions).unwrap_or_default()
+        compiled.map(|schema| schema.check_rules(path, stored, self.names, is_skipped)).unwrap_or_default()
     }
 
     fn is_known_format(&self, format: &str) -> bool {

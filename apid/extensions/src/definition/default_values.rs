@@ -179,6 +179,7 @@ mod tests {
             _schema: &Map<String, Value>,
             _stored: &StoredRules,
             _path: &FieldPath,
+            _is_skipped: &dyn Fn(&FieldPath) -> bool,
         ) -> FieldErrors {
             FieldErrors::new()
         }

@@ -9,8 +9,8 @@
 use std::cell::OnceCell;
 use std::collections::HashSet;
 
-use apimachinery::field::{FieldErrorKind, FieldErrors, FieldPath};
-use apimachinery::names::{Names, SchemaExtension};
+use apimachinery::field::{FieldError, FieldErrorKind, FieldErrors, FieldPath};
+use apimachinery::names::SchemaExtension;
 use apimachinery::object::{Map, Value};
 
 use super::checks::SchemaChecks;
@@ -52,29 +52,21 @@ pub(super) fn validate_expressions(
     old: &OldSchemas<'_>,
     errors: &FieldErrors,
     checks: &dyn SchemaChecks,
-    names: &Names,
     path: &FieldPath,
 ) -> FieldErrors {
     let has_rules = schema.any(&mut |part| part.extension(SchemaExtension::Validations).is_some());
     if !has_rules {
         return FieldErrors::new();
     }
-    let is_unchanged = old.contain(schema);
-    let marker = format!(".{}", names.schema_extension(SchemaExtension::Validations));
-    let found = checks.validate_expressions(schema.0, old.rules(checks), path);
-    let is_reported = |path: &str, is_estimate: bool| match path.rsplit_once(&marker) {
-        None => true,
-        Some((part, _)) => !(has_error_at(part, errors) || is_unchanged && is_estimate),
+    let is_skipped = |part: &FieldPath| has_error_at(part.as_str(), errors);
+    let found = checks.validate_expressions(schema.0, old.rules(checks), path, &is_skipped);
+    if !old.contain(schema) {
+        return found;
+    }
+    let is_estimate = |error: &FieldError| {
+        error.kind == FieldErrorKind::Forbidden && error.body().starts_with("Forbidden: estimated")
     };
-    found
-        .iter()
-        .filter(|error| {
-            let is_estimate =
-                error.kind == FieldErrorKind::Forbidden && error.body().starts_with("Forbidden: estimated");
-            is_reported(error.path.as_str(), is_estimate)
-        })
-        .cloned()
-        .collect()
+    found.iter().filter(|error| !is_estimate(error)).cloned().collect()
 }
 
 /// Whether a part of a schema or one of its descendants has an error.
@@ -88,7 +80,6 @@ fn has_error_at(part: &str, errors: &FieldErrors) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apimachinery::field::FieldError;
 
     #[test]
     fn errors_below_a_part_hide_its_expressions() {

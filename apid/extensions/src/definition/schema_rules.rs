@@ -99,8 +99,8 @@ pub(super) fn validate_schema(
         requires_map_keys: tolerance.requires_map_keys,
     };
     let properties = validate_properties(schema, property_rules, &path);
-    let expressions = expression_checks
-        .map(|checks| validate_expressions(schema, rules.old, &properties, checks, names, &path));
+    let expressions =
+        expression_checks.map(|checks| validate_expressions(schema, rules.old, &properties, checks, &path));
     errors.extend(properties);
     errors.extend(expressions.unwrap_or_default());
     if errors.is_empty() {

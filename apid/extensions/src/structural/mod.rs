@@ -52,7 +52,7 @@ use schema::{ConformReport, TypeError};
 
 pub use compile::{DEPTH_MAX, SchemaError};
 pub use json_path::{JsonPath, JsonPathError};
-pub use rules::{RuleCheck, StoredRules};
+pub use rules::StoredRules;
 pub use values::{is_supported_format, pattern_error};
 
 use node::Node;
@@ -202,10 +202,16 @@ impl Schema {
         validation
     }
 
-    /// Validates the rules of the schema for a definition; `path` is the path of the schema.
-    /// Rules in `stored` may use functions of newer releases.
-    pub fn check_rules(&self, path: &FieldPath, stored: &StoredRules, names: &Names) -> RuleCheck {
-        rules::check(self.root(), path, stored, names)
+    /// Validates the expressions of the schema for a definition; `path` is the path of the schema.
+    /// Expressions in `stored` may use functions of newer releases. The rules of skipped parts are not validated.
+    pub fn check_rules(
+        &self,
+        path: &FieldPath,
+        stored: &StoredRules,
+        names: &Names,
+        is_skipped: &dyn Fn(&FieldPath) -> bool,
+    ) -> FieldErrors {
+        rules::check(self.root(), path, stored, names, is_skipped)
     }
 
     /// The expressions of all rules, to recognise them after an update of the definition.

@@ -1,52 +1,50 @@
-//! Validation of the rules of a definition: fields, expressions, cost estimates.
+//! Validation of the expressions in a definition: compilation and cost estimates.
 //!
 //! # Reference
 //!
-//! The errors of a node follow those of its children. Expressions compile only if the fields of all rules at
-//! the node and below are valid. The estimate of a rule is multiplied by the number of times that the node
-//! can occur in an object.
+//! The errors of a node follow those of its children. The estimate of a rule is multiplied by the number of times
+//! that the node can occur in an object.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::{Names, SchemaExtension};
 use expressions::{Bounds, Environment, EstimateSum, Occurrences, Program, excess, limits};
 
 use super::super::node::{Flag, ListType, Node};
-use super::{CompiledRules, Expression, OLD_SELF, Rule, RuleCheck, SELF, StoredRules, resolve};
+use super::{CompiledRules, Expression, OLD_SELF, Rule, SELF, StoredRules};
 
-/// Reasons that a rule can have.
-const REASONS: [&str; 4] =
-    ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
-
-/// Validates the rules of a schema at a path.
+/// Validates the rules of a schema at a path, without those of skipped parts.
 pub(in super::super) fn check(
     root: &Node,
     path: &FieldPath,
     stored: &StoredRules,
     names: &Names,
-) -> RuleCheck {
+    is_skipped: &dyn Fn(&FieldPath) -> bool,
+) -> FieldErrors {
     let keyword = names.schema_extension(SchemaExtension::Validations);
-    let mut checker = Checker { keyword, stored, sum: EstimateSum::default(), check: RuleCheck::default() };
+    let (sum, errors) = (EstimateSum::default(), FieldErrors::new());
+    let mut checker = Checker { keyword, stored, is_skipped, sum, errors };
     checker.check_node(root, path, Occurrences::ONCE, None);
-    let Checker { keyword, sum, mut check, .. } = checker;
+    let Checker { keyword, sum, mut errors, .. } = checker;
     let total = format!("{keyword} estimated rule cost total for entire OpenAPIv3 schema");
     if let Some(text) = excess(&total, sum.total(), limits::SCHEMA_ESTIMATE) {
         for highest_path in sum.highest() {
-            check.expressions.push(FieldError::forbidden(
+            errors.push(FieldError::forbidden(
                 &FieldPath::new(highest_path),
                 "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema",
             ));
         }
-        check.expressions.push(FieldError::forbidden(path, &text));
+        errors.push(FieldError::forbidden(path, &text));
     }
-    check
+    errors
 }
 
 struct Checker<'a> {
     /// Full name of the keyword of rules.
     keyword: &'static str,
     stored: &'a StoredRules,
+    is_skipped: &'a dyn Fn(&FieldPath) -> bool,
     sum: EstimateSum,
-    check: RuleCheck,
+    errors: FieldErrors,
 }
 
 impl Checker<'_> {
@@ -62,15 +60,11 @@ impl Checker<'_> {
         if !node.has(Flag::HasRules) {
             return;
         }
-        let before = self.check.field_errors.len();
         self.check_children(node, path, occurs, uncorrelated);
-        let Some(rules) = node.rules.as_deref() else { return };
-        let path = path.child(self.keyword);
-        for (index, rule) in rules.list.iter().enumerate() {
-            check_rule_fields(node, rule, &path.index(index), &mut self.check.field_errors);
-        }
-        if self.check.field_errors.len() == before {
-            self.check_expressions(node, &rules.list, &path, occurs, uncorrelated);
+        if let Some(rules) = node.rules.as_deref()
+            && !(self.is_skipped)(path)
+        {
+            self.check_expressions(node, &rules.list, &path.child(self.keyword), occurs, uncorrelated);
         }
     }
 
@@ -124,7 +118,7 @@ impl Checker<'_> {
         let Some(bounds) = bounds else {
             let keyword = self.keyword;
             let detail = format!("internal error: failed to retrieve type information for {keyword}");
-            return self.check.expressions.push(FieldError::internal(path, &detail));
+            return self.errors.push(FieldError::internal(path, &detail));
         };
         let estimate = |program: &Program| program.estimate(&[(SELF, &bounds), (OLD_SELF, &bounds)]).max;
         for (index, (rule, compiled)) in rules.iter().zip(&compiled.rules).enumerate() {
@@ -136,7 +130,7 @@ impl Checker<'_> {
                     let cost = estimate(program).saturating_mul(occurs.count(&bounds));
                     self.charge(&rule_path, "estimated rule cost", cost);
                 }
-                Some(Err(error)) => self.check.expressions.push(invalid(&rule_path, rule, error)),
+                Some(Err(error)) => self.errors.push(invalid(&rule_path, rule, error)),
             }
             let message_path = path.child("messageExpression");
             match &compiled.message {
@@ -144,20 +138,16 @@ impl Checker<'_> {
                 Some(Ok(program)) => {
                     self.charge(&message_path, "estimated messageExpression cost", estimate(program));
                 }
-                Some(Err(error)) => self.check.expressions.push(invalid(&message_path, rule, error)),
+                Some(Err(error)) => self.errors.push(invalid(&message_path, rule, error)),
             }
             if let (true, Some(part)) = (compiled.uses_old_self, uncorrelated) {
                 let detail = format!(
                     "oldSelf cannot be used on the uncorrelatable portion of the schema within {part}"
                 );
-                self.check.expressions.push(FieldError::invalid(&rule_path, &*rule.rule, &detail));
+                self.errors.push(FieldError::invalid(&rule_path, &*rule.rule, &detail));
             } else if let (false, Some(flag)) = (compiled.uses_old_self, rule.optional_old_self) {
                 let detail = "may not be set if oldSelf is not used in rule";
-                self.check.expressions.push(FieldError::invalid(
-                    &path.child("optionalOldSelf"),
-                    flag,
-                    detail,
-                ));
+                self.errors.push(FieldError::invalid(&path.child("optionalOldSelf"), flag, detail));
             }
         }
     }
@@ -165,7 +155,7 @@ impl Checker<'_> {
     /// Adds an estimate to the sum, and an error if it exceeds the limit of one expression.
     fn charge(&mut self, path: &FieldPath, phrase: &str, cost: u64) {
         if let Some(text) = excess(phrase, cost, limits::RULE_ESTIMATE) {
-            self.check.expressions.push(FieldError::forbidden(path, &text));
+            self.errors.push(FieldError::forbidden(path, &text));
         }
         self.sum.add(path.as_str(), cost);
     }
@@ -189,41 +179,4 @@ fn invalid(path: &FieldPath, rule: &Rule, detail: &str) -> FieldError {
         rule.optional_old_self.map_or_else(|| "null".to_owned(), |flag| flag.to_string()),
     );
     FieldError::invalid_text(path, &rule_text, detail)
-}
-
-/// Checks the fields of a rule: whether `rule` and `messageExpression` are set, `message`, `reason` and `fieldPath`.
-fn check_rule_fields(node: &Node, rule: &Rule, path: &FieldPath, errors: &mut FieldErrors) {
-    let has_line_break = |text: &str| text.contains(['\n', '\r']);
-    let message = rule.message.as_deref();
-    let trimmed = message.unwrap_or_default().trim();
-    if rule.rule.trim().is_empty() {
-        errors.push(FieldError::required(&path.child("rule"), "rule is not specified"));
-    } else if let Some(message) = message.filter(|_| trimmed.is_empty()) {
-        errors.push(FieldError::invalid(&path.child("message"), message, "must be non-empty if specified"));
-    } else if has_line_break(trimmed) {
-        let detail = "must not contain line breaks";
-        errors.push(FieldError::invalid(&path.child("message"), message.unwrap_or_default(), detail));
-    } else if has_line_break(rule.rule.trim()) && trimmed.is_empty() {
-        let detail = "message must be specified if rule contains line breaks";
-        errors.push(FieldError::required(&path.child("message"), detail));
-    }
-    if rule.message_expression.as_deref().is_some_and(|text| text.trim().is_empty()) {
-        let detail = "must be non-empty if specified";
-        errors.push(FieldError::required(&path.child("messageExpression"), detail));
-    }
-    if let Some(reason) = rule.reason.as_deref().filter(|reason| !REASONS.contains(reason)) {
-        errors.push(FieldError::not_supported(&path.child("reason"), reason, &REASONS));
-    }
-    if let Some(field) = rule.field_path.as_deref() {
-        let path = path.child("fieldPath");
-        if field.trim().is_empty() {
-            errors.push(FieldError::invalid(&path, field, "must be non-empty if specified"));
-        }
-        if has_line_break(field) {
-            errors.push(FieldError::invalid(&path, field, "must not contain line breaks"));
-        }
-        if resolve(node, field).is_none() {
-            errors.push(FieldError::invalid(&path, field, "must be a valid path"));
-        }
-    }
 }

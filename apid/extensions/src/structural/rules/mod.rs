@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! [`validate`] runs the rules on an object without blocking errors. [`check`] validates the rules of a
+//! [`validate`] runs the rules on an object without blocking errors. [`check`] validates the expressions of a
 //! definition. A node compiles its rules on first use; compiled programs live as long as the schema.
 //!
 //! # Invariants
@@ -34,15 +34,6 @@ pub(super) use run::{validate, validate_value};
 const SELF: &str = "self";
 /// Name of the CEL variable with the old value.
 const OLD_SELF: &str = "oldSelf";
-
-/// The errors of [`Schema::check_rules`](super::Schema::check_rules).
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RuleCheck {
-    /// Errors of the fields of rules: messages, reasons, field paths, and missing expressions.
-    pub field_errors: FieldErrors,
-    /// Compile errors and exceeded cost estimates. The caller ignores them if the schema has other errors.
-    pub expressions: FieldErrors,
-}
 
 /// The expressions of a stored definition, which may use functions of newer releases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -65,7 +65,7 @@ fn errors_of_definition(maximums: &[usize]) -> Vec<String> {
     let properties = maximums.iter().enumerate().map(|(i, maximum)| (format!("l{i:02}"), list(*maximum)));
     let names = Names::new(Preset::Kubernetes, DEFAULT_API_DOMAIN).unwrap();
     let schema = schema(&properties.collect());
-    texts(&schema.check_rules(&FieldPath::new("schema"), &StoredRules::default(), &names).expressions)
+    texts(&schema.check_rules(&FieldPath::new("schema"), &StoredRules::default(), &names, &|_| false))
 }
 
 /// Checks that the greatest size within a limit has no errors, and that the next one has one error with a text.
@@ -104,4 +104,23 @@ fn estimates_of_definition_above_a_hundred_million_units_are_rejected() {
     let errors = errors_of_definition(&[&[items; 10][..], &[1]].concat()).join("\n");
     let total = "estimated rule cost total for entire OpenAPIv3 schema exceeds budget by factor of 1.000000x";
     assert!(errors.contains(total) && !errors.contains("estimated rule cost exceeds"), "{errors}");
+}
+
+#[test]
+fn rules_of_skipped_part_have_no_errors_and_no_estimate() {
+    let list = json!({"type": "array", "items": {"type": "integer"}});
+    let rules = json!([{"rule": "self.l.all(x, self.l.all(y, x == y))"}, {"rule": "self.missing"}]);
+    let part = json!({"type": "object", "properties": {"l": list}, "x-kubernetes-validations": rules});
+    let schema = schema(&json!({"a": part, "b": part}));
+    let names = Names::new(Preset::Kubernetes, DEFAULT_API_DOMAIN).unwrap();
+    let errors = |skipped: &[&str]| {
+        let is_skipped = |path: &FieldPath| skipped.iter().any(|part| path.as_str().ends_with(part));
+        texts(&schema.check_rules(&FieldPath::new("schema"), &StoredRules::default(), &names, &is_skipped))
+    };
+    let all = errors(&[]);
+    let remaining = errors(&["[a]"]);
+    assert!(all.iter().any(|error| error.contains("properties[a]")), "{all:?}");
+    assert!(remaining.iter().any(|error| error.contains("properties[b]")), "{remaining:?}");
+    assert!(!remaining.iter().any(|error| error.contains("properties[a]")), "{remaining:?}");
+    assert_eq!(errors(&["[a]", "[b]"]), [""; 0]);
 }
