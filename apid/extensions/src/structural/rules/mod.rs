@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::OnceLock;
 
-use apimachinery::field::{FieldErrors, FieldPath};
+use apimachinery::field::FieldPath;
 use apimachinery::object::{Map, Value};
 use expressions::{Environment, Program, Type};
 
