@@ -227,25 +227,23 @@ impl<'b> Estimator<'b> {
                 (cost, if *unwrap { facts.without_optional() } else { facts })
             }
             Node::List(elements) => self.list(elements),
-            Node::Map(entries) => {
-                let mut cost = Estimate::exactly(MAP_LITERAL);
+            Node::Map { message, entries } => {
+                let literal = if message.is_some() { MESSAGE_LITERAL } else { MAP_LITERAL };
+                let mut cost = Estimate::exactly(literal);
                 let mut each: Option<ValueFacts<'b>> = None;
                 for (key, value, _) in entries {
                     let (key, (value_cost, value)) = (self.node(key).0, self.node(value));
                     cost = cost + key + value_cost;
                     each = Some(each.map_or_else(|| value.clone(), |each| each.or(value.clone())));
                 }
+                if let Some(name) = message {
+                    return (cost, ValueFacts::of_type(Type::object(name.as_str(), [])));
+                }
                 let ty = Type::map(Type::Dyn, each.as_ref().map_or(Type::Dyn, |each| each.ty.clone()));
                 let min_size = entries.iter().filter(|(.., optional)| !optional).count() as u64;
                 let size = Estimate { min: min_size, max: entries.len() as u64 };
                 let each = each.unwrap_or_else(|| ValueFacts::of_type(Type::Dyn));
                 (cost, ValueFacts::of_each(ty, size, each))
-            }
-            Node::Message { name, fields } => {
-                let cost = fields
-                    .iter()
-                    .fold(Estimate::exactly(MESSAGE_LITERAL), |cost, field| cost + self.node(&field.value).0);
-                (cost, ValueFacts::of_type(Type::object(name.as_str(), [])))
             }
             Node::Comprehension(comprehension) => self.comprehension(comprehension),
             Node::OptionalMap { operand, slot, body, .. } => {

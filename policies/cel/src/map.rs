@@ -205,15 +205,11 @@ impl<'a> MapBuilder<'a> {
 
     /// Returns the map.
     pub(crate) fn finish(self) -> Map<'a> {
-        self.build(None)
+        self.finish_as(None)
     }
 
-    /// Returns the map as a message of a type.
-    pub(crate) fn finish_message(self, name: &'a str) -> Map<'a> {
-        self.build(Some(name))
-    }
-
-    fn build(self, message: Option<&'a str>) -> Map<'a> {
+    /// Returns the map, as a message if its type has a name.
+    pub(crate) fn finish_as(self, message: Option<&'a str>) -> Map<'a> {
         let weight = crate::list::total_weight(self.entries.iter().map(|(_, value)| value));
         let MapBuilder { entries, index_by_key } = self;
         Map(Inner::Created(Arc::new(CreatedMap { entries, message, index_by_key, weight })))

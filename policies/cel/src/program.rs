@@ -98,8 +98,9 @@ impl Node {
             }
             Node::Conditional(parts) => [&parts.0, &parts.1, &parts.2].iter().any(|part| part.reads(slot)),
             Node::List(elements) => elements.iter().any(|(element, _)| element.reads(slot)),
-            Node::Map(entries) => entries.iter().any(|(key, value, _)| key.reads(slot) || value.reads(slot)),
-            Node::Message { fields, .. } => fields.iter().any(|field| field.value.reads(slot)),
+            Node::Map { entries, .. } => {
+                entries.iter().any(|(key, value, _)| key.reads(slot) || value.reads(slot))
+            }
             Node::Comprehension(comprehension) => {
                 let parts = [
                     Some(&comprehension.range),
@@ -145,11 +146,12 @@ pub(crate) enum Node {
         unwrap: bool,
     },
     List(Vec<(Node, bool)>),
-    Map(Vec<(Node, Node, bool)>),
-    /// A message literal: the name of its type, and its fields.
-    Message {
-        name: String,
-        fields: Vec<MessageField>,
+    /// A map or a message literal. The keys of a message are constants.
+    Map {
+        /// The name of the type of a message.
+        message: Option<String>,
+        /// Keys and values, and whether the value is optional.
+        entries: Vec<(Node, Node, bool)>,
     },
     Comprehension(Box<Comprehension>),
     /// `operand.optMap(slot, body)`; flat if the body returns an optional.
@@ -159,14 +161,6 @@ pub(crate) enum Node {
         body: Box<Node>,
         flat: bool,
     },
-}
-
-/// A field of a message literal.
-pub(crate) struct MessageField {
-    pub(crate) name: String,
-    pub(crate) value: Node,
-    /// Whether the value is optional.
-    pub(crate) is_optional: bool,
 }
 
 /// One link of a chain such as `self.spec.list[0]`.

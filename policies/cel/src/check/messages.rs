@@ -7,8 +7,9 @@
 //! is a map of its fields with the name of its type.
 
 use crate::ast::StructField;
-use crate::program::{MessageField, Node};
+use crate::program::Node;
 use crate::types::Type;
+use crate::value::Value;
 
 use super::{Checker, TypedNode};
 
@@ -30,13 +31,9 @@ impl Checker<'_> {
                 Some(expected) => self.expect_field(field, &ty, &expected),
                 None => drop(self.report(field.value.at, format!("undefined field '{}'", field.name))),
             }
-            nodes.push(MessageField {
-                name: field.name.clone(),
-                value: node,
-                is_optional: field.is_optional,
-            });
+            nodes.push((Node::Const(Value::text(&field.name)), node, field.is_optional));
         }
-        (Node::Message { name: name.to_owned(), fields: nodes }, Type::object(name, []))
+        (Node::Map { message: Some(name.to_owned()), entries: nodes }, Type::object(name, []))
     }
 
     /// Returns the type of a selected field of a message type; None for other types and undeclared fields.

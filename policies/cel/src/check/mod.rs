@@ -143,7 +143,8 @@ impl Checker<'_> {
             value = Some(self.common_type(v.at, value, value_type));
             nodes.push((key_node, value_node, *optional));
         }
-        (Node::Map(nodes), Type::map(key.unwrap_or(Type::Dyn), value.unwrap_or(Type::Dyn)))
+        let node = Node::Map { message: None, entries: nodes };
+        (node, Type::map(key.unwrap_or(Type::Dyn), value.unwrap_or(Type::Dyn)))
     }
 
     /// Common type of the elements of a literal: equal types, or dynamic.

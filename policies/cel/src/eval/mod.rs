@@ -13,9 +13,9 @@ use crate::cost::{Cost, LIST_LITERAL, MAP_LITERAL, MESSAGE_LITERAL};
 use crate::error::EvalError;
 use crate::library::Function;
 use crate::map::MapBuilder;
-use crate::program::{MessageField, Node};
+use crate::program::Node;
 use crate::types::Type;
-use crate::value::{Text, Value};
+use crate::value::Value;
 
 /// Maximum number of nested values.
 /// Shared parts make huge values cheap to create, but slow to traverse.
@@ -108,8 +108,7 @@ impl<'a> Evaluator<'a, '_> {
                 }
                 Ok(Value::list(items))
             }
-            Node::Map(entries) => self.evaluate_map(entries),
-            Node::Message { name, fields } => self.evaluate_message(name, fields),
+            Node::Map { message, entries } => self.evaluate_map(message.as_deref(), entries),
             Node::Comprehension(comprehension) => self.evaluate_comprehension(comprehension),
             Node::OptionalMap { operand, slot, body, flat } => {
                 let Value::Optional(inner) = self.evaluate(operand)? else {
@@ -194,8 +193,8 @@ impl<'a> Evaluator<'a, '_> {
         Err(EvalError::NoOverload)
     }
 
-    fn evaluate_map(&mut self, entries: &'a [(Node, Node, bool)]) -> Outcome<'a> {
-        self.cost.charge(MAP_LITERAL)?;
+    fn evaluate_map(&mut self, message: Option<&'a str>, entries: &'a [(Node, Node, bool)]) -> Outcome<'a> {
+        self.cost.charge(if message.is_some() { MESSAGE_LITERAL } else { MAP_LITERAL })?;
         let mut builder = MapBuilder::default();
         for (key, value, optional) in entries {
             let key = self.evaluate(key)?;
@@ -207,22 +206,7 @@ impl<'a> Evaluator<'a, '_> {
             };
             builder.insert(key, value)?;
         }
-        Ok(Value::Map(builder.finish()))
-    }
-
-    fn evaluate_message(&mut self, name: &'a str, fields: &'a [MessageField]) -> Outcome<'a> {
-        self.cost.charge(MESSAGE_LITERAL)?;
-        let mut builder = MapBuilder::default();
-        for field in fields {
-            let value = match (self.evaluate(&field.value)?, field.is_optional) {
-                (value, false) => value,
-                (Value::Optional(Some(inner)), true) => inner.as_ref().clone(),
-                (Value::Optional(None), true) => continue,
-                _ => return Err(EvalError::NoOverload),
-            };
-            builder.insert(Value::String(Text::Borrowed(&field.name)), value)?;
-        }
-        Ok(Value::Map(builder.finish_message(name)))
+        Ok(Value::Map(builder.finish_as(message)))
     }
 }
 
