@@ -81,6 +81,7 @@ mod storage;
 mod storagemigration;
 
 pub use binding_action::{AssignmentError, BindingAction};
+pub use certificates::USAGES as CERTIFICATE_USAGES;
 pub use conversion::Conversion;
 pub use core::complete_service_families;
 pub use enabled_versions::{EnabledVersions, RuntimeConfigErrors};

@@ -20,7 +20,7 @@ use crate::table::cell::PathReader as _;
 use crate::validation::{Field, text};
 
 /// Usages of keys, sorted.
-const USAGES: [&str; 23] = [
+pub const USAGES: [&str; 23] = [
     "any",
     "cert sign",
     "client auth",

@@ -40,6 +40,8 @@ use rules::Signer;
 
 mod cleaner;
 mod rules;
+#[cfg(test)]
+mod tests;
 
 /// Delay before a retry.
 const RETRY: Duration = Duration::from_secs(5);
