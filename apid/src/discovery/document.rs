@@ -26,6 +26,9 @@ const INLINE_MAX: usize = 256;
 /// Maximum bytes of a document that is encoded otherwise than as compact JSON.
 const ENCODED_MAX: usize = 64 << 20;
 
+/// The same maximum of a document with shared lists, which is encoded for each response.
+const SHARED_LISTS_ENCODED_MAX: usize = 4 << 20;
+
 /// Start of the JSON text of a placeholder. No name in a document has this character.
 const PLACEHOLDER: &str = "\"\\u0000";
 
@@ -36,8 +39,8 @@ pub struct Document {
     segments: Arc<[Bytes]>,
     /// Hash of the content, quoted as in the header.
     pub etag: String,
-    /// Other encodings, created on first use.
-    encoded: [OnceLock<Bytes>; DocumentEncoding::COUNT],
+    /// Other encodings, created on first use; None if the encoding failed.
+    encoded: [OnceLock<Option<Bytes>>; DocumentEncoding::COUNT],
 }
 
 /// Encodings of a document besides compact JSON.
@@ -92,18 +95,25 @@ impl Document {
         }
     }
 
-    /// Returns another encoding, or None for a document above [`ENCODED_MAX`]. `encode` creates it from the JSON.
-    /// All clients share the bytes, except those of a document with shared lists.
-    pub fn encoded(&self, encoding: DocumentEncoding, encode: impl FnOnce(&Bytes) -> Bytes) -> Option<Bytes> {
-        let size: usize = self.segments.iter().map(Bytes::len).sum();
-        if size > ENCODED_MAX {
-            return None;
-        }
-        let kept = self.encoded.get(encoding as usize).filter(|_| self.segments.len() == 1);
-        Some(match kept {
-            Some(kept) => kept.get_or_init(|| encode(&self.text())).clone(),
-            None => encode(&self.text()),
-        })
+    /// Whether the document has lists that it shares with other documents. Its encodings are not kept.
+    pub fn has_shared_lists(&self) -> bool {
+        self.segments.len() > 1
+    }
+
+    /// Whether responses may have another encoding than compact JSON: the document is not too large.
+    pub fn is_encodable(&self) -> bool {
+        let max = if self.has_shared_lists() { SHARED_LISTS_ENCODED_MAX } else { ENCODED_MAX };
+        self.segments.iter().map(Bytes::len).sum::<usize>() <= max
+    }
+
+    /// Returns another encoding, which all responses share. `encode` creates it from the JSON on first use.
+    pub fn encoded(
+        &self,
+        encoding: DocumentEncoding,
+        encode: impl FnOnce(&[u8]) -> Option<Vec<u8>>,
+    ) -> Option<Bytes> {
+        let kept = self.encoded.get(encoding as usize)?;
+        kept.get_or_init(|| encode(&self.text()).map(Bytes::from)).clone()
     }
 }
 

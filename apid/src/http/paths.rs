@@ -1,14 +1,14 @@
 //! The handlers of discovery, health, version and metrics; `routes` selects them.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use apimachinery::status::Status;
-use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::backup;
-use super::chunks;
+use super::chunks::{self, LazyDocument};
 use super::encoding::Encoding;
 use super::negotiate::{Format, Offer, Shape, accept};
 use super::request_context::{HEALTH_ENDPOINTS, RequestContext};
@@ -117,44 +117,58 @@ pub(super) fn discovery(context: &RequestContext) -> Result<ApiResponse, Status>
         _ => None,
     };
     let vary = HeaderValue::from_static("Accept");
+    let pretty = context.response_options.pretty;
     let Some((document, version)) = aggregated else {
-        return Ok(encoded_document(context, document, negotiated.format).with_header(header::VARY, vary));
+        return Ok(encoded_document(document, negotiated.format, pretty).with_header(header::VARY, vary));
     };
     let if_none_match = context.head.headers.get(header::IF_NONE_MATCH).map(HeaderValue::as_bytes);
     let response = if if_none_match == Some(document.etag.as_bytes()) {
         ApiResponse::empty(StatusCode::NOT_MODIFIED.as_u16())
     } else {
         let group = context.server_state.names.group("apidiscovery");
-        let media_type =
-            format!("{};g={group};v={version};as=APIGroupDiscoveryList", negotiated.format.media_type());
+        let format = if document.is_encodable() { negotiated.format } else { Format::Json };
+        let media_type = format!("{};g={group};v={version};as=APIGroupDiscoveryList", format.media_type());
         let media_type = HeaderValue::from_str(&media_type).map_err(Status::internal)?;
-        encoded_document(context, document, negotiated.format).with_header(header::CONTENT_TYPE, media_type)
+        encoded_document(document, format, pretty).with_header(header::CONTENT_TYPE, media_type)
     };
     let etag = HeaderValue::from_str(&document.etag).map_err(Status::internal)?;
     Ok(response.with_header(header::ETAG, etag).with_header(header::VARY, vary))
 }
 
-/// Returns a document in a format. Each encoding is made once and shared by all responses.
-/// JSON replaces an encoding that a document does not have.
-fn encoded_document(context: &RequestContext, document: &Document, format: Format) -> ApiResponse {
-    let encoding = Encoding::of(format, context.response_options.pretty);
+/// Returns a document in a format.
+///
+/// Each encoding of a document without shared lists is made once. The other documents are encoded for each response,
+/// during its preparation. Compact JSON replaces the encodings of a document that is not encodable.
+fn encoded_document(document: &Document, format: Format, pretty: bool) -> ApiResponse {
+    if !document.is_encodable() {
+        return compact(document);
+    }
+    let encoding = Encoding::of(format, pretty);
     let document_encoding = match encoding {
-        None => DocumentEncoding::Protobuf,
         Some(Encoding::Compact) => return compact(document),
         Some(Encoding::Indented) => DocumentEncoding::Indented,
         Some(Encoding::Yaml) => DocumentEncoding::Yaml,
         Some(Encoding::Cbor) => DocumentEncoding::Cbor,
+        None => DocumentEncoding::Protobuf,
     };
-    let encode = |json: &Bytes| {
-        let value = serde_json::from_slice(json).unwrap_or_default();
-        // Empty: the type has no Protobuf message.
-        let message = || protobuf::document(&value).unwrap_or_default();
-        encoding.map_or_else(message, |encoding| encoding.document(&value)).into()
+    let encode = move |json: &[u8]| {
+        let value = serde_json::from_slice(json).ok()?;
+        match encoding {
+            Some(encoding) => Some(encoding.document(&value)),
+            None => protobuf::document(&value),
+        }
     };
-    match document.encoded(document_encoding, encode).filter(|encoded| !encoded.is_empty()) {
+    if document.has_shared_lists() {
+        let segments = Arc::clone(document.segments());
+        let encoded = LazyDocument::new(move || {
+            let encoded = encode(&segments.concat());
+            encoded.ok_or_else(|| Status::internal("the discovery document cannot be encoded"))
+        });
+        return ApiResponse::list(Box::new(encoded), format);
+    }
+    match document.encoded(document_encoding, encode) {
         Some(encoded) => ApiResponse::shared(200, encoded, format.media_type()),
-        None if format == Format::Json => compact(document),
-        None => encoded_document(context, document, Format::Json),
+        None => compact(document),
     }
 }
 
@@ -163,5 +177,74 @@ fn compact(document: &Document) -> ApiResponse {
     match &**document.segments() {
         [whole] => ApiResponse::shared(200, whole.clone(), Format::Json.media_type()),
         _ => ApiResponse::list(chunks::segments(document.segments()), Format::Json),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::{Names, Preset};
+    use apimachinery::object::Object;
+    use kinds::Registry;
+
+    use super::super::respond::ResponseOptions;
+    use super::*;
+    use crate::discovery::Discovery;
+
+    const PROTOBUF: Format = Format::Protobuf("application/vnd.kubernetes.protobuf");
+
+    /// Returns discovery with a custom kind that has long short names.
+    fn discovery(short_names: usize) -> Discovery {
+        let short_names: Vec<String> = (0..short_names).map(|i| format!("short-name-{i}")).collect();
+        let definition = json!({"metadata": {"name": "widgets.example.com"},
+            "spec": {"group": "example.com", "scope": "Cluster",
+                "versions": [{"name": "v1", "served": true, "storage": true}]},
+            "status": {"acceptedNames": {"plural": "widgets", "singular": "widget", "kind": "Widget",
+                "listKind": "WidgetList", "shortNames": short_names}}});
+        let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
+        let definition = Object::from_value(definition).unwrap();
+        let resources = kinds::custom::resources(&definition, &names).unwrap();
+        Discovery::new(&Registry::new(&names).with_custom(resources), &names, "127.0.0.1:1", true)
+    }
+
+    #[test]
+    fn document_with_shared_lists_is_encoded_during_preparation() {
+        let discovery = discovery(1_000);
+        let document = discovery.document("/apis/example.com/v1").unwrap();
+        assert!(document.has_shared_lists() && document.is_encodable());
+        for (format, pretty) in
+            [(Format::Json, true), (Format::Yaml, false), (Format::Cbor, false), (PROTOBUF, false)]
+        {
+            let response_options = ResponseOptions { pretty, gzip: false };
+            let mut response = encoded_document(document, format, pretty);
+            assert!(response.is_costly(response_options), "{format:?}");
+            while response.prepare(response_options) {}
+            assert_eq!(response.code(), 200, "{format:?}");
+        }
+        let response = encoded_document(document, Format::Json, false);
+        assert!(!response.is_costly(ResponseOptions { pretty: false, gzip: false }));
+    }
+
+    #[test]
+    fn large_document_with_shared_lists_is_sent_as_compact_json() {
+        let discovery = discovery(400_000);
+        let document = discovery.document("/apis/example.com/v1").unwrap();
+        assert!(document.has_shared_lists() && !document.is_encodable());
+        let response = encoded_document(document, Format::Yaml, false);
+        assert!(!response.is_costly(ResponseOptions { pretty: false, gzip: false }));
+    }
+
+    #[test]
+    fn discovery_documents_have_a_protobuf_message() {
+        let discovery = discovery(0);
+        let plain = ["/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1"];
+        let plain = plain.iter().filter_map(|path| discovery.document(path));
+        let aggregated =
+            ["v2", "v2beta1"].into_iter().filter_map(|version| discovery.aggregated("/apis", version));
+        let documents: Vec<&Document> = plain.chain(aggregated).collect();
+        assert_eq!(documents.len(), 7);
+        for document in documents {
+            let value: Value = serde_json::from_slice(&document.text()).unwrap();
+            assert!(protobuf::document(&value).is_some(), "{}", value["kind"]);
+        }
     }
 }
