@@ -367,14 +367,18 @@ impl Iterator for Segments {
     type Item = Result<Bytes, Status>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut chunk = Vec::new();
+        if self.rest.len() >= CHUNK_CAPACITY {
+            return Some(Ok(self.rest.split_to(CHUNK_CAPACITY)));
+        }
+        let mut chunk = Vec::with_capacity(CHUNK_CAPACITY);
         while chunk.len() < CHUNK_CAPACITY {
             if self.rest.is_empty() {
                 let Some(segment) = self.segments.get(self.next) else { break };
                 self.rest = segment.clone();
                 self.next += 1;
             }
-            chunk.extend(self.rest.split_to(self.rest.len().min(CHUNK_CAPACITY - chunk.len())));
+            let part = self.rest.split_to(self.rest.len().min(CHUNK_CAPACITY - chunk.len()));
+            chunk.extend_from_slice(&part);
         }
         (!chunk.is_empty()).then(|| Ok(chunk.into()))
     }
@@ -390,7 +394,7 @@ impl ChunkSource for Segments {
     }
 }
 
-/// A document in segments that many responses share. Its chunks are copies of whole chunks.
+/// A document in segments that many responses share. Its chunks are slices or copies of the segments.
 pub(super) fn segments(segments: &Arc<[Bytes]>) -> Box<dyn ChunkSource> {
     let size = segments.iter().map(Bytes::len).sum();
     Box::new(Segments { segments: Arc::clone(segments), next: 0, rest: Bytes::new(), size })
@@ -533,6 +537,13 @@ mod tests {
         let chunks: Vec<usize> = source.map(|chunk| chunk.unwrap().len()).collect();
         assert_eq!(chunks, [CHUNK_CAPACITY, CHUNK_CAPACITY, CHUNK_CAPACITY, 21]);
         assert_eq!(chunks.iter().sum::<usize>(), total);
+    }
+
+    #[test]
+    fn segment_larger_than_a_chunk_is_sent_without_copies() {
+        let parts: Arc<[Bytes]> = [1, 3 * CHUNK_CAPACITY].map(|size| Bytes::from(vec![b'a'; size])).into();
+        let second = segments(&parts).nth(1).unwrap().unwrap();
+        assert_eq!(second.as_ptr(), parts[1][CHUNK_CAPACITY - 1..].as_ptr());
     }
 
     #[test]
