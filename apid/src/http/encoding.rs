@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! The opening, the items and the closing of a list together equal [`Encoding::document`] of the whole list,
-//! byte by byte. JSON has its keys in the order of the type, see [`schema::key_order`]; YAML has sorted keys, and
-//! CBOR those of its deterministic encoding.
+//! byte by byte. Items without `kind` need the schema that the list declares for them. JSON has its keys in the order
+//! of the type, see [`schema::key_order`]; YAML has sorted keys, and CBOR those of its deterministic encoding.
 
 use apimachinery::codec;
 use schema::Schema;
@@ -195,41 +195,68 @@ mod tests {
 
     use super::*;
 
+    /// Compares a list that is encoded by items with the whole document, in all encodings.
+    fn check(fields: &Map<String, Value>, array: &str, items: &[Value], schema: Option<&'static Schema>) {
+        for encoding in [Encoding::Compact, Encoding::Indented, Encoding::Yaml, Encoding::Cbor] {
+            let mut whole = fields.clone();
+            whole.insert(array.to_owned(), items.into());
+            let Frame { opening, closing } = encoding.frame(fields.clone(), array, items.len());
+            let mut out = opening;
+            for (i, item) in items.iter().enumerate() {
+                encoding.write_item(item, schema, i == 0, &mut out);
+            }
+            out.extend_from_slice(&closing);
+            let want = encoding.document(&Value::Object(whole));
+            let (out, want) = (String::from_utf8_lossy(&out), String::from_utf8_lossy(&want));
+            assert_eq!(out, want, "{encoding:?} {array} {fields:?}");
+        }
+    }
+
+    fn fields(value: Value) -> Map<String, Value> {
+        let Value::Object(fields) = value else { panic!("not an object") };
+        fields
+    }
+
     #[test]
     fn list_encoded_by_items_equals_the_whole_document() {
-        let item = json!({
-            "meta": {"name": "a", "labels": {"x": "1", "long-key": "two\nlines\n"}, "empty": {}, "none": []},
-            "data": {"text": "quotes \" and\nlines", "number": 1.5, "big": 18_446_744_073_709_551_615_u64},
-            "list": [1, [2, {"three": [4]}], "}"],
-        });
-        let fields = json!({
+        let all = fields(json!({
             "apiVersion": "v1", "kind": "ThingList", "metadata": {"resourceVersion": "5", "text": "}\n"},
             "nothing": {}, "zeros": [0],
-        });
-        for keys in
-            [&["apiVersion", "kind", "metadata", "nothing", "zeros"][..], &["zeros"], &["apiVersion"], &[]]
-        {
-            let fields: Map<String, Value> =
-                keys.iter().map(|key| ((*key).to_owned(), fields[*key].clone())).collect();
-            for array in ["items", "rows", "a", "zz"] {
-                for items in
-                    [vec![], vec![item.clone()], vec![item.clone(), json!("text"), json!({}), item.clone()]]
-                {
-                    for encoding in [Encoding::Compact, Encoding::Indented, Encoding::Yaml, Encoding::Cbor] {
-                        let mut whole = fields.clone();
-                        whole.insert(array.to_owned(), items.clone().into());
-                        let Frame { opening, closing } = encoding.frame(fields.clone(), array, items.len());
-                        let mut out = opening;
-                        for (i, item) in items.iter().enumerate() {
-                            encoding.write_item(item, None, i == 0, &mut out);
-                        }
-                        out.extend_from_slice(&closing);
-                        let want = encoding.document(&Value::Object(whole));
-                        let (out, want) = (String::from_utf8_lossy(&out), String::from_utf8_lossy(&want));
-                        assert_eq!(out, want, "{encoding:?} {array} {keys:?}");
-                    }
+        }));
+        // The whole document has no type for the items of other arrays, so these have no key with a rank.
+        for (array, metadata) in [("items", "metadata"), ("rows", "meta"), ("a", "meta"), ("zz", "meta")] {
+            let item = json!({
+                metadata: {"name": "a", "labels": {"x": "1", "long-key": "two\nlines\n"}, "empty": {}, "none": []},
+                "data": {"text": "quotes \" and\nlines", "number": 1.5, "big": 18_446_744_073_709_551_615_u64},
+                "list": [1, [2, {"three": [4]}], "}"],
+            });
+            for keys in [
+                &["apiVersion", "kind", "metadata", "nothing", "zeros"][..],
+                &["zeros"],
+                &["apiVersion"],
+                &[],
+            ] {
+                let fields = keys.iter().map(|key| ((*key).to_owned(), all[*key].clone())).collect();
+                for items in [
+                    &[][..],
+                    std::slice::from_ref(&item),
+                    &[item.clone(), json!("text"), json!({}), item.clone()],
+                ] {
+                    check(&fields, array, items, None);
                 }
             }
         }
+    }
+
+    #[test]
+    fn table_encoded_by_rows_equals_the_whole_document() {
+        let fields = fields(json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "Table", "metadata": {"resourceVersion": "5"},
+            "columnDefinitions": [{"type": "string", "name": "Name", "format": "name"}],
+        }));
+        let object = json!({"metadata": {"uid": "u", "name": "a"}, "kind": "PartialObjectMetadata",
+            "apiVersion": "meta.k8s.io/v1"});
+        let row = json!({"object": object, "conditions": [{"status": "True", "type": "Completed"}], "cells": ["a"]});
+        check(&fields, "rows", &[row.clone(), row], Schema::of("meta/v1.TableRow"));
     }
 }
