@@ -339,14 +339,15 @@ impl Representation {
         let metadata = list_metadata(result);
         let (mut fields, array, schema) = match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => {
-                let schema = Schema::of_kind(&self.api_version(), self.resource.kind.kind());
                 if encoding == Encoding::Compact {
-                    let form =
-                        if self.is_stored_form() { Form::Stored } else { Form::Trees(encoding, schema) };
+                    let form = match self.is_stored_form() {
+                        true => Form::Stored,
+                        false => Form::Trees(encoding, self.item_schema()),
+                    };
                     return (form, Frame { opening: self.opening(result), closing: b"]}".to_vec() });
                 }
                 let fields = json!({"kind": self.resource.list_kind(), "apiVersion": self.api_version()});
-                (fields, "items", schema)
+                (fields, "items", self.item_schema())
             }
             Shape::Metadata(version) => {
                 let api_version = self.meta_version(version);
@@ -366,6 +367,11 @@ impl Representation {
         (form, Frame::default())
     }
 
+    /// Returns the type of the items of a list; None for custom kinds, whose items have a `kind`.
+    fn item_schema(&self) -> Option<&'static Schema> {
+        self.resource.kind.type_name().and_then(Schema::of)
+    }
+
     /// Returns the parts of a list in Protobuf.
     fn messages(&self, result: &ListResult) -> Result<Messages, Status> {
         let metadata = Object::from_value(list_metadata(result)).unwrap_or_default();
@@ -374,7 +380,7 @@ impl Representation {
                 self.api_version(),
                 self.resource.list_kind(),
                 ListMessage::new(&metadata),
-                Schema::of_kind(&self.api_version(), self.resource.kind.kind()),
+                self.item_schema(),
             ),
             Shape::Metadata(version) => (
                 self.meta_version(version),
