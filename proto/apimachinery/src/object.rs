@@ -170,6 +170,16 @@ impl Object {
         list.into_iter().flatten().filter_map(Value::as_str)
     }
 
+    /// Removes an entry of `metadata.finalizers`, and the list if no entry remains.
+    pub fn remove_finalizer(&mut self, finalizer: &str) {
+        let rest: Vec<Value> =
+            self.finalizers().filter(|other| *other != finalizer).map(Value::from).collect();
+        match rest.is_empty() {
+            true => drop(self.remove_meta("finalizers")),
+            false => self.set_meta("finalizers", rest),
+        }
+    }
+
     fn meta_strings(&self, field: &str) -> impl Iterator<Item = (&str, &str)> {
         let map = self.meta().and_then(|m| m.get(field)).and_then(Value::as_object);
         map.into_iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
@@ -193,5 +203,15 @@ mod tests {
         let mut broken = Object::from_value(json!({"metadata": []})).unwrap();
         broken.set_meta("name", "x");
         assert_eq!(broken.name(), "x");
+    }
+
+    #[test]
+    fn removing_the_last_finalizer_removes_the_list() {
+        let mut object =
+            Object::from_value(json!({"metadata": {"name": "x", "finalizers": ["a", "b", "a"]}})).unwrap();
+        object.remove_finalizer("a");
+        assert_eq!(object.finalizers().collect::<Vec<_>>(), ["b"]);
+        object.remove_finalizer("b");
+        assert_eq!(object.into_value(), json!({"metadata": {"name": "x"}}));
     }
 }

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::object::{Object, Value};
+use apimachinery::object::Object;
 use apimachinery::status::Status;
 use apimachinery::time;
 use extensions::definition::conditions::{self, Deletion};
@@ -129,12 +129,7 @@ impl Cleanup {
         mut definition: Object,
         finalizer: &str,
     ) -> Result<bool, Status> {
-        let rest: Vec<Value> =
-            definition.finalizers().filter(|other| *other != finalizer).map(Value::from).collect();
-        match rest.is_empty() {
-            true => drop(definition.remove_meta("finalizers")),
-            false => definition.set_meta("finalizers", rest),
-        }
+        definition.remove_finalizer(finalizer);
         let name = definition.name().to_owned();
         let target = Target { collection: definitions, namespace: "", name: &name, subresource: "" };
         self.actor.update(target, definition).await.map(|_| true)
