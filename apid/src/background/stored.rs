@@ -74,8 +74,22 @@ pub(super) async fn get(
 ///
 /// The store cannot be read.
 pub(super) async fn objects(collection: &Collection, scope: &str) -> Result<Vec<Object>, Status> {
+    selected_objects(collection, scope, |_| true).await
+}
+
+/// Returns the objects of the selected items under a key prefix. Only these are decoded.
+///
+/// # Errors
+///
+/// The store cannot be read.
+pub(super) async fn selected_objects(
+    collection: &Collection,
+    scope: &str,
+    is_selected: impl Fn(&Item) -> bool,
+) -> Result<Vec<Object>, Status> {
     let snapshot = collection.items.snapshot().await.map_err(unavailable)?;
-    Ok(snapshot.scope(scope, "").filter_map(|item| object(item)).collect())
+    let selected = snapshot.scope(scope, "").filter(|item| is_selected(item));
+    Ok(selected.filter_map(|item| object(item)).collect())
 }
 
 /// Returns a storage error as the failure of a background task, which is retried.

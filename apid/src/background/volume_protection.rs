@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
+use memchr::memmem::Finder;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -30,7 +31,7 @@ use super::actor::{Actor, Target, is_race};
 use super::reflector::{ObjectEvent, reflect};
 use super::stored;
 use crate::config::EnabledControllers;
-use crate::server_state::{Collection, ServerState};
+use crate::server_state::{Collection, Item, ServerState};
 
 /// Debounce interval: changes within it cause one examination. It also lets a client remove the finalizer itself right
 /// after the deletion, as scripts for servers without controllers do.
@@ -151,7 +152,7 @@ impl Protection {
     async fn remove_claim_finalizers(&self) -> bool {
         let keys = self.terminating.claims.lock().clone();
         let mut is_complete = true;
-        // The keys are sorted, so the pods of each namespace are read once.
+        // The keys are sorted, so the scheduled pods of each namespace are read once.
         let mut pods = PodsOfNamespace::default();
         for (namespace, name) in &keys {
             if let Err(status) = self.release_claim(namespace, name, &mut pods).await {
@@ -176,7 +177,9 @@ impl Protection {
         }
         if pods.namespace != namespace {
             let scope = self.pods.resource.key(namespace, "");
-            let objects = stored::objects(&self.pods, &scope).await?;
+            let has_node =
+                |pod: &Item| stored::entry(pod).is_some_and(|entry| !entry.field("spec.nodeName").is_empty());
+            let objects = stored::selected_objects(&self.pods, &scope, has_node).await?;
             *pods = PodsOfNamespace { namespace: namespace.to_owned(), objects };
         }
         if pods.objects.iter().any(|pod| uses_claim(pod, &claim)) {
@@ -189,20 +192,9 @@ impl Protection {
     /// Removes the finalizer of each terminating volume to which no claim is bound. Returns whether nothing failed.
     async fn remove_volume_finalizers(&self) -> bool {
         let names = self.terminating.volumes.lock().clone();
-        if names.is_empty() {
-            return true;
-        }
-        let claims = match stored::objects(&self.claims, &self.claims.resource.key_prefix).await {
-            Ok(claims) => claims,
-            Err(status) => {
-                let resource = &self.claims.resource.group_resource;
-                tracing::warn!(%resource, reason = %status, "reading claims failed; volumes keep their finalizers");
-                return false;
-            }
-        };
         let mut is_complete = true;
         for name in &names {
-            if let Err(status) = self.release_volume(name, &claims).await {
+            if let Err(status) = self.release_volume(name).await {
                 log_failure(&self.volumes, "", name, &status);
                 is_complete = false;
             }
@@ -210,19 +202,31 @@ impl Protection {
         is_complete
     }
 
-    /// Removes the finalizer of a volume if the volume is terminating and none of all claims is bound to it.
-    async fn release_volume(&self, name: &str, claims: &[Object]) -> Result<(), Status> {
+    /// Removes the finalizer of a volume if the volume is terminating and no claim is bound to it.
+    async fn release_volume(&self, name: &str) -> Result<(), Status> {
         let finalizer = self.volume_writer.server_state().names.label_key("pv-protection");
         let Some(volume) = stored::get(&self.volumes, "", name).await? else { return Ok(()) };
-        if !is_protected(&volume, &finalizer) || claims.iter().any(|claim| is_bound(claim, &volume)) {
+        if !is_protected(&volume, &finalizer) || self.has_bound_claim(&volume).await? {
             return Ok(());
         }
         let target = Target { collection: &self.volumes, namespace: "", name, subresource: "" };
         remove_finalizer(&self.volume_writer, target, volume, &finalizer).await
     }
+
+    async fn has_bound_claim(&self, volume: &Object) -> Result<bool, Status> {
+        let reference = |part| volume.str_at(&["spec", "claimRef", part]).unwrap_or("");
+        let referenced = self.claims.resource.key(reference("namespace"), reference("name"));
+        let volume_name = Finder::new(volume.name());
+        // A bound claim names the volume, or the volume names the claim.
+        let may_be_bound =
+            |claim: &Item| **claim.key() == *referenced || volume_name.find(claim.value()).is_some();
+        let scope = &self.claims.resource.key_prefix;
+        let claims = stored::selected_objects(&self.claims, scope, may_be_bound).await?;
+        Ok(claims.iter().any(|claim| is_bound(claim, volume)))
+    }
 }
 
-/// The pods of one namespace.
+/// The scheduled pods of one namespace.
 #[derive(Default)]
 struct PodsOfNamespace {
     namespace: String,
@@ -241,9 +245,7 @@ async fn remove_finalizer(
     mut object: Object,
     finalizer: &str,
 ) -> Result<(), Status> {
-    let rest: Vec<String> =
-        object.finalizers().filter(|other| *other != finalizer).map(str::to_owned).collect();
-    object.set_meta("finalizers", rest);
+    object.remove_finalizer(finalizer);
     match writer.update(target, object).await {
         Err(status) if !is_race(&status) => Err(status),
         _ => Ok(()),
