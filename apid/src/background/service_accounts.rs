@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use super::actor::{Actor, Target};
 use super::reflector::{ObjectEvent, reflect};
+use super::retries::RetryQueue;
 use super::stored;
 use crate::server_state::{Collection, ServerState};
 
@@ -24,8 +25,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     else {
         return;
     };
-    let (namespace_sender, mut namespace_names) = mpsc::unbounded_channel::<String>();
-    let retry_sender = namespace_sender.clone();
+    let (namespace_sender, namespace_names) = mpsc::unbounded_channel::<String>();
     let follow_namespaces = {
         let namespace_sender = namespace_sender.clone();
         reflect(namespaces.items.clone(), move |event| {
@@ -45,14 +45,11 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     });
     let actor = Actor::controller(server_state.clone(), "service-account-controller", own_account);
     let create_missing = async {
-        while let Some(namespace) = namespace_names.recv().await {
+        let mut queue = RetryQueue::new(namespace_names, RETRY);
+        while let Some(namespace) = queue.next().await {
             if let Err(status) = ensure(&actor, &namespaces, &accounts, &namespace).await {
                 tracing::warn!(namespace, reason = %status, "creating the default service account failed; retrying");
-                let retry_sender = retry_sender.clone();
-                tokio::spawn(async move {
-                    tokio::time::sleep(RETRY).await;
-                    let _ = retry_sender.send(namespace);
-                });
+                queue.retry(namespace);
             }
         }
     };

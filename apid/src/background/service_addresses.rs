@@ -13,7 +13,7 @@ use std::time::Duration;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 
-use super::actor::{Actor, Target};
+use super::actor::{Actor, Target, is_race};
 use super::condition::{Condition, with_conditions};
 use super::stored;
 use crate::addresses::Owner;
@@ -115,12 +115,12 @@ async fn reconcile_range(
             .cloned()
             .collect();
         if !server_state.addresses.is_range_used(range, &others) {
-            return match has_finalizer {
-                true => {
-                    ignore_races(actor.update(target, without_finalizer(range, &finalizer)).await.map(drop))
-                }
-                false => Ok(()),
-            };
+            if !has_finalizer {
+                return Ok(());
+            }
+            let mut next = range.clone();
+            next.remove_finalizer(&finalizer);
+            return ignore_races(actor.update(target, next).await.map(drop));
         }
         condition.status_is_true = false;
         condition.reason = "Terminating";
@@ -143,22 +143,10 @@ async fn reconcile_range(
     ignore_races(actor.update(Target { subresource: "status", ..target }, next).await.map(drop))
 }
 
-fn without_finalizer(range: &Object, finalizer: &str) -> Object {
-    let mut next = range.clone();
-    let rest: Vec<String> =
-        range.finalizers().filter(|other| *other != finalizer).map(str::to_owned).collect();
-    next.set_meta("finalizers", rest);
-    next
-}
-
 /// Ignores failures caused by concurrent changes: the next repair reads the new state.
 fn ignore_races(result: Result<(), Status>) -> Result<(), Status> {
     match result {
-        Err(status)
-            if matches!(status.reason, Reason::Conflict | Reason::NotFound | Reason::AlreadyExists) =>
-        {
-            Ok(())
-        }
+        Err(status) if is_race(&status) || status.reason == Reason::AlreadyExists => Ok(()),
         result => result,
     }
 }

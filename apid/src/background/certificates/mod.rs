@@ -16,7 +16,6 @@
 //! INVARIANT (own account): the signer always writes as the service account `certificate-controller`. The admission
 //! plugin `CertificateSigning` requires the permission `sign`; the shared identity lacks it.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +24,6 @@ use apimachinery::status::Status;
 use apimachinery::time;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use parking_lot::Mutex;
 use serving::certs::Authority;
 use serving::certs::requests::{CertificateParameters, CertificateRequest};
 use tokio::sync::mpsc;
@@ -33,6 +31,7 @@ use tokio::sync::mpsc;
 use super::actor::{Actor, Target, is_race};
 use super::condition::{Condition, with_conditions};
 use super::reflector::{ObjectEvent, reflect};
+use super::retries::RetryQueue;
 use super::stored;
 use crate::config::CertificateSigning;
 use crate::server_state::{Collection, ServerState};
@@ -57,10 +56,7 @@ enum IssueError {
 /// Issues certificates for approved requests until the process ends.
 pub(super) async fn sign(server_state: Arc<ServerState>, signing: CertificateSigning) {
     let Ok(requests) = collection(&server_state) else { return };
-    let (name_sender, mut changed_names) = mpsc::unbounded_channel::<String>();
-    let retry_sender = name_sender.clone();
-    // A request that changes often has one retry, so the retries do not accumulate.
-    let retries = Arc::new(Mutex::new(BTreeSet::new()));
+    let (name_sender, changed_names) = mpsc::unbounded_channel::<String>();
     let observe = reflect(Arc::clone(&requests.items), move |event| {
         if let ObjectEvent::Exists(entry) = event {
             let _ = name_sender.send(entry.name().to_owned());
@@ -68,18 +64,11 @@ pub(super) async fn sign(server_state: Arc<ServerState>, signing: CertificateSig
     });
     let actor = Actor::controller(server_state, "certificate-controller", true);
     let work = async {
-        while let Some(name) = changed_names.recv().await {
+        let mut queue = RetryQueue::new(changed_names, RETRY);
+        while let Some(name) = queue.next().await {
             if let Err(status) = process(&actor, &requests, &signing, &name).await {
                 tracing::warn!(request = name, reason = %status, "signing a certificate request failed; retrying");
-                if !retries.lock().insert(name.clone()) {
-                    continue;
-                }
-                let (retry_sender, retries) = (retry_sender.clone(), Arc::clone(&retries));
-                tokio::spawn(async move {
-                    tokio::time::sleep(RETRY).await;
-                    retries.lock().remove(&name);
-                    let _ = retry_sender.send(name);
-                });
+                queue.retry(name);
             }
         }
     };

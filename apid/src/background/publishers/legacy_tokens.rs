@@ -23,7 +23,7 @@ use apimachinery::status::Status;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::super::actor::{Actor, Target};
+use super::super::actor::{Actor, Target, is_race};
 use super::super::stored;
 use super::put;
 use crate::server_state::{Collection, ServerState};
@@ -122,7 +122,7 @@ async fn clean(server_state: &ServerState, cleaner: &Actor, since: &str) -> Resu
             }
         };
         match result {
-            Err(status) if !matches!(status.code, 404 | 409) => return Err(status),
+            Err(status) if !is_race(&status) => return Err(status),
             _ => {}
         }
     }

@@ -1,6 +1,5 @@
 //! The CA bundle `kube-root-ca.crt` in every namespace (requirement A-SA-26) and in token Secrets.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,8 +10,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::super::actor::{Actor, Target};
+use super::super::actor::{Actor, Target, is_race};
 use super::super::reflector::{ObjectEvent, reflect};
+use super::super::retries::RetryQueue;
 use super::super::stored;
 use super::{RETRY, put, read_file, send_on_change};
 use crate::server_state::{Collection, ServerState};
@@ -52,7 +52,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, file
     else {
         return;
     };
-    let (task_sender, mut tasks) = mpsc::unbounded_channel();
+    let (task_sender, tasks) = mpsc::unbounded_channel();
     let _watch = send_on_change(vec![file.clone()], task_sender.clone(), Task::All);
     let requeue_sender = task_sender.clone();
     let send_task = |task_sender: &mpsc::UnboundedSender<Task>, task| drop(task_sender.send(task));
@@ -89,29 +89,11 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, file
         file,
     };
     let work = async {
-        // Each failed task has at most one retry timer, however often it is requested meanwhile.
-        let (retry_sender, mut retries) = mpsc::unbounded_channel();
-        let mut pending_retries = HashSet::new();
-        loop {
-            let task = tokio::select! {
-                Some(task) = retries.recv() => {
-                    pending_retries.remove(&task);
-                    task
-                }
-                task = tasks.recv() => match task {
-                    Some(task) => task,
-                    None => return,
-                },
-            };
+        let mut queue = RetryQueue::new(tasks, RETRY);
+        while let Some(task) = queue.next().await {
             if let Err(status) = publisher.perform(&task, &requeue_sender).await {
                 tracing::warn!(?task, reason = %status, "publishing the root CA failed; retrying");
-                if pending_retries.insert(task.clone()) {
-                    let retry_sender = retry_sender.clone();
-                    tokio::spawn(async move {
-                        tokio::time::sleep(RETRY).await;
-                        let _ = retry_sender.send(task);
-                    });
-                }
+                queue.retry(task);
             }
         }
     };
@@ -153,9 +135,7 @@ impl Publisher<'_> {
 
     /// Adds the CA bundle to a Secret that has a token; clients use both together.
     async fn add_to_secret(&self, namespace: &str, name: &str, authority: &str) -> Result<(), Status> {
-        let item = self.secrets.items.get(&self.secrets.resource.key(namespace, name)).await;
-        let (item, _) = item.map_err(stored::unavailable)?;
-        let Some(secret) = item.as_deref().and_then(stored::object) else { return Ok(()) };
+        let Some(secret) = stored::get(self.secrets, namespace, name).await? else { return Ok(()) };
         let encoded = STANDARD.encode(authority);
         let is_token =
             secret.str_at(&["type"]) == Some(&self.server_state.names.label_key("service-account-token"));
@@ -170,7 +150,7 @@ impl Publisher<'_> {
         let target = Target { collection: self.secrets, namespace, name, subresource: "" };
         let patch = json!({"metadata": {"uid": secret.uid()}, "data": {KEY: encoded}}).to_string();
         match self.tokens.merge(target, patch.as_bytes()).await {
-            Err(status) if !matches!(status.code, 404 | 409) => Err(status),
+            Err(status) if !is_race(&status) => Err(status),
             _ => Ok(()),
         }
     }
