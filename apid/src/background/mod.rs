@@ -27,6 +27,7 @@ mod policy_writes;
 mod publishers;
 mod quota;
 mod reflector;
+mod retries;
 mod service_accounts;
 mod service_addresses;
 pub mod start_objects;
@@ -67,14 +68,14 @@ pub fn start(
     tokio::spawn(unenforced::report(server_state.clone()));
 }
 
-/// Starts the controllers that `--controllers` can disable. The signer needs its files too.
+/// Starts the controllers that `--controllers` can disable. Without `signing`, the signer does not run.
 pub fn start_controllers(
     server_state: &Arc<ServerState>,
     own_accounts: bool,
     enabled: EnabledControllers,
     signing: Option<CertificateSigning>,
 ) {
-    if let Some(signing) = signing.filter(|_| enabled.certificate_signer) {
+    if let Some(signing) = signing {
         tokio::spawn(certificates::sign(server_state.clone(), signing));
     }
     if enabled.certificate_cleaner {

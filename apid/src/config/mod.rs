@@ -121,7 +121,7 @@ pub struct Config {
     pub garbage_collector: bool,
     /// Controllers that `--controllers` enables.
     pub controllers: EnabledControllers,
-    /// Configuration of the built-in signer; None: certificates are not signed.
+    /// Configuration of the built-in signer; None: the signer does not run.
     pub certificate_signing: Option<CertificateSigning>,
     /// In-flight limits of reading and of mutating requests; 0 means no limit.
     pub max_in_flight: (usize, usize),

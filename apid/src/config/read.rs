@@ -157,7 +157,7 @@ impl Reader<'_> {
             delete_workers: limits.delete_collection_workers,
             garbage_collector: flags.controllers.enable_garbage_collector,
             controllers: enabled_controllers,
-            certificate_signing,
+            certificate_signing: certificate_signing.filter(|_| enabled_controllers.certificate_signer),
             max_in_flight: (limits.max_requests_inflight, limits.max_mutating_requests_inflight),
             body_limits: Limits {
                 elements: limits.max_request_elements,

@@ -132,7 +132,7 @@ fn etcd_and_watch_cache_flags_are_accepted_with_reason() {
 }
 
 #[test]
-fn certificate_signing_requires_both_files() {
+fn certificate_signing_requires_both_files_and_the_controller() {
     const BASE: [&str; 2] = ["--spawn-authd", "--data-dir=/d"];
     let signing = |words: &[&str]| read(&[&BASE, words].concat()).map(|config| config.certificate_signing);
     let (cert, key) = ("--cluster-signing-cert-file=/ca.crt", "--cluster-signing-key-file=/ca.key");
@@ -141,6 +141,7 @@ fn certificate_signing_requires_both_files() {
     assert_eq!(signing(&[cert, key]).unwrap(), Some(expected(year)));
     let short = signing(&[cert, key, "--cluster-signing-duration=1h"]).unwrap();
     assert_eq!(short, Some(expected(Duration::from_secs(3600))));
+    assert_eq!(signing(&[cert, key, "--controllers=*,-csrsigning"]).unwrap(), None);
     let errors = signing(&[cert, key, "--cluster-signing-duration=0s"]).unwrap_err();
     assert_eq!(errors, ["`--cluster-signing-duration`: must be at least 1s"]);
     for (flag, missing) in [(cert, "cluster-signing-key-file"), (key, "cluster-signing-cert-file")] {
