@@ -53,6 +53,13 @@ pub struct Event {
 }
 
 impl Event {
+    /// Adds an annotation. The first value of a key stays.
+    pub fn annotate(&mut self, key: String, value: &str) {
+        if self.annotations.iter().all(|(other, _)| *other != key) {
+            self.annotations.push((key, value.to_owned()));
+        }
+    }
+
     /// Moves the annotations and the object reference, which admission and the verb have set, into the event.
     pub fn take_notes(&mut self, notes: &PluginOutput) {
         self.annotations.extend(notes.take_annotations());
@@ -158,7 +165,7 @@ mod tests {
     fn audit_line_contains_one_event() {
         let names = Names::new(Preset::Svc, "example.test").unwrap();
         let received: Timestamp = "2025-01-02T03:04:05.123456Z".parse().unwrap();
-        let event = Event {
+        let mut event = Event {
             id: "the-id".into(),
             received,
             uri: "/api/v1/namespaces/a/configmaps/x?pretty=1".into(),
@@ -176,8 +183,10 @@ mod tests {
             object: ObjectReference { name: "other".into(), uid: "u-1".into(), ..ObjectReference::default() },
             user: Some(UserInfo { name: "alice".into(), groups: vec!["team".into()], ..UserInfo::default() }),
             impersonated: Some(UserInfo { name: "bob".into(), ..UserInfo::default() }),
-            annotations: vec![("authorization.example.test/decision".into(), "forbid".into())],
+            annotations: Vec::new(),
         };
+        event.annotate("authorization.example.test/decision".to_owned(), "forbid");
+        event.annotate("authorization.example.test/decision".to_owned(), "allow");
         let line = event.line(&names, Stage::ResponseComplete, received, 401, Some(&Status::unauthorized()));
         assert_eq!(line.iter().filter(|b| **b == b'\n').count(), 1);
         let value: Value = serde_json::from_slice(&line).unwrap();

@@ -202,7 +202,7 @@ impl BackupRecord {
         let server_state = Arc::clone(&context.server_state);
         let event = context.audit.take().map(|mut event| {
             let annotation = format!("{}/{REVISION_ANNOTATION}", server_state.names.group("audit"));
-            event.annotations.push((annotation, revision.to_string()));
+            event.annotate(annotation, &revision.to_string());
             event
         });
         let record = BackupRecord { server_state, request_id: context.id.clone(), revision, event };

@@ -203,7 +203,7 @@ impl Api {
         let (caller, prefetched) = authenticated.map_err(|rejection| {
             context.audit.update(|event| {
                 let domain = self.server_state.names.group("authentication");
-                event.annotations.push((format!("{domain}/reason"), rejection.reason.to_string()));
+                event.annotate(format!("{domain}/reason"), &rejection.reason.to_string());
             });
             with_client_audit_id(*rejection.status, &context.head)
         })?;
@@ -300,8 +300,8 @@ impl Api {
     fn annotate_decision(&self, context: &RequestContext, decision: &str, reason: &str) {
         context.audit.update(|event| {
             let domain = self.server_state.names.group("authorization");
-            event.annotations.push((format!("{domain}/decision"), decision.to_owned()));
-            event.annotations.push((format!("{domain}/reason"), reason.to_owned()));
+            event.annotate(format!("{domain}/decision"), decision);
+            event.annotate(format!("{domain}/reason"), reason);
         });
     }
 }

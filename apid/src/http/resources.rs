@@ -192,15 +192,10 @@ fn report_deprecation(
     let (names, metrics) = (&context.server_state.names, &context.server_state.request_metrics);
     let removed = deprecation.removed_release.as_deref().unwrap_or_default();
     metrics.mark_deprecated(resource, &attributes.version, &attributes.subresource, removed);
-    let key = names.group_key("deprecated");
     context.audit.update(|event| {
-        // `repeat_read` handles a request again with the same event.
-        if event.annotations.iter().any(|(name, _)| *name == key) {
-            return;
-        }
-        event.annotations.push((key, "true".to_owned()));
+        event.annotate(names.group_key("deprecated"), "true");
         if !removed.is_empty() {
-            event.annotations.push((names.group_key("removed-release"), removed.to_owned()));
+            event.annotate(names.group_key("removed-release"), removed);
         }
     });
     notes.warn(deprecation.warning);
