@@ -199,6 +199,11 @@ fn table_has_one_sorted_row_for_each_version_and_names_agree() {
 }
 
 #[test]
+fn current_release_is_that_of_the_server() {
+    assert_eq!(CURRENT, Release(serving::compatibility::CURRENT));
+}
+
+#[test]
 fn served_versions_warn_as_their_kinds_do() {
     let names = names();
     let registry = Registry::new(&names);

@@ -320,6 +320,11 @@ mod tests {
     }
 
     #[test]
+    fn release_is_a_patch_of_the_current_minor_release() {
+        assert!(RELEASE.starts_with(&format!("v1.{}.", serving::compatibility::CURRENT)), "{RELEASE}");
+    }
+
+    #[test]
     fn versions_of_group_are_in_order_of_priority() {
         let names = Names::new(Preset::Kubernetes, "").unwrap();
         let (versions, _) = kinds::EnabledVersions::parse(["api/all=true"], &names).unwrap();
@@ -367,7 +372,6 @@ mod tests {
             segments().map(|segment| (segment.as_ptr(), segment.len())).collect();
         let (held, sent) =
             (held.values().sum::<usize>(), segments().map(|segment| segment.len()).sum::<usize>());
-        println!("documents have {sent} bytes in {held} bytes of memory");
         assert!(sent > 400_000_000 && held < 4_000_000, "{sent} {held}");
 
         let document = discovery.document("/apis/example.com/v7").unwrap();

@@ -115,3 +115,23 @@ pub struct LogFlags {
 fn previous_version(text: &str) -> Result<String, HiddenMetricsError> {
     Metrics::showing_hidden(text).map(|_| text.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use serving::compatibility::{CURRENT, OLDEST_COMPATIBLE, OLDEST_EMULATED};
+
+    use super::*;
+
+    #[test]
+    fn help_of_compatibility_flags_names_the_releases() {
+        let command = NamesFlags::augment_args(clap::Command::new("test"));
+        let help = |id: &str| {
+            let argument = command.get_arguments().find(|argument| argument.get_id() == id).unwrap();
+            argument.get_help().unwrap().to_string()
+        };
+        let emulated = format!("1.{OLDEST_EMULATED} to 1.{CURRENT} (default: 1.{CURRENT})");
+        assert!(help("emulated_version").contains(&emulated), "{emulated}");
+        let compatible = format!("1.{OLDEST_COMPATIBLE} to the emulated release");
+        assert!(help("min_compatibility_version").contains(&compatible), "{compatible}");
+    }
+}

@@ -34,9 +34,10 @@ const DISABLED: Definition =
 
 /// Registers the metrics of this file. The label `go_version` is empty, because the server is not built with Go.
 pub(super) fn register(metrics: &Arc<Metrics>, gates: &FeatureGates, build: &BuildInfo) {
+    let minor = serving::compatibility::CURRENT.to_string();
     let labels: Labels = [
         ("major", "1"),
-        ("minor", "33"),
+        ("minor", minor.as_str()),
         ("git_version", RELEASE),
         ("git_commit", build.commit_id()),
         ("git_tree_state", build.tree_state()),
