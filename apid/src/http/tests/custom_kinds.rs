@@ -68,6 +68,18 @@ fn definition(versions: &[Value]) -> Value {
     })
 }
 
+/// A definition of the kind Thing in a group, with one version that has this schema of `spec`.
+pub(super) fn definition_of_thing(group: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": "apiextensions.example.test/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("things.{group}")},
+        "spec": {"group": group, "scope": "Namespaced",
+            "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "properties": {"spec": spec}}}}]},
+    })
+}
+
 pub(super) fn widget(name: &str, spec: Value) -> Value {
     json!({"apiVersion": "shop.example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec})
 }

@@ -2,18 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::custom_kinds::{DEFINITIONS, define, eventually, start};
+use super::custom_kinds::{DEFINITIONS, define, definition_of_thing, eventually, start};
 use super::{Reply, Server};
-
-fn definition(group: &str, spec: Value) -> Value {
-    json!({
-        "metadata": {"name": format!("things.{group}")},
-        "spec": {"group": group, "scope": "Namespaced",
-            "names": {"plural": "things", "kind": "Thing"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
-                "type": "object", "properties": {"spec": spec}}}}]},
-    })
-}
 
 /// Applies a spec as a field manager.
 async fn apply(server: &Server, group: &str, manager: &str, spec: Value) -> Reply {
@@ -109,7 +99,7 @@ async fn applied_fields_merge_by_the_types_of_the_schema() {
     .enumerate()
     {
         let group = format!("merge{i}.example.com");
-        define(&server, definition(&group, schema)).await;
+        define(&server, definition_of_thing(&group, schema)).await;
         let created = apply(&server, &group, "first", first).await;
         assert_eq!(created.code, 201, "{row}: {}", created.json());
         let applied = apply(&server, &group, "second", second).await;
@@ -127,7 +117,7 @@ async fn applied_fields_merge_by_the_types_of_the_schema() {
 async fn granular_schema_keeps_owners_of_atomic_list_without_conflict() {
     let server = start().await;
     let group = "granular.example.com";
-    define(&server, definition(group, list_schema(json!({"x-svc-list-type": "atomic"})))).await;
+    define(&server, definition_of_thing(group, list_schema(json!({"x-svc-list-type": "atomic"})))).await;
     let first = json!({"list": [{"k": "x", "v": 1}, {"k": "y", "v": 1}]});
     assert_eq!(apply(&server, group, "first", first).await.code, 201);
     change_schema(&server, group, list_with_key()).await;
@@ -141,7 +131,7 @@ async fn granular_schema_keeps_owners_of_atomic_list_without_conflict() {
 async fn atomic_schema_makes_changes_conflict_with_owners_of_items() {
     let server = start().await;
     let group = "atomic.example.com";
-    define(&server, definition(group, list_with_key())).await;
+    define(&server, definition_of_thing(group, list_with_key())).await;
     assert_eq!(apply(&server, group, "first", json!({"list": [{"k": "x", "v": 1}]})).await.code, 201);
     assert_eq!(apply(&server, group, "second", json!({"list": [{"k": "y", "v": 1}]})).await.code, 200);
     change_schema(&server, group, list_schema(json!({"x-svc-list-type": "atomic"}))).await;

@@ -5,21 +5,9 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use super::Server;
-use super::custom_kinds::{DEFINITIONS, define, eventually, start};
+use super::custom_kinds::{DEFINITIONS, define, definition_of_thing, eventually, start};
 
 const STRICT: &str = "?fieldValidation=Strict";
-
-/// A definition of the kind Thing in a group, with one version that has this schema of `spec`.
-fn definition(group: &str, spec: Value) -> Value {
-    json!({
-        "apiVersion": "apiextensions.example.test/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("things.{group}")},
-        "spec": {"group": group, "scope": "Namespaced",
-            "names": {"plural": "things", "kind": "Thing"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
-                "type": "object", "properties": {"spec": spec}}}}]},
-    })
-}
 
 /// A schema of an object with these properties.
 fn object(properties: Value) -> Value {
@@ -84,7 +72,7 @@ async fn definitions_with_invalid_schemas_are_rejected() {
         ("D-CEL-45", rule("semver('1.2.3').major() == 1"), 422, "undeclared reference to 'semver'"),
         ("D-CCOST-9", nested_loops(3), 422, "estimated rule cost"),
     ] {
-        let rejected = server.post(DEFINITIONS, definition("bad.example.com", spec)).await;
+        let rejected = server.post(DEFINITIONS, definition_of_thing("bad.example.com", spec)).await;
         assert_eq!(rejected.code, code, "{row}: {}", message(&rejected));
         assert!(message(&rejected).contains(text), "{row}: {}", message(&rejected));
     }
@@ -93,8 +81,9 @@ async fn definitions_with_invalid_schemas_are_rejected() {
         ("D-MRG-16", json!({"type": "object", "x-svc-map-type": "atomic"})),
         ("D-MRG-16", json!({"type": "object", "x-svc-map-type": "granular"})),
     ] {
-        let created =
-            server.post(&format!("{DEFINITIONS}?dryRun=All"), definition("good.example.com", spec)).await;
+        let created = server
+            .post(&format!("{DEFINITIONS}?dryRun=All"), definition_of_thing("good.example.com", spec))
+            .await;
         assert_eq!(created.code, 201, "{row}: {}", message(&created));
     }
 }
@@ -104,7 +93,8 @@ async fn updates_that_add_costly_rules_are_rejected() {
     let server = Server::start().await;
     let group = "cost.example.com";
     let list = json!({"type": "array", "items": {"type": "string"}});
-    let mut created = server.post(DEFINITIONS, definition(group, object(json!({"list": list})))).await.json();
+    let mut created =
+        server.post(DEFINITIONS, definition_of_thing(group, object(json!({"list": list})))).await.json();
     let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
     // Requirement D-CCOST-10.
     let rule = "self.list.all(a, self.list.all(b, self.list.all(c, a == b || b == c)))";
@@ -122,8 +112,9 @@ async fn updates_that_add_costly_rules_are_rejected() {
     };
     let bounded_list =
         json!({"type": "array", "maxItems": 1_000, "items": {"type": "string", "maxLength": 10}});
-    let definition_with_rules =
-        |count: usize| definition(group, with_rules(object(json!({"list": bounded_list})), rules_of(count)));
+    let definition_with_rules = |count: usize| {
+        definition_of_thing(group, with_rules(object(json!({"list": bounded_list})), rules_of(count)))
+    };
     let url = format!("{DEFINITIONS}?dryRun=All");
     let in_other_group = |mut definition: Value| {
         definition["metadata"]["name"] = json!("things.sum.example.com");
@@ -156,7 +147,7 @@ async fn invalid_custom_object_returns_422() {
             "reason": "FieldValueForbidden", "fieldPath": ".limit"},
     ]);
     let group = "objects.example.com";
-    define(&server, definition(group, with_rules(object(properties), rules))).await;
+    define(&server, definition_of_thing(group, with_rules(object(properties), rules))).await;
     let (plain, strict) = (url(group), url(group) + STRICT);
     for (row, url, spec, code, cause) in [
         (
@@ -219,7 +210,7 @@ async fn transition_rules_compare_with_the_stored_object() {
     let group = "transitions.example.com";
     define(
         &server,
-        definition(group, with_rules(object(json!({"x": {"type": "integer"}, "s": set})), rules)),
+        definition_of_thing(group, with_rules(object(json!({"x": {"type": "integer"}, "s": set})), rules)),
     )
     .await;
     let one = format!("{}/x", url(group));
@@ -262,7 +253,7 @@ async fn stored_rule_with_function_of_newer_release_is_evaluated() {
     let kinds = server.server_state.kinds();
     let resource =
         kinds.registry.find_kind("apiextensions.example.test", "CustomResourceDefinition").unwrap();
-    let mut stored = Object::from_value(definition(group, schema.clone())).unwrap();
+    let mut stored = Object::from_value(definition_of_thing(group, schema.clone())).unwrap();
     // Stored definitions have the names of the reference.
     let spec = stored.0.get_mut("spec").unwrap();
     let fields = spec
@@ -290,7 +281,7 @@ async fn stored_rule_with_function_of_newer_release_is_evaluated() {
         assert!(message(&rejected).contains(row), "{row}: {}", message(&rejected));
     }
     assert_eq!(server.post(&url(group), thing(group, json!({"n": 100}))).await.code, 201);
-    let new = server.post(DEFINITIONS, definition("new.example.com", schema)).await;
+    let new = server.post(DEFINITIONS, definition_of_thing("new.example.com", schema)).await;
     assert_eq!(new.code, 422);
     assert!(message(&new).contains("undeclared reference to 'semver'"), "{}", message(&new));
 }
@@ -304,7 +295,7 @@ async fn rules_of_one_object_share_a_budget() {
     let rules: Value = (0..40)
         .map(|i| json!({"rule": format!("self.list.all(a, self.list.all(b, a + b != {}))", -1 - i)}))
         .collect();
-    define(&server, definition(group, with_rules(object(json!({"list": list})), rules))).await;
+    define(&server, definition_of_thing(group, with_rules(object(json!({"list": list})), rules))).await;
     let thing_with_items = |count: usize| thing(group, json!({"list": vec![1; count]}));
     assert_eq!(server.post(&url(group), thing_with_items(10)).await.code, 201);
     let mut large = thing_with_items(300);
@@ -315,45 +306,70 @@ async fn rules_of_one_object_share_a_budget() {
     assert!(message(&rejected).contains(text), "{}", message(&rejected));
 }
 
-#[tokio::test]
-async fn protobuf_of_custom_object_returns_406_or_415() {
+const COLORED: &str = "forms.example.com";
+
+/// Starts a server with a kind that has a column and a selectable field, and with an object of it.
+async fn start_with_colored_thing() -> Server {
     let server = start().await;
-    let group = "forms.example.com";
-    let mut definition = definition(group, object(json!({"color": {"type": "string"}})));
+    let mut definition = definition_of_thing(COLORED, object(json!({"color": {"type": "string"}})));
     let version = &mut definition["spec"]["versions"][0];
     version["additionalPrinterColumns"] =
         json!([{"name": "Color", "type": "string", "jsonPath": ".spec.color"}]);
     version["selectableFields"] = json!([{"jsonPath": ".spec.color"}]);
     define(&server, definition).await;
-    assert_eq!(server.post(&url(group), thing(group, json!({"color": "red"}))).await.code, 201);
-    let one = format!("{}/x", url(group));
-    let get = async |url: &str, accept: &str| server.send("GET", url, &[("accept", accept)], "").await;
+    assert_eq!(server.post(&url(COLORED), thing(COLORED, json!({"color": "red"}))).await.code, 201);
+    server
+}
+
+#[tokio::test]
+async fn protobuf_of_custom_object_returns_406_or_415() {
+    let server = start_with_colored_thing().await;
+    let one = format!("{}/x", url(COLORED));
+    let get = async |accept: &str| server.send("GET", &one, &[("accept", accept)], "").await;
     let protobuf = "application/vnd.svc.protobuf";
-    assert_eq!(get(&one, protobuf).await.code, 406, "D-PB-10");
-    let posted = server.send("POST", &url(group), &[("content-type", protobuf)], &b"k8s\0"[..]).await;
+    assert_eq!(get(protobuf).await.code, 406, "D-PB-10");
+    let posted = server.send("POST", &url(COLORED), &[("content-type", protobuf)], &b"k8s\0"[..]).await;
     assert_eq!(posted.code, 415, "D-PB-10");
-    let fallback = get(&one, &format!("{protobuf}, application/json")).await;
+    let fallback = get(&format!("{protobuf}, application/json")).await;
     assert_eq!((fallback.code, fallback.header("content-type")), (200, "application/json"), "D-MT-7");
+}
+
+#[tokio::test]
+async fn strategic_merge_patch_of_custom_object_returns_415() {
+    let server = start_with_colored_thing().await;
     let strategic = ("content-type", "application/strategic-merge-patch+json");
-    assert_eq!(server.send("PATCH", &one, &[strategic], "{}").await.code, 415, "D-MT-23");
-    let table = get(&url(group), "application/json;as=Table;v=v1;g=meta.example.test").await.json();
+    let patched = server.send("PATCH", &format!("{}/x", url(COLORED)), &[strategic], "{}").await;
+    assert_eq!(patched.code, 415);
+}
+
+#[tokio::test]
+async fn table_of_custom_kind_has_the_columns_of_its_definition() {
+    let server = start_with_colored_thing().await;
+    let accept = ("accept", "application/json;as=Table;v=v1;g=meta.example.test");
+    let table = server.send("GET", &url(COLORED), &[accept], "").await.json();
     let columns = table["columnDefinitions"].as_array().unwrap();
     let names: Vec<&str> = columns.iter().map(|column| column["name"].as_str().unwrap()).collect();
-    assert_eq!(
-        (names, &table["rows"][0]["cells"]),
-        (vec!["Name", "Color"], &json!(["x", "red"])),
-        "D-TBL-15"
-    );
-    let list = server.get(&url(group)).await.json();
-    assert_eq!(list["items"][0]["kind"], "Thing", "D-LIST-11");
+    assert_eq!((names, &table["rows"][0]["cells"]), (vec!["Name", "Color"], &json!(["x", "red"])));
+}
+
+#[tokio::test]
+async fn list_items_have_kind_for_custom_kinds_only() {
+    let server = start_with_colored_thing().await;
+    let list = server.get(&url(COLORED)).await.json();
+    assert_eq!(list["items"][0]["kind"], "Thing");
     let accounts = server.get("/api/v1/namespaces/a/serviceaccounts").await.json();
-    assert_eq!(accounts["items"][0]["kind"], Value::Null, "D-LIST-11");
+    assert_eq!(accounts["items"][0]["kind"], Value::Null);
+}
+
+#[tokio::test]
+async fn field_selector_of_custom_kind_accepts_name_and_selectable_fields() {
+    let server = start_with_colored_thing().await;
     for (selector, code) in [("spec.color=red", 200), ("metadata.name=x", 200), ("spec.size=1", 400)] {
         let found =
-            server.get(&format!("{}?fieldSelector={}", url(group), selector.replace('=', "%3D"))).await;
-        assert_eq!(found.code, code, "D-QP-46: {selector}");
+            server.get(&format!("{}?fieldSelector={}", url(COLORED), selector.replace('=', "%3D"))).await;
+        assert_eq!(found.code, code, "{selector}");
         let count = found.json()["items"].as_array().map_or(0, Vec::len);
-        assert_eq!(count, usize::from(code == 200), "D-QP-46: {selector}");
+        assert_eq!(count, usize::from(code == 200), "{selector}");
     }
 }
 
@@ -363,7 +379,7 @@ async fn custom_object_is_served_as_cbor() {
         super::custom_kinds::with_controller(Server::start_with_gates("CBORServingAndStorage=true").await)
             .await;
     let group = "binary.example.com";
-    define(&server, definition(group, object(json!({"color": {"type": "string"}})))).await;
+    define(&server, definition_of_thing(group, object(json!({"color": {"type": "string"}})))).await;
     assert_eq!(server.post(&url(group), thing(group, json!({"color": "red"}))).await.code, 201);
     let one = format!("{}/x", url(group));
     let reply = server.send("GET", &one, &[("accept", "application/cbor")], "").await;
