@@ -127,7 +127,7 @@ impl Auth {
                         reason,
                         "authd rejected the mirror stream; start both processes with the same names preset"
                     );
-                    backoff.pause_after_rejection();
+                    backoff.set_rejection_pause();
                 }
                 format!("authd rejected the mirror stream: {}", status.message())
             })?
@@ -223,10 +223,7 @@ impl Auth {
         loop {
             tokio::select! {
                 change = changes.recv() => match change {
-                    Ok(change) => {
-                        forward(change, &mut last_sent, updates).await?;
-                        self.link.set_mirror_sent(last_sent);
-                    }
+                    Ok(change) => self.forward(change, &mut last_sent, updates).await?,
                     Err(RecvError::Lagged(missed)) => return Err(format!("authd is {missed} changes behind")),
                     Err(RecvError::Closed) => return Ok(()),
                 },
@@ -234,10 +231,7 @@ impl Auth {
                     let observed = self.revisions.observed();
                     loop {
                         match changes.try_recv() {
-                            Ok(change) => {
-                                forward(change, &mut last_sent, updates).await?;
-                                self.link.set_mirror_sent(last_sent);
-                            }
+                            Ok(change) => self.forward(change, &mut last_sent, updates).await?,
                             Err(TryRecvError::Empty | TryRecvError::Closed) => break,
                             Err(TryRecvError::Lagged(missed)) => return Err(format!("authd is {missed} changes behind")),
                         }
@@ -245,25 +239,28 @@ impl Auth {
                     if observed > last_sent {
                         last_sent = observed;
                         send(updates, Update::Progress(MirrorProgress { revision: observed })).await?;
+                        self.link.set_mirror_sent(observed);
                     }
-                    self.link.set_mirror_sent(last_sent);
                 }
             }
         }
     }
-}
 
-/// Sends a change, unless the snapshot or a progress message has already covered its revision.
-async fn forward(
-    change: PolicyChange,
-    last_sent: &mut u64,
-    updates: &mpsc::Sender<MirrorUpdate>,
-) -> Result<(), String> {
-    if change.revision <= *last_sent {
-        return Ok(());
+    /// Sends a change, unless the snapshot or a progress message has already covered its revision.
+    async fn forward(
+        &self,
+        change: PolicyChange,
+        last_sent: &mut u64,
+        updates: &mpsc::Sender<MirrorUpdate>,
+    ) -> Result<(), String> {
+        if change.revision <= *last_sent {
+            return Ok(());
+        }
+        *last_sent = change.revision;
+        updates.send(change.update).await.map_err(|_| stream_closed())?;
+        self.link.set_mirror_sent(*last_sent);
+        Ok(())
     }
-    *last_sent = change.revision;
-    updates.send(change.update).await.map_err(|_| stream_closed())
 }
 
 async fn send(updates: &mpsc::Sender<MirrorUpdate>, update: Update) -> Result<(), String> {

@@ -278,8 +278,8 @@ impl Backoff {
         self.next = (self.next * 2).min(LONGEST_PAUSE);
     }
 
-    /// Makes the next pause that after a rejection.
-    pub(in crate::auth) fn pause_after_rejection(&mut self) {
+    /// Sets the next pause to that after a rejection.
+    pub(in crate::auth) fn set_rejection_pause(&mut self) {
         self.next = REJECTED_PAUSE;
     }
 }
