@@ -112,9 +112,8 @@ pub(super) fn decode(
         api_version: group_version.to_string(),
         custom,
     };
-    let (mut object, duplicates) =
-        read(payload, &expected, resource.kind.type_name(), server_state.body_limits)
-            .map_err(|error| error.into_status(&expected, server_state))?;
+    let (mut object, duplicates) = read(payload, &expected, server_state.body_limits)
+        .map_err(|error| error.into_status(&expected, server_state))?;
     let conformance = match has_stored_names {
         true => resource.conform(&mut object),
         false => resource.conform_body(&mut object, &server_state.names),
@@ -213,7 +212,6 @@ impl ExpectedType<'_> {
 fn read(
     payload: Payload<'_>,
     expected: &ExpectedType<'_>,
-    type_name: Option<&str>,
     limits: Limits,
 ) -> Result<(Object, Vec<String>), ReadError> {
     let unrecognized = |reason: &str| {
@@ -222,8 +220,9 @@ fn read(
             expected.kind
         ))
     };
-    let decoded =
-        payload.parse(type_name, limits).map_err(|error| decode_error_status(&error, unrecognized))?;
+    let decoded = payload
+        .parse(expected.type_name, limits)
+        .map_err(|error| decode_error_status(&error, unrecognized))?;
     let map = match decoded.value {
         Value::Object(map) => map,
         // The reference decodes `null` as an object without fields.
@@ -271,12 +270,12 @@ mod tests {
 
     fn read_json(text: &str) -> Result<Object, u16> {
         let expected = ExpectedType { api_version: "v1".to_owned(), ..CONFIG_MAP };
-        read(Payload::Json(text.as_bytes()), &expected, Some("core/v1.ConfigMap"), Limits::BODY)
-            .map(|(object, _)| object)
-            .map_err(|error| match error {
+        read(Payload::Json(text.as_bytes()), &expected, Limits::BODY).map(|(object, _)| object).map_err(
+            |error| match error {
                 ReadError::Refused(status) => status.code,
                 ReadError::OtherType { .. } => 400,
-            })
+            },
+        )
     }
 
     #[test]

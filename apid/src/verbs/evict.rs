@@ -14,7 +14,7 @@ use storage::{Error, Op, Revision};
 
 use super::create::resolve_namespace;
 use super::decode::decode;
-use super::deletion::options::{DeleteOptions, Preconditions, RawDeleteOptions};
+use super::deletion::options::{DeleteOptions, IGNORE_STORE_READ_ERROR, Preconditions, RawDeleteOptions};
 use super::options::WriteOptions;
 use super::response_object::tree;
 use super::{Call, Payload, delete};
@@ -97,9 +97,8 @@ fn read(
 
 /// Rejects options that an eviction cannot have, and options that contradict those of the request.
 fn check_options(body: &Object, options: &RawDeleteOptions, request: &WriteOptions) -> Result<(), Status> {
-    const UNSAFE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
-    if body.at(&["deleteOptions", UNSAFE]).and_then(Value::as_bool) == Some(true) {
-        let path = FieldPath::new("deleteOptions").child(UNSAFE);
+    if body.at(&["deleteOptions", IGNORE_STORE_READ_ERROR]).and_then(Value::as_bool) == Some(true) {
+        let path = FieldPath::new("deleteOptions").child(IGNORE_STORE_READ_ERROR);
         let detail = "can not be set for pod eviction, try after removing the option";
         let errors: FieldErrors = FieldError::invalid(&path, true, detail).into();
         let kind = GroupKind { group: String::new(), kind: "DeleteOptions".to_owned() };

@@ -58,15 +58,23 @@ pub(super) fn namespace() -> Parameter {
 
 /// Returns the path parameter `{path}`, the rest of a proxied path.
 pub(super) fn proxied_path() -> Parameter {
-    path("path", "Path of the proxied request.".to_owned())
+    let (name, _, description) = PROXIED_PATH;
+    path(name, description.to_owned())
 }
 
 fn path(name: &'static str, description: String) -> Parameter {
     Parameter { name, location: ParameterLocation::Path, ty: "string", description }
 }
 
-/// General query parameters with the same meaning in all operations: name, type, description.
-const GENERAL: [(&str, &str, &str); 19] = [
+/// Name, type and description of a query parameter.
+type QueryRow = (&'static str, &'static str, &'static str);
+
+fn query(&(name, ty, description): &QueryRow) -> Parameter {
+    Parameter { name, location: ParameterLocation::Query, ty, description: description.to_owned() }
+}
+
+/// General query parameters with the same meaning in all operations.
+const GENERAL: [QueryRow; 19] = [
     ("allowWatchBookmarks", "boolean", "Whether a watch sends bookmark events."),
     ("continue", "string", "Continue token of the previous chunk of a list."),
     ("dryRun", "string", "`All` runs all stages of the request except storing the result."),
@@ -144,12 +152,7 @@ pub(super) const DELETE_MANY: &[&str] = &[
 
 /// Returns all general parameters.
 pub(super) fn all_general() -> impl Iterator<Item = Parameter> {
-    GENERAL.into_iter().map(|(name, ty, description)| Parameter {
-        name,
-        location: ParameterLocation::Query,
-        ty,
-        description: description.to_owned(),
-    })
+    GENERAL.iter().map(query)
 }
 
 /// Returns a general parameter by name.
@@ -157,12 +160,9 @@ pub(super) fn general(name: &str) -> Option<Parameter> {
     all_general().find(|parameter| parameter.name == name)
 }
 
-/// Name, type and description of an option.
-type OptionFields = (&'static str, &'static str, &'static str);
-
 /// The options of connect subresources and of logs, by kind. They are query parameters and have no type in the type
 /// table. A client repeats `command` and `ports` for several values.
-const OPTIONS: [(&str, &[OptionFields]); 7] = [
+const OPTIONS: [(&str, &[QueryRow]); 7] = [
     ("NodeProxyOptions", &[PROXIED_PATH]),
     ("PodAttachOptions", &[CONTAINER, STDERR, STDIN, STDOUT, TTY]),
     (
@@ -198,22 +198,15 @@ const OPTIONS: [(&str, &[OptionFields]); 7] = [
     ("PodProxyOptions", &[PROXIED_PATH]),
     ("ServiceProxyOptions", &[PROXIED_PATH]),
 ];
-const PROXIED_PATH: OptionFields = ("path", "string", "Path of the proxied request.");
-const CONTAINER: OptionFields =
-    ("container", "string", "Name of the container; the default is the only one.");
-const STDIN: OptionFields = ("stdin", "boolean", "Whether to connect standard input.");
-const STDOUT: OptionFields = ("stdout", "boolean", "Whether to connect standard output.");
-const STDERR: OptionFields = ("stderr", "boolean", "Whether to connect standard error.");
-const TTY: OptionFields = ("tty", "boolean", "Whether to allocate a terminal.");
+const PROXIED_PATH: QueryRow = ("path", "string", "Path of the proxied request.");
+const CONTAINER: QueryRow = ("container", "string", "Name of the container; the default is the only one.");
+const STDIN: QueryRow = ("stdin", "boolean", "Whether to connect standard input.");
+const STDOUT: QueryRow = ("stdout", "boolean", "Whether to connect standard output.");
+const STDERR: QueryRow = ("stderr", "boolean", "Whether to connect standard error.");
+const TTY: QueryRow = ("tty", "boolean", "Whether to allocate a terminal.");
 
 /// Returns the query parameters of a kind of options.
 pub(super) fn option_parameters(kind: &str) -> Vec<Parameter> {
     let fields = OPTIONS.iter().find(|(known, _)| *known == kind).map_or(&[][..], |(_, fields)| fields);
-    let parameter = |(name, ty, description): &OptionFields| Parameter {
-        name,
-        location: ParameterLocation::Query,
-        ty,
-        description: (*description).to_owned(),
-    };
-    fields.iter().map(parameter).collect()
+    fields.iter().map(query).collect()
 }
