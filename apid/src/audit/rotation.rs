@@ -119,7 +119,10 @@ impl LogFile {
             Ok(()) | Err(_) => self.reopen()?,
         }
         if self.cleaner.is_none() {
-            self.cleaner = Cleaner::start(&self.path, self.rotation).ok();
+            let cleaner = Cleaner::start(&self.path, self.rotation).inspect_err(|error| {
+                tracing::warn!(path = %self.path.display(), %error, "audit log cleaner did not start; retrying at the next rotation");
+            });
+            self.cleaner = cleaner.ok();
         }
         if let Some(cleaner) = &self.cleaner {
             // A full queue has a request whose run begins after this rotation.

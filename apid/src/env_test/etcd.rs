@@ -31,7 +31,7 @@ Serves /health for env tests in the place of etcd; objects are stored by apid.
 Usage: etcd [FLAGS]
 
 Flags:
-      --data-dir <DIR>             Folder in which the API server stores objects [default: default.etcd]
+      --data-dir <DIR>             Directory in which the API server stores objects [default: default.etcd]
       --listen-client-urls <URL>   Address to listen on [default: http://localhost:2379]
 
 Flags without an effect:
@@ -41,7 +41,7 @@ Flags without an effect:
       all other flags of etcd
 ";
 
-/// The error of an URL that is not of the form `http://HOST:PORT`.
+/// The error of a URL that is not of the form `http://HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not of the form http://HOST:PORT")]
 struct InvalidUrl(String);
@@ -57,15 +57,15 @@ pub(super) struct DataDirError {
     problem: DataDirProblem,
 }
 
-/// The reason why a server names no folder.
+/// The reason why a server names no directory.
 #[derive(Debug, thiserror::Error)]
 enum DataDirProblem {
     #[error(transparent)]
     Url(#[from] InvalidUrl),
     #[error(transparent)]
     Request(#[from] io::Error),
-    #[error("the server does not name a folder for objects")]
-    NoFolder,
+    #[error("the server does not name a directory for objects")]
+    NoDirectory,
 }
 
 /// Runs the server until the parent ends.
@@ -152,17 +152,17 @@ fn read_head(stream: &mut TcpStream) -> io::Result<String> {
 /// The server is not that of this module, such as an etcd.
 pub(super) fn data_dir(servers: &str) -> Result<PathBuf, DataDirError> {
     let first = servers.split(',').next().unwrap_or_default();
-    named_folder(first).map_err(|problem| DataDirError { servers: servers.to_owned(), problem })
+    named_directory(first).map_err(|problem| DataDirError { servers: servers.to_owned(), problem })
 }
 
-/// Asks the server of an URL for its folder.
-fn named_folder(url: &str) -> Result<PathBuf, DataDirProblem> {
+/// Asks the server of a URL for its directory.
+fn named_directory(url: &str) -> Result<PathBuf, DataDirProblem> {
     let response = request(address(url)?)?;
     match response.split_once("\r\n\r\n") {
-        Some((head, folder)) if head.starts_with("HTTP/1.1 200 ") && folder.starts_with('/') => {
-            Ok(PathBuf::from(folder))
+        Some((head, directory)) if head.starts_with("HTTP/1.1 200 ") && directory.starts_with('/') => {
+            Ok(PathBuf::from(directory))
         }
-        Some(_) | None => Err(DataDirProblem::NoFolder),
+        Some(_) | None => Err(DataDirProblem::NoDirectory),
     }
 }
 
@@ -187,7 +187,7 @@ mod tests {
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             match response {
-                "" => drop(answer(stream, "/the/folder")),
+                "" => drop(answer(stream, "/the/directory")),
                 response => {
                     read_head(&mut stream).unwrap();
                     stream.write_all(response.as_bytes()).unwrap();
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn data_dir_is_that_of_the_env_test_etcd_only() {
-        assert_eq!(data_dir(&serve_once("")).unwrap(), PathBuf::from("/the/folder"));
+        assert_eq!(data_dir(&serve_once("")).unwrap(), PathBuf::from("/the/directory"));
         let other = data_dir(&serve_once("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"))
             .unwrap_err()
             .to_string();

@@ -165,7 +165,7 @@ impl ApiResponse {
 
     /// Does one step of the work that precedes the response head. Returns true if another step remains.
     ///
-    /// A step takes at max_headers about one millisecond, or the encoding of one object. If encoding fails, the
+    /// A step takes at most about one millisecond, or the encoding of one object. If encoding fails, the
     /// response becomes the Status of the error.
     pub(super) fn prepare(&mut self, response_options: ResponseOptions) -> bool {
         let (result, format) = match &mut self.content {

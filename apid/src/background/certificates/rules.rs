@@ -38,7 +38,7 @@ pub(super) enum Signer {
     LegacyUnknown,
 }
 
-/// The rule of a signer that a request breaks, with the text of kube-apiserver.
+/// The rule of a signer that a request breaks, with the text of kube-controller-manager.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BrokenRule {
     /// A client certificate has another usage.
