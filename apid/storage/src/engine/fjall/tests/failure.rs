@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use fjall::PersistMode;
+use fjall::{AbstractTree, PersistMode};
 
 use super::super::database::{Tables, map_fjall_error};
 use super::super::layout;
@@ -37,6 +37,44 @@ fn batch_behind_failed_flushes_is_rejected() {
         let failure = (1..10_000).find_map(|revision| write(revision).err());
         assert!(matches!(failure, Some(Error::Unavailable(_))), "{failure:?}");
     }
+}
+
+/// Trimming seals memtables faster than they are flushed, and then the flushes fail.
+#[tokio::test(flavor = "multi_thread")]
+async fn trim_behind_failed_flushes_is_rejected() {
+    const REVISIONS: u64 = 8 * 1024;
+    let dir = memory_dir();
+    let store = open(dir.path()).unwrap();
+    churn(&store, 1, REVISIONS, 10).await;
+    store.close().await;
+    let small = Options { memtable_bytes: 4 << 10, ..options(dir.path()) };
+    let store = Arc::new(FjallStore::open(small, Arc::new(RecordingObserver::default())).unwrap());
+    // The end of a failed test does not wait for a halted writer.
+    std::mem::forget(store.clone());
+    let tables = store.state.tables_if_open().unwrap();
+    until("memtables are flushed", async || {
+        let written = [&tables.log, &tables.versions];
+        written.iter().all(|keyspace| keyspace.tree.active_memtable().is_empty()) && tables.sealed() == 0
+    })
+    .await;
+    store.compact(Revision(REVISIONS)).await.unwrap();
+    let folder = tables.versions.path().join("tables");
+    std::fs::rename(&folder, folder.with_extension("away")).unwrap();
+    let trim = {
+        let _delayed_flush = tables.versions.tree.get_flush_lock();
+        let store = store.clone();
+        let trim = tokio::spawn(async move { store.maintain().await });
+        while tables.sealed() < 4 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        trim
+    };
+    drop(tables);
+    let outcome =
+        tokio::time::timeout(Duration::from_secs(60), trim).await.expect("the writer is not halted");
+    let outcome = outcome.unwrap();
+    assert!(matches!(outcome, Err(Error::Unavailable(_))), "{outcome:?}");
+    store.close().await;
 }
 
 /// Flushing fails because the directory of tables is renamed, as on a broken disk. The failure poisons fjall.
