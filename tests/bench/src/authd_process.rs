@@ -18,13 +18,14 @@ use kinds::registry::Registry;
 use storage::Revision;
 use tempfile::TempDir;
 use tokio::net::UnixStream;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::client::Error;
+use crate::control_plane::command;
 use crate::policy;
 
 /// Time limit for the start of authd.
@@ -47,13 +48,12 @@ pub struct AuthdProcess {
 }
 
 impl AuthdProcess {
-    /// Starts authd from a directory with a names preset, a policy, and a static token for `user`.
+    /// Starts authd from the [directory of this program](command) with a names preset, a policy, and a static token for `user`.
     ///
     /// # Errors
     ///
     /// authd does not start, or does not accept the policy.
     pub async fn start(
-        programs: &Path,
         names: &Arc<Names>,
         token: &str,
         user: &str,
@@ -63,7 +63,7 @@ impl AuthdProcess {
         let tokens = dir.path().join("tokens.csv");
         std::fs::write(&tokens, format!("{token},{user},1\n"))?;
         let socket = dir.path().join("authd.sock");
-        let child = Command::new(programs.join("authd"))
+        let child = command("authd")?
             .arg("--socket")
             .arg(&socket)
             .arg("--token-auth-file")

@@ -1,6 +1,5 @@
 //! A control plane under measurement: started by the benchmark, or already running.
 
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -35,18 +34,18 @@ impl ControlPlane {
         ControlPlane { target, pids, child: None, dir: None }
     }
 
-    /// Starts the programs of a directory on an empty store.
+    /// Starts apid and authd from the [directory of this program](command) on an empty store.
     ///
     /// # Errors
     ///
     /// The server does not become ready.
-    pub async fn start(programs: &Path, flags: &[&str]) -> Result<ControlPlane, Error> {
+    pub async fn start(flags: &[&str]) -> Result<ControlPlane, Error> {
         let started = Instant::now();
         let dir = tempfile::Builder::new().prefix("bench-").tempdir()?;
         let tokens = dir.path().join("tokens.csv");
         std::fs::write(&tokens, format!("{TOKEN},bench,bench,system:masters\n"))?;
         let data = dir.path().join("data");
-        let child = Command::new(programs.join("apid"))
+        let child = command("apid")?
             .arg("--spawn-authd")
             .arg("--data-dir")
             .arg(&data)
@@ -107,14 +106,17 @@ impl ControlPlane {
     }
 }
 
-/// Returns the directory of this program, which also contains the other programs.
+/// Returns the command of a program in the directory of this program.
 ///
 /// # Errors
 ///
-/// The system does not report the path.
-pub fn programs() -> Result<PathBuf, Error> {
-    let program = std::env::current_exe()?;
-    Ok(program.parent().ok_or("this program has no folder")?.to_owned())
+/// The system does not report the path of this program, or the program is missing.
+pub fn command(name: &str) -> Result<Command, Error> {
+    let program = std::env::current_exe()?.with_file_name(name);
+    if !program.is_file() {
+        return Err(format!("{} is missing: build it with cargo build --release", program.display()).into());
+    }
+    Ok(Command::new(program))
 }
 
 /// Waits a moment; fails when the start takes too long.

@@ -37,7 +37,7 @@ impl MeasuredServer {
     ///
     /// The server does not start.
     pub async fn bare(body: &Bytes) -> Result<Self, Error> {
-        let mut child = tokio::process::Command::new(control_plane::programs()?.join("bare"))
+        let mut child = control_plane::command("bare")?
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

@@ -3,7 +3,7 @@
 //! The program also measures the memory of a binding in authd. Each line is a figure with its limit.
 //!
 //! ```text
-//! decisions [--others 100000] [--seconds 10] [--rate 5000] [--programs target/release] [--only NAME]
+//! decisions [--others 100000] [--seconds 10] [--rate 5000] [--only NAME]
 //! ```
 //!
 //! The policy is that of [`bench::policy`]: a hundred bindings of the measured user, 100,000 of other users.
@@ -19,7 +19,6 @@
 use std::hint::black_box;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -64,9 +63,6 @@ struct Args {
     /// Requests per second of the open loop
     #[arg(long, default_value_t = 5000)]
     rate: u32,
-    /// Directory of authd
-    #[arg(long, default_value = "target/release")]
-    programs: PathBuf,
     /// Run only the measurements whose name contains this: authd, memory, cached, socket
     #[arg(long, default_value = "")]
     only: String,
@@ -98,8 +94,7 @@ async fn run(args: Args) -> Result<(), Error> {
         return Ok(());
     }
     let token = "t".repeat(900);
-    let mut authd_process =
-        AuthdProcess::start(&args.programs, &names, &token, policy::USER, policy::user_objects()).await?;
+    let mut authd_process = AuthdProcess::start(&names, &token, policy::USER, policy::user_objects()).await?;
     let before = settled_memory_mib(authd_process.pid).await?;
     authd_process.feed((0..args.others).map(|number| policy::unrelated_binding(&names, number))).await?;
     authd_process.settle().await?;

@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use bench::client::Error;
-use bench::control_plane::{ControlPlane, programs};
+use bench::control_plane::ControlPlane;
 use bench::figure::{self, Limits, verdict};
 use bench::objects::{self, collection};
 use bench::process;
@@ -44,7 +44,7 @@ struct Args {
 async fn main() -> Result<(), Error> {
     let args = Args::parse();
     let retention = format!("--history-retention={}s", args.retention);
-    let plane = ControlPlane::start(&programs()?, &[&retention]).await?;
+    let plane = ControlPlane::start(&[&retention]).await?;
     objects::fill(&plane.target, 1).await?;
     report("with one object", &plane)?;
     delete_collection(&plane, args.objects).await?;

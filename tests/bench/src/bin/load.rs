@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bench::client::{Error, Target};
-use bench::control_plane::{ControlPlane, programs};
+use bench::control_plane::ControlPlane;
 use bench::delivery::{self, EventSource};
 use bench::figure::{self, Limits};
 use bench::objects::{self, collection, config_map};
@@ -84,7 +84,7 @@ async fn main() -> Result<(), Error> {
     let args = Args::parse();
     let plane = match &args.server {
         Some(server) => ControlPlane::running(Target::new(server, &args.token)?, args.pid.clone()),
-        None => ControlPlane::start(&programs()?, &[]).await?,
+        None => ControlPlane::start(&[]).await?,
     };
     objects::fill(&plane.target, OBJECTS).await?;
     let bench = Bench { rounds: rounds(&args), args, plane };

@@ -2,7 +2,7 @@
 //! token.
 //!
 //! ```text
-//! logins [--tokens 4000] [--connections 16] [--programs target/release]
+//! logins [--tokens 4000] [--connections 16]
 //! ```
 //!
 //! The server issues the tokens beforehand. Each token is used once: first sequentially on one connection,
@@ -11,7 +11,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -39,15 +38,12 @@ struct Args {
     /// Concurrent connections
     #[arg(long, default_value_t = 16)]
     connections: usize,
-    /// Directory of apid and authd
-    #[arg(long, default_value = "target/release")]
-    programs: PathBuf,
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let args = Args::parse();
-    let plane = ControlPlane::start(&args.programs, &[]).await?;
+    let plane = ControlPlane::start(&[]).await?;
     let mut tokens = issue_tokens(&plane.target, args.tokens).await?;
     let sequential_tokens = tokens.split_off(tokens.len() - tokens.len() / 4);
 

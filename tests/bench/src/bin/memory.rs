@@ -12,7 +12,7 @@
 use std::time::{Duration, Instant};
 
 use bench::client::{Error, Target};
-use bench::control_plane::{ControlPlane, programs};
+use bench::control_plane::ControlPlane;
 use bench::figure::{Limits, verdict};
 use bench::objects::{self, collection, watch_from_now};
 use bench::process;
@@ -65,7 +65,7 @@ const READ_DELAY: Duration = Duration::from_secs(3);
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    let plane = ControlPlane::start(&programs()?, &[]).await?;
+    let plane = ControlPlane::start(&[]).await?;
     let args = Args::parse();
     match args.subject {
         Subject::Lists { objects, clients } => measure_lists(&plane, objects, clients).await?,

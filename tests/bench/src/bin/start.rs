@@ -1,7 +1,7 @@
 //! Start-up time of the control plane until ready, and idle memory of both processes.
 //!
 //! ```text
-//! start [--runs 10] [--idle-seconds 3] [--programs target/release]
+//! start [--runs 10] [--idle-seconds 3]
 //! ```
 //!
 //! Each run uses an empty store in its own directory. Memory is resident memory (`VmRSS`): pages of the
@@ -9,7 +9,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bench::client::Error;
@@ -31,9 +30,6 @@ struct Args {
     /// Seconds to wait before memory is read
     #[arg(long, default_value_t = 3)]
     idle_seconds: u64,
-    /// Directory of apid and authd
-    #[arg(long, default_value = "target/release")]
-    programs: PathBuf,
 }
 
 #[tokio::main]
@@ -57,7 +53,7 @@ async fn main() -> Result<(), Error> {
 
 async fn run(args: &Args) -> Result<(f64, f64, f64), Error> {
     let start = Instant::now();
-    let plane = ControlPlane::start(&args.programs, &[]).await?;
+    let plane = ControlPlane::start(&[]).await?;
     let millis = start.elapsed().as_secs_f64() * 1e3;
     tokio::time::sleep(Duration::from_secs(args.idle_seconds)).await;
     let (apid, authd) = plane.pids.split_first().ok_or("no process")?;

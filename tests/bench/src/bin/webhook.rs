@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bench::client::{Connection, Error};
-use bench::control_plane::{ControlPlane, programs};
+use bench::control_plane::ControlPlane;
 use bench::figure::{self, Limits, percentile};
 use bench::objects::config_map;
 use bench::tls_server::{ServerResponse, TlsServer};
@@ -55,7 +55,7 @@ async fn main() -> Result<(), Error> {
     let server = TlsServer::bind().await?;
     let configuration = configuration(server.port()?, &server.certificate);
     tokio::spawn(server.serve(allow));
-    let plane = ControlPlane::start(&programs()?, &["--names", "kubernetes"]).await?;
+    let plane = ControlPlane::start(&["--names", "kubernetes"]).await?;
     let mut connection = plane.target.connect().await?;
     for name in [REVIEWED, UNMATCHED] {
         create(&mut connection, "/api/v1/namespaces", &json!({"metadata": {"name": name}})).await?;
