@@ -310,7 +310,7 @@ mod tests {
         let expected = ExpectedType { api_version: "v1".to_owned(), ..CONFIG_MAP };
         let limits = Limits { elements: 3, ..Limits::BODY };
         let reject = |payload: Payload<'_>, limits: Limits| {
-            let error = read(payload, &expected, Some("core/v1.ConfigMap"), limits).unwrap_err();
+            let error = read(payload, &expected, limits).unwrap_err();
             let ReadError::Refused(status) = error else { panic!("{error:?}") };
             assert_eq!((status.code, status.reason.as_str()), (413, "RequestEntityTooLarge"));
             status.message
