@@ -15,10 +15,11 @@ use super::files::journal;
 use super::layout::{self, Jump};
 use crate::Error;
 
-/// Disables the memtable rotation of fjall, whose workers can block each other. `u64::MAX` would overflow in
-/// its sums.
+/// A memtable size that is never reached. It disables the rotation by size in fjall, whose workers can block
+/// each other. `u64::MAX` would overflow in fjall's sums.
 const UNREACHED_MEMTABLE_BYTES: u64 = 1 << 50;
-/// Above this size fjall rotates keyspaces that pin its oldest journal. The minimum that fjall accepts.
+/// Total size of sealed journals at which fjall rotates the memtables that pin the oldest journal. The
+/// minimum that fjall accepts.
 const MAX_JOURNAL_BYTES: u64 = 64 << 20;
 /// One worker flushes while the other compacts. With a single worker, compactions that wait for a flush would
 /// block both.
@@ -37,13 +38,16 @@ pub(super) struct Tables {
     pub(super) log: Keyspace,
     pub(super) versions: Keyspace,
     pub(super) meta: Keyspace,
-    /// The allowed gaps in the revisions.
+    /// The gaps in the revisions that `meta` records: each is the result of a restore or a repair.
     pub(super) jumps: Vec<Jump>,
 }
 
 impl Tables {
-    /// Opens or creates the database in a directory, without the last batch if it is incomplete. An assertion failure
-    /// of fjall means corruption here, not a crash.
+    /// Opens or creates the database in a directory. Discards the last batch if it is incomplete.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` also when an assertion of fjall fails: damaged files can cause that.
     pub(super) fn open(path: &Path, cache_bytes: u64) -> Result<Tables, Error> {
         journal::discard_torn_batch(path).map_err(|error| map_io_error(&error))?;
         let opened = std::panic::catch_unwind(AssertUnwindSafe(|| Tables::try_open(path, cache_bytes)));
@@ -91,7 +95,7 @@ impl Tables {
         Ok(Tables { database, log, versions, meta, jumps: Vec::new() })
     }
 
-    /// Whether `next` follows `last` without a missing revision.
+    /// Whether no revision is missing between `last` and `next`; a recorded jump counts as no gap.
     pub(super) fn follows(&self, last: u64, next: u64) -> bool {
         next == last + 1 || self.jumps.iter().any(|jump| jump.from.0 <= last && jump.to.0 == next)
     }
@@ -121,7 +125,7 @@ impl Tables {
     /// Waits until fjall accepts a batch without a halt.
     ///
     /// fjall halts a written batch while flushes or compactions are too far behind, and forever once they have failed.
-    /// Only the caller seals memtables, so that none is sealed between this wait and its batch.
+    /// The caller seals no memtable between this wait and the batch.
     ///
     /// # Errors
     ///
@@ -156,8 +160,8 @@ impl Tables {
 
 /// Rewrites every journal of a closed database from the page cache.
 ///
-/// After a failed sync the kernel may mark pages clean that never reached the medium. A synced copy removes
-/// that doubt.
+/// After a failed sync the kernel may mark pages clean that never reached the medium: a later sync would
+/// succeed without writing them. A synced copy reaches the medium.
 pub(super) fn rewrite_journals(path: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(path)? {
         let journal = entry?.path();
@@ -173,7 +177,7 @@ pub(super) fn rewrite_journals(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Copies with plain reads and writes: a copy by the kernel could share the doubtful extents.
+/// Copies with plain reads and writes: a copy by the kernel could share the extents of the old file.
 fn copy(from: &mut File, to: &mut File) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 20];
     loop {
