@@ -30,7 +30,8 @@ pub(crate) fn unchanged_fields(merge: &Merge, live: &Object, tool: LastApplied<'
         .difference(&compared.removed)
 }
 
-/// Records the applied object in the annotation, if the object has the annotation.
+/// Records the applied object in the annotation, if the object has the annotation already. Removes the
+/// annotation if all annotations together would exceed [`ANNOTATIONS_MAX`].
 pub(crate) fn record(object: &mut Object, patch: &Object, tool: LastApplied<'_>) {
     let annotation = tool.annotation;
     if object.annotation(annotation).is_none_or(str::is_empty) {

@@ -158,13 +158,13 @@ pub enum ManagedFieldsError {
     /// An entry has no type of fields.
     #[error("missing fieldsType in managed fields entry {entry}")]
     NoFieldsType {
-        /// The entry.
+        /// The index of the entry.
         entry: usize,
     },
     /// An entry has an unknown type of fields.
     #[error("invalid fieldsType {found:?} in managed fields entry {entry}")]
     FieldsType {
-        /// The entry.
+        /// The index of the entry.
         entry: usize,
         /// The type.
         found: String,
@@ -172,7 +172,7 @@ pub enum ManagedFieldsError {
     /// The fields of an entry are malformed.
     #[error("error decoding versioned set of managed fields entry {entry}")]
     Fields {
-        /// The entry.
+        /// The index of the entry.
         entry: usize,
     },
 }
