@@ -64,7 +64,7 @@ fn read(text: &str, fraction_digits: Option<usize>) -> Option<Timestamp> {
     Offset::UTC.to_timestamp(local).ok()?.checked_sub(SignedDuration::from_secs(offset)).ok()
 }
 
-/// Remaining text.
+/// Text that has not been read.
 struct Reader<'t>(&'t str);
 
 impl Reader<'_> {
@@ -98,7 +98,7 @@ impl Reader<'_> {
         format!("{:0<9.9}", digits).parse().ok()
     }
 
-    /// Reads the offset in seconds east of UTC; the text must end there.
+    /// Reads the offset in seconds east of UTC, which must be the end of the text.
     fn offset(&mut self) -> Option<i64> {
         if self.0 == "Z" {
             return Some(0);
