@@ -4,25 +4,25 @@ use expressions::{Program, Type};
 
 use crate::tokens::algorithm::Algorithm;
 
-/// The issuer of tokens and their audiences.
+/// The settings of an issuer: its URL, the trust in its server, and the accepted audiences.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Issuer {
-    /// `url`: the `iss` claim of its tokens.
+    /// `url`: the required `iss` claim.
     pub url: String,
-    /// `discoveryURL`: where the metadata is; empty means under `url`.
+    /// `discoveryURL`: the URL of the metadata; empty means the well-known path under `url`.
     pub discovery_url: String,
     /// `certificateAuthority`: PEM; empty means the CA certificates of the system.
     pub certificate_authority: String,
     /// `audiences`: a token must be for one of them.
     pub audiences: Vec<String>,
-    /// `audienceMatchPolicy`: validated only, since `MatchAny` is the one value.
+    /// `audienceMatchPolicy`: validated and not used, because `MatchAny` is the only value.
     pub audience_match_policy: String,
 }
 
 /// A JWT authenticator.
 #[derive(Debug)]
 pub struct ValidatedAuthenticator {
-    /// The issuer of tokens and their audiences.
+    /// The issuer and the accepted audiences.
     pub issuer: Issuer,
     /// The accepted signature algorithms.
     pub algorithms: Vec<Algorithm>,
@@ -30,11 +30,11 @@ pub struct ValidatedAuthenticator {
     pub claim_rules: Vec<ClaimRule>,
     /// The source of the username.
     pub username: Source,
-    /// The source of the groups.
+    /// The source of the groups; None: no groups.
     pub groups: Option<Source>,
-    /// The source of the uid.
+    /// The source of the uid; None: no uid.
     pub uid: Option<Source>,
-    /// Extra attributes by their keys.
+    /// The sources of extra attributes, by their keys.
     pub extra: Vec<(String, Expression)>,
     /// The rules that the user must meet.
     pub user_rules: Vec<Rule>,
@@ -66,11 +66,11 @@ pub struct Rule {
 /// The source of a user attribute.
 #[derive(Debug)]
 pub enum Source {
-    /// A claim, with a prefix.
+    /// The value of a claim, after a prefix.
     Claim {
         /// The name of the claim.
         claim: String,
-        /// The prefix of the value; may be empty.
+        /// The text before the value; may be empty.
         prefix: String,
     },
     /// An expression over `claims`.
