@@ -50,7 +50,7 @@ pub(crate) fn describe(text: &str, micro: bool) -> String {
             format!("parsing time {quoted} as \"{layout}\": cannot parse {} as \"{element}\"", quote(rest))
         }
         Err(Reason::Other(message)) => format!("parsing time {quoted}: {message}"),
-        // Only the range of the years of the two parsers differs.
+        // Every element is valid. Our parser rejects such a text only for a year outside its range.
         Ok(()) => format!("parsing time {quoted}: year out of range"),
     }
 }
@@ -126,7 +126,7 @@ fn zone(text: &str) -> Result<&str, Reason<'_>> {
     }
 }
 
-/// Number of days of a month, `None` of a year outside the calendar.
+/// Number of days of a month; None for a year outside the calendar.
 fn days(year: u32, month: u32) -> Option<u32> {
     let first = Date::new(i16::try_from(year).ok()?, i8::try_from(month).ok()?, 1).ok()?;
     u32::try_from(first.days_in_month()).ok()
