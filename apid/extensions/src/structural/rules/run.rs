@@ -2,8 +2,9 @@
 //!
 //! # Reference
 //!
-//! Transition rules run only where an old value correlates, except rules with `optionalOldSelf`. Errors of
-//! rules without `oldSelf` on unchanged values become warnings. An exceeded budget ends the validation.
+//! Transition rules run only where an old value correlates, except rules with `optionalOldSelf`. For rules,
+//! list items correlate only in map lists, by their keys. Errors of rules without `oldSelf` on unchanged
+//! values become warnings. An exceeded budget ends the validation.
 
 use std::sync::Arc;
 
@@ -290,7 +291,7 @@ fn variables<'v>(
     variables
 }
 
-/// The error of a rule that is false. Objects and lists are not shown.
+/// The error of a rule that is false. The error does not show objects and lists.
 fn failure(rule: &Rule, data: Data<'_>, path: &FieldPath, detail: &str) -> FieldError {
     let shown_value = match data {
         Data::Object(_) | Data::Other(Value::Array(_)) => None,
