@@ -1,4 +1,4 @@
-//! `authd why-token`: explains the authentication of a token from standard input, by a TokenExplanation.
+//! `authd why-token`: explains the authentication of a token from standard input with a TokenExplanation.
 
 use std::fmt::Write as _;
 use std::io::Read;

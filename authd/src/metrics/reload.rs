@@ -30,9 +30,9 @@ const AUTHZ_RELOAD_TIME: Definition = Definition::new(
 /// Metrics of the reloads of one file.
 #[derive(Clone, Debug)]
 pub struct ReloadMetrics {
-    /// By status.
+    /// The number of reloads by status.
     total: Counters<ReloadLabels>,
-    /// Unix time in seconds of the last reload, by status.
+    /// The Unix time in seconds of the last reload, by status.
     last: FloatGauges<ReloadLabels>,
 }
 
@@ -51,7 +51,7 @@ impl ReloadMetrics {
         ReloadMetrics { total: registry.counter(total), last: registry.float_gauge(last) }
     }
 
-    /// Counts one reload.
+    /// Counts one reload and records its time; `status` is `success` or `failure`.
     pub fn count(&self, status: &'static str, clock: &dyn Clock) {
         // A single server has no id to hash.
         let labels = [("apiserver_id_hash", ""), ("status", status)];
