@@ -10,7 +10,8 @@
 //!
 //! INVARIANT (one entry each): no two entries have the same owner.
 //! INVARIANT (no empty entries): an owner without fields has no entry.
-//! INVARIANT (bookkeeping has no owner): the fields in [`BOOKKEEPING`] are in no set that a write creates.
+//! INVARIANT (bookkeeping has no owner): the fields that identify an object, and the metadata that the server
+//! sets, are in no set that a write creates.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;

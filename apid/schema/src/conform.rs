@@ -93,8 +93,8 @@ impl Path<'_> {
     }
 }
 
-/// Renders a number as in the request. The tree does not keep the spelling of a number beyond 64 bits: such a
-/// number is rendered as an integer without exponent.
+/// Renders a number as in the request. The tree does not keep the spelling of a number beyond 64 bits: below
+/// 1e21 such a number is rendered as an integer without exponent.
 fn format_number(number: &Number) -> String {
     /// Go renders numbers from this magnitude on with an exponent.
     const DIGITS_MAX: f64 = 1e21;

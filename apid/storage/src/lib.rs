@@ -355,7 +355,8 @@ pub trait Store: Send + Sync + 'static {
     /// `Future` when the revision does not exist yet.
     async fn compact(&self, upto: Revision) -> Result<()>;
 
-    /// Reports why the store is unhealthy. Cheap, because health checks call this method.
+    /// Returns the reason why the store is unhealthy, if it is. The call is cheap: health checks call it
+    /// often.
     ///
     /// A full disk is not a failure: reads continue, and only commits return `Full`. See
     /// [`Store::full_reason`].

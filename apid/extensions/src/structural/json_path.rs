@@ -19,7 +19,7 @@ use apimachinery::object::{Map, Object, Value};
 
 /// Maximum number of steps, including those of filters.
 const STEPS_MAX: usize = 64;
-/// Maximum number of values that a path selects at any step.
+/// Maximum number of values that a path selects at any step; the step drops further values.
 const SELECTED_MAX: usize = 100_000;
 
 /// A compiled path.

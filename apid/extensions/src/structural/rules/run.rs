@@ -65,7 +65,7 @@ fn run(place: &Place<'_, '_>, old: Option<Data<'_>>, base: &FieldPath, validatio
     let _ = run.visit(place, old);
 }
 
-/// Stops the evaluation of all rules, after an exceeded budget. The error is in the list already.
+/// Ends the evaluation of all rules because a cost limit is exceeded. The error is reported already.
 struct StopRules;
 
 /// The state of a run of the rules on one object.

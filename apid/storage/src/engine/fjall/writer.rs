@@ -511,8 +511,8 @@ impl Writer {
         };
         let is_full = reason.is_some();
         match (self.state.set_full(reason.clone()), reason) {
-            (None, Some(reason)) => tracing::warn!(reason, "storage is full; rejecting writes"),
-            (Some(_), None) => tracing::info!("storage has space again; accepting writes"),
+            (None, Some(reason)) => tracing::warn!(reason, "storage is full; rejecting creates and updates"),
+            (Some(_), None) => tracing::info!("storage has space again; accepting creates and updates"),
             (None, None) | (Some(_), Some(_)) => {}
         }
         is_full

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! [`verify`] compares a file with its checksum. [`salvage`] returns every row of the readable blocks and the
-//! unreadable ranges of the file. Blocks carry their own checksum and begin with a magic number. After a damaged block,
-//! reading continues at the next magic number.
+//! [`verify`] compares a file with its checksum. [`salvage`] passes every row of the readable blocks to a
+//! function, and returns the unreadable ranges of the file. Blocks carry their own checksum and begin with a
+//! magic number. After a damaged block, reading continues at the next magic number.
 
 use std::fs::File;
 use std::io::{self, Read};
