@@ -63,7 +63,7 @@ pub fn watch(
 fn report_remarks(trust: &Trust, config: &SharedConfig) {
     let remarks = trust.remarks();
     if let Some(remarks) = &remarks {
-        tracing::warn!(subject = LISTS, remarks, "revocation lists are missing, outdated or of an unknown CA");
+        tracing::warn!(subject = LISTS, remarks, "lists are missing, outdated or of an unknown CA");
     }
     config.set_note(KEPT_LISTS, trust.keeps_outdated_lists().then(|| KEPT_LISTS_NOTE.to_owned()));
     config.set_note(LISTS, remarks.map(|_| LISTS_NOTE.to_owned()));

@@ -2,10 +2,11 @@
 //!
 //! # Contract
 //!
-//! [`SuggestedGrant::of`] suggests a Role with a RoleBinding for a request in a namespace, else a ClusterRole with
-//! a ClusterRoleBinding. Applied to an empty policy, the objects allow the smallest set of requests that contains
-//! this request. RBAC has no rule for requests without a name only. A cluster-wide rule applies in each namespace. A
-//! request for `*` includes all that `*` matches in a rule.
+//! [`SuggestedGrant::of`] suggests a Role with a RoleBinding for a request in a namespace, else a ClusterRole
+//! with a ClusterRoleBinding. Applied to an empty policy, the objects allow the smallest set of requests that
+//! contains this request. The set can contain more requests, because RBAC cannot limit a rule to requests
+//! without a name, and a cluster-wide rule applies in each namespace.
+//! A request for `*` contains all that `*` matches in a rule.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -21,17 +22,17 @@ use super::rule::{PolicyRule, string_list};
 
 /// The prefix of the user names of service accounts.
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
-/// The maximum number of bytes of a verb or resource in the name of a suggested object.
+/// The maximum number of characters of a verb or resource in the name of a suggested object.
 const MAX_NAME_PART: usize = 40;
 
 /// A role with one rule, and its binding to one subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SuggestedGrant {
-    /// Name of the role and of the binding.
+    /// The name of the role and of the binding.
     pub name: String,
     /// Namespace of both; empty for a ClusterRole and a ClusterRoleBinding.
     pub namespace: String,
-    /// The rule.
+    /// The only rule of the role.
     pub rule: PolicyRule,
     /// The subject of the binding.
     pub subject: Subject,
@@ -66,12 +67,12 @@ impl SuggestedGrant {
         Some(SuggestedGrant { name, namespace, rule, subject })
     }
 
-    /// The kind of the role.
+    /// Returns the kind of the role.
     pub fn role_kind(&self) -> RoleKind {
         if self.namespace.is_empty() { RoleKind::ClusterRole } else { RoleKind::Role }
     }
 
-    /// The role and the binding as objects of the policy.
+    /// Returns the role and the binding as contents of a [`super::policy::Policy`].
     pub fn specs(&self) -> (RoleSpec, BindingSpec) {
         let role = RoleSpec { rules: vec![self.rule.clone()], ..RoleSpec::default() };
         let binding = BindingSpec {
@@ -83,7 +84,7 @@ impl SuggestedGrant {
         (role, binding)
     }
 
-    /// The role and the binding as YAML documents for `kubectl apply`.
+    /// Returns the role and the binding as YAML documents for `kubectl apply`.
     pub fn manifest(&self, names: &Names) -> String {
         let group = names.group("rbac.authorization");
         let kind = self.role_kind().as_str();
@@ -113,7 +114,7 @@ impl SuggestedGrant {
     }
 }
 
-/// The narrowest subject that includes the user: the service account, the user, or the first group.
+/// Returns the narrowest subject that includes the user: the service account, the user, or the first group.
 fn subject(user: &UserInfo) -> Option<Subject> {
     if let Some((namespace, name)) =
         user.name.strip_prefix(SERVICE_ACCOUNT_PREFIX).and_then(|account| account.split_once(':'))
@@ -137,7 +138,7 @@ fn is_object_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '-' | '.'))
 }
 
-/// A name that depends on the whole grant, so that no other suggestion replaces the objects.
+/// Returns a name with a 32-bit hash of the whole grant, so that other suggestions normally have other names.
 fn object_name(subject: &Subject, request: &Attributes, rule: &PolicyRule) -> String {
     let mut hasher = DefaultHasher::new();
     (subject, rule, &request.namespace).hash(&mut hasher);
