@@ -75,7 +75,7 @@ pub(crate) enum CallCost {
     Traversal,
     /// Product of the lengths of both lists and of this factor, plus one; more for nested elements.
     Pairs(u64),
-    /// One unit for passing a value, and more if it holds much text.
+    /// Cost of passing a value on: one unit for each full KiB of its text, at least one.
     PassValue,
     /// Custom rules: one for the values of a call, one for the estimate.
     Custom(for<'v> fn(&[Value<'v>]) -> u64, for<'b> fn(&[ValueFacts<'b>]) -> Estimate),

@@ -78,7 +78,7 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// Returns the name in the API.
+    /// Returns the name of the operator in access reviews.
     pub fn as_str(self) -> &'static str {
         match self {
             Operator::In => "In",
@@ -88,7 +88,7 @@ impl Operator {
         }
     }
 
-    /// Parses the name in the API.
+    /// Parses the name of an operator in access reviews; None: there is no such operator.
     pub fn parse(word: &str) -> Option<Self> {
         match word {
             "In" => Some(Operator::In),

@@ -101,7 +101,7 @@ pub struct Names {
     pub extension_prefix: &'static str,
     /// Full name of the extension that marks an embedded object.
     pub embedded_extension: &'static str,
-    /// Environment variable of exec credential plugins.
+    /// Name of the environment variable with the ExecCredential for a credential plugin.
     pub exec_info_env: &'static str,
     /// Name of the backing-store health check.
     pub store_check: &'static str,
@@ -379,7 +379,7 @@ impl Names {
         })
     }
 
-    /// Returns the annotation that approves a custom kind in a protected group.
+    /// Returns the key of the annotation that approves a custom kind in a protected group.
     pub fn approval_annotation(&self) -> String {
         format!("api-approved.{}", self.label_domain)
     }
@@ -389,27 +389,28 @@ impl Names {
         self.group("meta")
     }
 
-    /// Returns the label of default policy objects, value `rbac-defaults`.
+    /// Returns the key of the label of default policy objects; its value is `rbac-defaults`.
     pub fn bootstrapping_label(&self) -> String {
         self.label_key("bootstrapping")
     }
 
-    /// Returns the annotation that enables or disables the restoring of default policy.
+    /// Returns the key of the annotation that enables or disables the restoration of a default policy object.
     pub fn autoupdate_annotation(&self) -> String {
         self.label_sub_key("rbac.authorization", "autoupdate")
     }
 
-    /// Returns the label that aggregates the rules of a ClusterRole into `admin`, `edit` or `view`.
+    /// Returns the key of the label that aggregates the rules of a ClusterRole into `admin`, `edit` or
+    /// `view`.
     pub fn aggregate_to_label(&self, role: &str) -> String {
         self.group_sub_key("rbac.authorization", &format!("aggregate-to-{role}"))
     }
 
-    /// Returns the label of every namespace with its own name.
+    /// Returns the key of the label that every namespace has; its value is the name of the namespace.
     pub fn metadata_name_label(&self) -> String {
         self.label_key("metadata.name")
     }
 
-    /// Returns the user extra key that identifies a credential.
+    /// Returns the key in the `extra` of a user whose value identifies the credential.
     pub fn credential_id_extra(&self) -> String {
         self.label_sub_key("authentication", "credential-id")
     }

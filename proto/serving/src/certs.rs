@@ -52,7 +52,7 @@ pub enum CertError {
         /// I/O error.
         source: io::Error,
     },
-    /// A file exists and has invalid content.
+    /// A file has invalid content, or is missing while the other file of its pair exists.
     #[error("{path}: {problem}", path = path.display())]
     Unusable {
         /// Path of the file.

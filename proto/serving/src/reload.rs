@@ -268,7 +268,7 @@ mod tests {
         (watch, calls)
     }
 
-    /// Waits for the first check, which installs the watches of the folders.
+    /// Waits long enough for the first check, which installs the watches of the folders.
     async fn wait_for_first_check() {
         tokio::time::sleep(Duration::from_millis(300)).await;
     }

@@ -182,9 +182,9 @@ const MAX_PENDING_RESETS: usize = 20;
 const MAX_ERROR_RESETS: usize = 256;
 /// Maximum header fields of an HTTP/1.1 request; a request with more gets a bare 431.
 ///
-/// For each request the parser allocates two arrays of 32 bytes per field. Arrays of 512 fields and more cost
-/// a tenth of the instructions of a small request, because the thread cache of the allocator does not keep
-/// them.
+/// For each request the parser allocates two arrays of 32 bytes per field. With a maximum of 512 fields or
+/// more, these allocations would take a tenth of the instructions of a small request, because the thread
+/// cache of the allocator does not keep such large arrays.
 pub const MAX_HEADER_FIELDS: usize = 256;
 /// Pause after an accept that failed for lack of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -22,9 +22,9 @@ const VALUE: usize = 48;
 const TEXT: usize = 16;
 /// Bytes of the first node of a map, which has room for [`NODE_KEYS`] keys and values.
 const NODE: usize = 640;
-/// Number of keys in the first node.
+/// Number of keys in the first node of a map.
 const NODE_KEYS: usize = 11;
-/// Bytes per key in further nodes, which are about half full when keys arrive in order.
+/// Bytes per key in further nodes of a map, which are about half full when keys arrive in order.
 const NODE_SHARE: usize = 112;
 /// Bytes of the smallest allocation of a list.
 const LIST: usize = 128;

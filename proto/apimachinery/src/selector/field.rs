@@ -24,7 +24,7 @@ struct Term {
 }
 
 impl FieldSelector {
-    /// Parses the query parameter.
+    /// Parses the query parameter `fieldSelector`.
     ///
     /// # Errors
     ///

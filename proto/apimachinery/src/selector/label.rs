@@ -58,7 +58,7 @@ fn integer(value: Option<&str>) -> Option<i64> {
 }
 
 impl LabelSelector {
-    /// Parses the query parameter.
+    /// Parses the query parameter `labelSelector`.
     ///
     /// # Errors
     ///
