@@ -31,9 +31,9 @@ use crate::{authn, authz};
 /// The authenticators and authorizers of one generation.
 #[derive(Debug)]
 pub struct ActiveConfig {
-    /// The authenticators.
+    /// The active authenticators, in order.
     pub authn: Arc<authn::Union>,
-    /// The authorizers.
+    /// The active authorizers, in order.
     pub authz: Arc<authz::Union>,
     /// The process instance and the number of its configuration changes.
     pub epoch: Epoch,
@@ -72,18 +72,18 @@ impl SharedConfig {
         })
     }
 
-    /// Returns the active configuration.
+    /// Returns the active configuration, which a later replacement does not change.
     pub fn current(&self) -> Arc<ActiveConfig> {
         self.current.load_full()
     }
 
-    /// Activates new authenticators.
+    /// Activates new authenticators as a new generation, in which identities may differ.
     pub fn replace_authn(&self, authn: authn::Union) {
         let authn = Arc::new(authn);
         self.replace(true, |previous| (Arc::clone(&authn), Arc::clone(&previous.authz)));
     }
 
-    /// Activates new authorizers.
+    /// Activates new authorizers as a new generation; identities stay valid.
     pub fn replace_authz(&self, authz: authz::Union) {
         let authz = Arc::new(authz);
         self.replace(false, |previous| (Arc::clone(&previous.authn), Arc::clone(&authz)));

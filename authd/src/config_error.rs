@@ -42,7 +42,7 @@ pub enum ConfigError {
     /// A webhook cannot be set up from its client configuration.
     #[error("webhook `{name}`: {problem}")]
     Webhook {
-        /// The name of the authorizer.
+        /// The name of the webhook authorizer.
         name: String,
         /// The problem.
         problem: String,
@@ -66,7 +66,7 @@ impl ConfigError {
     }
 }
 
-/// The texts of errors, for tests.
+/// Returns the texts of errors, for tests.
 #[cfg(test)]
 pub(crate) fn error_texts(errors: Vec<ConfigError>) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()

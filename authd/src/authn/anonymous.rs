@@ -11,7 +11,7 @@ pub(super) const NAME: &str = "anonymous";
 /// The flag `--anonymous-auth` or the section `anonymous` of the authentication configuration sets this.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Anonymous {
-    /// Whether anonymous access is on.
+    /// Whether anonymous access is on, for all paths or those in `paths`.
     pub enabled: bool,
     /// The exact request paths with anonymous access; empty means all.
     pub paths: Vec<String>,

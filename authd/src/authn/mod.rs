@@ -61,7 +61,7 @@ pub struct Settings {
     pub anonymous: Anonymous,
     /// OpenID Connect and other JWT authenticators.
     pub jwt: JwtSettings,
-    /// The token review webhook.
+    /// The token webhook; None: it is not configured.
     pub token_webhook: Option<Arc<webhook::TokenWebhook>>,
     /// The audiences of the API server. A token that names no audience is valid for these.
     pub api_audiences: Vec<String>,
@@ -130,7 +130,7 @@ pub struct AuthnOpinion {
 /// The user of a request, with the conditions under which the result may be cached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthenticatedIdentity {
-    /// The user.
+    /// The user; [`Union::authenticate`] adds the group `system:authenticated`.
     pub user: UserInfo,
     /// Those of the requested audiences for which the credential is valid.
     pub audiences: Vec<String>,
@@ -155,7 +155,7 @@ pub enum AuthnError {
     Undecided(Vec<(&'static str, String)>),
 }
 
-/// The rejection of credentials.
+/// The rejection of credentials, or of a request without credentials.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// The name of each rejecting authenticator with the failed check; empty without credentials.
@@ -179,7 +179,7 @@ pub(crate) fn join_checks(checks: &[(&'static str, String)]) -> String {
     lines.join("; ")
 }
 
-/// A configured authenticator.
+/// A configured authenticator, which checks one kind of credential.
 #[async_trait]
 trait Authenticator: Send + Sync {
     /// # Errors
@@ -206,7 +206,7 @@ const METHODS: &[(&str, Build)] = &[
     ("webhook", webhook::build),
 ];
 
-/// All configured authenticators.
+/// All configured authenticators in order, and anonymous access.
 pub struct Union {
     methods: Vec<(&'static str, Box<dyn Authenticator>)>,
     anonymous: Anonymous,
@@ -246,7 +246,7 @@ impl Union {
         Union { methods: Vec::new(), anonymous: Anonymous::default(), api_audiences: Vec::new() }
     }
 
-    /// The audiences of the API server.
+    /// Returns the audiences of the API server.
     pub fn api_audiences(&self) -> &[String] {
         &self.api_audiences
     }

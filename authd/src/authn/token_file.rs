@@ -108,7 +108,7 @@ impl TokenFile {
         list.len() == before
     }
 
-    /// Returns the user of a token.
+    /// Returns the user of a token; None if the file does not contain the token.
     fn find(&self, token: &str) -> Option<&UserInfo> {
         let (prefix, digest) = self.digest(token);
         let list = self.users.get(&prefix)?;

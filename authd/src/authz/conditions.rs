@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// Requirement D-CCOST-12.
+    /// All conditions of a request together have a cost limit (requirement D-CCOST-12).
     #[test]
     fn conditions_above_two_and_a_half_million_units_fail() {
         const SOURCE: &str = "request.groups.all(g, g != 'x')";

@@ -38,7 +38,7 @@ pub struct Webhook {
     pub authorized_ttl: Duration,
     /// How long other responses are cached; zero disables the cache.
     pub unauthorized_ttl: Duration,
-    /// The timeout of one call.
+    /// The timeout of one call to the webhook.
     pub timeout: Duration,
     /// The decision when a call fails, a response is invalid, or a match condition fails.
     pub on_failure: OnFailure,
@@ -46,12 +46,12 @@ pub struct Webhook {
     pub conditions: Arc<Conditions>,
 }
 
-/// The failure policy.
+/// The failure policy of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
-    /// The next authorizer decides.
+    /// The webhook has no opinion, and the next authorizer decides.
     NoOpinion,
-    /// The request is denied.
+    /// The webhook denies the request.
     Deny,
 }
 

@@ -37,7 +37,7 @@ const MAX_LISTED_BYTES: usize = 64 * 1024;
 /// The reason why an escalation check has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckError {
-    /// The mirror is not up to date.
+    /// The mirror is older than the minimum revision of the check.
     MirrorNotReady(MirrorNotReady),
     /// The message of apid is malformed.
     Malformed(&'static str),

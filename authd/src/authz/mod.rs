@@ -50,10 +50,10 @@ use webhook::Webhooks;
 /// The flag with the ordered list of modes.
 const MODE_FLAG: &str = "--authorization-mode";
 
-/// One authorization request.
+/// One authorization request, as authorizers see it.
 #[derive(Clone, Copy, Debug)]
 pub struct AuthzRequest<'a> {
-    /// The user.
+    /// The user who makes the request.
     pub user: &'a UserInfo,
     /// The attributes of the request.
     pub attributes: &'a Attributes,
@@ -136,12 +136,12 @@ pub fn kind(name: &str) -> Option<&'static str> {
     MODES.iter().find(|(known, ..)| *known == name).map(|(known, ..)| *known)
 }
 
-/// The types of all authorizers.
+/// Returns the names of all authorizer types.
 pub fn kinds() -> impl Iterator<Item = &'static str> {
     MODES.iter().map(|(name, ..)| *name)
 }
 
-/// A checked list of authorizers.
+/// A valid list of authorizers with their settings, not built yet.
 #[derive(Clone, Debug)]
 pub struct Modes {
     entries: Vec<Entry>,
@@ -195,7 +195,7 @@ impl Modes {
         self
     }
 
-    /// The entries in order.
+    /// Returns the entries in order.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }

@@ -6,7 +6,7 @@ use apimachinery::decision::{Decision, Verdict};
 
 use crate::rules::Explanation;
 
-/// The opinion of one authorizer.
+/// The opinion of one authorizer on a request.
 #[derive(Clone, Debug)]
 pub struct Opinion {
     /// The name in the configuration, or the type; for `system:masters` the group.

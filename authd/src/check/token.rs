@@ -25,7 +25,7 @@ use crate::mirror::Mirror;
 
 /// How long the check waits for the keys of all issuers.
 const KEYS_TIMEOUT: Duration = Duration::from_secs(10);
-/// Limit in bytes of a token.
+/// Limit in bytes of the token that is read; the rest of the input is ignored.
 const MAX_TOKEN_BYTES: u64 = 256 * 1024;
 
 /// The reason why standard input gives no token.

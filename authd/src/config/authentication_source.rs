@@ -27,7 +27,7 @@ pub struct Source {
     context: Context,
     /// The file; None: only flags configure authentication.
     path: Option<PathBuf>,
-    /// `--anonymous-auth`, if set.
+    /// The value of `--anonymous-auth`; None: the flag is not set.
     anonymous_flag: Option<bool>,
     /// Whether anonymous access is on if neither flag nor file set it.
     anonymous_default: bool,
@@ -38,9 +38,9 @@ pub struct Source {
 /// The decoded authenticator configuration.
 #[derive(Debug, Default)]
 pub struct LoadedConfiguration {
-    /// The authenticators.
+    /// The JWT authenticators, in order.
     pub authenticators: Vec<Arc<ValidatedAuthenticator>>,
-    /// Anonymous access.
+    /// Anonymous access, from file or flag.
     pub anonymous: Anonymous,
 }
 

@@ -19,7 +19,7 @@ use super::file;
 use crate::authz::Modes;
 use crate::config_error::ConfigError;
 
-/// The source of the authorizers.
+/// The source of the authorizers: a file, or the flags.
 #[derive(Debug)]
 pub struct Source {
     names: Arc<Names>,

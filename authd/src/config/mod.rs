@@ -79,7 +79,7 @@ fn after_help() -> String {
     )
 }
 
-/// A checked command line.
+/// The checked command line, with the contents of the files that it names.
 #[derive(Debug)]
 pub struct Config {
     /// The path of the Unix socket for apid.
@@ -98,7 +98,7 @@ pub struct Config {
     pub authentication: Source,
     /// The certificate and key files, which are reloaded when they change.
     pub reloaded_files: ReloadedFiles,
-    /// The enabled token controllers.
+    /// The token controllers that `--controllers` enables.
     pub token_controllers: EnabledControllers,
     /// The loopback address of the listener for metrics and health; None: no listener.
     pub metrics_address: Option<SocketAddr>,

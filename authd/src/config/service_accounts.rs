@@ -104,7 +104,7 @@ impl KeyFiles {
         Ok(Keyring::new(signing, &public))
     }
 
-    /// All key files.
+    /// Returns the paths of all key files.
     pub fn paths(&self) -> Vec<PathBuf> {
         self.verifying.iter().map(|(_, path)| path).chain(&self.signing).cloned().collect()
     }

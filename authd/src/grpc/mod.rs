@@ -110,7 +110,7 @@ fn min_revision(revisions: Option<&auth::Revisions>) -> u64 {
 }
 
 impl Components {
-    /// Creates [`decide::MAX_VERIFICATIONS`] permits for all streams together.
+    /// Creates the permits, `decide::MAX_VERIFICATIONS` in number, for all streams together.
     pub fn verification_permits() -> Arc<Semaphore> {
         Arc::new(Semaphore::new(decide::MAX_VERIFICATIONS))
     }

@@ -37,7 +37,7 @@ impl IdentityObject {
 pub struct TokenSecret {
     /// The uid, and the end of validity if terminating.
     pub identity: IdentityObject,
-    /// The Secret is being deleted.
+    /// Whether the Secret has a deletion timestamp.
     pub terminating: bool,
     /// The type of the Secret.
     pub kind: String,
@@ -89,7 +89,7 @@ fn key(namespace: &str, name: &str) -> String {
 }
 
 impl Identities {
-    /// Returns a service account.
+    /// Returns a service account, which may be terminating.
     pub fn account(&self, namespace: &str, name: &str) -> Option<&IdentityObject> {
         self.accounts.get(key(namespace, name).as_str())
     }
@@ -107,12 +107,12 @@ impl Identities {
         })
     }
 
-    /// Returns a pod.
+    /// Returns a pod, which may be terminating.
     pub fn pod(&self, namespace: &str, name: &str) -> Option<&IdentityObject> {
         self.pods.get(key(namespace, name).as_str())
     }
 
-    /// Returns a node.
+    /// Returns a node, which may be terminating.
     pub fn node(&self, name: &str) -> Option<&IdentityObject> {
         self.nodes.get(key("", name).as_str())
     }

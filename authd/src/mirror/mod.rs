@@ -48,7 +48,7 @@ pub use identities::Identities;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("policy of revision {required} is not available yet: {state}")]
 pub struct MirrorNotReady {
-    /// The requested revision.
+    /// The minimum revision of the read.
     pub required: u64,
     /// The progress of the mirror at the time of the read.
     pub state: Progress,

@@ -62,7 +62,7 @@ pub struct Review<'a> {
 /// The reason why a review has no result, not even an error Status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReviewError {
-    /// The mirror is not up to date.
+    /// The mirror is older than the minimum revision of the review.
     MirrorNotReady(MirrorNotReady),
     /// The review resource is unknown.
     UnknownResource(String),

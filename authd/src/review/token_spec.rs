@@ -12,7 +12,7 @@ use crate::authn::{Credentials, Union};
 
 /// A valid spec.
 pub(super) struct TokenSpec<'a> {
-    /// The token.
+    /// The token to review; never empty.
     pub(super) token: &'a str,
     /// The requested audiences; may be empty.
     pub(super) audiences: Vec<String>,

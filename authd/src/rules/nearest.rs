@@ -26,7 +26,7 @@ const MAX_WORDS: usize = 6;
 /// The explanation of the opinion of an authorizer; empty for authorizers other than RBAC.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explanation {
-    /// The rule that allows the request.
+    /// The rule that allows the request, with its binding; None: the request is not allowed.
     pub grant: Option<MatchedRule>,
     /// The descriptions of the nearest misses of a denied request, nearest first.
     pub nearest: Vec<String>,
@@ -39,7 +39,7 @@ pub struct Explanation {
 pub struct MatchedRule {
     /// Binding, role and subject, in the wording of Kubernetes.
     pub path: String,
-    /// The rule.
+    /// The rule that allows the request.
     pub rule: PolicyRule,
 }
 
@@ -56,7 +56,7 @@ impl Explanation {
 pub(super) enum Miss {
     /// The rule allows the request for other names only.
     Name,
-    /// The rule allows other verbs.
+    /// The rule allows only other verbs on the resource.
     Verb,
     /// The rule names the resource in other API groups.
     Group,

@@ -96,7 +96,7 @@ impl SubjectKind {
 /// A subject of a binding.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Subject {
-    /// The kind.
+    /// The kind of the subject.
     pub kind: SubjectKind,
     /// The case-sensitive name.
     pub name: Box<str>,
@@ -133,7 +133,7 @@ pub struct BindingSpec {
     pub role_kind: RoleKind,
     /// The name of the role.
     pub role_name: String,
-    /// The subjects.
+    /// The subjects that get the role; only those of known kinds.
     pub subjects: Vec<Subject>,
 }
 
@@ -144,10 +144,10 @@ pub(super) type RoleId = u32;
 #[derive(Debug)]
 pub(super) struct RoleSlot {
     pub(super) kind: RoleKind,
-    /// Empty for a ClusterRole.
+    /// The namespace; empty for a ClusterRole.
     pub(super) namespace: Arc<str>,
     pub(super) name: Arc<str>,
-    /// None: the role does not exist.
+    /// The contents of the role; None: the role does not exist.
     pub(super) body: Option<Box<RoleBody>>,
     /// The number of bindings that refer to the role.
     bindings: u32,
@@ -180,11 +180,11 @@ impl EffectiveRule {
 /// A stored binding, with the slot of its role.
 #[derive(Debug)]
 pub struct Binding {
-    /// Empty for a ClusterRoleBinding.
+    /// The namespace; empty for a ClusterRoleBinding.
     pub namespace: Arc<str>,
-    /// Its name.
+    /// The name of the binding.
     pub name: Box<str>,
-    /// The subjects.
+    /// The subjects that get the role.
     pub subjects: Box<[Subject]>,
     /// The annotation `autoupdate` is `false`, see [`Meta::protected`].
     pub protected: bool,
@@ -199,7 +199,7 @@ pub(super) struct Grant {
     pub(super) role: RoleId,
 }
 
-/// All roles and bindings.
+/// All roles and bindings, with the indexes for decisions. See the module.
 #[derive(Debug)]
 pub struct Policy {
     /// `rbac.authorization.<d>`, for messages.
@@ -345,7 +345,7 @@ impl Policy {
         self.release_namespace(namespace);
     }
 
-    /// Returns an existing binding.
+    /// Returns a stored binding; None if it does not exist.
     pub fn binding(&self, namespace: &str, name: &str) -> Option<&Binding> {
         self.bindings.get(self.find_binding(namespace, name)? as usize)?.as_ref()
     }

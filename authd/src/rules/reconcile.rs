@@ -25,7 +25,7 @@ use super::selector::Selector;
 /// One write that default policy requires.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    /// The operation.
+    /// The operation, with its body.
     pub operation: WriteOperation,
     /// The plural resource name in lower case, of the RBAC group.
     pub resource: &'static str,
@@ -42,12 +42,12 @@ impl Write {
     }
 }
 
-/// The operation on the object.
+/// The operation of a write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteOperation {
-    /// Creates the whole object.
+    /// Creates this object.
     Create(Value),
-    /// Applies a merge patch (RFC 7386).
+    /// Applies this merge patch (RFC 7386).
     Patch(Value),
     /// Deletes the object; a later `Create` in the list has the same name.
     Delete,

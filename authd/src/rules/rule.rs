@@ -192,7 +192,7 @@ mod tests {
             ("get|apps|*", "get", "apps", "deployments", "x", true),
             ("get|apps|*", "get", "", "pods", "x", false),
             ("get|-|*", "get", "", "pods/log", "x", true),
-            // Subresources need explicit rules.
+            // A rule on a resource does not match its subresources.
             ("get|-|pods", "get", "", "pods/log", "x", false),
             ("get|-|pods/log", "get", "", "pods/log", "x", true),
             ("get|-|pods/log", "get", "", "pods", "x", false),

@@ -72,7 +72,7 @@ impl SuggestedGrant {
         if self.namespace.is_empty() { RoleKind::ClusterRole } else { RoleKind::Role }
     }
 
-    /// Returns the role and the binding as contents of a [`super::policy::Policy`].
+    /// Returns the role and the binding as contents of a `Policy`.
     pub fn specs(&self) -> (RoleSpec, BindingSpec) {
         let role = RoleSpec { rules: vec![self.rule.clone()], ..RoleSpec::default() };
         let binding = BindingSpec {

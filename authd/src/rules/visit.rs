@@ -35,7 +35,7 @@ pub struct BindingPath<'p> {
     role: &'p RoleSlot,
 }
 
-/// One step of the walk.
+/// What the walk over the rules of a user visits.
 enum VisitEvent<'p> {
     Rule(BindingPath<'p>, &'p Arc<PolicyRule>),
     /// The role of the binding does not exist.

@@ -72,7 +72,7 @@ pub struct PrivateClaims {
 /// The verified claims of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims {
-    /// The audiences.
+    /// The audiences of the token.
     pub audiences: Vec<String>,
     /// The expiry; None for a legacy token without `exp`.
     pub expires: Option<Timestamp>,

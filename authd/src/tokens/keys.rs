@@ -87,7 +87,7 @@ pub enum KeyError {
         /// Why the section is invalid.
         reason: String,
     },
-    /// A PEM text has no key.
+    /// The PEM text contains no key.
     #[error("no key in the file")]
     NoKey,
 }

@@ -63,7 +63,7 @@ pub enum BoundObjectKind {
     Node,
 }
 
-/// An issued token.
+/// An issued service-account token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct IssuedServiceAccountToken {
     /// The token text, which is secret.
@@ -74,7 +74,7 @@ pub struct IssuedServiceAccountToken {
     pub seconds: i64,
     /// The audiences of the token.
     pub audiences: Vec<String>,
-    /// The token id.
+    /// The token id, the claim `jti`.
     pub id: String,
 }
 
@@ -93,7 +93,7 @@ pub enum IssueError {
     /// No issuer is configured.
     #[error("no service-account issuer is configured")]
     NoIssuer,
-    /// The key failed to sign.
+    /// The signing key could not sign the token.
     #[error("the key could not sign")]
     Signing,
     /// The expiry is later than the last time that authd can represent.

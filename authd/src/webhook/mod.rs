@@ -65,7 +65,7 @@ impl Version {
 pub struct WebhookContext {
     /// The names preset.
     pub names: Arc<Names>,
-    /// The clock of cache expiry.
+    /// The clock of TTLs, of metrics and of credentials.
     pub clock: Arc<dyn Clock>,
     /// The random source of back-off jitter.
     pub rng: Arc<dyn Rng>,
@@ -96,7 +96,7 @@ pub fn server_problem(names: &Names, server: &str) -> Option<&'static str> {
 pub struct Failure {
     /// Whether a call or all attempts together timed out.
     pub timed_out: bool,
-    /// The problem, for the log.
+    /// The problem for the log, with the URL of the webhook.
     pub problem: String,
 }
 

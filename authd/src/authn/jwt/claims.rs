@@ -33,10 +33,10 @@ pub enum ClaimsError {
     /// The payload is not JSON, or a claim has a wrong type.
     #[error("the claims cannot be read: {0}")]
     Malformed(String),
-    /// The claims nest too deeply.
+    /// The claims nest deeper than the contained limit.
     #[error("the claims nest deeper than {0} levels")]
     TooDeep(usize),
-    /// A claim appears twice.
+    /// A claim appears twice; contains its path.
     #[error("duplicate claim `{0}`")]
     Duplicate(String),
     /// The payload is JSON, but not an object.
@@ -57,7 +57,7 @@ pub enum ClaimsError {
     /// The time of `exp` has passed.
     #[error("the token expired {seconds} s ago")]
     Expired {
-        /// Seconds since the expiry.
+        /// Seconds since the time of `exp`.
         seconds: i64,
     },
     /// The time of `nbf` or `iat` is more than five minutes ahead.

@@ -19,7 +19,7 @@ pub struct Issuer {
     pub audience_match_policy: String,
 }
 
-/// A JWT authenticator.
+/// A JWT authenticator of one issuer, validated and compiled.
 #[derive(Debug)]
 pub struct ValidatedAuthenticator {
     /// The issuer and the accepted audiences.
@@ -40,17 +40,17 @@ pub struct ValidatedAuthenticator {
     pub user_rules: Vec<Rule>,
 }
 
-/// A condition on claims.
+/// A claim validation rule, which the claims of a token must meet.
 #[derive(Debug)]
 pub enum ClaimRule {
-    /// The claim has this string value.
+    /// The claim must have this string value.
     Required {
         /// The name of the claim.
         claim: String,
         /// The required value.
         value: String,
     },
-    /// The expression is true.
+    /// The expression on `claims` must be true.
     Expression(Rule),
 }
 
@@ -63,7 +63,7 @@ pub struct Rule {
     pub message: String,
 }
 
-/// The source of a user attribute.
+/// The source of the username, the groups or the uid.
 #[derive(Debug)]
 pub enum Source {
     /// The value of a claim, after a prefix.
@@ -77,9 +77,9 @@ pub enum Source {
     Expression(Expression),
 }
 
-/// A compiled expression.
+/// A compiled CEL expression with its text.
 pub struct Expression {
-    /// The source text.
+    /// The text of the expression, for errors.
     pub text: String,
     /// The compiled program.
     pub program: Program,

@@ -25,7 +25,7 @@ use super::revocation::{IssuerKey, Lists, der_contents};
 /// Limit of certificates in a chain, with the leaf.
 /// In the worst case webpki tries some thousand paths through 8 certificates.
 pub(super) const MAX_CERTIFICATES: usize = 8;
-/// Limit in bytes of a chain.
+/// Limit in bytes of all certificates of a chain together.
 pub(super) const MAX_CHAIN_BYTES: usize = 128 * 1024;
 
 /// The failed check of a certificate chain.
@@ -40,7 +40,7 @@ pub(crate) enum ChainError {
     /// The chain exceeds [`MAX_CERTIFICATES`] or [`MAX_CHAIN_BYTES`].
     #[error("the chain is too long: {certificates} certificates, {bytes} bytes")]
     TooLong {
-        /// Number of certificates.
+        /// Number of certificates, with the leaf.
         certificates: usize,
         /// Size of all certificates in bytes.
         bytes: usize,
@@ -71,7 +71,7 @@ pub(crate) enum BundleError {
     /// A certificate cannot be parsed.
     #[error("certificate {0}: cannot be parsed")]
     Unparsable(usize),
-    /// The bundle is empty.
+    /// The bundle contains no certificate.
     #[error("no certificate in the file")]
     Empty,
 }

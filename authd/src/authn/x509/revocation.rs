@@ -44,7 +44,7 @@ pub(super) enum ListsError {
     /// The list of a DER file is invalid.
     #[error(transparent)]
     Der(#[from] ListError),
-    /// The file is empty.
+    /// The file contains no list.
     #[error("no revocation list in the file")]
     Empty,
 }
@@ -74,7 +74,7 @@ pub(super) struct ForeignSignature {
 #[derive(Debug, Default)]
 pub(super) struct Lists(Vec<Arc<List>>);
 
-/// One revocation list.
+/// One decoded revocation list.
 struct List {
     /// The issuer's name: the contents of its DER value.
     issuer: Vec<u8>,

@@ -45,7 +45,7 @@ pub(crate) enum SubjectError {
     ControlCharacter(String),
 }
 
-/// The attributes of a subject.
+/// The attributes of a subject that determine the user.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Subject {
     /// The last common name; empty when there is none.

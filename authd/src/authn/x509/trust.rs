@@ -22,7 +22,7 @@ use super::chain::{Authorities, ChainError, VerifiedChain};
 use super::revocation::{IssuerKey, Lists};
 use crate::config_error::ConfigError;
 
-/// The paths of the files.
+/// The paths of the CA bundles and of the revocation lists.
 #[derive(Clone, Debug, Default)]
 pub struct TrustFiles {
     /// `--client-ca-file`.
@@ -34,7 +34,7 @@ pub struct TrustFiles {
 }
 
 impl TrustFiles {
-    /// All configured paths.
+    /// Returns all configured paths.
     pub fn paths(&self) -> Vec<PathBuf> {
         let TrustFiles { client_ca, revoked, proxy_ca } = self;
         [client_ca, revoked, proxy_ca].into_iter().flatten().cloned().collect()
@@ -95,7 +95,7 @@ impl Trust {
         Ok(())
     }
 
-    /// The configured paths.
+    /// Returns the configured paths, for a watch.
     pub fn paths(&self) -> Vec<PathBuf> {
         self.files.paths()
     }

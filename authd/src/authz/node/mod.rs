@@ -38,7 +38,7 @@ use crate::mirror::graph::{Graph, ReferencedKind, Target};
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::rules::PolicyRule;
 
-/// Username prefix of node agents.
+/// The prefix of the usernames of node agents.
 const PREFIX: &str = "system:node:";
 /// The group of node agents.
 const GROUP: &str = "system:nodes";
@@ -76,7 +76,7 @@ struct NodePolicy {
     resource: String,
 }
 
-/// A decision and its dependencies.
+/// The decision on one request of a node agent, and its dependencies.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct NodeDecision {
     allowed: bool,

@@ -8,7 +8,7 @@ use authproto::auth::{
 };
 
 /// A mirror with two nodes.
-/// In namespace `a`, pod `mine` on `n1` refers to one object of each kind (`used…`), and pod `theirs` on `n2`
+/// In namespace `a`, pod `mine` on `n1` refers to one object of each kind (`used…`). Pod `theirs` on `n2`
 /// refers to `other`. Volume `pv` has the claim `used` and the Secret `b/mount`.
 fn mirror() -> (Arc<Mirror>, crate::mirror::Feed) {
     let mirror = Mirror::new(Arc::new(Names::new(Preset::Kubernetes, "").unwrap()));

@@ -61,7 +61,7 @@ struct RemoteAuthorizer {
     webhooks: Webhooks,
 }
 
-/// The cache key of a response.
+/// The cache key of a response: everything that a review contains.
 #[derive(PartialEq, Eq, Hash)]
 struct ReviewKey {
     user: UserInfo,
