@@ -53,7 +53,7 @@ impl ReloadMetrics {
 
     /// Counts one reload and records its time; `status` is `success` or `failure`.
     pub fn count(&self, status: &'static str, clock: &dyn Clock) {
-        // A single server has no id to hash.
+        // kube-apiserver sets a hash of its server id here; this server has no id.
         let labels = [("apiserver_id_hash", ""), ("status", status)];
         self.total.get_or_create(&labels).inc();
         self.last.get_or_create(&labels).set(clock.now().as_microsecond() as f64 / 1e6);
