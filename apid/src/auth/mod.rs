@@ -69,7 +69,7 @@ pub struct Authenticated {
     lifetime: Arc<IdentityLifetime>,
     /// The impersonation rights under which the client acts as this user; empty without impersonation.
     impersonation_rights: Vec<Authorized>,
-    /// Set when an authentication webhook supplied the identity: open watches re-authenticate.
+    /// Set when an authentication webhook supplied the identity: open watches re-authenticate after its TTL.
     webhook_identity: Option<WebhookIdentity>,
 }
 

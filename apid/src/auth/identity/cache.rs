@@ -68,16 +68,16 @@ pub(in crate::auth) struct AcceptedIdentity {
     pub(in crate::auth) lifetime: Arc<IdentityLifetime>,
     /// The epoch of the response.
     pub(in crate::auth) epoch: u64,
-    /// The TTL of a webhook response, after which apid re-authenticates within the lifetime.
+    /// The TTL of a webhook response; apid re-authenticates after it, even within `lifetime`.
     pub(in crate::auth) webhook_expiry: Option<Expiry>,
 }
 
 /// A cached anonymous access or rejection.
 #[derive(Clone, Debug)]
 pub(in crate::auth) struct ShortLivedEntry {
-    /// The anonymous user, or the failed checks of a rejection.
+    /// The anonymous user with the lifetime, or the reason of a rejection.
     pub(in crate::auth) outcome: Result<(Arc<UserInfo>, Arc<IdentityLifetime>), Arc<str>>,
-    /// The revision of the reading before the request.
+    /// The revision of the policy reading taken before the request to authd.
     pub(in crate::auth) as_of: u64,
     /// The epoch of the response.
     pub(in crate::auth) epoch: u64,
@@ -114,7 +114,7 @@ impl IdentityCache {
         }
     }
 
-    /// Looks up a credential in an epoch.
+    /// Looks up a credential; entries of another epoch than `epoch` are not used.
     ///
     /// `identity_unchanged` returns whether the component `identity` has not advanced since a revision.
     pub(in crate::auth) fn find(

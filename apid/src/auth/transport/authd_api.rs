@@ -26,7 +26,7 @@ pub(in crate::auth) trait AuthdApi: Send + Sync + 'static {
     async fn review(&self, request: ReviewRequest) -> Result<ReviewResponse, AuthdError>;
 }
 
-/// Why authd gave no decision. Never an allow.
+/// Why authd gave no decision. The request then fails: apid never treats this error as an allow.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(in crate::auth) enum AuthdError {
     /// No connection to authd exists, or the connection broke before the response.
@@ -43,7 +43,7 @@ pub(in crate::auth) enum AuthdError {
     Malformed,
 }
 
-/// The `Retry-After` of the 503, in seconds.
+/// The `Retry-After` of a 503 because of authd, in seconds.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
 impl From<AuthdError> for Status {

@@ -37,9 +37,9 @@ pub enum AuthdProblem {
 pub(in crate::auth) struct Link {
     clock: Arc<dyn Clock>,
     state: Mutex<LinkState>,
-    /// Whether [`LinkState::lost`] is None; every request reads it. Written only while the state is locked.
+    /// Whether [`LinkState::lost`] is None, for reads without the lock. Written only under the lock.
     connected: AtomicBool,
-    /// Whether the decision stream is open, for waiting tasks.
+    /// Whether the decision stream is open; tasks wait for a change of this value.
     reached: watch::Sender<bool>,
     /// Notifies of each change of [`LinkState`] that health depends on.
     changed: watch::Sender<()>,

@@ -47,7 +47,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use crate::auth::transport::authd_api::{AuthdApi, AuthdError};
 use crate::auth::transport::link::{AuthdProblem, Link};
 
-/// Limit of the queued requests.
+/// Maximum number of requests that wait to be written to the stream.
 const QUEUE: usize = 4096;
 /// The `:authority` header. The socket determines the destination.
 const ORIGIN: &str = "http://authd";
@@ -68,7 +68,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 const REJECTED_PAUSE: Duration = Duration::from_secs(1);
 /// Limit of a message in bytes: a review with the largest request body, and a margin.
 const LARGEST_MESSAGE: usize = 16 * 1024 * 1024;
-/// The flow-control window, large enough for a burst of requests.
+/// The flow-control window in bytes, large enough for a burst of requests.
 const WINDOW: u32 = 4 * 1024 * 1024;
 
 /// A connection to authd that is kept open.

@@ -78,7 +78,7 @@ const BATCH_RESPONSE_DELAY: Duration = Duration::from_millis(500);
 const MIN_PASS_INTERVAL: Duration = Duration::from_millis(20);
 /// The delay after a failed request.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
-/// The longest wait when neither the identity nor a TTL expires.
+/// The longest wait of a watch whose identity has neither an expiry nor a TTL.
 const NO_DEADLINE: Duration = Duration::from_secs(3600);
 /// A larger change of the difference between wall clock and monotonic clock is a clock step, in milliseconds.
 const CLOCK_STEP_MS: u64 = 250;
@@ -124,7 +124,7 @@ struct SharedAuthorization {
     state: ArcSwap<AuthorizationState>,
     /// Whether a refresh is in progress.
     is_refreshing: AtomicBool,
-    /// Incremented to wake the watches for a re-check.
+    /// Incremented so that the open watches check the state again.
     signal: watch::Sender<u64>,
 }
 
