@@ -68,7 +68,7 @@ pub struct Attributes<'a> {
     pub dry_run: bool,
     /// Options of the request: `CreateOptions`, `UpdateOptions`, `PatchOptions` or `DeleteOptions`.
     pub options: &'a Value,
-    /// Whether this is the second round of the mutating phase, which webhooks and policies request after a change.
+    /// Whether this is the second round of the mutating phase, which webhooks and mutating policies request.
     pub reinvoked: bool,
     /// Output of plugins besides the decision.
     pub notes: &'a PluginOutput,
@@ -91,7 +91,7 @@ impl<'a> Attributes<'a> {
             && self.resource.kind.kind() == kind.kind
     }
 
-    /// 403: `configmaps "x" is forbidden: <why>`.
+    /// Returns the Status with code 403 and the message `configmaps "x" is forbidden: <reason>`.
     pub fn forbidden(&self, reason: &str) -> Status {
         Status::forbidden(&self.resource.group_resource, self.name, reason)
     }
@@ -157,7 +157,7 @@ impl PluginOutput {
         self.annotations.lock().push((key.into(), value.into()));
     }
 
-    /// Keeps a guard until the write ends or is retried, with any result. Dropping the guard informs the plugin.
+    /// Keeps a guard until the write succeeds, fails or is retried. Dropping the guard informs the plugin.
     pub fn keep(&self, value: impl Any + Send) {
         self.guards.lock().push(Box::new(value));
     }
@@ -177,13 +177,14 @@ impl PluginOutput {
         self.reinvocation.lock()
     }
 
-    /// Whether a webhook or a mutating policy changed the object.
+    /// Whether a webhook or a mutating policy requested the second round of the mutating phase.
+    /// A webhook requests it after a change, a policy after each applied mutation.
     pub fn has_remote_change(&self) -> bool {
         self.reinvocation.lock().is_requested()
     }
 
-    /// Removes the output of an earlier attempt of the same write, except its warnings: the client gets the warnings
-    /// of all attempts, as in the reference.
+    /// Removes the output of an earlier attempt of the same write, except its warnings: the client gets the
+    /// warnings of all attempts, as in kube-apiserver.
     pub fn reset(&self) {
         self.annotations.lock().clear();
         *self.reinvocation.lock() = Reinvocation::default();

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! All conditions are evaluated, with one budget. A write is excluded if one condition is false, even if others fail.
-//! Otherwise the errors of the conditions are the result, each message once. An exceeded budget is an error, even if a
-//! condition is false.
+//! All conditions are evaluated, with one cost budget. A write is excluded if one condition is false, even if
+//! others fail. Otherwise the errors of the conditions are the result, each message once. An exceeded budget
+//! is an error, even if a condition is false.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use apimachinery::object::Value;
 use expressions::{Cost, EvalError, Program, limits};
 use kinds::admission_expressions::{Compiler, ExpressionError, Purpose};
 
-/// The message of an exceeded budget.
+/// The message of an exceeded cost budget.
 pub(crate) const BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
@@ -36,7 +36,7 @@ pub(crate) enum ExpressionFailure {
 /// The reason why match conditions have no result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum ConditionsError {
-    /// The conditions exceed their budget.
+    /// The conditions exceed their cost budget.
     #[error("{BUDGET}")]
     Budget,
     /// Conditions failed, and no condition is false. Each message occurs once.
@@ -112,12 +112,12 @@ impl MatchConditions {
         self.0.is_empty()
     }
 
-    /// The compiled programs.
+    /// The programs of the conditions that compile.
     pub(crate) fn programs(&self) -> impl Iterator<Item = &Program> {
         self.0.iter().filter_map(|expression| expression.program.as_ref().ok())
     }
 
-    /// Whether a condition reads a variable.
+    /// Whether at least one condition reads a variable.
     pub(crate) fn uses(&self, variable: &str) -> bool {
         self.programs().any(|program| program.uses(variable))
     }

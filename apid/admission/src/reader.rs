@@ -1,5 +1,5 @@
 //! Interfaces for plugins: reading and writing other objects, and authorization.
-//! The process implements them.
+//! The apid process implements them.
 
 use std::sync::Arc;
 
@@ -56,7 +56,8 @@ pub trait Reader: Send + Sync + 'static {
         name: &'a str,
     ) -> MaybeFuture<'a, LookupResult>;
 
-    /// Reads the namespace of a write from the cache, like [`Reader::get`]; an error if it does not exist.
+    /// Reads the namespace of a write from the cache, like [`Reader::get`]; 500 if the namespace does not
+    /// exist.
     fn namespace<'a>(&'a self, name: &'a str) -> MaybeFuture<'a, Result<Arc<Object>, Status>> {
         self.get(ObjectKind::NAMESPACE, "", name).map(move |found| {
             found?.ok_or_else(|| Status::internal(format!("failed to lookup namespace {name:?}")))

@@ -2,8 +2,9 @@
 //!
 //! # Reference
 //!
-//! After a webhook or a policy changed the object, the chain runs all mutating plugins once more. In this second round
-//! a webhook or policy is called again if it permits this, and if the object changed after its first call.
+//! After a change by a webhook, or a mutation by a policy, the chain runs all mutating plugins once more. In
+//! this second round a reinvocable webhook or policy is called again if the object changed after its first
+//! call.
 
 use std::collections::HashSet;
 
@@ -34,7 +35,7 @@ struct Calls {
     called: Vec<String>,
     /// Webhooks or policies to call again.
     pending: HashSet<String>,
-    /// Object after the last call.
+    /// Object at the end of the first round of the plugin.
     last_output: Option<Object>,
 }
 
@@ -44,13 +45,14 @@ impl Reinvocation {
         self.is_requested
     }
 
-    /// Records a change: the chain runs again, with everything that the plugin called before.
+    /// Requests the second round, which repeats all calls that the plugin `caller` has recorded.
     pub(crate) fn record_change(&mut self, caller: ReinvocationPlugin) {
         self.is_requested = true;
         self.calls(caller).mark_called_as_pending();
     }
 
-    /// Begins the second round. A change by another plugin since the last call requires all reinvocable calls.
+    /// Begins the second round. If the object differs from the result of the first round of this plugin, all
+    /// recorded calls are repeated.
     pub(crate) fn begin_second_round(&mut self, caller: ReinvocationPlugin, object: Option<&Object>) {
         let calls = self.calls(caller);
         if calls.last_output.as_ref() != object {
@@ -68,7 +70,8 @@ impl Reinvocation {
         self.calls(caller).pending.contains(id)
     }
 
-    /// Ends the first round with the object after the last call. Only reinvocable calls need the object.
+    /// Ends the first round with the object after the last call. Without recorded calls the object is not
+    /// kept.
     pub(crate) fn end_first_round(&mut self, caller: ReinvocationPlugin, object: Option<&Object>) {
         let calls = self.calls(caller);
         if !calls.called.is_empty() {

@@ -3,7 +3,8 @@
 //! # Contract
 //!
 //! Plugins work on objects in the storage version. Webhooks and policies see the version that a rule matched,
-//! with the names of the preset. A subresource with a body of another kind, such as `scale`, has objects of that kind.
+//! with the names of the preset. For a subresource with a body of another kind, such as `scale`, they see
+//! objects of that kind.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -70,7 +70,7 @@ pub(crate) struct PhaseTimer<'a> {
 }
 
 impl PhaseTimer<'_> {
-    /// Records the end of a plugin.
+    /// Records the end of a plugin. A rejection also ends the phase.
     pub(crate) fn end_plugin(&mut self, name: &'static str, is_rejected: bool) {
         let Some((clock, observer)) = self.observer else { return };
         let now = clock.monotonic();

@@ -47,13 +47,13 @@ pub(super) enum Change {
 /// The reason why the expression of a mutation has no result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum EvaluationFailure {
-    /// The evaluation exceeds the budget.
+    /// The evaluation exceeds the cost budget.
     #[error("{BUDGET}")]
     Budget,
     /// The expression failed.
     #[error(transparent)]
     Expression(#[from] ExpressionFailure),
-    /// Messages have another type than that of their field.
+    /// CEL messages such as `Object.spec{}` are in fields of another type. One text for each such message.
     #[error("type mismatch: {}", .0.join("\n"))]
     MisplacedMessages(Vec<String>),
 }
@@ -114,7 +114,7 @@ impl Mutation {
     }
 }
 
-/// Checks the message types in the values of the operations of a patch.
+/// Checks the types of the CEL messages in the field `value` of each patch operation.
 fn check_values(patch: &expressions::Value<'_>) -> Result<(), EvaluationFailure> {
     let expressions::Value::List(operations) = patch else { return Ok(()) };
     for operation in operations.iter().flatten() {

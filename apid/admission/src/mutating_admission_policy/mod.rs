@@ -15,8 +15,8 @@
 //!
 //! # Reference
 //!
-//! The plugin requests the second round of the mutating phase after each evaluated mutation, also without a change. In
-//! the second round a policy with the reinvocation policy `IfNeeded` applies again.
+//! The plugin requests the second round of the mutating phase after each applied mutation, even without a
+//! change. In the second round a policy with the reinvocation policy `IfNeeded` applies again.
 
 mod compiled;
 mod patch;
@@ -57,7 +57,7 @@ impl MutatingAdmissionPolicy {
         MutatingAdmissionPolicy { source, is_served }
     }
 
-    /// Applies all policies whose rules match a write.
+    /// Applies the policies that match a write, through their bindings.
     async fn apply(
         &self,
         policies: &Policies<CompiledMutatingPolicy>,
@@ -140,11 +140,11 @@ impl<'w> WriteMutation<'w> {
         WriteMutation { policies, denials: Vec::new(), has_mutated: false }
     }
 
-    /// Applies one policy with one parameter to the object.
+    /// Applies one policy with one parameter to the object, or records its denial.
     ///
     /// # Errors
     ///
-    /// The response to the write.
+    /// An error that ends the write regardless of the failure policy.
     async fn invoke(
         &mut self,
         policy: &Policy<CompiledMutatingPolicy>,
@@ -185,7 +185,8 @@ impl<'w> WriteMutation<'w> {
         Ok(())
     }
 
-    /// Evaluates the match conditions of a policy. The inner error is that of the conditions.
+    /// Evaluates the match conditions of a policy. The outer error ends the write; the inner error is that of
+    /// the conditions, to which the failure policy applies.
     async fn conditions_match(
         &self,
         policy: &Policy<CompiledMutatingPolicy>,
@@ -206,7 +207,7 @@ impl<'w> WriteMutation<'w> {
         Ok(outcome.result)
     }
 
-    /// Applies the mutations of a policy to the object.
+    /// Applies the mutations of a policy to the object in order; errors as in [`WriteMutation::invoke`].
     async fn mutate(
         &mut self,
         policy: &Policy<CompiledMutatingPolicy>,
@@ -290,8 +291,8 @@ impl<'w> WriteMutation<'w> {
         }
     }
 
-    /// Returns the response to the write. The first denial gives message and reason; the code is 403, as in the
-    /// reference.
+    /// Returns the response to the write. The first denial gives message and reason; the code is 403, as in
+    /// kube-apiserver.
     fn finish(self) -> Result<(), Status> {
         let Some(first) = self.denials.first() else { return Ok(()) };
         let attributes = self.policies.attributes;

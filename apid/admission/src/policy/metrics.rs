@@ -70,7 +70,8 @@ impl PolicyMetrics {
         }
     }
 
-    /// Observes a failed validation with its message, for one enforcement action: `deny`, `audit`, `warn` or `allow`.
+    /// Observes a failed validation with its message, for one enforcement action: `deny`, `audit`, `warn`, or
+    /// `allow` for an ignored error.
     pub(crate) fn observe_validation(
         &self,
         (policy, binding): (&str, &str),
@@ -95,7 +96,7 @@ impl PolicyMetrics {
     }
 }
 
-/// The error type of a message. A validation that is false counts as invalid, as in the reference.
+/// The error type of a message. A validation that is false counts as `invalid_error`, as in kube-apiserver.
 fn error_type(message: &str) -> &'static str {
     if message.starts_with("compilation") {
         "compile_error"

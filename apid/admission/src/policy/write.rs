@@ -85,7 +85,8 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
         PolicyWrite { source, attributes, registry, answers: Arc::default() }
     }
 
-    /// Compares a policy and its bindings with the write. Returns None if the policy does not match.
+    /// Compares a policy and its bindings with the write. Returns None if the policy does not match or has no
+    /// binding.
     ///
     /// # Errors
     ///
@@ -138,7 +139,8 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
         Representation::matched(matched, self.attributes, &self.registry, &self.source.environment.names)
     }
 
-    /// Reads the values of the variables of a policy that do not depend on the object. `name` is the name of the object.
+    /// Reads the values that do not depend on the object: the request fields and the namespace, if the policy
+    /// uses them. `name` is the object name that the policy sees.
     ///
     /// # Errors
     ///
@@ -169,7 +171,7 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
         Ok(FixedValues { request, condition_request, namespace })
     }
 
-    /// Evaluates expressions of a policy, until all authorization checks have answers.
+    /// Runs `run`, which evaluates expressions of a policy, until all authorization checks have answers.
     pub(crate) async fn evaluate<T>(
         &self,
         common: &CommonExpressions,

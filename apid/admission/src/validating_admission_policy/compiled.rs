@@ -19,11 +19,11 @@ pub(super) struct CompiledValidatingPolicy {
 
 /// A validation of a policy.
 pub(super) struct Validation {
-    /// The condition.
+    /// The expression that must be true.
     pub(super) expression: Expression,
     /// The fixed message, trimmed; `""` without one.
     pub(super) message: String,
-    /// The computed message.
+    /// The expression of the message, which precedes the fixed message.
     pub(super) message_expression: Option<Expression>,
     /// The reason of a denial.
     pub(super) reason: Reason,

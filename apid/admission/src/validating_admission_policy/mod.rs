@@ -28,7 +28,7 @@ use crate::{Attributes, Environment, MaybeFuture, ObjectKind, Operation, Plugin}
 const POLICY: ObjectKind = ObjectKind::new("admissionregistration", "ValidatingAdmissionPolicy");
 const BINDING: ObjectKind = ObjectKind::new("admissionregistration", "ValidatingAdmissionPolicyBinding");
 
-/// Maximum size of the value of an audit annotation in bytes.
+/// Maximum size of the value of an audit annotation in bytes; longer values are cut.
 const ANNOTATION_MAX: usize = 10 * 1024;
 
 /// The plugin.
@@ -77,7 +77,7 @@ struct WriteValidation<'w> {
     object: Option<&'w Object>,
     /// The first denial.
     denial: Option<ValidationDenial>,
-    /// Whether an audit annotation shows a failed validation. The first one stays.
+    /// Whether the audit event already describes a failed validation; only the first one is described.
     has_failure_annotation: bool,
 }
 

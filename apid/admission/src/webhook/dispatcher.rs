@@ -26,7 +26,7 @@ use crate::{
     PluginConfigurationError, mutation,
 };
 
-/// Limit in bytes of a response.
+/// Maximum size of a webhook response in bytes.
 const MAX_RESPONSE_BYTES: usize = 3 << 20;
 
 /// Kinds whose writes never reach a webhook.
@@ -55,7 +55,7 @@ impl WebhookPhase {
         }
     }
 
-    /// Part of the key of audit annotations.
+    /// Name of the phase in keys of audit annotations.
     fn annotation_part(self) -> &'static str {
         match self {
             WebhookPhase::Mutating => "mutation",
@@ -95,14 +95,15 @@ pub(super) struct HookCall<'a> {
     request: Map<String, Value>,
 }
 
-/// The reason why a call ends the write.
+/// The failure of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum HookFailure {
     /// The webhook could not be called or its response is unusable; the failure policy applies.
     Calling { reason: String, code: u16 },
     /// The webhook denied the write.
     Denied(Status),
-    /// An error of apid, to which the failure policy does not apply.
+    /// Another error, to which the failure policy does not apply: an unusable patch, or no support of dry
+    /// runs.
     Internal(Status),
 }
 
@@ -131,7 +132,7 @@ impl Dispatcher {
         })
     }
 
-    /// The webhooks to compare with a write; None without any.
+    /// All webhooks of the phase; None if no rule names the resource of the write.
     pub(super) fn hooks(
         &self,
         attributes: &Attributes<'_>,
@@ -252,7 +253,7 @@ impl Dispatcher {
         outcome.result
     }
 
-    /// The object name in reviews: a generated name is unknown before validation.
+    /// The object name in reviews; `""` for a generated name in the mutating phase.
     fn name<'a>(&self, attributes: &Attributes<'a>) -> &'a str {
         match self.phase {
             WebhookPhase::Mutating => mutation::visible_name(attributes),
@@ -260,7 +261,7 @@ impl Dispatcher {
         }
     }
 
-    /// Calls a webhook. A denial is a failure. Warnings and audit annotations are recorded.
+    /// Calls a webhook and records the warnings and audit annotations of its response. A denial is an error.
     pub(super) async fn call(
         &self,
         call: &HookCall<'_>,
@@ -317,7 +318,8 @@ impl Dispatcher {
         }
     }
 
-    /// Counts a call and applies the failure policy. Returns the Status that ends the write.
+    /// Observes a call in the metrics and applies the failure policy. Returns the Status that ends the write,
+    /// or None if the write continues.
     pub(super) fn conclude(
         &self,
         call: &HookCall<'_>,

@@ -87,7 +87,7 @@ pub(super) struct Hooks {
 }
 
 impl Hooks {
-    /// Compiles configurations; those that `previous` has are reused.
+    /// Compiles configurations; unchanged ones are taken from `previous`.
     pub(super) fn compile(configurations: &[Arc<Object>], previous: Option<&Hooks>) -> Self {
         let mut all = Vec::new();
         let mut compiled = HashMap::new();

@@ -49,9 +49,9 @@ pub(crate) struct WebhookMetrics {
 /// Cause of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ErrorType {
-    /// The webhook could not be called.
+    /// The webhook could not be called, or its response is not a valid review.
     CallingWebhook,
-    /// apid could not use the response.
+    /// apid could not apply the patch, or the webhook does not support dry runs.
     Internal,
     /// The webhook denied the write.
     None,

@@ -38,7 +38,7 @@ impl<'a> ReviewObjects<'a> {
 }
 
 impl ReviewObjects<'_> {
-    /// Length of both objects as JSON.
+    /// Length in bytes of both objects as JSON.
     pub(super) fn text_bytes(&self) -> usize {
         let (object, old) = self.texts();
         object.len() + old.len()
