@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`ensure_built_in`] runs before any other write. [`run`] handles every terminating namespace, including
-//! those of an earlier process. It deletes the objects of every namespaced kind, waits for their finalizers,
-//! and reports them in the namespace's conditions. Then it removes the control plane's finalizer, and the
+//! those whose deletion began before a restart. It deletes the objects of every namespaced kind, waits for their finalizers,
+//! and reports them in the namespace's conditions. Then it removes the finalizer of apid, and the
 //! namespace is removed unless other finalizers block it.
 //!
 //! # Invariants
@@ -40,7 +40,7 @@ fn built_in(server_state: &ServerState) -> [&'static str; 4] {
 ///
 /// # Errors
 ///
-/// The store rejects a write.
+/// A namespace cannot be created.
 pub async fn ensure_built_in(server_state: &Arc<ServerState>) -> Result<(), Status> {
     let actor = Actor::apiserver(server_state.clone());
     let create = built_in(server_state).map(|name| create(&actor, name));

@@ -17,19 +17,19 @@ use super::super::stored;
 use super::{RETRY, put, read_file, send_on_change};
 use crate::server_state::{Collection, ServerState};
 
-/// The name of the ConfigMap under every preset.
+/// Name of the ConfigMap. It is the same under both names presets.
 const NAME: &str = "kube-root-ca.crt";
 /// The key of the CA bundle in the ConfigMap and in token Secrets.
 const KEY: &str = "ca.crt";
 
-/// A unit of work.
+/// A unit of work of the publisher.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Task {
-    /// Everything, after a change of the file.
+    /// All namespaces and Secrets, at the start and after a change of the file.
     All,
-    /// The ConfigMap of a namespace.
+    /// The ConfigMap of the namespace with this name.
     Namespace(String),
-    /// A Secret that may contain a token.
+    /// The Secret with this namespace and name, which may contain a token.
     Secret(String, String),
 }
 
@@ -45,7 +45,7 @@ struct Publisher<'p> {
     file: PathBuf,
 }
 
-/// Publishes the content of a file until the process ends.
+/// Publishes the CA bundle in `file` until the process ends.
 pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, file: PathBuf) {
     let core = |resource| stored::core(&server_state, resource);
     let (Ok(namespaces), Ok(maps), Ok(secrets)) = (core("namespaces"), core("configmaps"), core("secrets"))
@@ -89,7 +89,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, file
         file,
     };
     let work = async {
-        // Each failed task has at most one retry timer, however often it is requested meanwhile.
+        // Each failed task has at most one retry timer, however often it fails before the timer ends.
         let (retry_sender, mut retries) = mpsc::unbounded_channel();
         let mut pending_retries = HashSet::new();
         loop {
@@ -151,7 +151,7 @@ impl Publisher<'_> {
         put(&self.publisher, self.maps, (namespace, NAME), data, true).await
     }
 
-    /// Adds the CA bundle to a Secret that has a token; clients use both together.
+    /// Adds the CA bundle to a Secret with a service account token, because clients need both.
     async fn add_to_secret(&self, namespace: &str, name: &str, authority: &str) -> Result<(), Status> {
         let item = self.secrets.items.get(&self.secrets.resource.key(namespace, name)).await;
         let (item, _) = item.map_err(stored::unavailable)?;
