@@ -18,7 +18,7 @@ use http::{HeaderMap, StatusCode, Uri, Version};
 
 use crate::auth::HeaderCredentials;
 
-/// Maximum impersonation fields, and maximum fields of an authenticating proxy.
+/// Maximum number of impersonation fields, and maximum number of fields of an authenticating proxy.
 ///
 /// Users of large directories are members of hundreds of groups.
 const MAX_IDENTITY_FIELDS: usize = 1_000;

@@ -95,7 +95,7 @@ pub(super) struct Negotiation {
 }
 
 impl Negotiation {
-    /// Plain JSON.
+    /// JSON of the objects themselves.
     pub(super) const JSON: Negotiation = Negotiation { format: Format::Json, shape: Shape::Own };
 }
 

@@ -134,8 +134,9 @@ pub(super) fn discovery(context: &RequestContext) -> Result<ApiResponse, Status>
     Ok(response.with_header(header::ETAG, etag).with_header(header::VARY, vary))
 }
 
-/// Returns a document in a format. Each encoding is made once and shared by all responses.
-/// JSON replaces an encoding that a document does not have.
+/// Returns a discovery document in a format. Each encoding is made once and shared by all responses.
+///
+/// A document without a Protobuf message is returned as JSON.
 fn encoded_document(context: &RequestContext, document: &Document, format: Format) -> ApiResponse {
     let encoding = Encoding::of(format, context.response_options.pretty);
     let document_encoding = match encoding {
@@ -158,7 +159,7 @@ fn encoded_document(context: &RequestContext, document: &Document, format: Forma
     }
 }
 
-/// A document as compact JSON. Its segments are sent without joining them.
+/// Returns a discovery document as compact JSON. Its segments are sent without joining them in memory.
 fn compact(document: &Document) -> ApiResponse {
     match &**document.segments() {
         [whole] => ApiResponse::shared(200, whole.clone(), Format::Json.media_type()),

@@ -38,7 +38,7 @@ const EXAMINE_WORK: usize = 1;
 const COMPARISON_WORK: usize = 2;
 /// Work of returning an object: reading it from the cache and copying it.
 const RETURN_WORK: usize = 32;
-/// Stored bytes that are decoded in one unit of work. A selector decodes objects on first use.
+/// Stored bytes that one unit of work decodes. A selector decodes an object that was not read before.
 const BYTES_PER_DECODE_WORK: usize = 16;
 /// Maximum work of a list for an I/O thread: about 0.5 ms.
 const MAX_INLINE_LIST_WORK: usize = MAX_INLINE_LIST_ITEMS * (EXAMINE_WORK + RETURN_WORK);
@@ -72,7 +72,7 @@ pub(super) fn expected_cost(context: &RequestContext, body: &[u8], syntax: BodyS
     }
 }
 
-/// Whether a YAML body may contain an alias, which repeats a tree in a few bytes.
+/// Whether a YAML body may contain an anchor or alias. A short alias can repeat a large tree.
 fn has_alias(body: &[u8]) -> bool {
     memchr::memchr2(b'*', b'&', body).is_some()
 }
@@ -129,7 +129,7 @@ fn stored_cost(context: &RequestContext) -> Option<usize> {
 struct ListScope {
     /// Number of objects in scope; an upper bound for a large namespace.
     objects: usize,
-    /// Stored bytes of objects that a selector decodes.
+    /// Stored bytes of the objects that a selector must decode; a large scope counts only its first objects.
     undecoded_bytes: usize,
     /// Comparisons of the selectors with one object; 0 without a selector.
     comparisons: usize,

@@ -94,7 +94,7 @@ impl ApiResponse {
         ApiResponse::new(code, Content::Text(text.into(), "text/plain; charset=utf-8"))
     }
 
-    /// 404 in plain text, for an unknown path outside the API.
+    /// 404 in plain text, for an unknown non-resource path.
     pub(super) fn not_found() -> Self {
         ApiResponse::text(404, "404 page not found\n")
     }
@@ -165,7 +165,7 @@ impl ApiResponse {
 
     /// Does one step of the work that precedes the response head. Returns true if another step remains.
     ///
-    /// A step takes at max_headers about one millisecond, or the encoding of one object. If encoding fails, the
+    /// A step takes at most about one millisecond, or the time to encode one object. If encoding fails, the
     /// response becomes the Status of the error.
     pub(super) fn prepare(&mut self, response_options: ResponseOptions) -> bool {
         let (result, format) = match &mut self.content {
@@ -327,7 +327,9 @@ impl ResponseOptions {
         }
     }
 
-    /// Returns the bytes of a document to encode before the response head, because the head depends on the size.
+    /// Returns how many bytes of a document are encoded before the response head is made.
+    ///
+    /// With more bytes, the response is compressed, or is sent in chunks.
     fn buffer_limit(self) -> usize {
         if self.gzip { MIN_COMPRESSED_BYTES } else { MAX_SINGLE_BUFFER }
     }
@@ -356,7 +358,7 @@ fn pretty(headers: &HeaderMap, query: &Query) -> bool {
     }
 }
 
-/// Whether a JSON document needs another encoding than compact JSON.
+/// Whether a document in compact JSON must be encoded again: as indented JSON, YAML or CBOR.
 fn needs_encoding(format: Format, response_options: ResponseOptions) -> bool {
     !matches!(Encoding::of(format, response_options.pretty), None | Some(Encoding::Compact))
 }

@@ -219,7 +219,7 @@ async fn close<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut WebSocketStream<S
     Ok(socket.get_mut().shutdown().await?)
 }
 
-/// Close code of an invalid message; None: the connection is broken.
+/// Returns the close code for an error; None if the connection is broken and no close frame can be sent.
 fn close_code(error: &Error) -> Option<CloseCode> {
     match error {
         Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
