@@ -52,7 +52,7 @@ pub struct BatchLimits {
 /// The result of a deletecollection.
 #[derive(Debug)]
 pub enum DeletedCollection {
-    /// The deleted objects, as they were.
+    /// The deleted objects, as they were before the deletes.
     Objects(ListResult),
     /// A success with the number of accepted deletes, when the list of objects exceeds [`MAX_RETURNED_BYTES`].
     Status(Box<Status>),

@@ -38,7 +38,7 @@ pub async fn update(
         uid if uid.is_empty() || uid == old.uid() => Ok(body()),
         uid => Err(uid_conflict(call, uid, old.uid())),
     };
-    // Retry once if another request creates the object between the two steps.
+    // Retry once if another request creates the object between `modify`, which misses it, and `insert`.
     for _ in 0..2 {
         match call.modify(options, &propose).await? {
             ModifyResult::Done(written) => return Ok(written),

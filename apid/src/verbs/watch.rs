@@ -88,7 +88,7 @@ pub struct WatchStream {
     converter: Option<Arc<ObjectConverter>>,
     guard: Arc<WatchGuard>,
     interrupts: WatchInterrupts,
-    /// Whether a bookmark is sent as soon as no event waits.
+    /// Whether a bookmark is due; it is sent as soon as no event waits.
     is_bookmark_due: bool,
     has_ended: bool,
 }
@@ -187,7 +187,7 @@ fn expired_status(version: Revision) -> Status {
     Status::failure(Reason::Expired, format!("too old resource version: {version}"))
 }
 
-/// Limit in bytes of the initial events of a batch; a batch has at least one.
+/// Maximum stored bytes of the initial events of a batch; a batch has at least one event.
 const INITIAL_BYTES: usize = 32 << 10;
 
 /// The next step of a watch.
@@ -216,7 +216,7 @@ impl WatchStream {
                 None
             }
             Ok(WatchStep::Ended) => None,
-            // The client may reconnect and resume if its credential is still valid.
+            // No error event: the client may open a new watch and resume if its credentials are still valid.
             Err(_) if self.guard.is_outdated() => {
                 self.has_ended = true;
                 None
@@ -270,7 +270,7 @@ impl WatchStream {
                 }
                 () = std::future::ready(()), if self.is_bookmark_due => {
                     self.is_bookmark_due = false;
-                    // A watch from a future revision has no bookmark yet.
+                    // A watch from a revision that the cache has not reached gets no bookmark.
                     if !self.watcher.is_ahead() {
                         return self.bookmark().await.map(|notice| WatchStep::Send(vec![notice]));
                     }

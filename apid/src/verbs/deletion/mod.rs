@@ -41,7 +41,7 @@ pub(super) enum DeletionStep {
     Remove,
 }
 
-/// Whether a deletion is under way that the request does not change, whatever admission decides.
+/// Whether a deletion is under way that the request does not change. Admission does not run then.
 pub(super) fn is_waiting(old: &Object, options: &DeleteOptions, kind: &KindRef) -> bool {
     if !old.is_terminating() {
         return false;
@@ -98,7 +98,7 @@ pub(super) fn is_deletion_complete(object: &Object, kind: &KindRef) -> bool {
         && time_left(object) == 0
 }
 
-/// Returns the grace period in seconds of a terminating object.
+/// Returns the stored grace period of a terminating object in seconds: 0 if absent, 1 if negative.
 fn time_left(object: &Object) -> i64 {
     let seconds =
         object.meta().and_then(|meta| meta.get("deletionGracePeriodSeconds")).and_then(Value::as_i64);
