@@ -72,7 +72,8 @@ pub fn prepare_create(object: &mut Object, namespace: &str, ctx: &Context<'_>) {
     metadata.insert("creationTimestamp".to_owned(), time::time(ctx.clock.now()).into());
 }
 
-/// Removes owner references that equal an earlier one, and returns the uids of these.
+/// Removes owner references that equal an earlier one. Returns the uids of the owners in the removed
+/// references.
 pub fn remove_duplicate_owners(object: &mut Object) -> Vec<String> {
     let owners = object.get_mut("metadata").and_then(|metadata| metadata.get_mut("ownerReferences"));
     let owners = owners.and_then(Value::as_array_mut).filter(|owners| owners.len() > 1);
@@ -242,7 +243,7 @@ pub(crate) fn validate_annotations(annotations: &Field<'_, '_>, errors: &mut Fie
     }
 }
 
-/// Validates owner references. The reference reports their errors without the index.
+/// Validates owner references. kube-apiserver reports their errors without the index.
 fn validate_owners(owners: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut controller: Option<String> = None;
     // The list of owners in error messages, rendered once.

@@ -94,7 +94,8 @@ pub(crate) fn gce_persistent_disk(source: &Field<'_, '_>, _owner: SourceOwner, e
     check_partition(&source.child("partition"), errors);
 }
 
-/// Validates the number of a partition. Zero is the whole disk; the message of the reference does not mention zero.
+/// Validates the number of a partition. Zero is the whole disk; the message of kube-apiserver does not
+/// mention zero.
 fn check_partition(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if field.integer().is_some_and(|number| !(0..=255).contains(&number)) {
         errors.push(field.invalid("must be between 1 and 255, inclusive"));

@@ -46,7 +46,7 @@ impl Strategy for ApiService {
         }
     }
 
-    /// A new local API service is available.
+    /// A new APIService without a Service is local, and gets the condition `Available`.
     fn prepare_create(&self, object: &mut Object, ctx: &Context<'_>) {
         if object.find("spec.service").is_none() {
             let now = time::time(ctx.clock.now());

@@ -19,7 +19,7 @@ use crate::format;
 use crate::table::cell::PathReader as _;
 use crate::validation::{Field, text};
 
-/// Usages of keys, sorted.
+/// Key usages that a request may list, sorted.
 const USAGES: [&str; 23] = [
     "any",
     "cert sign",

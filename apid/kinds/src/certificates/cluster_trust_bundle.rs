@@ -36,7 +36,7 @@ pub(super) const KIND: Kind = Kind {
     ..Kind::CLUSTER_SCOPED
 };
 
-/// The alpha version.
+/// The kind in its alpha version.
 pub(super) const V1ALPHA1: Kind = Kind {
     conversion: Some(&SameFields(&["spec.signerName"])),
     ..same_fields(KIND, &["v1alpha1"], "certificates/v1alpha1.ClusterTrustBundle", &DefaultStrategy)

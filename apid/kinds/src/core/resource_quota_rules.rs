@@ -90,7 +90,7 @@ fn count_inapplicable(scope: &str, hard: &Field<'_, '_>) -> usize {
         .count()
 }
 
-/// The internal type of a scope selector.
+/// The internal type of kube-apiserver for a scope selector.
 const SELECTOR: Shape = Shape::Struct(&[Member(
     "MatchExpressions",
     "matchExpressions",
@@ -121,7 +121,7 @@ fn validate_scope_list(scopes: &Field<'_, '_>, hard: &Field<'_, '_>, errors: &mu
     }
 }
 
-/// Validates the scope selector. Paths have no index, as in the reference.
+/// Validates the scope selector. Paths have no index, as in kube-apiserver.
 fn validate_scope_selector(selector: &Field<'_, '_>, hard: &Field<'_, '_>, errors: &mut FieldErrors) {
     let expressions = selector.child("matchExpressions");
     let mut present = BTreeSet::new();

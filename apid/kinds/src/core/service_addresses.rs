@@ -6,7 +6,7 @@ use apimachinery::field::{FieldError, FieldErrors};
 
 use crate::validation::{Field, network, text};
 
-/// Cluster IP of a service without an address.
+/// Value of `clusterIP` for a service without a cluster IP address.
 const HEADLESS: &str = "None";
 /// Maximum addresses and families.
 const FAMILIES_MAX: usize = 2;

@@ -155,7 +155,7 @@ fn validate_session_affinity(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// The internal type of a port.
+/// The internal type of kube-apiserver for a port.
 const PORT: Shape = Shape::Struct(&[
     Member("Name", "name", Shape::Text),
     Member("Protocol", "protocol", Shape::Text),
@@ -184,7 +184,7 @@ fn check_unique_ports(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     for port in list.items() {
         let (protocol, number) = (port.child("protocol").text(), port.child("port").integer().unwrap_or(0));
         if !ports.insert((protocol, number)) {
-            // The reference shows only the protocol and the number.
+            // kube-apiserver shows only the protocol and the number.
             let repeated = json!({"protocol": protocol, "port": number});
             errors.push(internal::duplicate_value(&port, &internal::render_value(Some(&repeated), &PORT)));
         }
@@ -199,7 +199,7 @@ fn validate_source_ranges(
     errors: &mut FieldErrors,
 ) {
     let is_load_balancer = spec.child("type").text() == "LoadBalancer";
-    // The reference reports errors of this field under its name in Go.
+    // kube-apiserver reports errors of this field under its name in Go.
     let ranges = spec.child("LoadBalancerSourceRanges");
     let ranges = ranges.with_value(spec.child("loadBalancerSourceRanges").value());
     if !ranges.list().is_empty() {

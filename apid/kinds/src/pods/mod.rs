@@ -14,7 +14,8 @@ use crate::table::cell::PathReader as _;
 /// Lists of containers of a pod, in the order in which profiles follow from annotations.
 const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// Removes the number of terminating pods from a status that did not have it: the feature is off by default.
+/// Removes the number of terminating pods from the status unless the stored status has it: the feature is off
+/// by default.
 pub(crate) fn drop_terminating_replicas(new: &mut Object, old: &Object) {
     if old.find("status.terminatingReplicas").is_none()
         && let Some(status) = part(new, "status")

@@ -67,7 +67,7 @@ impl Strategy for CsiDriver {
         validate_token_requests(&spec.child("tokenRequests"), &mut errors);
         let modes = spec.child("volumeLifecycleModes");
         for mode in modes.items() {
-            // The reference reports these errors without the index and does not sort the values.
+            // kube-apiserver reports these errors without the index and does not sort the values.
             if !LIFECYCLE_MODES.contains(&mode.text()) {
                 errors.push(FieldError::not_supported(&modes.path(), mode.text(), &LIFECYCLE_MODES));
             }
@@ -78,7 +78,7 @@ impl Strategy for CsiDriver {
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let (new, old) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));
-        // The reference misspells the first field.
+        // kube-apiserver misspells the first field.
         for (name, reported) in
             [("attachRequired", "attachedRequired"), ("volumeLifecycleModes", "volumeLifecycleModes")]
         {

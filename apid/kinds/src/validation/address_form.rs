@@ -58,7 +58,7 @@ pub(crate) fn balancer_status(object: &Object) -> Vec<String> {
     let (status, mut warnings) = (Field::new(object.get("status"), "status"), Vec::new());
     let balancer = status.child("loadBalancer");
     for ingress in balancer.child("ingress").items() {
-        // The reference omits the name of the field with the address.
+        // kube-apiserver omits the name of the field with the address.
         ip(&ingress.with_value(ingress.child("ip").value()), &mut warnings);
     }
     warnings

@@ -76,7 +76,7 @@ fn validate_condition(condition: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// `[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?`
+/// Whether a text is a valid reason: `[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?`.
 fn is_reason(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_,:".contains(&b))

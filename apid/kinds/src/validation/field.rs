@@ -60,7 +60,7 @@ impl<'v, 'p> Field<'v, 'p> {
         self.member(value, Step::Key(key))
     }
 
-    /// Another value at the path of this field: the reference reports some errors at the path of the owner.
+    /// Another value at the path of this field: kube-apiserver reports some errors at the path of the owner.
     pub(crate) fn with_value(&self, value: Option<&'v Value>) -> Self {
         Field { value, path: self.path }
     }

@@ -139,7 +139,7 @@ pub(crate) fn check_canonical_cidr(field: &Field<'_, '_>, errors: &mut FieldErro
     errors.push(field.invalid_value(text, &detail));
 }
 
-/// Whether an address is of the family IPv4. The reference regards IPv4-mapped addresses as IPv4 addresses.
+/// Whether an address is of the family IPv4. kube-apiserver regards IPv4-mapped addresses as IPv4 addresses.
 pub(crate) fn is_ipv4(address: IpAddr) -> bool {
     address.is_ipv4() || is_mapped(address)
 }

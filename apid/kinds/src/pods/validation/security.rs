@@ -24,7 +24,7 @@ pub(super) fn pod(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     for group in context.child("supplementalGroups").items() {
         number::check_range(&group, 0, ID_MAX, errors);
     }
-    // The reference reports this field of the spec below the security context.
+    // kube-apiserver reports this field of the spec below the security context.
     let shared = context.child("shareProcessNamespace");
     let shared = shared.with_value(spec.child("shareProcessNamespace").value());
     if shared.flag() && spec.child("hostPID").flag() {

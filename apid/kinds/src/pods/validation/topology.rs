@@ -36,7 +36,7 @@ pub(super) fn validate<'v>(constraints: &Field<'v, '_>, errors: &mut FieldErrors
                 &["DoNotSchedule", "ScheduleAnyway"],
             ));
         }
-        // The reference reports a constraint that a later one repeats.
+        // kube-apiserver reports a constraint that a later one repeats.
         if last.get(&identity(&constraint)).is_some_and(|last| *last > i) {
             let pair = constraint.child("{topologyKey, whenUnsatisfiable}");
             let shown = format!("{{{}, {}}}", key.text(), action.text());

@@ -81,14 +81,14 @@ fn user_name(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// `^[^\\/:\*\?"<>|\.][^\\/:\*\?"<>|]{0,14}$`
+/// Whether a domain is a NetBIOS name: `^[^\\/:\*\?"<>|\.][^\\/:\*\?"<>|]{0,14}$`.
 fn is_net_bios_name(domain: &str) -> bool {
     (1..=15).contains(&domain.chars().count())
         && !domain.starts_with('.')
         && !domain.contains(['\\', '/', ':', '*', '?', '"', '<', '>', '|'])
 }
 
-/// `^(([a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9\-]*[a-zA-Z0-9])\.)*([A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9\-]*[A-Za-z0-9])$`
+/// Whether a domain is a DNS name: labels of letters, digits and inner dashes, with dots between them.
 fn is_dns_domain(domain: &str) -> bool {
     domain.split('.').all(|label| {
         !label.is_empty()

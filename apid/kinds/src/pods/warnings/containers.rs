@@ -7,13 +7,13 @@ use apimachinery::quantity;
 
 use crate::validation::Field;
 
-/// Lists of containers, in the order of the reference.
+/// Lists of containers, in the order of kube-apiserver.
 const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
 /// Maximum earlier ports of one number and protocol with which a port is compared.
 const COMPARED_MAX: usize = 100;
 
-/// Maximum port-conflict warnings collected; `MAX_WARNINGS` limits the response further.
+/// Maximum number of collected warnings about port conflicts; a response of apid has fewer warnings.
 const CONFLICTS_MAX: usize = 100;
 
 /// A port with its path.

@@ -12,14 +12,15 @@ const SOURCES: [(&str, &str, &str); 3] = [
     ("downwardAPI", "", "DownwardAPI"),
 ];
 
-/// The same for sources of projected volumes, in which the name of a Secret is in `name`.
+/// Sources of projected volumes with files, with the same three texts as [`SOURCES`].
 const PROJECTED_SOURCES: [(&str, &str, &str); 3] =
     [("configMap", "name", "ConfigMap"), ("secret", "name", "Secret"), ("downwardAPI", "", "DownwardAPI")];
 
 /// Maximum files of a source that are compared with each other.
 const FILES_MAX: usize = 1000;
 
-/// Maximum overlap warnings collected per source; `MAX_WARNINGS` limits the response further.
+/// Maximum number of collected warnings about overlaps for each source; a response of apid has fewer
+/// warnings.
 const OVERLAPS_MAX: usize = 100;
 
 /// A file of a volume.

@@ -48,7 +48,7 @@ pub(crate) fn selector_labels(selector: &Field<'_, '_>, names: &Names, warnings:
     let labels = selector.child("matchLabels");
     for key in labels.entries().map(|(key, _)| key) {
         if let Some(text) = label_deprecation(key, names) {
-            // The reference appends the key as the name of a field.
+            // kube-apiserver appends the key as the name of a field.
             warnings.push(format!("{}: {text}", labels.child(key).path()));
         }
     }
