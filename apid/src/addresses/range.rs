@@ -42,7 +42,7 @@ impl AddressRange {
         address.is_ipv4() == self.cidr.is_ipv4() && self.band.contains(number(address))
     }
 
-    /// Returns a free address.
+    /// Returns a free address; None if no address is free. `random` selects where the search begins.
     pub(super) fn pick(&self, random: u128, is_free: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
         let is_ipv4 = self.cidr.is_ipv4();
         self.band

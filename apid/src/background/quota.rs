@@ -126,7 +126,7 @@ impl QuotaController {
         }
     }
 
-    /// Requests a count of a namespace, if it has quotas.
+    /// Requests a count of the objects of a namespace, if the namespace has quotas.
     fn request_count(&self, namespace: &str) {
         if self.quotas.lock().contains_key(namespace) {
             self.reservations.request_recount(namespace);

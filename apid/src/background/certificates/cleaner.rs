@@ -27,7 +27,7 @@ use super::rules::{certificate, conditions};
 use crate::server_state::{Collection, ServerState};
 use crate::verbs::deletion::options::DeleteOptions;
 
-/// Interval of examinations.
+/// Time between two examinations of all requests.
 const INTERVAL: Duration = Duration::from_secs(3600);
 /// Seconds after which an issued, denied or failed request is deleted.
 const ENDED_MAX: i64 = 3600;

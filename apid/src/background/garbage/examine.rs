@@ -10,7 +10,7 @@ use super::ownership_data::{Owner, OwnershipData, Uid};
 use super::{Collector, Subject, WorkError};
 use crate::verbs::deletion::options::{DeleteOptions, Preconditions, Propagation};
 
-/// The owners of an object by state.
+/// The owners of an object by state: existing, waiting for their dependents, gone.
 #[derive(Default)]
 struct Owners<'a> {
     existing: Vec<&'a Owner>,

@@ -92,7 +92,8 @@ impl Index {
         if !new.is_empty() && !same_owners {
             work.push(WorkItem::Examine(Arc::clone(key)));
         }
-        // A waiting owner may be released when a dependent loses the reference, is deleted, or waits itself.
+        // The deletion of a waiting owner may continue when a dependent loses the reference, is deleted, or
+        // begins to wait for its own dependents.
         if !same_owners || before.and_then(|t| t.deletion_state) != after.and_then(|t| t.deletion_state) {
             let waiting = old.iter().chain(&new).filter_map(|(owner, _)| self.waiting_owners.get(owner));
             work.extend(waiting.map(|owner| WorkItem::OwnerDeletion(Arc::clone(owner))));

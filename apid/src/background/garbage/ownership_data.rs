@@ -15,7 +15,7 @@ use serde::Deserialize;
 /// The text before the metadata in the JSON of a stored object.
 const METADATA: &str = "\"metadata\":";
 
-/// Compact uid of an object or owner, a hint for the index. Texts that are not UUIDs may collide.
+/// Compact uid of an object or owner, as a key of the index. Texts that are not UUIDs may have equal keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Uid(u128);
 

@@ -42,11 +42,11 @@ struct State<W> {
     delay_order: BinaryHeap<Reverse<(Duration, u64)>>,
     /// Delayed items by number.
     delayed: HashMap<u64, W>,
-    /// The number of the last delayed item.
+    /// The number that the last delayed item got.
     number: u64,
     /// The states of all items that are ready or in process.
     known: HashMap<W, ItemState>,
-    /// Consecutive failures of an item.
+    /// Number of consecutive failures of each item.
     failures: HashMap<W, u32>,
 }
 

@@ -17,7 +17,7 @@ const GROUP: &str = "flowcontrol.apiserver";
 /// Prefix and name of the annotation, without its domain.
 const AUTO_UPDATE: (&str, &str) = ("apf", "autoupdate-spec");
 
-/// Returns all objects; the mandatory ones come first, because they are the fallback of all others.
+/// Returns the built-in priority levels and then the built-in flow schemas.
 pub(super) fn all(names: &Names) -> Vec<StartObject> {
     let mut all = levels(names);
     all.extend(schemas(names));
