@@ -24,7 +24,7 @@ const DRY_RUN_PORT: u16 = 32_768;
 pub enum AllocationError {
     /// A field is invalid.
     Invalid(FieldErrors),
-    /// No free value is left, or the health check port cannot be allocated. The text is the message of the 500.
+    /// No free value is left, or the health check port cannot be allocated. Has the message of the 500.
     Internal(String),
 }
 

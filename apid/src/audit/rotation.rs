@@ -319,7 +319,7 @@ mod tests {
         let rotated = ["audit-2026-01-02T03-04-05.000.log", "audit-2026-01-02T03-04-05.001.log"];
         assert_eq!(names(folder.path()), [rotated[0], rotated[1], "audit.log"]);
         assert_eq!(fs::read(folder.path().join(rotated[0])).unwrap(), line);
-        // A file that exists counts with its size.
+        // The size of an existing file counts against the maximum size.
         drop(file);
         let mut file = LogFile::open(&path, rotation, clock).unwrap();
         file.write_all(&line).unwrap();
