@@ -47,7 +47,7 @@ impl ServiceRange {
         Some(ServiceRange { network, prefix })
     }
 
-    /// Returns the first Service address, which belongs to the API itself.
+    /// Returns the first address of the range, which is that of the API server's own Service.
     pub fn first_address(&self) -> IpAddr {
         match self.network {
             IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits() | 1).into(),
@@ -60,7 +60,7 @@ impl ServiceRange {
         self.network
     }
 
-    /// The count of bits of an address below the prefix.
+    /// The number of host bits: the bits of an address after the prefix.
     pub fn host_bits(&self) -> u32 {
         let bits = if self.is_ipv4() { 32 } else { 128 };
         bits - self.prefix

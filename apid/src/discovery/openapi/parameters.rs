@@ -206,7 +206,7 @@ const STDOUT: OptionFields = ("stdout", "boolean", "Whether to connect standard 
 const STDERR: OptionFields = ("stderr", "boolean", "Whether to connect standard error.");
 const TTY: OptionFields = ("tty", "boolean", "Whether to allocate a terminal.");
 
-/// Returns the query parameters of a kind of options.
+/// Returns the query parameters of an options kind, such as `PodLogOptions`.
 pub(super) fn option_parameters(kind: &str) -> Vec<Parameter> {
     let fields = OPTIONS.iter().find(|(known, _)| *known == kind).map_or(&[][..], |(_, fields)| fields);
     let parameter = |(name, ty, description): &OptionFields| Parameter {
