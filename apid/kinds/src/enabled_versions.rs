@@ -42,7 +42,7 @@ pub(crate) enum Stage {
     Alpha,
     /// The version is complete and can still change.
     Beta,
-    /// The version stays.
+    /// The version does not change incompatibly or disappear.
     Stable,
 }
 

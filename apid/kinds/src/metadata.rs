@@ -26,7 +26,7 @@ use crate::{Context, NameRule, format, labels};
 /// Maximum bytes of all annotations of an object, keys and values (requirements D-META-29).
 pub(crate) const ANNOTATIONS_MAX: usize = 256 * 1024;
 
-/// Maximum characters of a generated name; a longer prefix is truncated (requirements D-META-6).
+/// Maximum bytes of a generated name; a longer prefix is truncated (requirements D-META-6).
 const GENERATED_MAX: usize = 63;
 
 /// Finalizer that orphans dependents.

@@ -283,7 +283,7 @@ impl Resource {
         }
     }
 
-    /// Sets default values.
+    /// Sets the default values of the kind.
     pub fn default(&self, object: &mut Object, ctx: &Context<'_>) {
         self.kind.strategy().default(object, ctx);
     }
@@ -671,7 +671,7 @@ impl Registry {
 pub struct CurrentRegistry(ArcSwap<Registry>);
 
 impl CurrentRegistry {
-    /// Begins with a registry.
+    /// Creates the holder with its first registry.
     pub fn new(registry: Registry) -> Self {
         CurrentRegistry(ArcSwap::from_pointee(registry))
     }

@@ -144,7 +144,7 @@ pub struct Compiler<'s> {
 enum StoredExpressions<'s> {
     /// Every expression.
     All,
-    /// These expressions.
+    /// Only these expressions.
     Only(BTreeSet<&'s str>),
 }
 

@@ -8,9 +8,9 @@ use apimachinery::quantity;
 use crate::format;
 use crate::validation::{Field, number, resource, text};
 
-/// Maximum seconds of a stabilization window.
+/// Maximum of `stabilizationWindowSeconds`.
 const WINDOW_MAX: i64 = 3600;
-/// Maximum seconds of the period of a policy.
+/// Maximum of `periodSeconds` in a scaling policy.
 const PERIOD_MAX: i64 = 1800;
 
 /// Types of metrics, each with the field of its source, in the order of kube-apiserver.

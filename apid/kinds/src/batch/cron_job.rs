@@ -75,7 +75,7 @@ impl Strategy for CronJob {
     }
 }
 
-/// Maximum characters of the name: names of jobs have a suffix.
+/// Maximum bytes of the name of a cron job: the names of its jobs add a suffix to it.
 const NAME_MAX: usize = 52;
 
 fn validate_spec(object: &Object, old: Option<&Object>, names: &Names) -> FieldErrors {

@@ -20,7 +20,7 @@ const INDEXED_MAX: i64 = 100_000;
 /// Maximum of `parallelism` and `maxFailedIndexes` of an indexed job with a back-off limit per index and more
 /// than [`INDEXED_MAX`] completions.
 const LARGE_JOB_MAX: i64 = 10_000;
-/// Maximum characters of the name of an external controller.
+/// Maximum bytes of the name of an external controller.
 const MANAGED_BY_MAX: usize = 63;
 /// Maximum number of rules of a success policy or pod failure policy.
 const RULES_MAX: usize = 20;
@@ -29,7 +29,7 @@ const EXIT_CODES_MAX: usize = 255;
 /// Maximum number of pod conditions in a rule of a pod failure policy.
 const CONDITIONS_MAX: usize = 20;
 
-/// Warnings about the spec of a job at a path.
+/// Warnings about the job spec at a path of the object.
 pub(super) fn warnings(new: &Object, old: Option<&Object>, path: &str, names: &Names) -> Vec<String> {
     let (spec, mut warnings) = (Field::new(new.find(path), path), Vec::new());
     let number = |name: &str| spec.child(name).integer().unwrap_or(0);

@@ -42,7 +42,7 @@ pub(super) const V1ALPHA1: Kind = Kind {
     ..same_fields(KIND, &["v1alpha1"], "certificates/v1alpha1.ClusterTrustBundle", &DefaultStrategy)
 };
 
-/// Maximum bytes of a bundle.
+/// Maximum bytes of `trustBundle`.
 const BUNDLE_MAX: usize = 1 << 20;
 /// Text that replaces a bundle in error messages.
 const OMITTED: &str = "<value omitted>";

@@ -36,7 +36,7 @@ pub(super) const V1ALPHA2: Kind = Kind {
     ..same_fields(KIND, &["v1alpha2"], "coordination/v1alpha2.LeaseCandidate", &DefaultStrategy)
 };
 
-/// The strategy that needs an emulation version.
+/// The strategy that requires `emulationVersion`.
 const OLDEST_EMULATION_VERSION: &str = "OldestEmulationVersion";
 
 struct LeaseCandidate;

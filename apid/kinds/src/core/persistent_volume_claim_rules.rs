@@ -12,7 +12,7 @@ use crate::validation::{Field, difference};
 use crate::volume_sources::claim;
 use crate::{Context, format, resource_name};
 
-/// States of the resize of a resource.
+/// Allowed values of `allocatedResourceStatuses`: states of a volume resize.
 const RESIZE_STATES: [&str; 5] = [
     "ControllerResizeInProgress",
     "ControllerResizeInfeasible",

@@ -68,7 +68,7 @@ const REPLACED_LABELS: [(NodeLabel, NodeLabel); 5] = [
     (("failure-domain.beta", "zone"), ("topology", "zone")),
 ];
 
-/// Maximum characters of `<name>:<targetPortal>` of an iSCSI volume with an initiator.
+/// Maximum bytes of `<name>:<targetPortal>` of an iSCSI volume with an initiator.
 const ISCSI_NAME_MAX: usize = 64;
 
 /// Message for a field that a volume attachment must not contain.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::validation::internal::{self, Member, Shape};
 use crate::validation::{Field, resource};
 
-/// Scopes of quotas.
+/// Allowed scopes of quotas.
 const SCOPES: [&str; 7] = [
     "Terminating",
     "NotTerminating",
@@ -24,11 +24,11 @@ const SCOPES: [&str; 7] = [
 /// Scopes that exclude each other.
 const CONFLICTS: [(&str, &str); 2] = [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")];
 
-/// Compute resources of pods.
+/// Compute resources to which the scopes of pods except `BestEffort` apply.
 const POD_RESOURCES: [&str; 6] =
     ["cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
 
-/// Resources of volume claims.
+/// Resources to which the scope `VolumeAttributesClass` applies.
 const CLAIM_RESOURCES: [&str; 2] = ["persistentvolumeclaims", "requests.storage"];
 
 /// Validates the spec.
@@ -83,7 +83,7 @@ fn is_applicable(scope: &str, resource: &str) -> bool {
     }
 }
 
-/// The number of resources to which a scope does not apply.
+/// The number of standard resources in a quota to which a scope does not apply.
 fn count_inapplicable(scope: &str, hard: &Field<'_, '_>) -> usize {
     hard.entries()
         .filter(|(resource, _)| resource::is_standard_quota(resource) && !is_applicable(scope, resource))

@@ -16,7 +16,7 @@ use crate::{Context, format};
 const KUBELET_PORT: i64 = 10_250;
 /// Maximum seconds of the affinity to the IP address of a client.
 const AFFINITY_SECONDS_MAX: i64 = 86_400;
-/// Message for a field of load balancers.
+/// Message for a field that only load balancers may have.
 const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
 /// Message for a field that services with an external name do not have.
 const NOT_EXTERNAL_NAME: &str = "may not be set for ExternalName services";
@@ -103,7 +103,7 @@ fn validate_external_name(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     if policy.is_present() {
         errors.push(policy.forbidden(NOT_EXTERNAL_NAME));
     }
-    // A trailing dot marks a fully qualified name.
+    // The validation ignores a trailing dot, which marks a fully qualified name.
     let name = spec.child("externalName");
     let host = name.text().strip_suffix('.').unwrap_or(name.text());
     if host.is_empty() {

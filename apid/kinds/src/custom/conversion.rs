@@ -31,10 +31,10 @@ const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 const GROUP: &str = "apiextensions";
 const KIND: &str = "ConversionReview";
 
-/// Defect of a response.
+/// Type of the defect of an unusable response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseDefect {
-    /// The response is no successful review.
+    /// The response is not a ConversionReview that reports success.
     Malformed,
     /// The number of objects differs from that of the request.
     Partial,

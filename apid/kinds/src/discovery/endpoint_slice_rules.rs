@@ -19,7 +19,7 @@ const PORTS_MAX: usize = 20_000;
 /// Maximum zones in the hints of an endpoint.
 const ZONES_MAX: usize = 8;
 
-/// Controllers that write slices.
+/// Controllers of Kubernetes that write endpoint slices.
 const CONTROLLERS: [&str; 2] = ["endpointslice-controller", "endpointslicemirroring-controller"];
 
 /// Validates an endpoint slice.

@@ -9,7 +9,7 @@ use crate::validation::{Field, internal, text};
 
 /// Maximum matching precedence.
 const PRECEDENCE_MAX: i64 = 10_000;
-/// Verbs of requests.
+/// Verbs that a rule can list besides `*`.
 const VERBS: [&str; 9] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 

@@ -120,7 +120,7 @@ fn validate_port(port: &Field<'_, '_>, errors: &mut FieldErrors) {
         (_, None) => errors.push(end.invalid("may not be specified when `port` is non-numeric")),
         (_, Some(first)) => {
             if end.integer().is_some_and(|last| last < first) {
-                // kube-apiserver shows the first port.
+                // The error shows the first port of the range, as in kube-apiserver.
                 errors.push(end.invalid_value(first, "must be greater than or equal to `port`"));
             }
             network::check_port(&end, errors);

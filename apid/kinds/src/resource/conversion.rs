@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::Conversion;
 use crate::defaults::Fields;
 
-/// Fields of an exact request.
+/// Fields of `exactly`, the exact request.
 const EXACT: [&str; 6] =
     ["deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations"];
 

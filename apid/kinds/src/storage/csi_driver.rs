@@ -45,7 +45,7 @@ impl Strategy for CsiDriver {
     }
 
     fn prepare_update(&self, new: &mut Object, old: &Object, _ctx: &Context<'_>) {
-        // A new driver has no generation. Changes of these fields increment it.
+        // A new driver has no generation. A change of one of these fields increments the generation.
         let counted_fields = ["fsGroupPolicy", "requiresRepublish", "seLinuxMount", "tokenRequests"];
         let spec = |object: &Object, name: &str| object.get("spec").and_then(|spec| spec.get(name)).cloned();
         if counted_fields.iter().any(|name| spec(new, name) != spec(old, name)) {
@@ -138,7 +138,7 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
     );
     vec![
         json!(object.name()),
-        // Attach is required by default.
+        // An absent `attachRequired` means true.
         json!(object.find("spec.attachRequired").is_none() || object.flag("spec.attachRequired")),
         json!(object.flag("spec.podInfoOnMount")),
         json!(object.flag("spec.storageCapacity")),

@@ -69,7 +69,7 @@ impl Strategy for CsiNode {
     }
 }
 
-/// Maximum characters of the ID of a node.
+/// Maximum bytes of the ID of a node.
 const NODE_ID_MAX: usize = 192;
 
 fn validate_node_id(id: &Field<'_, '_>, errors: &mut FieldErrors) {

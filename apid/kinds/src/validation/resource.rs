@@ -38,7 +38,7 @@ const STANDARD_RESOURCES: [&str; 20] = [
     "limits.ephemeral-storage",
 ];
 
-/// Resources that count objects.
+/// Resources whose amounts are numbers of objects.
 const COUNTABLE_RESOURCES: [&str; 9] = [
     "configmaps",
     "persistentvolumeclaims",

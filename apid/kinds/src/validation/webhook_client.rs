@@ -47,7 +47,7 @@ fn is_scheme(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
 }
 
-/// The reason why Go does not parse a URL.
+/// The reason why the Go package `net/url` does not parse a URL.
 fn parse_error(text: &str) -> Option<String> {
     if text.bytes().any(|b| b < b' ' || b == 0x7f) {
         return Some("net/url: invalid control character in URL".to_owned());

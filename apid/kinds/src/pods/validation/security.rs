@@ -8,7 +8,7 @@ use super::{PodFacts, windows};
 use crate::format;
 use crate::validation::{Field, internal, number, path, text};
 
-/// Maximum characters of an AppArmor profile name.
+/// Maximum bytes of an AppArmor profile name.
 const APP_ARMOR_PROFILE_MAX: usize = 4095;
 
 /// Highest user and group id.

@@ -13,7 +13,7 @@ pub(super) fn validate<'v>(constraints: &Field<'v, '_>, errors: &mut FieldErrors
     let identity = |constraint: &Field<'v, '_>| {
         (constraint.child("topologyKey").text(), constraint.child("whenUnsatisfiable").text())
     };
-    // The last constraint of each key and action.
+    // Index of the last constraint for each pair of `topologyKey` and `whenUnsatisfiable`.
     let mut last = BTreeMap::new();
     for (i, constraint) in constraints.items().enumerate() {
         last.insert(identity(&constraint), i);

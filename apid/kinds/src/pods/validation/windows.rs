@@ -5,11 +5,11 @@ use apimachinery::field::FieldErrors;
 use crate::format;
 use crate::validation::Field;
 
-/// Maximum bytes of a credential specification.
+/// Maximum bytes of `gmsaCredentialSpec`.
 const CREDENTIAL_SPEC_MAX: usize = 64 * 1024;
-/// Maximum characters of a domain.
+/// The domain in `runAsUserName` must have fewer bytes than this number.
 const DOMAIN_MAX: usize = 256;
-/// Maximum characters of a user name.
+/// Maximum bytes of the user in `runAsUserName`.
 const USER_MAX: usize = 104;
 
 /// Validates `windowsOptions`.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::validation::{Field, number, text};
 use crate::{Context, labels};
 
-/// Terms for a workload in messages.
+/// Terms for a workload in the messages of kube-apiserver.
 #[derive(Clone, Copy)]
 pub(crate) struct WorkloadTerms {
     /// Term in the message about an empty selector: `deployment`.

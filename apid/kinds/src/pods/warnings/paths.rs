@@ -26,7 +26,7 @@ const OVERLAPS_MAX: usize = 100;
 /// A file of a volume.
 struct File<'v> {
     path: &'v str,
-    /// The file as the warnings show it.
+    /// The description of the file in warnings.
     shown: String,
 }
 
@@ -85,7 +85,7 @@ fn report(volume: &str, source: &str, files: &[File<'_>], warnings: &mut Vec<Str
     }
 }
 
-/// A source with its name, if it has one.
+/// Describes a source in warnings: its kind, and its name if it has one.
 fn describe_source(source: &Field<'_, '_>, owner: &str, kind: &str) -> String {
     match owner {
         "" => kind.to_owned(),
