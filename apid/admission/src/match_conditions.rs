@@ -28,7 +28,7 @@ pub(crate) enum ExpressionFailure {
     Evaluation {
         /// The text of the expression.
         expression: String,
-        /// The error.
+        /// The error of the evaluation.
         error: EvalError,
     },
 }
@@ -56,7 +56,7 @@ fn join_failures(failures: &[ExpressionFailure]) -> String {
 
 /// An expression and its program.
 pub(crate) struct Expression {
-    /// The text.
+    /// The text of the expression.
     pub(crate) source: String,
     /// The program, or the error of the compilation.
     pub(crate) program: Result<Program, ExpressionError>,

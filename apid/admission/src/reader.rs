@@ -22,7 +22,7 @@ pub struct ObjectKind {
 }
 
 impl ObjectKind {
-    /// A kind of a group.
+    /// A kind by its group stem and its name.
     pub const fn new(group: &'static str, kind: &'static str) -> Self {
         ObjectKind { group, kind }
     }
@@ -35,9 +35,9 @@ impl ObjectKind {
         }
     }
 
-    /// Namespaces.
+    /// The kind Namespace.
     pub const NAMESPACE: Self = ObjectKind::new("", "Namespace");
-    /// Pods.
+    /// The kind Pod.
     pub const POD: Self = ObjectKind::new("", "Pod");
 }
 

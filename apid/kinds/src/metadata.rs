@@ -130,7 +130,8 @@ pub fn validate(object: &Object, rules: Rules<'_>) -> FieldErrors {
     validate_at(object, rules, METADATA)
 }
 
-/// Validates the metadata of an object inside a custom object. It may lack a name and may have a namespace.
+/// Validates the metadata of an object inside a custom object. The name may be absent, and a namespace is
+/// allowed.
 pub fn validate_embedded(fields: &Map<String, Value>, path: &FieldPath) -> FieldErrors {
     let mut object = Object::default();
     object.set("metadata", fields.clone());

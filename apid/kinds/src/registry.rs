@@ -193,7 +193,8 @@ impl Resource {
         Ok(())
     }
 
-    /// Conforms a decoded body, which has the names of requests. The report and the error have them too.
+    /// Conforms a decoded body, which has the names of requests. The report and the error have these names
+    /// too.
     ///
     /// # Errors
     ///

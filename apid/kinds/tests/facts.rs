@@ -98,7 +98,7 @@ fn discovery_entry(
     Some(entry)
 }
 
-/// Group order of kube-apiserver.
+/// The groups are in the order of kube-apiserver.
 #[test]
 fn discovery_groups_are_in_kubernetes_order() {
     let names = Names::new(Preset::Svc, "example.test").unwrap();

@@ -39,7 +39,7 @@ use serde_json::Value;
 use answer::Comparison;
 use pipeline::Probe;
 
-/// Numbers of one kind.
+/// Numbers of facts of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     facts: usize,

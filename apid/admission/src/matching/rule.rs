@@ -32,13 +32,13 @@ enum RuleScope {
 /// The facts of a write with which rules are compared.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleTarget<'a> {
-    /// Operation.
+    /// Operation of the write.
     pub operation: Operation,
     /// Full group name.
     pub group: &'a str,
-    /// Version.
+    /// Version of the resource with which rules are compared.
     pub version: &'a str,
-    /// Lower-case plural.
+    /// Lower-case plural name of the resource.
     pub resource: &'a str,
     /// Subresource, or `""`.
     pub subresource: &'a str,

@@ -12,7 +12,7 @@ use crate::policy::{
 /// Maximum memory of the result of a mutation in bytes.
 const RESULT_MAX: usize = 32 << 20;
 
-/// The expressions of a policy.
+/// The compiled expressions of a mutating policy.
 pub(super) struct CompiledMutatingPolicy {
     /// Match conditions and variables.
     pub(super) common: CommonExpressions,

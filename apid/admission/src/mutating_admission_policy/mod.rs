@@ -2,9 +2,10 @@
 //!
 //! # Contract
 //!
-//! [`policy`](crate::policy) selects the policies of a write. They apply in the order of their names, bindings and
-//! parameters, each to the result of the policy before. Match conditions see that result too; constraints see the object
-//! before the first policy. The plugin runs before mutating webhooks and never for a deletion.
+//! [`policy`](crate::policy) selects the policies of a write. The policies apply in the order of their names,
+//! bindings and parameters, each to the result of the policy before. Match conditions see that result too;
+//! constraints see the object before the first policy. The plugin runs before mutating webhooks and never for
+//! a deletion.
 //!
 //! A failed policy denies the write unless it ignores failures. The denial lists the errors of all policies. The plugin
 //! handles nothing while the API of the policies is disabled.
@@ -42,7 +43,7 @@ use crate::{Attributes, Environment, MaybeFuture, ObjectKind, Operation, Plugin,
 const POLICY: ObjectKind = ObjectKind::new("admissionregistration", "MutatingAdmissionPolicy");
 const BINDING: ObjectKind = ObjectKind::new("admissionregistration", "MutatingAdmissionPolicyBinding");
 
-/// The plugin.
+/// The plugin MutatingAdmissionPolicy.
 pub(crate) struct MutatingAdmissionPolicy {
     source: PolicySource<CompiledMutatingPolicy>,
     /// Whether the server has the kind of the policies.

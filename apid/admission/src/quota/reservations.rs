@@ -1,5 +1,5 @@
 //! Quota reservations of in-flight writes.
-//! The plugin records them; the quota controller adds them to its count.
+//! The plugin ResourceQuota records reservations; the quota controller adds the reservations to its count.
 //!
 //! # Invariants
 //!

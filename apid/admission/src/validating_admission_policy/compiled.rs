@@ -7,7 +7,7 @@ use kinds::admission_expressions::{Compiler, Purpose};
 use crate::match_conditions::Expression;
 use crate::policy::{CommonExpressions, PolicyExpressions, items, text};
 
-/// The expressions of a policy.
+/// The compiled expressions of a validating policy.
 pub(super) struct CompiledValidatingPolicy {
     /// Match conditions and variables.
     pub(super) common: CommonExpressions,

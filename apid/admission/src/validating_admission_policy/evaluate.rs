@@ -24,7 +24,7 @@ use crate::policy::{BudgetExceeded, ExpressionGroup, FailurePolicy, Inputs};
 /// Maximum size of an evaluated message in bytes.
 const MESSAGE_MAX: usize = 5 * 1024;
 
-/// The result of an evaluation.
+/// The result of the evaluation of a policy with one parameter.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Outcome {
     /// Failed validations in order; the actions of the binding decide their effect.
@@ -68,7 +68,7 @@ impl Outcome {
     }
 }
 
-/// Evaluates a policy.
+/// Evaluates the match conditions, and if they are true, the validations and audit annotations of a policy.
 pub(super) fn evaluate<'a>(
     policy: &'a CompiledValidatingPolicy,
     failure_policy: FailurePolicy,

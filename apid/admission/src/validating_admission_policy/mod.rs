@@ -31,7 +31,7 @@ const BINDING: ObjectKind = ObjectKind::new("admissionregistration", "Validating
 /// Maximum size of the value of an audit annotation in bytes; longer values are cut.
 const ANNOTATION_MAX: usize = 10 * 1024;
 
-/// The plugin.
+/// The plugin ValidatingAdmissionPolicy.
 pub(crate) struct ValidatingAdmissionPolicy(PolicySource<CompiledValidatingPolicy>);
 
 impl ValidatingAdmissionPolicy {
@@ -254,7 +254,7 @@ impl<'w> WriteValidation<'w> {
         self.denial.get_or_insert_with(denial);
     }
 
-    /// The response to the write.
+    /// Returns the response to the write: the first denial, or success.
     fn finish(self) -> Result<(), Status> {
         let Some(ValidationDenial { message, reason }) = self.denial else { return Ok(()) };
         let attributes = self.policies.attributes;

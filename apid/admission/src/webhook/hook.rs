@@ -35,7 +35,7 @@ pub(super) struct Hook {
     pub(super) timeout: Duration,
     /// Whether a dry run may call the webhook.
     pub(super) supports_dry_run: bool,
-    /// Whether the webhook is called again after changes by others.
+    /// Whether the webhook is called again if the object changes after its call.
     pub(super) is_reinvocable: bool,
     conditions: Option<(Vec<Value>, OnceLock<MatchConditions>)>,
 }

@@ -287,7 +287,7 @@ pub(super) fn validate_update(new: &Object, old: &Object, ctx: &Context<'_>) -> 
     errors
 }
 
-/// Whether an update keeps a source. It may add a secret for the expansion of a CSI volume.
+/// Whether an update keeps a source. The update may add a secret for the expansion of a CSI volume.
 fn is_same_source(name: &str, new: &Field<'_, '_>, old: &Field<'_, '_>) -> bool {
     const EXPANSION: &str = "controllerExpandSecretRef";
     let (new, old) = (new.child(name), old.child(name));

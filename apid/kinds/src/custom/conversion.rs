@@ -79,7 +79,7 @@ pub struct ConversionWebhook {
 }
 
 impl ConversionWebhook {
-    /// Reads the webhook of a definition; None if the strategy is another one.
+    /// Reads the conversion webhook of a definition; None if the conversion strategy is not `Webhook`.
     pub fn of(definition: &Object) -> Option<Self> {
         let conversion = definition.find("spec.conversion")?;
         if conversion.text("strategy") != "Webhook" {
