@@ -5,14 +5,14 @@
 //! [`Band::pick`] returns a free number of the upper band, and one of the lower band if the upper one is full.
 //! The search begins at a random number, so a released value is seldom used again at once.
 
-/// A range of numbers.
+/// A range of numbers, for addresses or ports, with its lower band.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Band {
     /// The first usable number.
     pub(super) first: u128,
     /// The last usable number.
     pub(super) last: u128,
-    /// The size of the lower band.
+    /// The size of the lower band; 0 without one.
     pub(super) reserved: u128,
 }
 

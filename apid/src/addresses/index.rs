@@ -19,13 +19,13 @@ use crate::config::ServiceRange;
 /// The name of a Service that uses addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
-    /// The namespace.
+    /// The namespace of the Service.
     pub namespace: String,
-    /// The name.
+    /// The name of the Service.
     pub name: String,
 }
 
-/// An IPAddress object.
+/// The record of an address: the content of its IPAddress object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     /// Whether the allocator manages the object.
@@ -45,9 +45,9 @@ pub(super) struct Index {
     differing: BTreeSet<IpAddr>,
     /// The ranges of usable ServiceCIDR objects, by name.
     pub(super) ranges: BTreeMap<String, Vec<AddressRange>>,
-    /// Addresses of writes in progress.
+    /// Addresses that writes in progress reserve.
     pub(super) reserved_addresses: HashSet<IpAddr>,
-    /// Ports of writes in progress.
+    /// Ports that writes in progress reserve.
     pub(super) reserved_ports: HashSet<u16>,
 }
 
@@ -67,7 +67,7 @@ impl Index {
         !self.ports.contains_key(&port) && !self.reserved_ports.contains(&port)
     }
 
-    /// The IPAddress objects.
+    /// The records by address.
     pub(super) fn records(&self) -> &HashMap<IpAddr, Record> {
         &self.records
     }

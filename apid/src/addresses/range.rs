@@ -37,7 +37,7 @@ impl AddressRange {
         family(self.cidr.network())
     }
 
-    /// Whether an address is usable.
+    /// Whether an address is a usable address of the range.
     pub(super) fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.cidr.is_ipv4() && self.band.contains(number(address))
     }

@@ -25,7 +25,7 @@ use super::rotation::{LogFile, Rotation};
 /// Maximum number of queued lines. While the queue is full, requests wait.
 const QUEUE: usize = 4096;
 
-/// The destination of audit lines.
+/// The audit log: the queue of its lines, and the thread that writes them.
 pub struct AuditLog {
     queue: Mutex<Option<mpsc::Sender<Command>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -37,7 +37,7 @@ pub struct AuditLog {
 enum Command {
     /// Write a line.
     Line(Vec<u8>),
-    /// Open the file again.
+    /// Open the file again, after the lines before this command.
     Reopen,
 }
 

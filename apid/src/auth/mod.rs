@@ -244,7 +244,7 @@ impl Auth {
         self.link.shared_metrics()
     }
 
-    /// The statistics of caches and mirror, for metrics.
+    /// Reads the statistics of the decision cache and of the mirror.
     pub fn cache_stats(&self) -> AuthStats {
         let (decisions, decision_bytes) = self.decisions.size();
         let (sent_revision, is_mirror_synced) = self.link.mirror_progress();

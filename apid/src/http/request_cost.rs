@@ -34,7 +34,7 @@ const MAX_INLINE_LIST_ITEMS: usize = 1_000;
 
 /// Work of examining an object without a selector: the unit of [`ListWork`], about 15 ns.
 const EXAMINE_WORK: usize = 1;
-/// Work of one comparison of a selector with an object.
+/// Work of one comparison of a selector with an object, in the unit of [`EXAMINE_WORK`].
 const COMPARISON_WORK: usize = 2;
 /// Work of returning an object: reading it from the cache and copying it.
 const RETURN_WORK: usize = 32;
@@ -51,7 +51,7 @@ const BINARY_FACTOR: usize = 500;
 const ALIAS_FACTOR: usize = 8;
 /// Memory per byte of a stored object: its tree, the changed tree and the encoded object.
 pub(super) const OBJECT_FACTOR: usize = 20;
-/// Memory per listed object, without the object in the watch cache.
+/// Memory in bytes per listed object, without the object in the watch cache.
 const ITEM_BYTES: usize = 16;
 
 /// Estimates the memory cost of a request in bytes; None for requests that an I/O thread handles.

@@ -61,12 +61,12 @@ impl ApiResponse {
         ApiResponse::new(200, Content::Octets(body))
     }
 
-    /// A list.
+    /// A list with code 200, sent in chunks if it is large.
     pub(super) fn list(list: Box<dyn ChunkSource>, format: Format) -> Self {
         ApiResponse::new(200, Content::Chunks(BufferedChunks::new(list), format))
     }
 
-    /// An object.
+    /// An object that is encoded for the response.
     pub(super) fn object(code: u16, encoded: EncodedObject, format: Format) -> Self {
         match encoded {
             EncodedObject::Whole(encoded) => ApiResponse::document(code, encoded, format),
@@ -99,7 +99,7 @@ impl ApiResponse {
         ApiResponse::text(404, "404 page not found\n")
     }
 
-    /// Text with a media type.
+    /// Text with a media type, such as metrics.
     pub(super) fn text_as(code: u16, text: impl Into<Bytes>, media_type: &'static str) -> Self {
         ApiResponse::new(code, Content::Text(text.into(), media_type))
     }
@@ -109,7 +109,7 @@ impl ApiResponse {
         ApiResponse::new(code, Content::Shared(document, media_type))
     }
 
-    /// A stream of events.
+    /// A stream of events with code 200.
     pub(super) fn stream(body: Body, format: Format) -> Self {
         ApiResponse::new(200, Content::Stream(body, format))
     }

@@ -91,7 +91,7 @@ impl ByteLimits {
     }
 }
 
-/// Permits of a request body.
+/// The permits that a request body holds; they are released when the value is dropped.
 pub(super) struct BodyReservation {
     of_user: OwnedSemaphorePermit,
     /// None for a small body.

@@ -45,11 +45,11 @@ pub(super) struct Encoder {
     pub(super) events: WatchEventMetrics,
     /// The shared state of the server.
     pub(super) server_state: Arc<ServerState>,
-    /// The watched kind.
+    /// The watched resource.
     pub(super) resource: Arc<Resource>,
-    /// The version of its objects.
+    /// The API version in which the objects are sent.
     pub(super) version: String,
-    /// The representation of its objects.
+    /// The format and shape of the objects.
     pub(super) negotiated: Negotiation,
     /// The `includeObject` parameter of Tables.
     pub(super) include_object: String,
@@ -373,7 +373,7 @@ impl WatchBody {
         Bytes::from([&part, CLOSING].concat())
     }
 
-    /// Returns the next event.
+    /// Returns the next event, already encoded; None at the end of the watch.
     async fn event(&mut self) -> Option<EncodedEvent> {
         loop {
             if let Some(event) = self.ready.pop_front() {

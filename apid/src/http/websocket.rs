@@ -51,7 +51,7 @@ const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Maximum time for the connection upgrade.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Read buffer of a connection: larger than a control frame.
+/// Size of the read buffer of a connection in bytes: more than a control frame.
 const READ_BUFFER_BYTES: usize = 256;
 
 /// Maximum size of a message from the client. Larger messages end the watch with 1009.

@@ -15,7 +15,7 @@ use super::response_object::tree;
 use super::{Call, ResponseObject};
 use crate::server_state::Item;
 
-/// The result of a delete.
+/// The result of a successful delete.
 #[derive(Clone, Debug)]
 pub enum DeleteResult {
     /// The object was removed; the response for its kind is a Status.

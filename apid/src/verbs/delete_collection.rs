@@ -40,7 +40,7 @@ const DELETES_PER_TURN: usize = 32;
 /// Maximum stored bytes of deleted objects that a response contains.
 const MAX_RETURNED_BYTES: usize = 4 << 20;
 
-/// Limits of one call.
+/// Limits of one deletecollection.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchLimits {
     /// Number of objects that pass admission concurrently.

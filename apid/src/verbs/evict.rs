@@ -135,7 +135,7 @@ fn delete_options(body: &Object) -> RawDeleteOptions {
     }
 }
 
-/// Whether the preconditions exclude the current pod.
+/// Whether the current pod `found` does not meet the preconditions `expected`.
 fn fails_precondition(expected: &Preconditions, found: &Preconditions) -> bool {
     let differs = |expected: &Option<String>, found: &Option<String>| expected.is_some() && expected != found;
     differs(&expected.uid, &found.uid) || differs(&expected.resource_version, &found.resource_version)

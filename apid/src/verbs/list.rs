@@ -163,12 +163,12 @@ impl ChunkStart {
     }
 }
 
-/// Returns the fingerprint of the list to which tokens belong.
+/// Returns the fingerprint of a list: its continue tokens are valid only for the same scope and selectors.
 fn list_fingerprint(call: &Call<'_>, options: &ListOptions) -> u64 {
     fingerprint(&call.scope(), &options.labels.requirements(), &options.fields.requirements())
 }
 
-/// Lists the newest state.
+/// Lists the newest state, from the watch cache.
 async fn list_newest(
     call: &Call<'_>,
     options: &ListOptions,

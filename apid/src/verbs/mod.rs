@@ -84,7 +84,7 @@ use crate::server_state::{Collection, Item, ServedKinds, ServerState};
 pub struct Call<'a> {
     /// State of the process.
     pub server_state: &'a ServerState,
-    /// The kinds that the request sees.
+    /// The served kinds at the beginning of the request.
     pub kinds: &'a ServedKinds,
     /// The authorized request.
     pub authorized: &'a Authorized,
@@ -100,7 +100,7 @@ pub struct Call<'a> {
     pub subresource: &'a str,
     /// Warnings and audit annotations of admission.
     pub notes: &'a PluginOutput,
-    /// Request id in logs.
+    /// The request id in logs and calls to authd.
     pub request_id: &'a str,
 }
 

@@ -121,7 +121,7 @@ impl ResponseObject {
     }
 }
 
-/// Returns the decoded form of an item.
+/// Returns the decoded form of an item, or 500 if its bytes cannot be decoded.
 pub(super) fn entry(item: &Item) -> Result<&Entry, Status> {
     item.entry().map_err(|error| {
         tracing::error!(%error, "stored object cannot be decoded; returning 500");
@@ -134,7 +134,7 @@ pub(super) fn tree(item: &Item, revision: Revision) -> Result<Object, Status> {
     entry(item)?.object(revision).map_err(|error| unreadable(item.key(), &error))
 }
 
-/// Decodes a row.
+/// Decodes a row of the store to an object with the resourceVersion of the row.
 pub(super) fn read_row(row: &Row) -> Result<Object, Status> {
     read(&row.key, &row.value, row.revision)
 }

@@ -31,7 +31,7 @@ use crate::auth::WatchGuard;
 use crate::conversion::ObjectConverter;
 use crate::server_state::{Event, Item, Pin, Watcher};
 
-/// Maximum duration of a watch, since the client's timeout may overflow the clock.
+/// Maximum duration of a watch. A longer timeout of the client could overflow the clock.
 const MAX_WATCH_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// The result of opening a watch.
@@ -53,7 +53,7 @@ pub enum WatchNotice {
     Deleted(ChangedObject),
     /// All events up to the revision were sent; `initial` marks the end of the initial events.
     Bookmark {
-        /// The revision.
+        /// The resourceVersion of the bookmark.
         revision: Revision,
         /// Whether the bookmark ends the initial events.
         initial: bool,
@@ -62,7 +62,7 @@ pub enum WatchNotice {
     Failed(Box<Status>),
 }
 
-/// A changed object.
+/// The object of a notice.
 #[derive(Debug)]
 pub struct ChangedObject {
     /// The object to send: for a deletion its last state.
@@ -182,7 +182,7 @@ fn lifetime(call: &Call<'_>) -> Duration {
     min + min * part / 1000
 }
 
-/// 410 for a compacted revision.
+/// 410 for a compacted revision, with the message of the reference for watches.
 fn expired_status(version: Revision) -> Status {
     Status::failure(Reason::Expired, format!("too old resource version: {version}"))
 }

@@ -43,9 +43,13 @@ const ENTRY_OVERHEAD: usize = 512;
 const STRING_OVERHEAD: usize = 40;
 /// Time without use after which an entry is dropped.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
-/// Inserts after which the maintenance runs. After 64 inserts, the cache library would do it on a request's thread.
+/// Number of inserts after which the maintenance runs in the background.
+///
+/// After 64 inserts, the cache library would run the maintenance on the thread of a request.
 const MAINTENANCE_BATCH: usize = 16;
-/// The longest interval of the maintenance. After 300 ms, the cache library would do it on a request's thread.
+/// The longest time between two runs of the maintenance.
+///
+/// After 300 ms, the cache library would run the maintenance on the thread of a request.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The minimum TTL of a webhook response for an open watch.
@@ -154,7 +158,6 @@ pub(in crate::auth) struct CachedDecision {
 }
 
 impl CachedDecision {
-    /// A new decision.
     pub(in crate::auth) fn new(decision: Decision, validity: Validity) -> Self {
         CachedDecision { decision, validity }
     }
@@ -307,7 +310,7 @@ fn weight(user: &UserInfo, a: &Attributes, cached_decision: &CachedDecision) -> 
         + (cached_decision.decision.reason.len() + cached_decision.decision.evaluation_error.len())
 }
 
-/// The cache of decisions.
+/// The decision cache, shared by all requests; see the module documentation.
 pub(in crate::auth) struct DecisionCache {
     hash_state: RandomState,
     entries: Cache<DecisionKey, Arc<CachedDecision>, BuildHasherDefault<PassThroughHasher>>,
@@ -404,7 +407,7 @@ impl DecisionCache {
         (self.entries.entry_count(), self.entries.weighted_size())
     }
 
-    /// Drops all decisions.
+    /// Drops all entries.
     pub(in crate::auth) fn clear(&self) {
         self.entries.invalidate_all();
     }

@@ -74,7 +74,7 @@ impl Auth {
     }
 }
 
-/// The attributes of the creation of an access review.
+/// Returns the attributes of a request that creates an access review.
 fn create_review(names: &Names, resource: &str) -> Attributes {
     Attributes {
         verb: "create".to_owned(),

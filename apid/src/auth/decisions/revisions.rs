@@ -33,7 +33,7 @@ use tokio::sync::{broadcast, watch};
 use crate::auth::identity::dependencies::IdentityDependencies;
 use crate::auth::reduce::{Component, Reductions, VOLUMES, graph_part};
 
-/// Slots for namespaces, and as many for nodes.
+/// Number of slots for namespaces, and number of slots for nodes.
 const SLOTS: usize = 4096;
 /// Maximum changes that a mirror may lag behind before it restarts with a snapshot.
 const BACKLOG: usize = 4096;
@@ -167,7 +167,7 @@ impl PolicyRevisions {
         }
     }
 
-    /// The reading before an authentication.
+    /// The reading before an authentication, which depends only on the component `identity`.
     pub(in crate::auth) fn identity_reading(&self) -> Reading {
         let as_of = self.observed();
         Reading { as_of, at_least: Revisions { identity: self.identity(), ..Revisions::default() } }
@@ -193,7 +193,7 @@ impl PolicyRevisions {
             && dependencies.nodes.iter().all(|&slot| self.nodes.revision_at(slot) <= as_of)
     }
 
-    /// The `identity` component.
+    /// The revision of the component `identity`.
     pub(in crate::auth) fn identity(&self) -> u64 {
         self.identity.load(Ordering::SeqCst)
     }

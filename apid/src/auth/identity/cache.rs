@@ -27,9 +27,9 @@ use crate::auth::decisions::cache::Expiry;
 use crate::auth::identity::credentials::{Digest, Digests};
 use crate::auth::identity::dependencies::IdentityDependency;
 
-/// Limit of cached accepted credentials.
+/// Maximum number of cached accepted credentials.
 const MAX_ACCEPTED: u64 = 16 * 1024;
-/// Limit of cached rejections and anonymous paths: random tokens evict only these.
+/// Maximum number of cached rejections and anonymous paths. Random tokens evict only these entries.
 const MAX_SHORT_LIVED: u64 = 4 * 1024;
 /// The idle time after which an accepted credential is dropped.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
@@ -41,7 +41,7 @@ const SHORT_TTL: Duration = Duration::from_secs(10);
 pub(in crate::auth) struct IdentityLifetime {
     /// The first moment at which the credential is valid.
     pub(in crate::auth) not_before: Option<Timestamp>,
-    /// When the credential expires.
+    /// The time at which the credential expires.
     pub(in crate::auth) expires: Option<Timestamp>,
     /// The stored objects that the identity depends on.
     pub(in crate::auth) identity_dependencies: Vec<Arc<IdentityDependency>>,
@@ -64,7 +64,7 @@ impl IdentityLifetime {
 pub(in crate::auth) struct AcceptedIdentity {
     /// The user.
     pub(in crate::auth) user: Arc<UserInfo>,
-    /// The lifetime.
+    /// The lifetime of the identity.
     pub(in crate::auth) lifetime: Arc<IdentityLifetime>,
     /// The epoch of the response.
     pub(in crate::auth) epoch: u64,
@@ -93,7 +93,7 @@ pub(in crate::auth) enum IdentityCacheHit {
     Rejected(Arc<str>),
 }
 
-/// The cache of identities.
+/// The identity cache, shared by all requests; see the module documentation.
 pub(in crate::auth) struct IdentityCache {
     accepted: moka::sync::Cache<Digest, AcceptedIdentity>,
     short_lived: moka::sync::Cache<Digest, ShortLivedEntry>,

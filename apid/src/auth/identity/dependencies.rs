@@ -31,7 +31,7 @@ impl IdentityDependency {
     }
 }
 
-/// All tracked objects.
+/// All objects that cached identities depend on; see the module documentation.
 #[derive(Debug, Default)]
 pub(in crate::auth) struct IdentityDependencies {
     tracked: Mutex<TrackedObjects>,

@@ -65,7 +65,7 @@ const DECISION_LOOKUPS: Definition = Definition::new(
     "Number of look-ups in the decision cache, by status",
 );
 
-/// Upper limits of the lifetime buckets in seconds: from half an hour to a year.
+/// Upper limits of the buckets of remaining certificate lifetimes in seconds: up to 360 days.
 const EXPIRATION_BUCKETS: &[f64] = &[
     0.0,
     1800.0,
@@ -209,7 +209,7 @@ impl AuthMetrics {
         ActiveFetch(self.active_fetches.clone())
     }
 
-    /// Counts an authentication by authd.
+    /// Counts a completed authentication by authd. `is_ok`: authd gave a response.
     pub(in crate::auth) fn count_fetch(&self, is_ok: bool) {
         let [ok, error] = &self.fetches;
         if is_ok { ok } else { error }.inc();

@@ -91,7 +91,6 @@ pub(super) fn graph_part(object: &MirrorObject) -> Option<&str> {
 pub(super) struct Reduction {
     /// The prefix of the storage keys of the kind.
     pub(super) prefix: String,
-    /// The kind.
     pub(super) kind: MirroredKind,
     /// The component that a write of the kind advances.
     pub(super) component: Component,

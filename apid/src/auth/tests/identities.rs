@@ -185,7 +185,7 @@ async fn authentication_prefetches_the_decision() {
         ("", None, 1),
         ("good", Some("clusterroles/r"), 2),
         ("evil", Some("clusterroles/r"), 2),
-        // The decision depends on the namespace `a`, not on `b`.
+        // The decision depends only on the cluster-wide part of the policy.
         ("good", Some("roles/b/r"), 1),
     ] {
         auth.drop_caches();

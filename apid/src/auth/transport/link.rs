@@ -13,7 +13,7 @@ use apimachinery::clock::Clock;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// How long cached responses serve after the loss of the connection to authd.
+/// Maximum time for which cached responses serve after the loss of the connection to authd.
 pub(in crate::auth) const GRACE: Duration = Duration::from_secs(30);
 
 /// The reason why authd cannot decide requests now.
@@ -187,7 +187,7 @@ impl Link {
         self.state.lock().lost.as_ref().map(|(_, reason)| reason.clone())
     }
 
-    /// Whether cached responses may serve.
+    /// Whether cached responses may serve: authd is connected, or was connected at most [`GRACE`] ago.
     pub(in crate::auth) fn cache_serves(&self) -> bool {
         self.connected.load(Ordering::SeqCst)
             || match &self.state.lock().lost {

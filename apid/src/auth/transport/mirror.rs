@@ -52,7 +52,7 @@ pub struct MirrorOptions {
     pub socket: PathBuf,
     /// `svc` or `kubernetes`: both processes must use the same preset.
     pub preset: String,
-    /// The domain of the names.
+    /// The API domain, which both processes must share.
     pub api_domain: String,
     /// A random id of this process.
     pub instance: String,

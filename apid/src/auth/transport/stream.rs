@@ -56,7 +56,7 @@ const ORIGIN: &str = "http://authd";
 /// An authd that hangs counts as lost after the timeout [`KEEP_ALIVE_TIMEOUT`], so the cached responses of apid expire.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a request waits for a stream that is being reopened.
+/// Maximum time that a request waits for a stream that is being reopened.
 const REOPEN_TIMEOUT: Duration = Duration::from_millis(300);
 /// The first pause before a reconnection; it doubles up to [`LONGEST_PAUSE`].
 ///
@@ -77,7 +77,7 @@ pub(in crate::auth) struct Client {
     timeout: Duration,
 }
 
-/// The current stream.
+/// The open stream, and the channel for other calls.
 #[derive(Clone)]
 struct OpenStream {
     requests: mpsc::Sender<DecideRequest>,
@@ -355,7 +355,7 @@ async fn run_connection(
         backoff.reset();
         tracing::info!("decision stream to authd opened");
         while let Some(response) = answers.message().await.map_err(|status| status.message().to_owned())? {
-            // None: the caller was dropped.
+            // None: the caller no longer waits for the response.
             if let Some(waiter) = pending.take(response.id) {
                 let _ = waiter.send(response);
             }

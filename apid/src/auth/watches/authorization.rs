@@ -72,7 +72,7 @@ const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// It is well below authd's limit of waiting requests per stream (10,000), which ordinary requests share. A
 /// webhook that hangs for some hundred watches does not exhaust it.
 pub(in crate::auth) const MAX_SINGLE_REQUESTS: usize = 1024;
-/// How long a batch waits before the single requests start.
+/// Time without a response to a batch after which single requests start.
 const BATCH_RESPONSE_DELAY: Duration = Duration::from_millis(500);
 /// The shortest interval between two passes of the re-authorization task, unless a stream waits.
 const MIN_PASS_INTERVAL: Duration = Duration::from_millis(20);
@@ -82,10 +82,10 @@ const RETRY_DELAY: Duration = Duration::from_millis(200);
 const NO_DEADLINE: Duration = Duration::from_secs(3600);
 /// A larger change of the difference between wall clock and monotonic clock is a clock step, in milliseconds.
 const CLOCK_STEP_MS: u64 = 250;
-/// How long a stream waits for its authorization to be confirmed.
+/// Maximum time that a stream waits until its authorization is confirmed.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// All open watches.
+/// The shared authorizations of all open watches, and the state of the re-authorization task.
 pub(in crate::auth) struct Watches {
     authorizations: Mutex<HashMap<AuthorizationKey, Weak<SharedAuthorization>>>,
     /// Wakes the re-authorization task at once: a stream waits in `renew`.
@@ -336,7 +336,7 @@ fn log_refresh_failure(watches: usize, reason: &AuthdError) {
 }
 
 impl Watches {
-    /// The authorizations that streams hold.
+    /// Returns the authorizations that streams hold, and forgets the others.
     fn all(&self) -> Vec<Arc<SharedAuthorization>> {
         let mut all = self.authorizations.lock();
         all.retain(|_, authorization| authorization.strong_count() > 0);
@@ -477,7 +477,7 @@ impl RefreshLease {
         self.authorization.signal_change();
     }
 
-    /// Allows other refreshes.
+    /// Ends the refresh, so that another one can begin. Wakes the task if policy changed during the refresh.
     fn release(&self) {
         if self.released.swap(true, Ordering::SeqCst) {
             return;
