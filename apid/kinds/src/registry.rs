@@ -561,7 +561,7 @@ impl Registry {
         indexes.into_iter().flatten().filter_map(|index| self.resources.get(*index))
     }
 
-    /// The resource of the kind of the bodies of a subresource, for example of Scale; None if no such kind is
+    /// The kind of the bodies of a subresource, as a resource: for example Scale. None if the kind is not
     /// served.
     pub fn body(
         &self,

@@ -27,7 +27,7 @@ pub enum MatchedResource {
     Equivalent {
         /// The resource in that version.
         resource: Arc<Resource>,
-        /// The version.
+        /// The version that a rule matched.
         version: String,
     },
 }

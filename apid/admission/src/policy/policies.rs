@@ -21,7 +21,7 @@ pub(crate) struct Policy<E> {
     object: Arc<Object>,
     /// Writes to which the policy applies.
     pub(crate) constraints: Constraints,
-    /// Effect of errors.
+    /// Effect of errors of the policy on a write.
     pub(crate) failure_policy: FailurePolicy,
     /// Kind of the parameters.
     pub(super) param_kind: Option<ParamKind>,

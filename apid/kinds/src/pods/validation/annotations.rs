@@ -9,10 +9,10 @@ use apimachinery::object::Object;
 use crate::pods::{CONTAINER_LISTS, app_armor};
 use crate::validation::Field;
 
-/// Sub-domains of the annotations of seccomp profiles.
+/// Sub-domains in the keys of seccomp annotations of pods and of containers.
 const SECCOMP_OF_POD: &str = "seccomp.security.alpha";
 const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha";
-/// Sub-domains of all annotations of profiles.
+/// Sub-domains in the keys of all seccomp and AppArmor annotations.
 const PROFILES: [&str; 3] = [SECCOMP_OF_POD, SECCOMP_OF_CONTAINER, app_armor::ANNOTATION];
 
 /// Reports AppArmor annotations of containers that the pod does not have.

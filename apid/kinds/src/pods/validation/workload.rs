@@ -85,7 +85,7 @@ pub(crate) fn always_restarting(
     }
 }
 
-/// Validates an update of a workload: a new status, or a new spec with the selector of the old one.
+/// Validates an update of a workload: its new status, or its new spec and that the selector is unchanged.
 pub(crate) fn workload_update(
     new: &Object,
     old: &Object,
