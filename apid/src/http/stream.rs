@@ -389,7 +389,7 @@ impl WatchBody {
             self.encode_some();
             if self.ready.is_empty() {
                 let notices = self.take_costly();
-                // Boxed, because most of the many watches are idle.
+                // Boxed, because this seldom used future would enlarge the state of every idle watch.
                 let encoded = Box::pin(self.pool.encode(&self.encoder, notices)).await;
                 self.ready.extend(encoded);
             }

@@ -280,7 +280,7 @@ impl Observer for PolicyRevisions {
     }
 }
 
-/// Revisions by the hash of a name.
+/// The revisions of namespaces or of nodes, by the hash of the name.
 struct Slots {
     values: Box<[AtomicU64]>,
     hash: RandomState,

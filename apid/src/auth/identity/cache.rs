@@ -45,8 +45,9 @@ pub(in crate::auth) struct IdentityLifetime {
     pub(in crate::auth) expires: Option<Timestamp>,
     /// The stored objects that the identity depends on.
     pub(in crate::auth) identity_dependencies: Vec<Arc<IdentityDependency>>,
-    /// The era of the response: see [`crate::auth::decisions::epoch`]. Open watches end with the era. None: work of the
-    /// process itself.
+    /// The era of the response: see [`crate::auth::decisions::epoch`]. Open watches end with the era.
+    ///
+    /// None for work of the process itself.
     pub(in crate::auth) era: Option<u64>,
 }
 

@@ -187,7 +187,7 @@ impl AuthMetrics {
         histogram.observe(duration.as_secs_f64());
     }
 
-    /// Counts a request of an identified user.
+    /// Counts a successful authentication by the user name.
     pub(in crate::auth) fn count_user(&self, name: &str) {
         let label = if name.contains('@') { EMAIL } else { name };
         let known = self.users.iter().find(|(known, _)| *known == label).or(self.users.last());

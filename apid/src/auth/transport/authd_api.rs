@@ -50,7 +50,7 @@ impl From<AuthdError> for Status {
     /// The client's response: 503, unless authd named another failure.
     fn from(error: AuthdError) -> Self {
         match &error {
-            // The link logs the loss of the connection once.
+            // `Link` logs the loss of the connection once, at the level `warn`.
             AuthdError::Unreachable(_) => {
                 tracing::debug!(reason = %error, "authd gave no decision; the request fails")
             }
@@ -77,7 +77,7 @@ pub(in crate::auth) fn from_failure(failure: &Failure) -> Status {
     status
 }
 
-/// The reason with this word, or else with this code.
+/// Returns the Status reason with the name `word`, else the reason with the HTTP code `code`.
 fn reason_of(word: &str, code: u32) -> Reason {
     const REASONS: &[Reason] = &[
         Reason::BadRequest,

@@ -48,7 +48,7 @@ pub(in crate::auth) struct Link {
 }
 
 struct LinkState {
-    /// When the connection was lost, and the reason.
+    /// The monotonic time at which the connection was lost, and the reason; None while it is open.
     lost: Option<(Duration, String)>,
     /// Why authd has no complete snapshot on the current mirror stream; None when it has.
     mirror_problem: Option<String>,

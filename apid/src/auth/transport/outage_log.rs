@@ -50,7 +50,7 @@ enum OutageEvent {
 
 /// Decides when a line is due, with growing intervals.
 struct OutageSchedule {
-    /// When the next line is due; None while authd decides.
+    /// The monotonic time at which the next line is due; None while authd decides.
     due: Option<Duration>,
     /// The interval between the next line and the one after it; None when no line was logged.
     pause: Option<Duration>,

@@ -64,7 +64,7 @@ const REOPEN_TIMEOUT: Duration = Duration::from_millis(300);
 /// some microseconds.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// The pause after a rejection by authd, which repeats and logs the rejection until its flags change.
+/// The pause after authd rejected the mirror stream: each attempt is rejected and logged until flags change.
 const REJECTED_PAUSE: Duration = Duration::from_secs(1);
 /// Limit of a message in bytes: a review with the largest request body, and a margin.
 const LARGEST_MESSAGE: usize = 16 * 1024 * 1024;
@@ -278,7 +278,7 @@ impl Backoff {
         self.next = (self.next * 2).min(LONGEST_PAUSE);
     }
 
-    /// Makes the next pause that after a rejection.
+    /// Sets the next pause to [`REJECTED_PAUSE`].
     pub(in crate::auth) fn pause_after_rejection(&mut self) {
         self.next = REJECTED_PAUSE;
     }

@@ -92,13 +92,13 @@ pub(in crate::auth) struct Watches {
     wake: Notify,
     /// Wakes the re-authorization task for its next pass: policy changed during a refresh, which may have missed it.
     refresh_missed: Notify,
-    /// The `identity` component at the last pass.
+    /// The revision of the component `identity` at the last pass of the re-authorization task.
     identity_seen: AtomicU64,
-    /// The era at the last pass.
+    /// The number of the era at the last pass of the re-authorization task.
     era_seen: AtomicU64,
-    /// The difference of the two clocks at the last pass, in milliseconds.
+    /// The difference of wall clock and monotonic clock at the last pass, in milliseconds.
     clock_offset_seen: AtomicI64,
-    /// One permit for each single request.
+    /// The permits for open single requests: [`MAX_SINGLE_REQUESTS`] in all.
     single_requests: Semaphore,
 }
 
@@ -441,7 +441,7 @@ impl SharedAuthorization {
     }
 }
 
-/// An exclusive refresh of a shared authorization, until its release.
+/// The exclusive right to refresh a shared authorization, until it is released or dropped.
 struct RefreshLease {
     auth: Arc<Auth>,
     authorization: Arc<SharedAuthorization>,
@@ -458,7 +458,7 @@ impl RefreshLease {
         })
     }
 
-    /// Stores the first decision and releases the refresh.
+    /// Stores a decision and releases the lease. A decision after the release is ignored.
     fn settle(&self, cached_decision: &CachedDecision) {
         if self.released.load(Ordering::SeqCst) {
             return;

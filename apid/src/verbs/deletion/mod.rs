@@ -151,7 +151,9 @@ fn add_seconds(time: Timestamp, seconds: i64) -> Timestamp {
     time.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX)
 }
 
-/// Returns the finalizers of the terminating object: its own, and the one of the propagation policy.
+/// Returns the finalizers of the terminating object.
+///
+/// The finalizer of the propagation policy replaces the propagation finalizers of `old`; the others stay.
 fn finalizers(old: &Object, options: &DeleteOptions, default: DefaultPropagation) -> Vec<String> {
     let (orphan, foreground) = (metadata::ORPHAN, metadata::FOREGROUND);
     let has = |finalizer: &str| old.finalizers().any(|f| f == finalizer);
