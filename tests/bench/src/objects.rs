@@ -12,10 +12,10 @@ use crate::client::{Error, Target};
 /// Namespace of the benchmarks.
 pub const NAMESPACE: &str = "bench-load";
 
-/// Bytes of text in an object.
+/// Length of the text in each object, in bytes.
 const TEXT_BYTES: usize = 1000;
 
-/// Concurrent writers that fill the namespace.
+/// Number of concurrent writers that fill the namespace.
 const CONCURRENT_WRITERS: usize = 32;
 
 /// Returns the path of the collection.
@@ -73,7 +73,7 @@ pub async fn fill(target: &Target, count: u64) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// No connection.
+/// The server cannot be reached.
 pub async fn remove(target: &Target) -> Result<(), Error> {
     let path = format!("/api/v1/namespaces/{NAMESPACE}");
     target.connect().await?.call(Method::DELETE, &path, Bytes::new()).await?;

@@ -19,13 +19,13 @@ use bytes::Bytes;
 use clap::Parser;
 use http::{Method, StatusCode};
 
-/// Least number of objects deleted in a second by a DELETE of a collection.
+/// Minimum number of objects that a deletecollection request deletes in a second.
 const COLLECTION_RATE: f64 = 20_000.0;
 
-/// Time limit of the deletion of a namespace with 100,000 objects.
+/// Maximum duration of the deletion of a namespace with 100,000 objects.
 const NAMESPACE_LIMIT: Duration = Duration::from_secs(15);
 
-/// Time after the history retention within which an idle store gives memory and disk space back.
+/// Time after the history retention after which an idle store must have freed memory and disk space.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Interval between reads of a namespace that is being deleted.
