@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! Flags of the commands name the server and the credentials. The error of a rejected request has the message of
-//! the Status in the response.
+//! Flags of the commands name the server and the credentials. The error of a rejected request has the message
+//! of the Status in the response.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -113,7 +113,8 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, SourceError> {
 }
 
 impl SourceError {
-    /// Creates a rejection with the message of the Status in `body`, or with `text` if `body` is not a Status.
+    /// Creates a rejection with the message of the Status in `body`, or with `text` if `body` is not a
+    /// Status.
     pub(crate) fn rejected(code: StatusCode, body: &str, text: String) -> Self {
         SourceError::Rejected { code, message: status_message(body).unwrap_or(text) }
     }

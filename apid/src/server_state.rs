@@ -110,7 +110,8 @@ pub struct Parts {
     pub stopping: watch::Receiver<bool>,
     /// The timeout of requests other than watches (`--request-timeout`).
     pub request_timeout: Duration,
-    /// Number of objects that one deletecollection request deletes concurrently (`--delete-collection-workers`).
+    /// Number of objects that one deletecollection request deletes concurrently
+    /// (`--delete-collection-workers`).
     pub delete_workers: usize,
     /// The minimum duration of a watch (`--min-request-timeout`); the maximum is twice that.
     pub min_watch_timeout: Duration,
@@ -183,7 +184,8 @@ impl ServedKinds {
         })
     }
 
-    /// Returns the collection of a kind in the version of `resource`; None if objects of the kind are not stored.
+    /// Returns the collection of a kind in the version of `resource`; None if objects of the kind are not
+    /// stored.
     pub fn collection(&self, resource: &Resource) -> Option<&Arc<Collection>> {
         let versions = self.collections.get(&resource.key_prefix)?;
         if !resource.is_other_version() {
@@ -199,7 +201,8 @@ impl ServedKinds {
 }
 
 impl KindCollections {
-    /// Registers a kind with the watch cache. Removes the cached objects of an earlier definition of a custom kind.
+    /// Registers a kind with the watch cache. Removes the cached objects of an earlier definition of a custom
+    /// kind.
     fn new(registry: &Registry, stored: &Arc<Resource>, parts: &Parts) -> Self {
         if stored.is_custom() {
             parts.cache.unregister(&stored.key_prefix);
@@ -313,7 +316,8 @@ impl ServerState {
         Arc::clone(&self.kinds.load().registry)
     }
 
-    /// Returns the collection of a kind in the version of `resource`; None if objects of the kind are not stored.
+    /// Returns the collection of a kind in the version of `resource`; None if objects of the kind are not
+    /// stored.
     pub fn collection(&self, resource: &Resource) -> Option<Arc<Collection>> {
         self.kinds.load().collection(resource).cloned()
     }

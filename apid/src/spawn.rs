@@ -5,7 +5,8 @@
 //! [`AuthdSupervisor::start`] starts authd on a private Unix socket. authd exits when its standard input closes.
 //! The other end of this pipe belongs to apid and closes with apid, however apid ends. When authd exits by
 //! itself, the supervisor restarts it after a pause, which doubles until authd stays up. When authd rejects
-//! its command line at the first start, the supervisor reports that and does not restart it: apid cannot serve.
+//! its command line at the first start, the supervisor reports that and does not restart it: apid cannot
+//! serve.
 //!
 //! authd listens at the socket once it has accepted its command line and its files.
 //!
@@ -28,7 +29,8 @@ use tokio::sync::oneshot;
 use crate::auth;
 use crate::config::EXIT_USAGE;
 
-/// Maximum length in bytes of a Unix socket path that every system accepts (`sun_path` without its terminator).
+/// Maximum length in bytes of a Unix socket path that every system accepts (`sun_path` without its
+/// terminator).
 const LONGEST_PATH: usize = 103;
 /// The pause before the first restart.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -159,7 +161,8 @@ struct AuthdCommand {
 }
 
 impl AuthdSupervisor {
-    /// Starts and supervises authd. Sends to `rejection_sender` if authd rejects its command line at its first start.
+    /// Starts and supervises authd. Sends to `rejection_sender` if authd rejects its command line at its
+    /// first start.
     ///
     /// # Errors
     ///
@@ -220,7 +223,8 @@ impl AuthdCommand {
             .args(&self.arguments)
             .stdin(Stdio::piped())
             .kill_on_drop(true)
-            // With its own process group, authd gets no Ctrl-C of the terminal: apid stops it at the right time.
+            // With its own process group, authd gets no Ctrl-C of the terminal: apid stops it at the right
+            // time.
             .process_group(0)
             .spawn()
             .map_err(|error| {
@@ -265,8 +269,8 @@ async fn supervise(
     rejection_sender: oneshot::Sender<()>,
 ) {
     let mut rejection_sender = Some(rejection_sender);
-    // Whether authd has been started before. A later rejection comes from changed files, which may change again, so
-    // authd is restarted.
+    // Whether authd has been started before. A later rejection comes from changed files, which may change
+    // again, so authd is restarted.
     let mut has_run = false;
     let mut pause = FIRST_PAUSE;
     let mut running = Some(first_child);
@@ -274,7 +278,8 @@ async fn supervise(
         if let Some(mut child) = running.take() {
             let started_at = command.clock.monotonic();
             tracing::info!(pid = child.id(), program = %command.program.display(), "authd started");
-            // `wait` closes the standard input of a child, which would end authd; `input` keeps the pipe open.
+            // `wait` closes the standard input of a child, which would end authd; `input` keeps the pipe
+            // open.
             let input = child.stdin.take();
             let status = tokio::select! {
                 status = child.wait() => status,

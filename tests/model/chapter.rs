@@ -112,8 +112,8 @@ impl Chapter {
         }
     }
 
-    /// Adds the observations of a session to the history. The server must have ended. `cut` is the time of a power
-    /// cut.
+    /// Adds the observations of a session to the history. The server must have ended. `cut` is the time of a
+    /// power cut.
     pub async fn close(&mut self, session: Session, cut: Option<Time>) {
         self.cursors = session.end(&self.recorder, cut, &mut self.history).await;
     }

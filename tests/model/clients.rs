@@ -225,7 +225,8 @@ impl Client {
         self.operate(&key, Action::Get(at), mark, "GET", &path, JSON, &Value::Null).await;
     }
 
-    /// Sends an operation on one object and records its outcome. Returns the revision in the response, if any.
+    /// Sends an operation on one object and records its outcome. Returns the revision in the response, if
+    /// any.
     async fn operate(
         &mut self,
         key: &Key,

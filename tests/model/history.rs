@@ -42,12 +42,13 @@ pub struct Operation {
 pub enum Action {
     /// POST.
     Create,
-    /// PUT without a resourceVersion, of a kind that PUT can create: succeeds only if the object does not exist.
+    /// PUT without a resourceVersion, of a kind that PUT can create: succeeds only if the object does not
+    /// exist.
     CreateByPut,
     /// PUT or PATCH, conditional on the state in [`Expected`], or unconditional.
     Write(Option<Expected>),
-    /// PUT with a resourceVersion, of a kind that PUT can create: succeeds on this state, or if the object does not
-    /// exist.
+    /// PUT with a resourceVersion, of a kind that PUT can create: succeeds on this state, or if the object
+    /// does not exist.
     Put(Expected),
     /// DELETE, under the same conditions as [`Action::Write`].
     Delete(Option<Expected>),
@@ -266,7 +267,8 @@ pub struct History {
 }
 
 impl History {
-    /// Adds the history of one server. `cut` is the time of a power cut; at the time `dead` the server had ended.
+    /// Adds the history of one server. `cut` is the time of a power cut; at the time `dead` the server had
+    /// ended.
     pub fn append(&mut self, mut part: History, cut: Option<Time>, dead: Time) {
         let cut = cut.unwrap_or(Time::MAX);
         // INVARIANT (no response of a failed server): drop what was received after the cut.

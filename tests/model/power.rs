@@ -42,7 +42,8 @@ async fn run_chapter(dir: PathBuf, seed: u64, time: Duration) -> Result<String, 
         if last {
             session.quiesce().await;
         }
-        // Responses after this time are ignored, because the server continues on the disk that the cut discards.
+        // Responses after this time are ignored, because the server continues on the disk that the cut
+        // discards.
         let cut = chapter.recorder.now();
         let (left, names) = mount.cut(&mut chapter.random);
         server.kill();

@@ -52,7 +52,8 @@ pub struct ReconstructedHistory<'a> {
     operations: HashMap<WriteId, &'a Operation>,
     /// Times of observations, sorted, each with the largest revision observed until then.
     observed: Vec<(Time, u64)>,
-    /// Revisions, sorted, each with the latest known time at which the store had no later revision than this one.
+    /// Revisions, sorted, each with the latest known time at which the store had no later revision than this
+    /// one.
     standing: Vec<(u64, Time)>,
     /// For each collection, the revision up to which all changes are known.
     pub covered: Vec<u64>,
@@ -134,7 +135,8 @@ impl<'a> ReconstructedHistory<'a> {
         }
     }
 
-    /// Extends the covered revision of a collection by the watches of the whole collection, up to their first gap.
+    /// Extends the covered revision of a collection by the watches of the whole collection, up to their first
+    /// gap.
     fn cover(&mut self, collection: usize) {
         let whole = |scope: &Scope| scope.is_everything() && scope.collections.contains(&collection);
         let stretch = |stream: &'a crate::history::Stream| match stream.start {

@@ -1,5 +1,5 @@
-//! Watchers: clients that watch a scope with one stream after the other. Steady watchers follow a whole collection
-//! without a gap. Roaming watchers continue at random, or start anew in a random scope.
+//! Watchers: clients that watch a scope with one stream after the other. Steady watchers follow a whole
+//! collection without a gap. Roaming watchers continue at random, or start anew in a random scope.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,8 +62,8 @@ impl WatcherState {
         };
     }
 
-    /// Handles a watch that was too slow for the event buffer. A steady watcher continues at its position, because
-    /// the store still has the history.
+    /// Handles a watch that was too slow for the event buffer. A steady watcher continues at its position,
+    /// because the store still has the history.
     fn lag(&mut self) {
         if !self.steady {
             self.position = None;
@@ -232,7 +232,8 @@ impl Watcher {
         with_query(self.cursor.scope.path(), &parameters)
     }
 
-    /// Parses a line of a watch. None: the object does not belong to the model. Err: the code of an ERROR event.
+    /// Parses a line of a watch. None: the object does not belong to the model. Err: the code of an ERROR
+    /// event.
     fn read(&self, line: &Value) -> Result<Option<Notice>, u64> {
         let object = &line["object"];
         let seen = || -> Result<Option<ObservedObject>, u64> {

@@ -1,7 +1,7 @@
 //! File content in pages. Copies share a page until one of them writes to it.
 //!
-//! Sharing keeps copies small: write-ahead logs have 64 MiB from the beginning, and every power cut copies the
-//! disk.
+//! Sharing keeps copies small: write-ahead logs have 64 MiB from the beginning, and every power cut copies
+//! the disk.
 
 use std::sync::Arc;
 

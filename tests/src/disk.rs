@@ -4,8 +4,8 @@
 //!
 //! Every change is visible at once and pending until it is synced: data and sizes by a sync of the file,
 //! names (created, removed, renamed) by a sync of their directory. [`Disk::cut`] returns the disk after a cut
-//! at this moment: all synced changes, and a random part of the pending changes. A rename is kept or lost as a
-//! whole.
+//! at this moment: all synced changes, and a random part of the pending changes. A rename is kept or lost as
+//! a whole.
 //! The original disk continues unchanged.
 //!
 //! A disk may have a capacity. Written pages count while a name leads to them or the file is open. When all
@@ -40,7 +40,8 @@ pub struct Disk {
     capacity: Option<usize>,
     /// Number of open handles by inode number.
     open: BTreeMap<u64, usize>,
-    /// Inode numbers of removed files and directories: kept for open handles, or for a cut that restores a name.
+    /// Inode numbers of removed files and directories: kept for open handles, or for a cut that restores a
+    /// name.
     unnamed: BTreeSet<u64>,
 }
 

@@ -1,7 +1,7 @@
 //! Shared parts of the tests with real programs.
 //!
-//! A simulated disk, which computes the effect of power cuts, is mounted for a process under test. The [`harness`]
-//! starts control planes.
+//! A simulated disk, which computes the effect of power cuts, is mounted for a process under test. The
+//! [`harness`] starts control planes.
 //!
 //! # Contract
 //!

@@ -19,7 +19,8 @@ use rand::rngs::SmallRng;
 
 use crate::disk::{Directory, Disk, DiskError, File, Node, ROOT};
 
-/// Time for which the kernel caches names and sizes. It can be long, because all changes pass through the kernel.
+/// Time for which the kernel caches names and sizes. It can be long, because all changes pass through the
+/// kernel.
 const TTL: Duration = Duration::from_secs(60);
 
 /// Total and free blocks that statfs reports for a disk without a limit.

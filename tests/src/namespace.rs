@@ -9,8 +9,8 @@ const INSIDE: &str = "MOUNT_NAMESPACE_INSIDE";
 
 /// Runs a test that needs mounts in a new mount namespace.
 ///
-/// The function starts this test program again in the namespace, with the test `test` alone; there, the function
-/// calls `body`. Without FUSE or namespaces the function prints the reason and skips the test.
+/// The function starts this test program again in the namespace, with the test `test` alone; there, the
+/// function calls `body`. Without FUSE or namespaces the function prints the reason and skips the test.
 pub fn run_inside(test: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         end_with_parent();

@@ -11,8 +11,9 @@
 //! # Invariants
 //!
 //! INVARIANT (only expired Events): a deletion applies only to the revision that expired. An Event that is
-//! written meanwhile stays. Unlike other background tasks, the expiry task does not go through the verbs. Expiry needs no
-//! authorization, ignores finalizers, and does not write an audit event for each of very many objects.
+//! written meanwhile stays. Unlike other background tasks, the expiry task does not go through the verbs.
+//! Expiry needs no authorization, ignores finalizers, and does not write an audit event for each of very many
+//! objects.
 //!
 //! # Reference
 //!

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! The controller checks a ValidatingAdmissionPolicy whose `status.observedGeneration` differs from its generation,
-//! [`DEBOUNCE`] after its last change. The warnings do not change the effect of the policy.
+//! The controller checks a ValidatingAdmissionPolicy whose `status.observedGeneration` differs from its
+//! generation, [`DEBOUNCE`] after its last change. The warnings do not change the effect of the policy.
 
 use std::collections::HashMap;
 use std::sync::Arc;

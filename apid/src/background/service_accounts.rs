@@ -59,7 +59,8 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     tokio::join!(follow_namespaces, follow_accounts, create_missing);
 }
 
-/// Creates the service account `default` of a namespace if it is missing and the namespace is not terminating.
+/// Creates the service account `default` of a namespace if it is missing and the namespace is not
+/// terminating.
 async fn ensure(
     actor: &Actor,
     namespaces: &Collection,
@@ -81,7 +82,8 @@ async fn ensure(
     object.set_meta("name", DEFAULT);
     object.set_meta("namespace", namespace);
     match actor.create(Target { collection: accounts, namespace, name: "", subresource: "" }, object).await {
-        // The other reasons need no retry: another client created the account, or the namespace is terminating.
+        // The other reasons need no retry: another client created the account, or the namespace is
+        // terminating.
         Err(status)
             if !matches!(status.reason, Reason::AlreadyExists | Reason::Forbidden | Reason::NotFound) =>
         {

@@ -95,8 +95,8 @@ async fn add_record(
     ignore_races(actor.create(target, record).await.map(drop))
 }
 
-/// Adds the finalizer and the condition `Ready` to a ServiceCIDR object, or removes the finalizer of a terminating
-/// one that no address needs.
+/// Adds the finalizer and the condition `Ready` to a ServiceCIDR object, or removes the finalizer of a
+/// terminating one that no address needs.
 async fn reconcile_range(
     actor: &Actor,
     ranges: &Collection,

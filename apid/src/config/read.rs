@@ -329,8 +329,8 @@ fn allows_everything(flags: &AuthorizationFlags) -> bool {
         || modes.iter().any(|mode| mode == "AlwaysAllow")
 }
 
-/// Returns the headers of authenticating proxies. Empty without `--requestheader-client-ca-file`, because then no
-/// client is a proxy.
+/// Returns the headers of authenticating proxies. Empty without `--requestheader-client-ca-file`, because
+/// then no client is a proxy.
 fn proxy_headers(flags: &ProxyFlags) -> ProxyHeaders {
     if flags.requestheader_client_ca_file.is_none() {
         return ProxyHeaders::default();

@@ -110,8 +110,8 @@ impl ConversionClient for WebhookConversionClient {
     }
 }
 
-/// Reserves the memory to decode a response of `response` bytes; waits until enough is free. A single response can
-/// take all memory.
+/// Reserves the memory to decode a response of `response` bytes; waits until enough is free. A single
+/// response can take all memory.
 async fn reserve_memory(
     memory: &Arc<Semaphore>,
     response: usize,

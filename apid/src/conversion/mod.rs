@@ -53,8 +53,8 @@ pub const BATCH: usize = 200;
 
 /// Maximum size in bytes of the converted objects that the converter of one version caches.
 const CACHE_BYTES: u64 = 16 << 20;
-/// Time for which converted objects are cached. A changed webhook is in effect for lists and watches after at most
-/// this time.
+/// Time for which converted objects are cached. A changed webhook is in effect for lists and watches after at
+/// most this time.
 pub const CACHE_TTL: Duration = Duration::from_secs(300);
 /// Estimated bytes of a cached object in addition to its key and value.
 const ITEM_OVERHEAD: usize = 512;
@@ -99,8 +99,8 @@ struct ConvertedObjects {
 }
 
 impl ObjectConverter {
-    /// Creates the converter of a version of a custom kind. None for a built-in kind, and for the storage version
-    /// without a conversion webhook.
+    /// Creates the converter of a version of a custom kind. None for a built-in kind, and for the storage
+    /// version without a conversion webhook.
     ///
     /// `versions` are all versions of the kind, which its converters share.
     pub fn new(
@@ -170,8 +170,8 @@ impl ObjectConverter {
         Ok(self.convert_all(objects, api_version).await?.objects)
     }
 
-    /// Converts an object to a version if that needs no request to a webhook. Returns whether the object has the
-    /// version now.
+    /// Converts an object to a version if that needs no request to a webhook. Returns whether the object has
+    /// the version now.
     pub fn convert_locally(&self, object: &mut Object, api_version: &str) -> bool {
         if object.api_version() == api_version {
             return true;
@@ -229,8 +229,8 @@ impl ObjectConverter {
         Ok(items)
     }
 
-    /// Whether a cached object needs no conversion: the served version is the storage version, and the object is
-    /// stored in it.
+    /// Whether a cached object needs no conversion: the served version is the storage version, and the object
+    /// is stored in it.
     fn is_current(&self, item: &Item) -> Result<bool, Status> {
         let entry = item.entry().map_err(|error| {
             tracing::error!(%error, "stored object cannot be decoded; returning 500");

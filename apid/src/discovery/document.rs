@@ -94,7 +94,8 @@ impl Document {
 
     /// Returns another encoding, or None for a document above [`ENCODED_MAX`].
     ///
-    /// `encode` creates the encoding from the JSON. The result is cached, except for a document with shared lists.
+    /// `encode` creates the encoding from the JSON. The result is cached, except for a document with shared
+    /// lists.
     pub fn encoded(&self, encoding: DocumentEncoding, encode: impl FnOnce(&Bytes) -> Bytes) -> Option<Bytes> {
         let size: usize = self.segments.iter().map(Bytes::len).sum();
         if size > ENCODED_MAX {

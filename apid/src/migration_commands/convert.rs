@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! One converted manifest is printed by itself, several as a List, as the convert plugin of kubectl does. After an
-//! error in any manifest, nothing is printed to standard output.
+//! One converted manifest is printed by itself, several as a List, as the convert plugin of kubectl does.
+//! After an error in any manifest, nothing is printed to standard output.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

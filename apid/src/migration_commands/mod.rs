@@ -50,7 +50,8 @@ enum Format {
     Json,
 }
 
-/// Parses the flags of a command and calls `run`, which returns the exit code or all mistakes of the command line.
+/// Parses the flags of a command and calls `run`, which returns the exit code or all mistakes of the command
+/// line.
 fn run_command<F: FromArgMatches>(
     command: Command,
     arguments: impl IntoIterator<Item = String>,

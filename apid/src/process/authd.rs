@@ -74,8 +74,8 @@ impl ProcessAuthd {
         &self.socket
     }
 
-    /// Waits until a spawned authd accepts connections, at most [`START_TIMEOUT`]. Returns at once for an external
-    /// authd.
+    /// Waits until a spawned authd accepts connections, at most [`START_TIMEOUT`]. Returns at once for an
+    /// external authd.
     ///
     /// # Errors
     ///
@@ -94,7 +94,8 @@ impl ProcessAuthd {
         Ok(())
     }
 
-    /// Waits until authd rejects its command line. Never returns if authd is external or accepts its command line.
+    /// Waits until authd rejects its command line. Never returns if authd is external or accepts its command
+    /// line.
     pub(super) async fn rejection(&mut self) -> ProcessError {
         if let Some(rejected) = &mut self.rejected
             && rejected.await.is_ok()
@@ -102,7 +103,8 @@ impl ProcessAuthd {
             self.rejected = None;
             return ProcessError::authd_rejected_flags();
         }
-        // The supervisor has ended without a rejection, the rejection was returned before, or authd is external.
+        // The supervisor has ended without a rejection, the rejection was returned before, or authd is
+        // external.
         self.rejected = None;
         std::future::pending().await
     }

@@ -54,8 +54,8 @@ pub(super) async fn open_store(
         quota_bytes: config.storage_quota,
         ..fjall::Options::new(config.data_dir.join(STORE), identity, Arc::clone(clock))
     };
-    // `revisions` precedes the watch cache: clients see a change only after `revisions` has recorded the policy
-    // writes up to it.
+    // `revisions` precedes the watch cache: clients see a change only after `revisions` has recorded the
+    // policy writes up to it.
     let observers = Arc::new(Observers(vec![
         Arc::clone(revisions) as Arc<dyn storage::Observer>,
         Arc::clone(addresses) as Arc<dyn storage::Observer>,
@@ -97,7 +97,8 @@ pub(super) async fn load_tls(
         .map_err(|error| ProcessError::Task { task: "loading certificates", error })?
 }
 
-/// Checks that the CA of the built-in signer can be loaded. The signer loads the CA again for each certificate.
+/// Checks that the CA of the built-in signer can be loaded. The signer loads the CA again for each
+/// certificate.
 pub(super) async fn check_signing_authority(config: &Config) -> Result<(), ProcessError> {
     let Some(signing) = config.certificate_signing.clone() else { return Ok(()) };
     let load = move || Authority::load(&signing.cert, &signing.key).map(drop).map_err(ProcessError::Signing);

@@ -177,7 +177,8 @@ impl HealthSources<'_> {
         checks.with(name, move || store.health().map_err(|error| error.to_string()))
     }
 
-    /// Returns a check that passes when a step of the start is complete. `objects` names what the step creates.
+    /// Returns a check that passes when a step of the start is complete. `objects` names what the step
+    /// creates.
     fn progress_check(&self, is_complete: fn(&Progress) -> bool, objects: &'static str) -> CheckFunction {
         let progress = Arc::clone(self.progress);
         Box::new(move || match is_complete(&progress) {

@@ -6,7 +6,8 @@
 //! adds a stop condition and a callback at readiness.
 //!
 //! Start-up: apid starts authd, opens the store, binds the port and writes the port to a file. Then apid
-//! serves requests. `/readyz` fails until authd has the policy snapshot, and default policy and start-up objects exist.
+//! serves requests. `/readyz` fails until authd has the policy snapshot, and default policy and start-up
+//! objects exist.
 //!
 //! Shutdown: `/readyz` fails, the shutdown delay passes, watches end, open requests finish, the store
 //! closes, authd exits.

@@ -23,7 +23,8 @@ const CERTIFICATE_EXPIRATION: Definition = Definition::new(
     "Expiration time of the serving certificate in seconds since 1970",
 );
 
-/// Registers the metrics of the server state and of the listener. Returns the counter of failed TLS handshakes.
+/// Registers the metrics of the server state and of the listener. Returns the counter of failed TLS
+/// handshakes.
 pub(super) fn register_metrics(server_state: &Arc<ServerState>, tls: &Arc<ServingTls>) -> Counter {
     http::collect_state(server_state);
     let metrics = &server_state.metrics;

@@ -188,7 +188,8 @@ async fn wait_until_stable(counter: &AtomicU64) {
     }
 }
 
-/// Creates events at a steady rate and measures the latency of each delivery, from the time of the write request.
+/// Creates events at a steady rate and measures the latency of each delivery, from the time of the write
+/// request.
 ///
 /// # Errors
 ///

@@ -9,7 +9,8 @@ pub fn cpu_seconds(pids: &[u32]) -> Option<f64> {
     pids.iter().map(|pid| cpu_ticks(*pid)).sum::<Option<u64>>().map(|ticks| ticks as f64 / 100.0)
 }
 
-/// Returns the CPU time of a process in ticks of 10 ms: the sum of the fields 14 (user) and 15 (system) of `stat`.
+/// Returns the CPU time of a process in ticks of 10 ms: the sum of the fields 14 (user) and 15 (system) of
+/// `stat`.
 ///
 /// The fields are counted after the closing parenthesis, because the command before it can contain spaces.
 fn cpu_ticks(pid: u32) -> Option<u64> {

@@ -1,7 +1,8 @@
 //! Linearizability of single objects, from values and times alone.
 //!
 //! The check searches an order of all operations, each between its request and its response, that explains
-//! every response. The search ignores revisions, so it also finds errors that consistent wrong revisions hide.
+//! every response. The search ignores revisions, so it also finds errors that consistent wrong revisions
+//! hide.
 //!
 //! # Contract
 //!
@@ -263,8 +264,8 @@ impl Done {
         self.0[index / 64] >> (index % 64) & 1 == 1
     }
 
-    /// Returns the set together with all calls that can no longer happen. Searches with equal results and equal
-    /// states continue in the same way.
+    /// Returns the set together with all calls that can no longer happen. Searches with equal results and
+    /// equal states continue in the same way.
     fn settled(&self, calls: &[Call], first: usize, latest: Time) -> Vec<u64> {
         let mut all = Done(self.0.clone());
         (0..first).for_each(|index| all.set(index, true));
@@ -290,13 +291,15 @@ impl Done {
 /// Time limit for the removal of unnecessary calls from a violation.
 const MINIMIZE_TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// Returns a small set of calls for which no order exists: the shortest such prefix, without unnecessary reads.
+/// Returns a small set of calls for which no order exists: the shortest such prefix, without unnecessary
+/// reads.
 ///
 /// Of this set, at most the last 24 calls are returned.
 fn minimal(calls: Vec<Call>) -> Vec<Call> {
     let mut by_end = calls.clone();
     by_end.sort_by_key(|call| call.end);
-    // A prefix contains the calls that began before a time. Those without a response at that time are optional.
+    // A prefix contains the calls that began before a time. Those without a response at that time are
+    // optional.
     let beginning = |count: usize| -> Vec<Call> {
         let time = by_end[count - 1].end;
         let sent = calls.iter().filter(|call| call.begin <= time).cloned();

@@ -79,7 +79,8 @@ impl fmt::Display for Violation {
 
 /// Runs all checks.
 ///
-/// `base`: for each collection a revision at which it was empty. `retention`: the history retention of the store.
+/// `base`: for each collection a revision at which it was empty. `retention`: the history retention of the
+/// store.
 ///
 /// # Errors
 ///
@@ -104,8 +105,9 @@ pub fn all(history: &History, base: &[u64], retention: Duration) -> Result<(), V
 
 /// Checks that all changes of every collection are known up to its last write.
 ///
-/// The other checks ignore revisions after the known ones. Changes may be unknown if a watch could not continue,
-/// because the store had compacted the history. [`Check::Expiry`] checks that the compaction was allowed.
+/// The other checks ignore revisions after the known ones. Changes may be unknown if a watch could not
+/// continue, because the store had compacted the history. [`Check::Expiry`] checks that the compaction was
+/// allowed.
 fn covered(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violation>) {
     for (collection, fence) in reconstructed.uncovered() {
         let name = Scope::whole(collection);

@@ -1,4 +1,5 @@
-//! Checks of revisions: each is one change, they never decrease and are never reused; a client wrote every change.
+//! Checks of revisions: each is one change, they never decrease and are never reused; a client wrote every
+//! change.
 
 use std::collections::HashMap;
 use std::sync::Arc;

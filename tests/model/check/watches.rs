@@ -142,7 +142,8 @@ fn after(reconstructed: &ReconstructedHistory, stream: &Stream, begin: u64, from
     Ok(())
 }
 
-/// Whether only the selector makes a change ADDED or DELETED: the object also existed before, or still exists.
+/// Whether only the selector makes a change ADDED or DELETED: the object also existed before, or still
+/// exists.
 fn is_transition(
     reconstructed: &ReconstructedHistory,
     revision: u64,
@@ -166,8 +167,8 @@ fn fits(notice: &Notice, key: &Key, due: &ExpectedEvent) -> bool {
     seen.key == *key && seen.write == content.write && seen.group == content.group && seen.uid == content.uid
 }
 
-/// Checks a stream with `sendInitialEvents`: first the state at the revision of the bookmark that ends the initial
-/// events, then the changes after this revision.
+/// Checks a stream with `sendInitialEvents`: first the state at the revision of the bookmark that ends the
+/// initial events, then the changes after this revision.
 fn streamed(reconstructed: &ReconstructedHistory, stream: &Stream) -> StreamResult {
     let is_mark = |(_, notice): &(Time, Notice)| matches!(notice, Notice::Bookmark { initial: true, .. });
     let Some(mark) = stream.notices.iter().position(is_mark) else {

@@ -2,10 +2,11 @@
 //!
 //! # Contract
 //!
-//! [`sign`] follows the requests and issues certificates for approved requests to the built-in signers. A request
-//! that breaks a rule of its signer, or whose own signature is invalid, gets the condition `Failed` with the reason
-//! `SignerValidationFailure`. The certificate and key files of the CA are read for each issued certificate,
-//! so changed files are used without a restart. Requests to other signers are left unchanged. [`cleaner`] deletes old requests.
+//! [`sign`] follows the requests and issues certificates for approved requests to the built-in signers. A
+//! request that breaks a rule of its signer, or whose own signature is invalid, gets the condition `Failed`
+//! with the reason `SignerValidationFailure`. The certificate and key files of the CA are read for each
+//! issued certificate, so changed files are used without a restart. Requests to other signers are left
+//! unchanged. [`cleaner`] deletes old requests.
 //!
 //! # Errors
 //!
@@ -57,8 +58,8 @@ pub(super) async fn sign(server_state: Arc<ServerState>, signing: CertificateSig
     let Ok(requests) = collection(&server_state) else { return };
     let (name_sender, mut changed_names) = mpsc::unbounded_channel::<String>();
     let retry_sender = name_sender.clone();
-    // Names with a scheduled retry: at most one for each request, so the retries of a request that changes often
-    // do not accumulate.
+    // Names with a scheduled retry: at most one for each request, so the retries of a request that changes
+    // often do not accumulate.
     let retries = Arc::new(Mutex::new(BTreeSet::new()));
     let observe = reflect(Arc::clone(&requests.items), move |event| {
         if let ObjectEvent::Exists(entry) = event {

@@ -18,7 +18,8 @@ const NODES: &str = "system:nodes";
 /// Prefix of the common name in certificates of nodes.
 const NODE_PREFIX: &str = "system:node:";
 
-/// Seconds before the issue at which the validity of a certificate begins, for clients whose clocks are behind.
+/// Seconds before the issue at which the validity of a certificate begins, for clients whose clocks are
+/// behind.
 const BACKDATING: i64 = 5 * 60;
 /// Lower limit of a requested duration, in seconds; a shorter request is raised to it.
 const DURATION_MIN: i64 = 10 * 60;
@@ -34,8 +35,8 @@ pub(super) enum Signer {
     KubeletClient,
     /// Serving certificates of kubelets.
     KubeletServing,
-    /// Certificates of the signer `legacy-unknown`, which validates nothing; for requests from before Kubernetes
-    /// 1.22.
+    /// Certificates of the signer `legacy-unknown`, which validates nothing; for requests from before
+    /// Kubernetes 1.22.
     LegacyUnknown,
 }
 

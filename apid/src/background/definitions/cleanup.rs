@@ -66,7 +66,8 @@ impl Cleanup {
         });
     }
 
-    /// Deletes the objects, and removes the finalizer when no object is left. Returns whether no work is left.
+    /// Deletes the objects, and removes the finalizer when no object is left. Returns whether no work is
+    /// left.
     async fn run_round(&self, name: &str) -> Result<bool, Status> {
         let server_state = self.actor.server_state();
         let definitions = stored::of_kind(server_state, DEFINITION.0, DEFINITION.1)?;

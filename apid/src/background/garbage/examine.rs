@@ -60,8 +60,8 @@ impl Collector {
         self.delete(&subject, &ownership.uid, propagation).await
     }
 
-    /// Clears `blockOwnerDeletion` in all owner references of an object, to break a cycle of owners that block
-    /// each other.
+    /// Clears `blockOwnerDeletion` in all owner references of an object, to break a cycle of owners that
+    /// block each other.
     ///
     /// Returns whether the object changed.
     async fn unblock(&self, subject: &Subject<'_>) -> Result<bool, WorkError> {
@@ -74,8 +74,8 @@ impl Collector {
         self.change_references(subject, clear_blocking).await
     }
 
-    /// Looks up the owners of an object. Returns None if the object is cluster-scoped and an owner is namespaced,
-    /// because such an owner cannot be resolved.
+    /// Looks up the owners of an object. Returns None if the object is cluster-scoped and an owner is
+    /// namespaced, because such an owner cannot be resolved.
     async fn look_up_owners<'t>(
         &self,
         subject: &Subject<'_>,

@@ -6,9 +6,9 @@
 //! reflector falls behind the retained history, it reads the store again; the old index stays in use until
 //! the new one is complete.
 //!
-//! INVARIANT (no missed dependents): when [`Collector::wait_until_indexed`] returns without an error, the index
-//! contains every reference that was stored before the call. Every removal of an owner's finalizer calls it
-//! first.
+//! INVARIANT (no missed dependents): when [`Collector::wait_until_indexed`] returns without an error, the
+//! index contains every reference that was stored before the call. Every removal of an owner's finalizer
+//! calls it first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,8 +98,8 @@ pub(super) struct IndexBehind {
 }
 
 impl Collector {
-    /// Returns the ownership data of a stored object. None: it has neither owners nor a deletion timestamp, is an
-    /// event, or cannot be decoded.
+    /// Returns the ownership data of a stored object. None: it has neither owners nor a deletion timestamp,
+    /// is an event, or cannot be decoded.
     fn ownership(&self, key: &str, stored: &[u8]) -> Option<OwnershipData> {
         if !may_have_owners_or_deletion(stored) || self.is_ignored(key) {
             return None;
@@ -140,8 +140,8 @@ impl Collector {
 
     /// Drops the examination of an object whose owners all exist.
     ///
-    /// The owners are looked up before the examination is queued, so a store full of such objects does not fill
-    /// the queue.
+    /// The owners are looked up before the examination is queued, so a store full of such objects does not
+    /// fill the queue.
     async fn drop_if_owners_exist(&self, work: &mut Vec<WorkItem>, key: &str, ownership: &OwnershipData) {
         let is_examination =
             |work: &WorkItem| matches!(work, WorkItem::Examine(examined) if **examined == *key);

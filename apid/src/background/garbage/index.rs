@@ -24,7 +24,8 @@ pub(super) enum WorkItem {
     Dependents(Uid),
     /// Check whether the deletion of the object at this key still waits for dependents.
     OwnerDeletion(Arc<str>),
-    /// Remove the object at this key if nothing blocks that: its deletion may have stopped between two writes.
+    /// Remove the object at this key if nothing blocks that: its deletion may have stopped between two
+    /// writes.
     Finish(Arc<str>),
 }
 
@@ -65,10 +66,12 @@ pub(super) struct Index {
 const RECENTLY_DELETED_MAX: usize = 256;
 
 impl Index {
-    /// Applies a change of the object at `key`, from `before` to `after`. Appends the resulting work to `work`.
+    /// Applies a change of the object at `key`, from `before` to `after`. Appends the resulting work to
+    /// `work`.
     ///
     /// None means no object, or an object without owners and deletion
-    /// ([`super::ownership_data::may_have_owners_or_deletion`]). If `is_deleted`, `before` always contains the uid.
+    /// ([`super::ownership_data::may_have_owners_or_deletion`]). If `is_deleted`, `before` always contains
+    /// the uid.
     pub(super) fn apply(
         &mut self,
         key: &Arc<str>,
@@ -137,8 +140,8 @@ impl Index {
         }
     }
 
-    /// Returns the dependents of an owner whose keys follow `after`, in key order, and whether each blocks the
-    /// deletion of the owner.
+    /// Returns the dependents of an owner whose keys follow `after`, in key order, and whether each blocks
+    /// the deletion of the owner.
     pub(super) fn dependents(
         &self,
         owner: Uid,

@@ -4,9 +4,9 @@
 //!
 //! The garbage collector deletes an object whose owners are all gone. If some owners exist, it removes the
 //! references to the missing ones. An owner that is deleted in the foreground stays until its blocking
-//! dependents are gone. An owner that is deleted with propagation `Orphan` stays until no object references it.
-//! All served kinds take part except events, which have no owners. The garbage collector writes through the
-//! verbs, as the service account `generic-garbage-collector` of the system namespace or with the shared
+//! dependents are gone. An owner that is deleted with propagation `Orphan` stays until no object references
+//! it. All served kinds take part except events, which have no owners. The garbage collector writes through
+//! the verbs, as the service account `generic-garbage-collector` of the system namespace or with the shared
 //! identity.
 //!
 //! [`feed`] maintains an [`index`] of references from the changes of the store, in order. Objects to process
@@ -271,8 +271,8 @@ impl Collector {
         }
     }
 
-    /// Examines every dependent of an owner; for a waiting owner, only those that block its deletion. A dependent
-    /// whose examination fails is queued as a separate unit of work.
+    /// Examines every dependent of an owner; for a waiting owner, only those that block its deletion. A
+    /// dependent whose examination fails is queued as a separate unit of work.
     async fn examine_dependents(&self, owner: ownership_data::Uid) -> Result<(), WorkError> {
         let mut after = None;
         loop {

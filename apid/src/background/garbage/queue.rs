@@ -38,7 +38,8 @@ struct State<W> {
     ready: VecDeque<(W, Duration)>,
     /// Items in process with the times at which their processing began.
     running: HashMap<W, Duration>,
-    /// Due times and numbers of the delayed items. Items with equal times are due in the order of their numbers.
+    /// Due times and numbers of the delayed items. Items with equal times are due in the order of their
+    /// numbers.
     delay_order: BinaryHeap<Reverse<(Duration, u64)>>,
     /// Delayed items by number.
     delayed: HashMap<u64, W>,
@@ -143,8 +144,8 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         }
     }
 
-    /// Returns a ready item and how long it waited; if there is none, the due time of the next delayed item. Also
-    /// returns the number of ready items.
+    /// Returns a ready item and how long it waited; if there is none, the due time of the next delayed item.
+    /// Also returns the number of ready items.
     fn try_take(&self, now: Duration) -> (Option<(W, Duration)>, Option<Duration>, usize) {
         let mut state = self.state.lock();
         let (taken, next) = state.take(now);
@@ -207,8 +208,8 @@ impl<W: Clone + Eq + Hash> State<W> {
         }
     }
 
-    /// Takes a ready item. Returns the item and how long it waited; if no item is ready, the due time of the next
-    /// delayed item.
+    /// Takes a ready item. Returns the item and how long it waited; if no item is ready, the due time of the
+    /// next delayed item.
     fn take(&mut self, now: Duration) -> (Option<(W, Duration)>, Option<Duration>) {
         while let Some(&Reverse((at, number))) = self.delay_order.peek() {
             if at > now {
@@ -227,8 +228,8 @@ impl<W: Clone + Eq + Hash> State<W> {
         (Some((work, now.saturating_sub(added))), None)
     }
 
-    /// Ends the processing of an item. Returns whether the item was added again meanwhile and is ready now, and
-    /// how long it was processed.
+    /// Ends the processing of an item. Returns whether the item was added again meanwhile and is ready now,
+    /// and how long it was processed.
     fn finish(&mut self, work: &W, now: Duration) -> (bool, Duration) {
         let started_at = self.running.remove(work).unwrap_or(now);
         let is_requeued = match self.known.remove(work) {

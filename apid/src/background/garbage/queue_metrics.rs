@@ -116,7 +116,8 @@ pub(super) struct RunningTimes {
 }
 
 impl RunningTimes {
-    /// Computes the times. `starts` contains the start of the processing of each item, `now` is the current time.
+    /// Computes the times. `starts` contains the start of the processing of each item, `now` is the current
+    /// time.
     pub(super) fn of<W: Hash + Eq>(starts: &HashMap<W, Duration>, now: Duration) -> Self {
         let times = starts.values().map(|start| now.saturating_sub(*start));
         times.fold(RunningTimes { total: Duration::ZERO, longest: Duration::ZERO }, |sum, time| {

@@ -38,7 +38,8 @@ impl ReportedReferences {
 }
 
 impl Collector {
-    /// Creates a warning event for an owner reference, if none was created recently. A failure is only logged.
+    /// Creates a warning event for an owner reference, if none was created recently. A failure is only
+    /// logged.
     pub(super) async fn report(&self, dependent: &Subject<'_>, ownership: &OwnershipData, owner: &Owner) {
         let is_new = self.reported.lock().insert(Uid::of(&ownership.uid), Uid::of(&owner.uid));
         let Some(collection) = stored::core(self.server_state(), "events").ok().filter(|_| is_new) else {

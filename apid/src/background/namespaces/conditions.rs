@@ -2,8 +2,8 @@
 //!
 //! # Reference
 //!
-//! Types, reasons, messages and order are those of Kubernetes. `lastTransitionTime` changes only with the status
-//! of a condition.
+//! Types, reasons, messages and order are those of Kubernetes. `lastTransitionTime` changes only with the
+//! status of a condition.
 
 use std::collections::BTreeMap;
 

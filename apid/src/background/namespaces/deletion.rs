@@ -3,8 +3,9 @@
 //! # Reference
 //!
 //! Requirements D-NAME-10 and D-DEL-12. Pods are deleted first, and everything else waits until no pod is
-//! left. Objects are deleted with background propagation, since their dependents are in the namespace, too. Objects
-//! that cannot be decoded stay, and so does the namespace; its conditions report them. Everything else is deleted.
+//! left. Objects are deleted with background propagation, since their dependents are in the namespace, too.
+//! Objects that cannot be decoded stay, and so does the namespace; its conditions report them. Everything
+//! else is deleted.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -27,7 +28,8 @@ use crate::verbs::deletion::options::{DeleteOptions, Preconditions, Propagation}
 
 /// Number of namespaces that are emptied concurrently.
 const NAMESPACE_CONCURRENCY: usize = 8;
-/// Number of objects of a kind that are deleted concurrently; concurrent deletions share the fsyncs of the store.
+/// Number of objects of a kind that are deleted concurrently; concurrent deletions share the fsyncs of the
+/// store.
 const OBJECT_CONCURRENCY: usize = 128;
 /// Pause after a failed round, and maximum wait for a change of the objects that remain after a round.
 const RETRY: Duration = Duration::from_secs(2);
@@ -103,7 +105,8 @@ impl NamespaceDeletion {
         }
     }
 
-    /// Runs one round: deletes the objects, writes the conditions, and removes the finalizer if nothing remains.
+    /// Runs one round: deletes the objects, writes the conditions, and removes the finalizer if nothing
+    /// remains.
     async fn run_round(&self, name: &str) -> Result<RoundResult, Status> {
         let namespaces = collection(self.actor.server_state())?;
         if self.find_terminating(&namespaces, name).await?.is_none() {
@@ -136,8 +139,8 @@ impl NamespaceDeletion {
         }
     }
 
-    /// Deletes the objects of a namespace. Returns the outcome, and the key prefix of the first kind with remaining
-    /// objects.
+    /// Deletes the objects of a namespace. Returns the outcome, and the key prefix of the first kind with
+    /// remaining objects.
     async fn empty(&self, name: &str) -> Result<(RoundOutcome, Option<String>), Status> {
         let mut outcome = RoundOutcome::default();
         let is_pods = |content: &Collection| {
@@ -277,8 +280,8 @@ impl NamespaceDeletion {
         Ok(remaining)
     }
 
-    /// Waits until an object of a kind changes in the namespace, at most [`RETRY`]. Returns at once if no object of
-    /// the kind is left. `prefix` is the key prefix of the kind.
+    /// Waits until an object of a kind changes in the namespace, at most [`RETRY`]. Returns at once if no
+    /// object of the kind is left. `prefix` is the key prefix of the kind.
     async fn wait_for_change(&self, namespace: &str, prefix: &str) {
         let Some(content) = self.content().find(|c| c.resource.key_prefix == prefix) else { return };
         let scope = content.resource.key(namespace, "");
@@ -294,8 +297,8 @@ impl NamespaceDeletion {
         }
     }
 
-    /// Deletes objects that were stored while the namespace was being deleted. If the namespace exists again, newer
-    /// objects stay.
+    /// Deletes objects that were stored while the namespace was being deleted. If the namespace exists again,
+    /// newer objects stay.
     async fn sweep(&self, name: &str) -> Result<(), Status> {
         let namespaces = collection(self.actor.server_state())?;
         let key = namespaces.resource.key("", name);
@@ -324,8 +327,8 @@ struct Remaining {
 
 /// Whether an object was created before `namespace`, so it belongs to an earlier namespace of the same name.
 ///
-/// The revision of the namespace cannot decide this, because it grows with each change of the namespace. An object
-/// that was created in the same second counts as newer.
+/// The revision of the namespace cannot decide this, because it grows with each change of the namespace. An
+/// object that was created in the same second counts as newer.
 fn is_older_than_namespace(object: &Object, namespace: &Object) -> bool {
     let created_at = |object: &Object| time::parse(object.meta_str("creationTimestamp"));
     matches!((created_at(object), created_at(namespace)), (Some(object), Some(namespace)) if object < namespace)

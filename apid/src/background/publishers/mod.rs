@@ -90,8 +90,8 @@ async fn put(
         }
     };
     match result {
-        // The other reasons need no retry: another client created the ConfigMap, the namespace is terminating, or
-        // the ConfigMap is immutable.
+        // The other reasons need no retry: another client created the ConfigMap, the namespace is
+        // terminating, or the ConfigMap is immutable.
         Err(status)
             if !matches!(
                 status.reason,

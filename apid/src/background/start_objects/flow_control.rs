@@ -41,7 +41,8 @@ fn start_object(kind: &'static str, name: &str, origin: Origin, spec: Value, nam
     })
 }
 
-/// Returns the state to which a suggested object is restored; None: the object stays. See the module documentation.
+/// Returns the state to which a suggested object is restored; None: the object stays. See the module
+/// documentation.
 fn restore_suggested(current: &Object, desired: &Object) -> Option<Object> {
     // `autoupdate-spec` is the only annotation of the desired object.
     let (key, _) = desired.annotations().next()?;
@@ -191,7 +192,8 @@ fn schemas(names: &Names) -> Vec<StartObject> {
             vec![manager.clone(), scheduler.clone(), system_account("*")],
             vec![election_rule(&coordination, &["leases"])],
         ),
-        // The lower precedence value wins over that of `workload-leader-election`, which also matches these writes.
+        // The lower precedence value wins over that of `workload-leader-election`, which also matches these
+        // writes.
         user_schema(
             "endpoint-controller",
             "workload-high",

@@ -29,8 +29,8 @@ pub struct AdvertisedServer {
 impl AdvertisedServer {
     /// Selects the published address.
     ///
-    /// `configured` is that of `--advertise-address`. Without it, apid publishes the bound address, or the source
-    /// address of the default route if the server is bound to all addresses or to a loopback address.
+    /// `configured` is that of `--advertise-address`. Without it, apid publishes the bound address, or the
+    /// source address of the default route if the server is bound to all addresses or to a loopback address.
     pub fn new(configured: Option<IpAddr>, bound: SocketAddr, ranges: Vec<ServiceRange>) -> Self {
         let is_general = |ip: &IpAddr| ip.is_unspecified() || ip.is_loopback();
         let address = configured.or_else(|| match bound.ip() {

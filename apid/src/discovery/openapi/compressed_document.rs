@@ -84,7 +84,8 @@ impl CompressedDocument {
     }
 }
 
-/// Writer that compresses and hashes a document chunk by chunk, so that a caller need not hold the whole document.
+/// Writer that compresses and hashes a document chunk by chunk, so that a caller need not hold the whole
+/// document.
 pub(super) struct DocumentCompressor {
     encoder: GzEncoder<Vec<u8>>,
     digest: digest::Context,

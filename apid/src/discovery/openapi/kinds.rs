@@ -50,8 +50,9 @@ impl Kinds {
         for resource in registry.resources() {
             let group = &resource.group_resource.group;
             for version in resource.kind.versions() {
-                // The types that all groups share, such as `DeleteOptions`, list only kinds of built-in groups. So
-                // the documents of built-in groups do not change when custom kinds are added or removed.
+                // The types that all groups share, such as `DeleteOptions`, list only kinds of built-in
+                // groups. So the documents of built-in groups do not change when custom kinds are added or
+                // removed.
                 if resource.is_custom() {
                     let type_name = type_of(&resource.kind, group, version);
                     kinds.custom.insert(type_name, resource.kind.clone());
@@ -120,8 +121,8 @@ pub(super) const CUSTOM: &str = "custom:";
 
 /// Returns the name of the schema type of a kind in a version.
 ///
-/// This is the type in the package of that version, or the type of the storage version if there is none. The package of a
-/// custom kind is its group.
+/// This is the type in the package of that version, or the type of the storage version if there is none. The
+/// package of a custom kind is its group.
 pub(super) fn type_of(kind: &KindRef, group: &str, version: &str) -> String {
     let Some(type_name) = kind.type_name() else {
         return format!("{CUSTOM}{group}/{version}/{}", kind.kind());

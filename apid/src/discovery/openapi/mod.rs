@@ -186,7 +186,8 @@ impl OpenApi {
         Ok(V3 { index: pack(&json!({"paths": paths}))?, documents })
     }
 
-    /// Returns the document of a group version. Builds the document unless one is cached for the same resources.
+    /// Returns the document of a group version. Builds the document unless one is cached for the same
+    /// resources.
     fn cached_or_built(&self, group_version: &GroupVersionResources) -> io::Result<CompressedDocument> {
         let is_same = |resources: &[Arc<Resource>]| {
             resources.iter().map(Arc::as_ptr).eq(group_version.resources.iter().map(Arc::as_ptr))

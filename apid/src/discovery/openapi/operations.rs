@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`paths`] derives verbs, bodies, responses and parameters from the registry alone. The modules `v2` and `v3`
-//! write the paths into their documents.
+//! [`paths`] derives verbs, bodies, responses and parameters from the registry alone. The modules `v2` and
+//! `v3` write the paths into their documents.
 
 use apimachinery::names::Names;
 use kinds::{Resource, Subresource, Verb};

@@ -156,8 +156,8 @@ impl Types<'_> {
         (object(schema), false)
     }
 
-    /// Returns the schema of a field that refers to a type. In OpenAPI 3.0 a `$ref` has no members beside it, so
-    /// the reference is in `allOf`.
+    /// Returns the schema of a field that refers to a type. In OpenAPI 3.0 a `$ref` has no members beside it,
+    /// so the reference is in `allOf`.
     fn reference_of_field(&self, type_name: &str) -> Value {
         match self.openapi_version {
             OpenApiVersion::V2 => self.reference(type_name),
@@ -311,8 +311,8 @@ fn zero(shape: &Shape, omitted: bool) -> Option<Value> {
     }
 }
 
-/// Returns the description of a field: the text of `descriptions.txt` or a general text for the field name, then
-/// sentences about list and map types.
+/// Returns the description of a field: the text of `descriptions.txt` or a general text for the field name,
+/// then sentences about list and map types.
 fn describe(type_name: &str, field: &Field) -> Option<String> {
     let mut sentences: Vec<String> = Vec::new();
     let general = match (field.name, field.shape.target()) {

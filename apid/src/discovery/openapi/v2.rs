@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! The document is written part by part, as JSON or Protobuf, so the whole document is never in memory. It omits
-//! defaults, because OpenAPI 2 clients do not support them beside references.
+//! The document is written part by part, as JSON or Protobuf, so the whole document is never in memory. It
+//! omits defaults, because OpenAPI 2 clients do not support them beside references.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -121,7 +121,8 @@ async fn run(args: Args) -> Result<(), Error> {
     authd_process.stop().await
 }
 
-/// Measures the CPU time of decisions with `--authorization-mode=Node,RBAC`, on a policy mirror in this process.
+/// Measures the CPU time of decisions with `--authorization-mode=Node,RBAC`, on a policy mirror in this
+/// process.
 fn measure_authd_decisions(names: &Arc<Names>, others: usize) -> Result<(), Error> {
     const ROUNDS: usize = 1_000_000;
     let mirror = Mirror::new(Arc::clone(names));
@@ -276,7 +277,8 @@ async fn measure_sequential_requests(
     Ok(())
 }
 
-/// Measures an exchange of as many bytes between two threads that do no other work: the minimum on this machine.
+/// Measures an exchange of as many bytes between two threads that do no other work: the minimum on this
+/// machine.
 fn measure_minimal_exchange() -> Result<(), Error> {
     const ROUNDS: usize = 20_000;
     let (mut client, mut server) = UnixStream::pair()?;

@@ -133,8 +133,8 @@ impl Bench {
             let bare = EventSource::of_lines(&ours.sample(0).await?).await?;
             if self.is_selected(fan_out) {
                 self.measure_fan_out(&ours, &bare).await?;
-                // At full speed, the slower server sends more events in one batch, which saves CPU time. So the
-                // test also measures at a fixed rate.
+                // At full speed, the slower server sends more events in one batch, which saves CPU time. So
+                // the test also measures at a fixed rate.
                 let name = format!("{fan_out} at {FAST_RATE}/s");
                 let figures = self.measure_deliveries(&ours, &bare, self.args.watchers, FAST_RATE, 1).await?;
                 report(&name, figures, |ours, bare| at_least(ours.per_cpu_second() / bare.per_cpu_second()));
