@@ -14,7 +14,7 @@ use processflags::command_line::{self, ParsedLine};
 /// Duration for which client certificates are valid.
 const VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Runs the command with its arguments, without the word `certs`.
+/// Runs `apid certs`. `arguments` are those after the word `certs`.
 ///
 /// # Errors
 ///
@@ -72,7 +72,7 @@ enum CertsError {
     /// A file cannot be written.
     #[error("{}: {error}", path.display())]
     File {
-        /// The file.
+        /// The file that cannot be written.
         path: PathBuf,
         /// The failure of the file system.
         error: io::Error,

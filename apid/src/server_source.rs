@@ -39,7 +39,7 @@ pub(crate) enum SourceError {
     /// A file cannot be read or written.
     #[error("`{}`: {error}", path.display())]
     File {
-        /// The file.
+        /// The file that cannot be read or written.
         path: PathBuf,
         /// The error of the system.
         error: io::Error,
@@ -56,7 +56,7 @@ pub(crate) enum SourceError {
     /// The server rejected the request.
     #[error("the server responded {code}: {message}")]
     Rejected {
-        /// The HTTP code.
+        /// The HTTP status code of the response.
         code: StatusCode,
         /// The beginning of the response body.
         message: String,

@@ -59,7 +59,7 @@ pub struct Collection {
     pub resource: Arc<Resource>,
     /// The kind in the served version: the storage version, or another one.
     pub served: Arc<Resource>,
-    /// Its objects, as stored.
+    /// The cached objects of the kind, as stored.
     pub items: Arc<Items>,
     /// Converts the objects of a custom kind between the storage version and the served version.
     pub converter: Option<Arc<ObjectConverter>>,
@@ -69,9 +69,9 @@ pub struct Collection {
 pub struct Parts {
     /// The names of the preset.
     pub names: Arc<Names>,
-    /// The clock.
+    /// The clock of the process.
     pub clock: Arc<dyn Clock>,
-    /// The random number generator.
+    /// The random number generator of the process.
     pub rng: Arc<dyn Rng>,
     /// The registry of the served kinds, shared with components that have no [`ServerState`]. At first, it
     /// contains only the built-in kinds.
@@ -238,7 +238,7 @@ impl KindCollections {
     }
 }
 
-/// The shared state.
+/// The state that handlers, verbs and background tasks share.
 pub struct ServerState {
     parts: Parts,
     kinds: ArcSwap<ServedKinds>,

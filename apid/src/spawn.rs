@@ -44,13 +44,13 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The reason why authd cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// No program was found.
+    /// The program was found neither beside apid nor on PATH.
     #[error("authd not found beside apid or on PATH; name the program with `--authd-program`")]
     NotFound,
     /// The directory of the socket cannot be created.
     #[error("cannot create the authd socket directory `{}`: {error}", path.display())]
     Socket {
-        /// The directory.
+        /// The directory that cannot be created.
         path: PathBuf,
         /// The failure of the file system.
         error: io::Error,
@@ -89,7 +89,7 @@ impl Socket {
         Ok(Socket { path: directory.join("authd.sock"), owned_directory: Some(directory) })
     }
 
-    /// The path.
+    /// Returns the path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -115,7 +115,7 @@ pub fn find() -> Result<PathBuf, SpawnError> {
     sibling.into_iter().chain(on_path).find(|candidate| candidate.is_file()).ok_or(SpawnError::NotFound)
 }
 
-/// A supervised authd.
+/// The handle of the task that starts, watches and restarts authd.
 pub struct AuthdSupervisor {
     stop_sender: Option<oneshot::Sender<()>>,
     supervisor: tokio::task::JoinHandle<()>,

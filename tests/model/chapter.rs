@@ -118,7 +118,7 @@ impl Chapter {
         self.cursors = session.end(&self.recorder, cut, &mut self.history).await;
     }
 
-    /// Checks the history.
+    /// Runs all checks on the history of this chapter.
     ///
     /// # Errors
     ///

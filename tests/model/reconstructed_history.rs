@@ -43,9 +43,9 @@ impl Content {
 /// State of an object at a revision: the revision of its last change, and its content.
 pub type State<'a> = Option<(u64, &'a Content)>;
 
-/// Reconstructed history.
+/// The history of the store, reconstructed from the observations of clients.
 pub struct ReconstructedHistory<'a> {
-    /// Client observations.
+    /// The observations of clients.
     pub history: &'a History,
     changes: BTreeMap<u64, Change>,
     by_key: BTreeMap<Key, Vec<u64>>,

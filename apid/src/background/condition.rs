@@ -10,9 +10,9 @@ pub(super) struct Condition {
     pub(super) kind: &'static str,
     /// Whether the status of the condition is `True`; otherwise `False`.
     pub(super) status_is_true: bool,
-    /// The reason in CamelCase.
+    /// The reason of the status, in CamelCase.
     pub(super) reason: &'static str,
-    /// The human-readable message.
+    /// The message, which explains the status to a person.
     pub(super) message: String,
 }
 

@@ -36,7 +36,7 @@ use crate::server_state::ServerState;
 const BATCH: usize = 200;
 /// Pause after a batch, which lets other writes through.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Pause after a failure.
+/// Pause before the task starts again after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 /// Maximum number of Events in one read of the store.
 const PAGE: usize = 500;

@@ -24,7 +24,7 @@ use crate::server_state::{Collection, ServerState};
 /// Pause between the last change of a policy and its check, so several edits of a policy cause one check.
 const DEBOUNCE: Duration = Duration::from_secs(1);
 
-/// Follows policies until the process ends.
+/// Checks new and changed policies until the process ends.
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     let found = stored::of_kind(&server_state, "admissionregistration", "ValidatingAdmissionPolicy");
     let Ok(policies) = found else { return };

@@ -32,9 +32,9 @@ use crate::server_state::{Collection, Items, ServerState, Snapshot};
 
 /// Debounce interval: changes within it cause one count.
 const DEBOUNCE: Duration = Duration::from_millis(20);
-/// Interval of full recounts.
+/// Interval between two recounts of all namespaces with quotas.
 const RESYNC: Duration = Duration::from_secs(300);
-/// Pause after a failure.
+/// Pause before a failed count of a namespace is repeated.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The known quotas by namespace and name, each with the keys of its `spec.hard`.
@@ -54,7 +54,7 @@ struct QuotaController {
 /// The measured objects of a namespace by key, each with the revision that was measured.
 type MeasuredObjects = HashMap<Arc<str>, (Revision, Arc<MeasuredObject>)>;
 
-/// Follows quotas and counted objects until the process ends.
+/// Updates the usage of resource quotas until the process ends.
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     let Ok(quotas) = collection(&server_state) else { return };
     let items = Arc::clone(&quotas.items);

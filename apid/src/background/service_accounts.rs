@@ -14,10 +14,10 @@ use crate::server_state::{Collection, ServerState};
 
 /// Name of the service account in each namespace.
 const DEFAULT: &str = "default";
-/// Pause after a failure.
+/// Pause before a failed creation is repeated.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Follows namespaces and service accounts until the process ends.
+/// Creates missing service accounts `default` until the process ends.
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     let (Ok(namespaces), Ok(accounts)) =
         (stored::core(&server_state, "namespaces"), stored::core(&server_state, "serviceaccounts"))

@@ -35,7 +35,7 @@ use crate::server_state::{Collection, ServerState};
 /// Debounce interval: changes within it cause one examination. It also lets a client remove the finalizer itself right
 /// after the deletion, as scripts for servers without controllers do.
 const DEBOUNCE: Duration = Duration::from_secs(1);
-/// Delay before a retry.
+/// Pause before an examination with failures is repeated.
 const RETRY: Duration = Duration::from_secs(1);
 /// Maximum time between two examinations; the reflector can miss a deletion.
 const INTERVAL: Duration = Duration::from_secs(60);

@@ -107,7 +107,7 @@ impl FlagForm {
     }
 }
 
-/// Declares the flags.
+/// Declares the flags without an effect for clap.
 pub(super) fn args() -> impl Iterator<Item = Arg> {
     flags_without_effect().flat_map(|(state, rows)| {
         let heading = match state {

@@ -45,14 +45,14 @@ pub const EXIT_USAGE: u8 = 64;
 /// Directory of the store within the data directory.
 pub const STORE: &str = "store";
 
-/// Connection to authd.
+/// How apid reaches authd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Authd {
     /// apid starts authd and passes these flags.
     Spawned {
         /// Path of the program, unless the one beside apid or on PATH is used.
         program: Option<PathBuf>,
-        /// Flags for authd.
+        /// Flags of the command line of authd.
         flags: Vec<String>,
     },
     /// authd runs already and listens on this socket.
@@ -99,7 +99,7 @@ pub struct Config {
     pub hidden_metrics: String,
     /// Configuration that apid publishes as objects.
     pub published_config: PublishedConfig,
-    /// Connection to authd.
+    /// How apid reaches authd.
     pub authd: Authd,
     /// Socket of a spawned authd; None: apid chooses the path.
     pub authd_socket: Option<PathBuf>,
@@ -133,7 +133,7 @@ pub struct Config {
     pub livez_grace: Duration,
     /// Admission plugins to enable in addition to the default ones.
     pub enable_admission: Vec<String>,
-    /// Admission plugins to disable.
+    /// Admission plugins to disable, also default ones.
     pub disable_admission: Vec<String>,
     /// Configuration of the admission plugins.
     pub admission_configuration: admission::Configuration,
@@ -171,7 +171,7 @@ pub struct Config {
 /// The action that the command line selects.
 #[derive(Debug)]
 pub enum Command {
-    /// Serve the API.
+    /// Serve the API with this configuration.
     Serve(Box<Config>),
     /// Print this text and exit with success.
     Print(String),

@@ -10,7 +10,7 @@ use super::values::split_list;
 /// The names in `--controllers` of the publisher of the root CA: the current one and its alias.
 const ROOT_CA_PUBLISHER: [&str; 2] = ["root-ca-certificate-publisher-controller", "root-ca-cert-publisher"];
 
-/// Configuration to publish.
+/// Configuration that apid publishes in ConfigMaps and token Secrets.
 #[derive(Clone, Debug, Default)]
 pub struct PublishedConfig {
     /// CA bundle: `--root-ca-file`, or the CA of the serving certificate.

@@ -55,7 +55,7 @@ impl ServiceRange {
         }
     }
 
-    /// The network address.
+    /// Returns the network address: the first address of the range.
     pub fn network(&self) -> IpAddr {
         self.network
     }
@@ -87,7 +87,7 @@ impl ServiceRange {
     ///
     /// # Errors
     ///
-    /// Describes the invalid range.
+    /// A range is invalid, or the ranges have the same IP family.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, ServiceRangeError> {
         let ranges: Vec<Self> = text.split(',').map(|one| one.trim().parse()).collect::<Result<_, _>>()?;
         match ranges.as_slice() {
@@ -121,9 +121,9 @@ impl fmt::Display for ServiceRange {
 /// The range of node ports, as in `--service-node-port-range`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodePortRange {
-    /// The first port.
+    /// The first port of the range.
     pub first: u16,
-    /// The last port.
+    /// The last port of the range; part of it.
     pub last: u16,
 }
 

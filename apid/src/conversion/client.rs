@@ -33,10 +33,10 @@ const PERMIT_BYTES: usize = 1024;
 /// The reason why a call of a conversion webhook returned no usable response.
 #[derive(Debug, thiserror::Error)]
 pub enum ConversionCallError {
-    /// The `clientConfig` is unusable.
+    /// The `clientConfig` of the definition is invalid.
     #[error(transparent)]
     Configuration(#[from] InvalidConfiguration),
-    /// The call failed.
+    /// The HTTP request failed.
     #[error(transparent)]
     Call(#[from] CallFailure),
     /// The semaphore for the memory of responses is closed, which does not happen.
@@ -84,7 +84,7 @@ pub struct WebhookConversionClient {
 }
 
 impl WebhookConversionClient {
-    /// Creates a client.
+    /// Creates a client that calls webhooks through `clients`.
     pub fn new(clients: Arc<WebhookClients>) -> Self {
         WebhookConversionClient { clients, memory: Arc::new(Semaphore::new(MEMORY_BYTES / PERMIT_BYTES)) }
     }

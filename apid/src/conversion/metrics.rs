@@ -57,9 +57,9 @@ impl FailureType {
 pub(super) struct Conversion<'a> {
     /// The name of the CustomResourceDefinition.
     pub(super) definition: &'a str,
-    /// The version of the objects.
+    /// The version of the objects before the conversion.
     pub(super) from_version: &'a str,
-    /// The requested version.
+    /// The version to which the objects are converted.
     pub(super) to_version: &'a str,
 }
 

@@ -133,7 +133,7 @@ impl ObjectConverter {
     ///
     /// # Errors
     ///
-    /// See the module.
+    /// The conversion fails: see the module documentation.
     pub async fn read(&self, object: Object) -> Result<Object, Status> {
         let mut converted = self.read_all(vec![object]).await?;
         converted.objects.pop().ok_or_else(|| Status::internal("a conversion returned no object"))
@@ -143,7 +143,7 @@ impl ObjectConverter {
     ///
     /// # Errors
     ///
-    /// See the module.
+    /// The conversion fails: see the module documentation.
     pub async fn write(&self, object: &Object) -> Result<Object, Status> {
         let mut converted = self.convert(object.clone(), &self.stored.api_version()).await?;
         if self.served.is_other_version() {
@@ -161,7 +161,7 @@ impl ObjectConverter {
     ///
     /// # Errors
     ///
-    /// See the module.
+    /// The conversion fails: see the module documentation.
     pub async fn convert_objects(
         &self,
         objects: Vec<Object>,
@@ -189,7 +189,7 @@ impl ObjectConverter {
     ///
     /// # Errors
     ///
-    /// See the module; 500 for stored bytes that cannot be decoded.
+    /// The conversion fails: see the module documentation. 500 for stored bytes that cannot be decoded.
     pub async fn item(&self, item: &Arc<Item>) -> Result<Arc<Item>, Status> {
         if self.is_current(item)? {
             return Ok(Arc::clone(item));

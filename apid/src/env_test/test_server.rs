@@ -40,7 +40,7 @@ const FIXED_FLAGS: [&str; 4] = ["bind-address", "tls-cert-file", "tls-private-ke
 /// The user of the kubeconfig.
 const USER: &str = "admin";
 
-/// Runs the command with its arguments, without the word `test-server`.
+/// Runs `apid test-server`. `arguments` are those after the word `test-server`.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     let arguments: Vec<String> = arguments.into_iter().collect();
     if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {

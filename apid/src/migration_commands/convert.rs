@@ -38,7 +38,7 @@ struct ConvertFlags {
     preset: PresetFlags,
 }
 
-/// Runs the command with its arguments, without the word `convert`.
+/// Runs `apid convert`. `arguments` are those after the word `convert`.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     run_command(ConvertFlags::command(), arguments, convert)
 }

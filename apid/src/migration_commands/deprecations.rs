@@ -59,7 +59,7 @@ enum OutputFormat {
     Json,
 }
 
-/// Runs the command with its arguments, without the word `deprecations`.
+/// Runs `apid deprecations`. `arguments` are those after the word `deprecations`.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     run_command(DeprecationsFlags::command(), arguments, report)
 }

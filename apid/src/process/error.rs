@@ -24,7 +24,7 @@ pub(super) enum ProcessError {
     /// The data directory cannot be created.
     #[error("cannot create the data directory `{}`: {error}", path.display())]
     DataDir {
-        /// The directory.
+        /// The data directory.
         path: PathBuf,
         /// The failure of the file system.
         error: io::Error,
@@ -32,7 +32,7 @@ pub(super) enum ProcessError {
     /// A file cannot be opened or written.
     #[error("{}: {error}", path.display())]
     File {
-        /// The file.
+        /// The file that cannot be opened or written.
         path: PathBuf,
         /// The failure of the file system.
         error: io::Error,

@@ -89,7 +89,7 @@ struct StoreArguments {
     store: PathBuf,
 }
 
-/// Runs the command with its arguments, without the word `store`.
+/// Runs `apid store`. `arguments` are those after the word `store`.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     match StoreArguments::parse(arguments) {
         Ok(Some(parsed)) => parsed.run(),

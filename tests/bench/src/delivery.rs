@@ -80,7 +80,7 @@ impl EventSource {
     ///
     /// # Errors
     ///
-    /// No event arrives.
+    /// The event is not created, or does not arrive.
     pub async fn sample(&self, number: u64) -> Result<Bytes, Error> {
         let mut connection = self.server.target.connect().await?;
         let mut response = connection.open(Method::GET, &self.watch().await?, Bytes::new()).await?;
@@ -255,7 +255,7 @@ trait LineReader: Send + Sync + 'static {
     fn read(&self, lines: &mut Vec<u8>, data: &[u8]);
 }
 
-/// Counts events.
+/// Reader that counts the events of all watches.
 struct EventCounter(Arc<AtomicU64>);
 
 impl LineReader for EventCounter {

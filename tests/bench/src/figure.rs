@@ -23,7 +23,7 @@ pub fn verdict(holds: bool) -> &'static str {
     "MISSED"
 }
 
-/// Ends a bench.
+/// Returns the result of a bench at its end.
 ///
 /// # Errors
 ///
@@ -43,14 +43,14 @@ pub fn report(name: &str, figure: f64, bound: f64, unit: &str) {
 
 /// CPU time of processes since the start of a measurement.
 ///
-/// Other load on the machine changes the CPU time of work little, but its duration much.
+/// Other load on the machine changes the CPU time of work only a little, but can change its duration a lot.
 pub struct CpuMeter {
     pids: Vec<u32>,
     before: f64,
 }
 
 impl CpuMeter {
-    /// Starts a measurement.
+    /// Starts a measurement of the CPU time of processes.
     ///
     /// # Errors
     ///

@@ -21,7 +21,7 @@ pub const USER_BINDINGS: usize = 100;
 const NAMESPACE: &str = "namespace-7";
 /// API group of all resources.
 const GROUP: &str = "apps";
-/// Number of namespaces.
+/// Number of namespaces with roles.
 const NAMESPACES: usize = 1000;
 /// Number of roles in each namespace.
 const ROLES: usize = 4;

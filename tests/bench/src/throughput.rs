@@ -71,7 +71,7 @@ impl MeasuredServer {
 pub struct Figure {
     /// Number of responses or deliveries.
     pub count: u64,
-    /// Wall-clock seconds.
+    /// Duration of all rounds in seconds.
     pub seconds: f64,
     /// CPU seconds of the server.
     pub cpu: f64,
@@ -108,7 +108,7 @@ impl Figure {
 /// Number and length of the rounds.
 #[derive(Clone, Copy)]
 pub struct Rounds {
-    /// Rounds of each server.
+    /// Number of rounds of each server.
     pub count: u32,
     /// Length of a round.
     pub length: Duration,

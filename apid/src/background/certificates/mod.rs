@@ -42,7 +42,7 @@ use rules::Signer;
 mod cleaner;
 mod rules;
 
-/// Delay before a retry.
+/// Delay before a request whose processing failed is processed again.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Error from issuing a certificate.

@@ -31,9 +31,9 @@ const SHORT_DURATION: i64 = 8 * 3600;
 pub(super) enum Signer {
     /// Client certificates for the API server.
     Client,
-    /// Client certificates of kubelets.
+    /// Client certificates with which kubelets call the API server.
     KubeletClient,
-    /// Serving certificates of kubelets.
+    /// Certificates with which kubelets serve HTTPS.
     KubeletServing,
     /// Certificates of the signer `legacy-unknown`, which validates nothing; for requests from before
     /// Kubernetes 1.22.
@@ -87,7 +87,7 @@ impl Signer {
     ///
     /// # Errors
     ///
-    /// The first broken rule.
+    /// The first rule of the signer that the request breaks.
     pub(super) fn validate(self, identity: &RequestedIdentity, usages: &[&str]) -> Result<(), BrokenRule> {
         match self {
             Signer::Client => validate_client_usages(usages),

@@ -48,7 +48,7 @@ use self::cleanup::Cleanup;
 
 /// Group without its domain, and kind, of CustomResourceDefinitions.
 const DEFINITION: (&str, &str) = ("apiextensions", "CustomResourceDefinition");
-/// Pause after a failure.
+/// Pause before a failed reconciliation is repeated.
 const RETRY: Duration = Duration::from_secs(1);
 /// Debounce interval: changes within it cause one reconciliation.
 const DEBOUNCE: Duration = Duration::from_millis(2);
@@ -80,7 +80,7 @@ struct ServedResources {
 #[derive(Debug, PartialEq)]
 struct ResourceInputs {
     uid: String,
-    /// Digest of the `spec`.
+    /// SHA-256 digest of the `spec`.
     spec: Vec<u8>,
     names: Option<Value>,
 }
@@ -123,7 +123,7 @@ impl DefinitionController {
         Ok(())
     }
 
-    /// Follows the definitions until the process ends.
+    /// Reconciles after each change of a definition, until the process ends.
     pub async fn run(self: Arc<Self>) {
         let Ok(collection) = self.collection() else { return };
         let changed = Arc::new(Notify::new());

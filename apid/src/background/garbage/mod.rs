@@ -56,7 +56,7 @@ use crate::server_state::{Collection, Item, ServerState};
 
 /// Name of the controller's service account.
 const ACCOUNT: &str = "generic-garbage-collector";
-/// Number of workers.
+/// Number of units of work that are processed concurrently.
 const WORKERS: usize = 16;
 /// Maximum number of dependents of one owner that are processed concurrently.
 const DEPENDENT_CONCURRENCY: usize = 32;
@@ -208,7 +208,7 @@ impl Collector {
         Ok(item.map(|item| Subject { collection, namespace, name, item }))
     }
 
-    /// Runs one worker.
+    /// Processes units of work from the queue, one after the other.
     async fn run_worker(&self) {
         loop {
             let work = self.queue.take().await;

@@ -31,16 +31,16 @@ impl Uid {
     }
 }
 
-/// An owner reference.
+/// An owner reference in the metadata of a dependent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
-    /// Group and version of the kind.
+    /// Group and version of the owner.
     pub(super) api_version: String,
-    /// The kind.
+    /// The kind of the owner.
     pub(super) kind: String,
-    /// The name.
+    /// The name of the owner.
     pub(super) name: String,
-    /// The uid.
+    /// The uid of the owner.
     pub(super) uid: String,
     /// Whether the dependent blocks a foreground deletion of the owner.
     pub(super) blocks: bool,

@@ -27,7 +27,7 @@ use super::reflector::{ObjectEvent, reflect};
 use super::stored;
 use crate::server_state::{Collection, ServerState};
 
-/// Pause after a failure.
+/// Pause before the creation of a built-in namespace is repeated.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Returns the names of the built-in namespaces.
@@ -77,7 +77,7 @@ fn collection(server_state: &ServerState) -> Result<Arc<Collection>, Status> {
     stored::core(server_state, "namespaces")
 }
 
-/// Follows namespaces until the process ends.
+/// Empties terminating namespaces and recreates deleted built-in ones, until the process ends.
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     let Ok(namespaces) = collection(&server_state) else { return };
     let items = namespaces.items.clone();

@@ -35,9 +35,9 @@ const NAME: &str = "kube-apiserver-legacy-service-account-token-tracking";
 const SINCE: &str = "since";
 /// Time without use until a token is marked as invalid, and then until it is deleted.
 const PERIOD: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Interval of the clean-up.
+/// Interval between two clean-ups.
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(24 * 3600);
-/// Pause after a failure.
+/// Pause before a failed clean-up is repeated.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Tracks token use and cleans up until the process ends.

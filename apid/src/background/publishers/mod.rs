@@ -28,7 +28,7 @@ mod authentication;
 mod legacy_tokens;
 mod root_ca;
 
-/// Pause after a failure.
+/// Pause before a failed write of a publisher is repeated.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Starts the publishers, which run until the process ends.

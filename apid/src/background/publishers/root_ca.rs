@@ -38,9 +38,9 @@ struct Publisher<'p> {
     namespaces: &'p Collection,
     maps: &'p Collection,
     secrets: &'p Collection,
-    /// Writer of the ConfigMaps.
+    /// Identity that writes the ConfigMaps.
     publisher: Actor,
-    /// Writer of the Secrets.
+    /// Identity that writes the Secrets.
     tokens: Actor,
     file: PathBuf,
 }

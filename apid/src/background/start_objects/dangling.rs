@@ -11,7 +11,7 @@ use super::{collection, objects, reconcile_on_changes};
 use crate::background::actor::{Actor, Target, is_race};
 use crate::background::condition::{Condition, with_conditions};
 
-/// Follows flow schemas and priority levels until the process ends.
+/// Writes the condition after each change of a flow schema or priority level, until the process ends.
 ///
 /// Notifies `wake` of every change, because changed start objects may have to be restored.
 pub(super) async fn run(actor: Actor, wake: Arc<Notify>) {

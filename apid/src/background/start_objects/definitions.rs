@@ -23,7 +23,7 @@ const SERVICE: (&str, &str) = ("apiregistration", "APIService");
 /// Priority of a custom group, and priority of a version within it.
 const PRIORITIES: (i64, i64) = (1_000, 100);
 
-/// Follows definitions and APIServices until the process ends.
+/// Writes the APIServices after each change of a definition or APIService, until the process ends.
 pub(super) async fn run(actor: Actor) {
     let (Ok(definitions), Ok(services)) =
         (collection(actor.server_state(), DEFINITION), collection(actor.server_state(), SERVICE))

@@ -192,8 +192,8 @@ fn schemas(names: &Names) -> Vec<StartObject> {
             vec![manager.clone(), scheduler.clone(), system_account("*")],
             vec![election_rule(&coordination, &["leases"])],
         ),
-        // The lower precedence value wins over that of `workload-leader-election`, which also matches these
-        // writes.
+        // `workload-leader-election` also matches these writes; this schema has the lower precedence value
+        // and wins.
         user_schema(
             "endpoint-controller",
             "workload-high",

@@ -47,7 +47,7 @@ pub use own_service::AdvertisedServer;
 
 /// Interval of the checks of kept objects. A check reads only memory.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// Pause after a failure.
+/// Pause before a failed write of a start object is repeated.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Function that returns the state to which an existing object is restored, or None if the object stays.
