@@ -36,7 +36,7 @@ pub struct Chapter {
     pub recorder: Arc<Recorder>,
     /// History before the current server.
     pub history: History,
-    /// What happened to the store before the current server, for the report.
+    /// Events of the store before the current server, such as power cuts, for the report.
     pub circumstance: String,
     cursors: Vec<WatcherState>,
     /// For each collection, a revision at which it was empty.

@@ -42,7 +42,7 @@ pub struct SharedClientState {
     pub over: watch::Sender<bool>,
 }
 
-/// What clients have observed. They use it for preconditions, so that some preconditions hold.
+/// Observations of clients. Writes take their preconditions from them, so that some preconditions hold.
 #[derive(Default)]
 pub struct ObservedState {
     seen: std::collections::HashMap<Key, Expected>,

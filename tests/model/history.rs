@@ -33,7 +33,7 @@ pub struct Operation {
     pub action: Action,
     /// Group that a write sets, as index in [`crate::collections::GROUPS`].
     pub group: usize,
-    /// What the response says about the operation.
+    /// Outcome of the operation according to the response.
     pub outcome: Outcome,
 }
 

@@ -102,7 +102,7 @@ pub enum DiskError {
     Full,
 }
 
-/// What a cut does with the pending changes.
+/// Effect of a cut on the pending changes.
 #[derive(Clone, Copy, Debug)]
 enum CutOutcome {
     /// All are lost.

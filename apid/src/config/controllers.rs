@@ -1,6 +1,6 @@
 //! The controllers of apid that `--controllers` enables.
 
-/// Which controllers run; each does unless `--controllers` disables it.
+/// The controllers that run; each does unless `--controllers` disables it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnabledControllers {
     /// The signer of CertificateSigningRequests.

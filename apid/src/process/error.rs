@@ -85,7 +85,7 @@ pub(super) enum ProcessError {
     /// A blocking task during the start panicked.
     #[error("{task} failed: {error}")]
     Task {
-        /// What the task does, for the message.
+        /// The work of the task, such as `opening the store`.
         task: &'static str,
         /// The panic.
         error: JoinError,

@@ -83,7 +83,7 @@ pub type OnReady = Box<dyn FnOnce(u16) -> Result<(), OnReadyError> + Send>;
 /// The error of an [`OnReady`] function; its type is up to the caller.
 pub type OnReadyError = Box<dyn Error + Send + Sync>;
 
-/// What a caller of [`run_with`] adds: a stop condition, and a callback at readiness.
+/// The additions of a caller of [`run_with`]: a stop condition, and a callback at readiness.
 #[derive(Default)]
 pub struct RunOptions {
     /// The event that ends the process, in addition to the signals.

@@ -40,7 +40,7 @@ pub struct Call {
     pub name: String,
 }
 
-/// What an operation requires of the state of its object, and how it changes the state.
+/// The state of its object that an operation requires, and the change that it makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The operation read this state.

@@ -64,7 +64,7 @@ pub enum Check {
 pub struct Violation {
     /// Violated check.
     pub check: Check,
-    /// What is wrong.
+    /// Description of the error.
     pub description: String,
     /// Relevant part of the history.
     pub story: Vec<String>,
