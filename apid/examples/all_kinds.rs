@@ -1,4 +1,4 @@
-//! Measures time and memory of serving all kinds.
+//! Measures the time and memory that apid needs before it can serve all kinds.
 //!
 //! The start covers the registry, a watch cache for each stored kind and the discovery documents. The OpenAPI
 //! documents, which are built on first use, follow. Run with `cargo run --release -p apid --example
@@ -15,7 +15,7 @@ use kinds::Registry;
 use kinds::entry::Decoder;
 use storage::cache::{Cache, Limits};
 
-/// Returns the resident memory in bytes.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> usize {
     let pages = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: Option<usize> = pages.split_whitespace().nth(1).and_then(|pages| pages.parse().ok());

@@ -1,4 +1,4 @@
-//! Measures CPU time and peak memory of the largest bodies within the decode limits.
+//! Measures CPU time and peak memory of creates with the largest request bodies within the decode limits.
 //!
 //! Each case runs in its own process.
 //!
@@ -23,7 +23,7 @@ use kinds::{Context, Registry};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// A body whose size grows with the number of items.
+/// A kind of request body whose size grows with the number of its items.
 struct Case {
     name: &'static str,
     /// Group, version, resource.
@@ -259,7 +259,7 @@ fn main() {
     let count = case.largest(limits);
     let body = case.body(count);
     drop(case.create(&case.body(1), limits));
-    // The search for the number increased the peak memory, so the peak is reset here.
+    // The search for the largest number of items increased the peak memory, so the peak is reset here.
     fs::write("/proc/self/clear_refs", "5").expect("the peak is reset");
     let (memory, start) = (peak(), cpu());
     let report = case.create(&body, limits);

@@ -11,10 +11,10 @@ use serving::certs::{Authority, CertError, ensure_serving_pair};
 
 use processflags::command_line::{self, ParsedLine};
 
-/// The validity of client certificates.
+/// Duration for which client certificates are valid.
 const VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Runs the command with its arguments, without the word `certs`.
+/// Runs `apid certs`. `arguments` are those after the word `certs`.
 ///
 /// # Errors
 ///
@@ -60,10 +60,10 @@ fn client_name(name: &str) -> Result<String, CertsError> {
     if name.contains('/') { Err(CertsError::ClientName) } else { Ok(name.to_owned()) }
 }
 
-/// The error of the command.
+/// An error of `apid certs`.
 #[derive(Debug, thiserror::Error)]
 enum CertsError {
-    /// The name of a client is not a file name.
+    /// The name of a client contains `/`, so it is not a file name.
     #[error("the name is also a file name and must not contain `/`")]
     ClientName,
     /// A certificate cannot be created.
@@ -72,7 +72,7 @@ enum CertsError {
     /// A file cannot be written.
     #[error("{}: {error}", path.display())]
     File {
-        /// The file.
+        /// The file that cannot be written.
         path: PathBuf,
         /// The failure of the file system.
         error: io::Error,
@@ -94,7 +94,7 @@ impl CertsFlags {
     }
 }
 
-/// Writes a file with this mode; a reader never sees a partial file.
+/// Replaces a file by a new one with the permission bits `mode`; a reader never sees a partial file.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), CertsError> {
     let new = path.with_extension("new");
     let _ = std::fs::remove_file(&new);

@@ -2,7 +2,8 @@
 //!
 //! # Contract
 //!
-//! Commands name the server and the credentials with flags. A rejection shows the message of its Status.
+//! Flags of the commands name the server and the credentials. The error of a rejected request has the message
+//! of the Status in the response.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,11 +13,11 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use serving::client::{CallError, Client, Identity, Limits, Settings, SettingsError, Trust, request};
 
-/// Time limit for the head of the response, and for each part of its body.
+/// Time limit for the head of a response, and for each further part of its body.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum size of a text.
+/// Maximum size in bytes of a text response.
 const MAX_TEXT: usize = 256 << 20;
-/// Maximum size of the message of a rejection.
+/// Maximum length of the part of a response body that the error of a rejected request shows.
 pub(crate) const MAX_MESSAGE: usize = 4096;
 
 /// A server and the credentials for it.
@@ -24,7 +25,7 @@ pub(crate) const MAX_MESSAGE: usize = 4096;
 pub(crate) struct ServerSource {
     /// The URL of the server.
     pub(crate) server: String,
-    /// The CA bundle of its certificate; None: that of the system.
+    /// The CA bundle that verifies the server; None: that of the system.
     pub(crate) authority: Option<PathBuf>,
     /// A file with a bearer token.
     pub(crate) token: Option<PathBuf>,
@@ -38,7 +39,7 @@ pub(crate) enum SourceError {
     /// A file cannot be read or written.
     #[error("`{}`: {error}", path.display())]
     File {
-        /// The file.
+        /// The file that cannot be read or written.
         path: PathBuf,
         /// The error of the system.
         error: io::Error,
@@ -55,7 +56,7 @@ pub(crate) enum SourceError {
     /// The server rejected the request.
     #[error("the server responded {code}: {message}")]
     Rejected {
-        /// The HTTP code.
+        /// The HTTP status code of the response.
         code: StatusCode,
         /// The beginning of the response body.
         message: String,
@@ -63,7 +64,7 @@ pub(crate) enum SourceError {
 }
 
 impl ServerSource {
-    /// Reads the text at the URL of the server.
+    /// Sends a GET request to the URL and returns the text of the response.
     pub(crate) fn text(&self) -> Result<String, SourceError> {
         let client = Client::new(&self.settings()?)?;
         let mut request = request(Method::GET, &self.server, Bytes::new())?;
@@ -80,7 +81,7 @@ impl ServerSource {
         }
     }
 
-    /// The header with the token, if there is one.
+    /// Returns the value of the header `Authorization` with the token in the file, if the flags name a file.
     pub(crate) fn authorization(&self) -> Result<Option<HeaderValue>, SourceError> {
         let Some(path) = &self.token else { return Ok(None) };
         let token = String::from_utf8_lossy(&read(path)?).trim().to_owned();
@@ -106,19 +107,20 @@ impl ServerSource {
     }
 }
 
-/// The runtime of the client.
+/// Creates the single-threaded runtime in which the client runs.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, SourceError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(SourceError::Runtime)
 }
 
 impl SourceError {
-    /// A rejection with the message of the Status in a body, or with another text.
+    /// Creates a rejection with the message of the Status in `body`, or with `text` if `body` is not a
+    /// Status.
     pub(crate) fn rejected(code: StatusCode, body: &str, text: String) -> Self {
         SourceError::Rejected { code, message: status_message(body).unwrap_or(text) }
     }
 }
 
-/// The message of a Status.
+/// Returns the message of a Status in JSON.
 fn status_message(body: &str) -> Option<String> {
     let status: serde_json::Value = serde_json::from_str(body).ok()?;
     Some(status.get("message")?.as_str()?.to_owned())

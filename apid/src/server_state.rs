@@ -43,13 +43,13 @@ pub type Cache = storage::cache::Cache<Decoder>;
 pub type Items = storage::cache::Resource<Decoder>;
 /// A cached object.
 pub type Item = storage::cache::Item<Decoder>;
-/// A change of one object.
+/// A watch event of the cache: a change of one object.
 pub type Event = storage::cache::Event<Decoder>;
 /// All objects of a resource at one revision.
 pub type Snapshot = storage::cache::Snapshot<Decoder>;
-/// All objects of a resource at one revision, for a reader that may be slow.
+/// A snapshot that the cache can revoke to free memory, for a reader that may be slow.
 pub type Pin = storage::cache::Pin<Decoder>;
-/// The changes of a scope.
+/// A watcher of the changes under a key prefix.
 pub type Watcher = storage::cache::Watcher<Decoder>;
 
 /// A stored kind and its objects, served in one of its versions.
@@ -59,7 +59,7 @@ pub struct Collection {
     pub resource: Arc<Resource>,
     /// The kind in the served version: the storage version, or another one.
     pub served: Arc<Resource>,
-    /// Its objects, as stored.
+    /// The cached objects of the kind, as stored.
     pub items: Arc<Items>,
     /// Converts the objects of a custom kind between the storage version and the served version.
     pub converter: Option<Arc<ObjectConverter>>,
@@ -69,11 +69,12 @@ pub struct Collection {
 pub struct Parts {
     /// The names of the preset.
     pub names: Arc<Names>,
-    /// The clock.
+    /// The clock of the process.
     pub clock: Arc<dyn Clock>,
-    /// The random number generator.
+    /// The random number generator of the process.
     pub rng: Arc<dyn Rng>,
-    /// The served kinds, shared with parts that do not use the state. At first the built-in ones.
+    /// The registry of the served kinds, shared with components that have no [`ServerState`]. At first, it
+    /// contains only the built-in kinds.
     pub current_registry: Arc<CurrentRegistry>,
     /// The store; the cache observes it.
     pub store: Arc<dyn Store>,
@@ -97,7 +98,7 @@ pub struct Parts {
     pub gates: FeatureGates,
     /// The emulated release and the oldest compatible release.
     pub compatibility_versions: CompatibilityVersions,
-    /// The declarative validation.
+    /// The validation of objects by the declarative tags of their types.
     pub validator: Validator,
     /// The checks of `/livez`, `/readyz` and `/healthz`.
     pub health: Health,
@@ -109,7 +110,8 @@ pub struct Parts {
     pub stopping: watch::Receiver<bool>,
     /// The timeout of requests other than watches (`--request-timeout`).
     pub request_timeout: Duration,
-    /// Concurrent deletes of a delete-collection request (`--delete-collection-workers`).
+    /// Number of objects that one deletecollection request deletes concurrently
+    /// (`--delete-collection-workers`).
     pub delete_workers: usize,
     /// The minimum duration of a watch (`--min-request-timeout`); the maximum is twice that.
     pub min_watch_timeout: Duration,
@@ -120,24 +122,24 @@ pub struct Parts {
 
 /// The checks of the health endpoints.
 pub struct Health {
-    /// Whether the process must be restarted.
+    /// `/livez`: a failure means that the process must be restarted.
     pub livez: Checks,
-    /// Whether the process can serve.
+    /// `/readyz`: whether the process can serve requests.
     pub readyz: Checks,
-    /// The older endpoint.
+    /// `/healthz`, the older endpoint of kube-apiserver.
     pub healthz: Checks,
 }
 
 /// The served kinds at one time.
 pub struct ServedKinds {
-    /// The kinds.
+    /// The registry of the kinds.
     pub registry: Arc<Registry>,
     /// The OpenAPI documents, generated on demand.
     pub openapi: Arc<OpenApi>,
     names: Arc<Names>,
     server_address: String,
     has_storage_version_hashes: bool,
-    /// Generated on first use.
+    /// The discovery documents, generated on first use.
     discovery: OnceLock<Discovery>,
     collections: BTreeMap<String, KindCollections>,
 }
@@ -149,7 +151,8 @@ struct KindCollections {
 }
 
 impl ServedKinds {
-    /// Builds the list. Kinds with the same versions as in `before` keep their collections and cached objects.
+    /// Builds the list of the kinds of a registry. Kinds with the same resources as in `before` keep their
+    /// collections and cached objects.
     fn new(registry: Arc<Registry>, openapi: OpenApi, parts: &Parts, before: Option<&ServedKinds>) -> Self {
         let collections: BTreeMap<String, KindCollections> = registry
             .stored()
@@ -181,7 +184,8 @@ impl ServedKinds {
         })
     }
 
-    /// The collection of a kind whose objects are stored.
+    /// Returns the collection of a kind in the version of `resource`; None if objects of the kind are not
+    /// stored.
     pub fn collection(&self, resource: &Resource) -> Option<&Arc<Collection>> {
         let versions = self.collections.get(&resource.key_prefix)?;
         if !resource.is_other_version() {
@@ -197,7 +201,8 @@ impl ServedKinds {
 }
 
 impl KindCollections {
-    /// Registers the objects of a kind. Objects of an earlier definition of the kind leave the cache.
+    /// Registers a kind with the watch cache. Removes the cached objects of an earlier definition of a custom
+    /// kind.
     fn new(registry: &Registry, stored: &Arc<Resource>, parts: &Parts) -> Self {
         if stored.is_custom() {
             parts.cache.unregister(&stored.key_prefix);
@@ -233,23 +238,23 @@ impl KindCollections {
     }
 }
 
-/// The shared state.
+/// The state that handlers, verbs and background tasks share.
 pub struct ServerState {
     parts: Parts,
     kinds: ArcSwap<ServedKinds>,
     /// Held while the served kinds are replaced.
     replacement_lock: Mutex<()>,
-    /// Counts the replacements.
+    /// The number of replacements of the served kinds.
     replacement_count: watch::Sender<u64>,
     /// The metrics of requests.
     pub request_metrics: RequestMetrics,
     /// The metrics of lists and watches.
     pub read_metrics: ReadMetrics,
-    /// The declarative validation beside the hand-written one.
+    /// Runs the declarative validation beside the hand-written one, and compares them.
     pub declarative_validation: DeclarativeValidation,
-    /// The Protobuf messages of objects.
+    /// Cache of objects that are encoded as Protobuf.
     pub messages: MessageCache,
-    /// The permit of the one backup that may run.
+    /// The semaphore with one permit, because only one backup may run at a time.
     pub backups: Arc<Semaphore>,
 }
 
@@ -278,12 +283,12 @@ impl ServerState {
         }
     }
 
-    /// The served kinds. A request calls this once.
+    /// Returns the served kinds. A request calls this once, so that it sees one state of them.
     pub fn kinds(&self) -> Arc<ServedKinds> {
         self.kinds.load_full()
     }
 
-    /// Notifies of each replacement of the served kinds.
+    /// Returns a receiver that is notified of each replacement of the served kinds.
     pub fn kinds_changes(&self) -> watch::Receiver<u64> {
         self.replacement_count.subscribe()
     }
@@ -311,7 +316,8 @@ impl ServerState {
         Arc::clone(&self.kinds.load().registry)
     }
 
-    /// The collection of a kind whose objects are stored.
+    /// Returns the collection of a kind in the version of `resource`; None if objects of the kind are not
+    /// stored.
     pub fn collection(&self, resource: &Resource) -> Option<Arc<Collection>> {
         self.kinds.load().collection(resource).cloned()
     }

@@ -5,13 +5,14 @@
 //! [`AuthdSupervisor::start`] starts authd on a private Unix socket. authd exits when its standard input closes.
 //! The other end of this pipe belongs to apid and closes with apid, however apid ends. When authd exits by
 //! itself, the supervisor restarts it after a pause, which doubles until authd stays up. When authd rejects
-//! its command line, the supervisor does not restart it: apid cannot serve.
+//! its command line at the first start, the supervisor reports that and does not restart it: apid cannot
+//! serve.
 //!
 //! authd listens at the socket once it has accepted its command line and its files.
 //!
 //! The supervisor kills and restarts an authd that fails its health check for [`HealthPolicy::min_failure_duration`].
 //! An authd that has never responded gets [`HealthPolicy::startup`] in addition. After
-//! [`AuthdSupervisor::begin_shutdown`] it is not restarted.
+//! [`AuthdSupervisor::begin_shutdown`] the supervisor no longer kills an unresponsive authd.
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -28,27 +29,28 @@ use tokio::sync::oneshot;
 use crate::auth;
 use crate::config::EXIT_USAGE;
 
-/// Limit of the bytes of a socket's path (`sun_path` without its terminator), on every system.
+/// Maximum length in bytes of a Unix socket path that every system accepts (`sun_path` without its
+/// terminator).
 const LONGEST_PATH: usize = 103;
 /// The pause before the first restart.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// The longest pause.
+/// The longest pause between restarts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The uptime after which the pause starts again with [`FIRST_PAUSE`].
 const STABLE_UPTIME: Duration = Duration::from_secs(5);
-/// The timeout of authd's exit.
+/// Time that authd has to exit after its standard input has closed; then it is killed.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The error of a start of authd.
+/// The reason why authd cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// No program was found.
+    /// The program was found neither beside apid nor on PATH.
     #[error("authd not found beside apid or on PATH; name the program with `--authd-program`")]
     NotFound,
     /// The directory of the socket cannot be created.
     #[error("cannot create the authd socket directory `{}`: {error}", path.display())]
     Socket {
-        /// The directory.
+        /// The directory that cannot be created.
         path: PathBuf,
         /// The failure of the file system.
         error: io::Error,
@@ -87,7 +89,7 @@ impl Socket {
         Ok(Socket { path: directory.join("authd.sock"), owned_directory: Some(directory) })
     }
 
-    /// The path.
+    /// Returns the path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -113,15 +115,15 @@ pub fn find() -> Result<PathBuf, SpawnError> {
     sibling.into_iter().chain(on_path).find(|candidate| candidate.is_file()).ok_or(SpawnError::NotFound)
 }
 
-/// A supervised authd.
+/// The handle of the task that starts, watches and restarts authd.
 pub struct AuthdSupervisor {
     stop_sender: Option<oneshot::Sender<()>>,
     supervisor: tokio::task::JoinHandle<()>,
-    /// Whether apid shuts down: health checks no longer restart authd.
+    /// Whether apid shuts down; then an unresponsive authd is no longer killed.
     is_shutting_down: Arc<AtomicBool>,
 }
 
-/// When an unresponsive authd is killed.
+/// The rules by which authd counts as unresponsive, and is killed.
 #[derive(Clone, Copy, Debug)]
 struct HealthPolicy {
     /// The pause between checks of a responsive authd.
@@ -133,9 +135,9 @@ struct HealthPolicy {
     /// Consecutive failed checks before authd counts as unresponsive. One is not enough: apid may have been
     /// suspended.
     failures: u32,
-    /// The minimum duration of these failures.
+    /// The minimum time from the first of these failed checks to the end of the last.
     min_failure_duration: Duration,
-    /// The time that authd has until its first response.
+    /// The time after the start of authd in which failed checks before its first response do not count.
     startup: Duration,
 }
 
@@ -159,7 +161,8 @@ struct AuthdCommand {
 }
 
 impl AuthdSupervisor {
-    /// Starts and supervises authd. Sends to `rejection_sender` when authd rejects its command line.
+    /// Starts and supervises authd. Sends to `rejection_sender` if authd rejects its command line at its
+    /// first start.
     ///
     /// # Errors
     ///
@@ -200,7 +203,7 @@ impl AuthdSupervisor {
         Ok(AuthdSupervisor { stop_sender: Some(stop_sender), supervisor, is_shutting_down })
     }
 
-    /// Records the start of the shutdown: an unresponsive authd is not restarted.
+    /// Records the start of the shutdown: an unresponsive authd is no longer killed.
     pub fn begin_shutdown(&self) {
         self.is_shutting_down.store(true, Ordering::SeqCst);
     }
@@ -220,7 +223,8 @@ impl AuthdCommand {
             .args(&self.arguments)
             .stdin(Stdio::piped())
             .kill_on_drop(true)
-            // A terminal's Ctrl-C reaches only apid, which then stops authd in order.
+            // With its own process group, authd gets no Ctrl-C of the terminal: apid stops it at the right
+            // time.
             .process_group(0)
             .spawn()
             .map_err(|error| {
@@ -265,7 +269,8 @@ async fn supervise(
     rejection_sender: oneshot::Sender<()>,
 ) {
     let mut rejection_sender = Some(rejection_sender);
-    // Whether authd has run with these flags: its files have changed and may change again.
+    // Whether authd has been started before. A later rejection comes from changed files, which may change
+    // again, so authd is restarted.
     let mut has_run = false;
     let mut pause = FIRST_PAUSE;
     let mut running = Some(first_child);
@@ -273,8 +278,8 @@ async fn supervise(
         if let Some(mut child) = running.take() {
             let started_at = command.clock.monotonic();
             tracing::info!(pid = child.id(), program = %command.program.display(), "authd started");
-            // Waiting for a child closes its input. This variable keeps the pipe open, whose end signals
-            // authd to exit.
+            // `wait` closes the standard input of a child, which would end authd; `input` keeps the pipe
+            // open.
             let input = child.stdin.take();
             let status = tokio::select! {
                 status = child.wait() => status,
@@ -287,7 +292,7 @@ async fn supervise(
             };
             if status.as_ref().is_ok_and(rejected_command_line) {
                 match rejection_sender.take() {
-                    // At the first start, the mistake is reported to the user of the command line.
+                    // At the first start, apid ends, so that the user corrects the command line.
                     Some(rejection_sender) if !has_run => {
                         let _ = rejection_sender.send(());
                         return;
@@ -326,7 +331,7 @@ async fn kill(child: &mut Child) -> io::Result<ExitStatus> {
     child.wait().await
 }
 
-/// Whether authd rejected its command line; a restart would be useless.
+/// Whether authd rejected its command line or a file that it names.
 fn rejected_command_line(status: &ExitStatus) -> bool {
     status.code() == Some(i32::from(EXIT_USAGE))
 }

@@ -1,5 +1,5 @@
 //! Duration of an RBAC decision and memory per binding: `cargo bench -p authd`.
-//! As a test it runs each path once.
+//! Without `--bench`, as in `cargo test`, it runs each measured function once.
 //!
 //! The policy: 100,000 bindings of other users in 1,000 namespaces, and 100 cluster-wide bindings of the
 //! tested user, each to its own role.
@@ -54,8 +54,8 @@ fn attributes(resource: &str) -> Attributes {
 
 /// CPU time of this process, which is independent of other load.
 ///
-/// Fields 14 and 15 of `stat`, in hundredths of a second. The skip of 11 fields begins after the command, which
-/// is field 2 and may contain spaces.
+/// It is the sum of `utime` and `stime` of `/proc/self/stat` (fields 14 and 15), in hundredths of a second.
+/// Parsing starts after the command, which is field 2 and may contain spaces.
 fn cpu_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);

@@ -1,5 +1,5 @@
 //! Duration of a decision over the socket, and throughput of a stream: `cargo bench -p authd`.
-//! As a test it makes a few requests.
+//! Without `--bench`, as in `cargo test`, it makes a few requests.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

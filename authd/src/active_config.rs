@@ -2,14 +2,16 @@
 //!
 //! # Contract
 //!
-//! A request calls [`SharedConfig::current`] once for each attempt and uses nothing else, so a response
-//! never mixes two configurations. The response carries the epoch of its configuration. Each replacement
-//! raises the generation of the epoch by one. apid learns the epoch over the mirror and with each response.
-//! apid then drops cached results of earlier generations and re-authorizes its open watches. If
-//! authenticators were replaced, apid ends those watches, so that clients reconnect with their credentials.
+//! Each attempt to answer a request calls [`SharedConfig::current`] once and uses only that value, so a
+//! response never mixes two configurations. A request that waits for the mirror has several attempts. The
+//! response carries the epoch of its configuration. Each replacement raises the generation of the epoch by
+//! one. apid learns the epoch over the mirror and with each response. apid then drops cached results of
+//! earlier generations and re-authorizes its open watches.
+//! If a credential can now map to a different user (`Epoch::identities` rises), apid ends those watches
+//! instead, so that clients reconnect with their credentials.
 //!
-//! A problem of a configuration file is a note under the subject of the file. `/readyz?verbose` shows
-//! [`SharedConfig::notes`] of a server that is otherwise ready.
+//! A note is a problem that does not make the server unready, such as a rejected change of a file. There is
+//! one note for each subject. `/readyz?verbose` of apid shows [`SharedConfig::notes`] of a ready authd.
 //!
 //! # Invariants
 //!
@@ -29,21 +31,21 @@ use crate::{authn, authz};
 /// The authenticators and authorizers of one generation.
 #[derive(Debug)]
 pub struct ActiveConfig {
-    /// The authenticators.
+    /// The active authenticators, in order.
     pub authn: Arc<authn::Union>,
-    /// The authorizers.
+    /// The active authorizers, in order.
     pub authz: Arc<authz::Union>,
     /// The process instance and the number of its configuration changes.
     pub epoch: Epoch,
 }
 
-/// The current [`ActiveConfig`], which all requests share, and its replacement.
+/// The current [`ActiveConfig`], shared by all requests, with its notes; a hot reload replaces the value.
 #[derive(Debug)]
 pub struct SharedConfig {
     current: ArcSwap<ActiveConfig>,
     /// Current problems by subject, such as a configuration file. The lock also serializes replacements.
     notes: Mutex<BTreeMap<&'static str, String>>,
-    /// Warnings from the start of the process.
+    /// Warnings of the configuration at start, which stay notes until the process ends.
     warnings: Vec<String>,
     changes: watch::Sender<()>,
 }
@@ -70,30 +72,30 @@ impl SharedConfig {
         })
     }
 
-    /// Returns the active configuration.
+    /// Returns the active configuration, which a later replacement does not change.
     pub fn current(&self) -> Arc<ActiveConfig> {
         self.current.load_full()
     }
 
-    /// Activates new authenticators.
+    /// Activates new authenticators as a new generation, in which identities may differ.
     pub fn replace_authn(&self, authn: authn::Union) {
         let authn = Arc::new(authn);
         self.replace(true, |previous| (Arc::clone(&authn), Arc::clone(&previous.authz)));
     }
 
-    /// Activates new authorizers.
+    /// Activates new authorizers as a new generation; identities stay valid.
     pub fn replace_authz(&self, authz: authz::Union) {
         let authz = Arc::new(authz);
         self.replace(false, |previous| (Arc::clone(&previous.authn), Arc::clone(&authz)));
     }
 
-    /// Starts a new generation after a change of data behind an authenticator: a key or a revocation list.
-    /// Cached results of earlier generations become invalid.
+    /// Starts a new generation after a key, CA or revocation list of an authenticator changed.
+    /// Results that apid cached under earlier generations become invalid.
     pub fn invalidate_identities(&self) {
         self.replace(true, |previous| (Arc::clone(&previous.authn), Arc::clone(&previous.authz)));
     }
 
-    /// `identities_changed`: a credential can now map to a different user, or to none.
+    /// Starts a generation. `identities_changed`: a credential can now map to a different user or to none.
     fn replace(
         &self,
         identities_changed: bool,
@@ -133,7 +135,7 @@ impl SharedConfig {
         self.warnings.iter().cloned().chain(problems).collect()
     }
 
-    /// Notifies subscribers of a change that this value does not contain, such as a counted reload.
+    /// Notifies subscribers of a change outside of this value, such as a new value of a reload metric.
     pub fn notify(&self) {
         self.changes.send_replace(());
     }

@@ -2,12 +2,12 @@
 //!
 //! # Contract
 //!
-//! The `kind` of a file selects its check; [`KINDS`] lists the known kinds. A file of ABAC policies is checked
-//! too. With `--token` the check also authenticates a token from standard input by the authentication files.
-//! An error is a line `FILE:LINE: FIELD: REASON` on standard error; a valid file is a line on standard output.
-//! The exit code is 0 if all files are valid, 1 if one is not, and 64 if the command line is wrong. The check
-//! builds authorizers as the server does, with the files they need. Without `--token` the check contacts no
-//! issuer and no webhook.
+//! The `kind` of a file selects its check; [`KINDS`] lists the known kinds. A file of ABAC policies is
+//! checked too. With `--token` the check also authenticates a token from standard input by the authentication
+//! files. Each error is a line `FILE:LINE: FIELD: REASON` on standard error; each valid file is a line on
+//! standard output. The exit code is 0 if all files are valid, 1 if one is not, and 64 if the command line is
+//! wrong. The check builds authorizers as the server does, and reads the files that they name. Without
+//! `--token` the check contacts no issuer and no webhook.
 
 mod token;
 
@@ -56,7 +56,7 @@ struct Flags {
     token: bool,
 }
 
-/// Settings of the server that will read the files, from the command line.
+/// The settings of the server that the files are for, from the command line.
 struct CheckContext {
     authentication: authentication::Context,
     policy_file: Option<PathBuf>,
@@ -77,7 +77,7 @@ const KINDS: &[(&str, Check)] = &[
     }),
 ];
 
-/// Builds the authorizers as the server would, over an empty mirror.
+/// Builds the authorizers as the server does, with an empty mirror.
 fn build_authorizers(modes: &authz::Modes, context: &CheckContext) -> Result<(), Vec<DocumentError>> {
     let names = Arc::clone(&context.authentication.names);
     let webhook_context = WebhookContext {
@@ -181,7 +181,8 @@ fn check_file(content: &[u8], context: &CheckContext) -> Result<String, Vec<Docu
         .map_err(|errors| with_names_hint(errors, names, "apiserver.config", &api_version))
 }
 
-/// Adds a hint if the `apiVersion` is that of the other preset.
+/// Adds a hint if `api_version` has the group of another names preset; `stem` is the group without its
+/// domain.
 fn with_names_hint(
     mut errors: Vec<DocumentError>,
     names: &Names,

@@ -1,4 +1,5 @@
-//! The command line of authd: flags, the configuration file, help, version, usage errors and exit codes.
+//! Reads the command line of authd: flags, the file of `--config`, help, version, usage errors and exit
+//! codes.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -23,7 +24,7 @@ pub(crate) fn print_parse_result(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Prints mistakes, one line each, and returns the exit code of an invalid command line.
+/// Prints mistakes to standard error, one line each, and returns the exit code [`USAGE`].
 pub(crate) fn print_mistakes(mistakes: impl IntoIterator<Item = impl Display>) -> ExitCode {
     for mistake in mistakes {
         eprintln!("authd: {mistake}");
@@ -31,11 +32,12 @@ pub(crate) fn print_mistakes(mistakes: impl IntoIterator<Item = impl Display>) -
     ExitCode::from(USAGE)
 }
 
-/// Parses the flags of the server, without the program name. Returns the mistakes with the flags that are valid.
+/// Parses the flags of the server, without the program name.
+/// Returns the valid flags, and the mistakes in the others.
 ///
 /// # Errors
 ///
-/// The exit code, after the output of help, version, or mistakes that leave no flags.
+/// The exit code: help, version, or mistakes without any usable flags were printed.
 pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<(Flags, Vec<String>), ExitCode> {
     let (matches, mistakes) = match command_line::parse(Flags::command(), words) {
         Ok(ParsedLine::Flags { matches, mistakes }) => (matches, mistakes),
@@ -51,7 +53,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<(Flags, V
     }
 }
 
-/// Adds the flags of the file of `--config` to a command line without the program name.
+/// Adds the flags of the file of `--config` to a command line, which has no program name.
 ///
 /// # Errors
 ///

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! Functions that check the configuration return all errors at once, as a list of [`ConfigError`]. The text
-//! of an error begins with the flag or the file, so that an operator finds the place to change.
+//! Functions that check the configuration return several errors as a list of [`ConfigError`]. The text of an
+//! error begins with the flag or the file, so that an operator finds the place to change.
 
 use std::path::{Path, PathBuf};
 
@@ -36,13 +36,13 @@ pub enum ConfigError {
         /// The problem.
         problem: String,
     },
-    /// Flags contradict each other, or one flag requires a second flag.
+    /// Flags contradict each other, one flag requires another, or an error text already names its file.
     #[error("{0}")]
     Combination(String),
     /// A webhook cannot be set up from its client configuration.
     #[error("webhook `{name}`: {problem}")]
     Webhook {
-        /// The name of the authorizer.
+        /// The name of the webhook authorizer.
         name: String,
         /// The problem.
         problem: String,
@@ -66,7 +66,7 @@ impl ConfigError {
     }
 }
 
-/// The texts of errors, for tests.
+/// Returns the texts of errors, for tests.
 #[cfg(test)]
 pub(crate) fn error_texts(errors: Vec<ConfigError>) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()

@@ -16,8 +16,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (fail closed): a response allows only if an authorizer allowed on policy at least as new as the
-//! request demands.
+//! INVARIANT (fail closed): a decision allows only a member of `system:masters`, or if an authorizer allowed
+//! on policy at least as new as the request demands.
 //! INVARIANT (no call back): authd has no address of apid.
 
 pub mod active_config;
@@ -59,9 +59,9 @@ use config_error::ConfigError;
 use metrics::AuthdMetrics;
 use mirror::Mirror;
 
-/// Worker threads of the runtime: one task serves a stream, and there are few streams.
+/// Worker threads of the tokio runtime. Few are enough: one task serves each decision stream.
 const THREADS: usize = 2;
-/// Time that requests in progress may take after the shutdown signal.
+/// How long the process serves requests in progress after the shutdown signal.
 const DRAIN: Duration = Duration::from_millis(500);
 
 /// Runs the process until shutdown. `arguments` is the command line with the program name.
@@ -87,7 +87,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(exit_code) => return exit_code,
     };
     let names = &flags.shared.names;
-    // Invalid names are a mistake of their own.
+    // `configure` reports invalid names.
     if let (Some(file), Ok(names)) = (file, Names::new(names.names, &names.api_domain)) {
         mistakes.extend(file.check_version(&names).err().map(|error| error.to_string()));
     }
@@ -134,14 +134,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The services built from the checked command line.
+/// The components that are built from the checked command line.
 struct BuiltServices {
     mirror: Arc<Mirror>,
     metrics: Arc<AuthdMetrics>,
     shared_config: Arc<SharedConfig>,
 }
 
-/// Checks the whole configuration before the process binds a socket.
+/// Checks the whole configuration and builds the components, before the process binds a socket.
 fn configure(flags: Flags) -> Result<(Config, BuiltServices), Vec<ConfigError>> {
     let config = Config::check(flags, &SystemClock::new())?;
     let mirror = Mirror::new(Arc::clone(&config.names));
@@ -175,7 +175,8 @@ async fn serve(config: Config, services: BuiltServices) -> Result<(), Box<dyn st
         clock: Arc::new(SystemClock::new()),
         rng: Arc::new(SystemRng),
     };
-    // SIGHUP checks the watched files; without a watch it must not end the process.
+    // SIGHUP makes the watches check their files.
+    // This handler keeps SIGHUP from ending a process without watches.
     let _hangups = serving::reload::hangups();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -204,13 +205,13 @@ async fn serve(config: Config, services: BuiltServices) -> Result<(), Box<dyn st
     };
     tracing::info!(reason, "authd is shutting down");
     let _ = std::fs::remove_file(&config.socket);
-    // Streams have no end of their own: requests in progress get `drain`, then the connections end with the
-    // process.
+    // Streams never end by themselves.
+    // Requests in progress have the time `drain`; then the connections end with the process.
     tokio::time::sleep(drain).await;
     Ok(())
 }
 
-/// Returns when the peer of standard input closes it.
+/// Returns when standard input is closed, or cannot be read.
 async fn wait_for_stdin_eof() {
     let mut stdin = tokio::io::stdin();
     let mut buffer = [0; 256];

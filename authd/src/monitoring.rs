@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! An axum router serves `/metrics`, `/livez`, `/healthz` and `/readyz`, each health endpoint also with one
-//! check below it (`/readyz/mirror`). [`serving::server`] accepts the connections and limits them; axum has
-//! no setting for these limits.
+//! An axum router serves `/metrics`, `/livez`, `/healthz` and `/readyz`. A path below a health endpoint runs
+//! one check (`/readyz/mirror`).
+//! [`serving::server`] accepts the connections and limits them; axum has no setting for these limits.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(crate) async fn serve(
     tracing::info!(address = %listener.address().unwrap_or(address), "serving metrics and health");
     let router = router(mirror, metrics);
     let handler = move |request: Request<Incoming>, _: Arc<ConnectionInfo>| {
-        // A router without middleware is always ready, and its calls do not fail.
+        // `call` needs no `poll_ready` here: a router without middleware is always ready, and does not fail.
         let response = router.clone().call(request);
         async move {
             match response.await {
@@ -61,7 +61,7 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-/// The routes of the listener.
+/// Returns the routes of the listener.
 fn router(mirror: Arc<Mirror>, metrics: Arc<AuthdMetrics>) -> Router {
     let liveness = Checks::new().with("ping", || Ok(()));
     let checked_mirror = Arc::clone(&mirror);
@@ -77,7 +77,7 @@ fn router(mirror: Arc<Mirror>, metrics: Arc<AuthdMetrics>) -> Router {
         .fallback(|| async { (StatusCode::NOT_FOUND, "404 page not found\n") })
 }
 
-/// The routes of one health endpoint and of its single checks.
+/// Returns the routes of one health endpoint and of its single checks.
 fn health_routes(endpoint: &'static str, checks: Checks) -> Router {
     let all = move |RawQuery(query): RawQuery, State(checks): State<Checks>| async move {
         health_response(&checks, endpoint, None, query)

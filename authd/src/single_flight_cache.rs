@@ -2,21 +2,22 @@
 //!
 //! # Contract
 //!
-//! [`SingleFlightCache::get`] returns the cached or the newly fetched response and its remaining TTL. A response
-//! without a TTL is not cached. Fetches of one key run one after the other. A waiter that arrives during a
-//! fetch takes its response if the TTL has not expired on arrival. Otherwise one more fetch runs for all
-//! waiters that arrived meanwhile, and they also share a failure. So a waiter waits for at most two fetches,
-//! and the service has at most one fetch per key at a time.
+//! [`SingleFlightCache::get`] returns the cached or the newly fetched response and its remaining TTL. A
+//! response without a TTL is not cached. Fetches of one key run one after the other. A waiter is a call of
+//! `get` without a cached response. A waiter that arrives during a fetch takes the response of this fetch if
+//! its TTL has not expired when the fetch ends. Otherwise one more fetch runs for all waiters that arrived
+//! meanwhile, and they share its response even without a TTL. So a waiter waits for at most two fetches, and
+//! the service has at most one fetch of a key at a time.
 //!
 //! # Invariants
 //!
-//! INVARIANT (never past its TTL): a response serves waiters that arrived before its fetch began, and others
-//! only within its TTL. The TTL counts from the start of the fetch. So a request made after the removal of a
-//! right is not allowed by an earlier fetch, except within the TTL.
-//! INVARIANT (no separators): keys are whole values and compared whole; they are never joined into one
-//! string.
-//! INVARIANT (memory limit): cached entries weigh at most [`MAX_WEIGHT`], and a key that weighs more than
-//! [`MAX_KEY_BYTES`] is not cached. A pending fetch is dropped with its last waiter.
+//! INVARIANT (never past its TTL): a response serves waiters that arrived before its fetch began, and other
+//! calls only within its TTL. The TTL counts from the start of the fetch. So a fetch before the removal of a
+//! right does not allow a request after the removal, except within the TTL.
+//! INVARIANT (no separators): a key is one value, compared field by field; its parts are never joined into
+//! one string.
+//! INVARIANT (memory limit): cached entries weigh at most [`MAX_WEIGHT`] bytes, and the response for a key of
+//! more than [`MAX_KEY_BYTES`] is not cached. A pending fetch is dropped with its last waiter.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -28,28 +29,28 @@ use std::time::Duration;
 use apimachinery::clock::Clock;
 use parking_lot::Mutex;
 
-/// Limit in bytes for all keys together.
+/// Limit in bytes of all cached keys and responses together.
 const MAX_WEIGHT: u64 = 16 * 1024 * 1024;
-/// Limit in bytes for one key: legitimate requests of that size do not repeat.
+/// Limit in bytes of a cached key: legitimate requests of that size do not repeat.
 const MAX_KEY_BYTES: usize = 10_000;
-/// Weight of a response without its key, in bytes.
+/// The assumed size of each response without its key, in bytes.
 const RESPONSE_WEIGHT: usize = 256;
 
-/// A response and the moment of the monotonic clock at which it expires.
+/// A response and the monotonic time at which it expires.
 type ExpiringResponse<V> = (V, Duration);
 
 /// The fetches of one key, one after the other.
 struct KeyFetches<V> {
     /// Number of fetches started.
     started: AtomicU64,
-    /// The number of the last completed fetch, with its response. The lock holder runs the fetch.
+    /// The number of the last completed fetch, and its response. The task that holds the lock fetches.
     last: tokio::sync::Mutex<Option<(u64, ExpiringResponse<V>)>>,
 }
 
 /// Pending fetches by key, with the number of their waiters.
 type PendingFetches<K, V> = Mutex<HashMap<K, (usize, Arc<KeyFetches<V>>)>>;
 
-/// Responses by key.
+/// The cached responses by key, and the pending fetches.
 pub(crate) struct SingleFlightCache<K, V> {
     cache: moka::sync::Cache<K, ExpiringResponse<V>>,
     pending: PendingFetches<K, V>,
@@ -62,27 +63,28 @@ where
     K: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// Creates an empty cache. `longest` is the longest TTL; `weigh` returns the bytes of a key.
+    /// Creates an empty cache. `longest` is the longest TTL; `weigh` returns the size of a key in bytes.
     pub(crate) fn new(longest: Duration, weigh: fn(&K) -> usize, clock: Arc<dyn Clock>) -> Self {
         let weight = move |key: &K, _: &ExpiringResponse<V>| {
             u32::try_from(weigh(key) + RESPONSE_WEIGHT).unwrap_or(u32::MAX)
         };
-        // The clock of the moka cache only frees memory; 100 years is unlimited and fits its range.
+        // moka removes entries by its own clock, which only frees memory.
+        // 100 years are never reached; moka rejects much longer TTLs.
         let longest = longest.min(Duration::from_secs(100 * 365 * 24 * 3600));
         let cache =
             moka::sync::Cache::builder().weigher(weight).max_capacity(MAX_WEIGHT).time_to_live(longest);
         SingleFlightCache { cache: cache.build(), pending: Mutex::default(), weigh, clock }
     }
 
-    /// Returns the cached response and its remaining TTL.
+    /// Returns the cached response and its remaining TTL; None if there is none or it has expired.
     pub(crate) fn get_cached(&self, key: &K) -> Option<(V, Duration)> {
         let now = self.clock.monotonic();
         self.cache.get(key).filter(|(_, end)| now < *end).map(|(response, end)| (response, end - now))
     }
 
-    /// Returns the response for a key.
-    /// `fetch` returns it with its TTL, which counts from the start of the fetch, because the moment at which
-    /// the response was true is unknown.
+    /// Returns the response for a key and its remaining TTL.
+    /// `fetch` returns the response and its TTL, which counts from the start of the fetch, because the
+    /// service decides at an unknown moment after the start.
     pub(crate) async fn get<Fetch>(&self, key: &K, fetch: impl FnOnce() -> Fetch) -> (V, Duration)
     where
         Fetch: Future<Output = (V, Duration)>,
@@ -111,7 +113,7 @@ where
     }
 }
 
-/// A waiter of a key; the last one to drop removes the entry.
+/// A waiter of a key. The last waiter removes the pending entry of the key when it is dropped.
 struct Waiter<'a, K: Eq + Hash, V> {
     pending: &'a PendingFetches<K, V>,
     key: &'a K,
@@ -203,7 +205,8 @@ mod tests {
 
     #[tokio::test]
     async fn waiters_share_response_within_ttl_or_one_more_fetch() {
-        // TTL and fetch duration in seconds; then the response number of the first and of the other waiters.
+        // TTL and fetch duration in seconds, and the number of the response that the waiters after the first
+        // get.
         for (ttl, fetch_seconds, later_response) in
             [(10, 0, 0), (10, 9, 0), (10, 10, 1), (0, 0, 1), (0, 9, 1)]
         {

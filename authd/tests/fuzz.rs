@@ -1,6 +1,6 @@
 //! Fuzz targets for the decoders of untrusted documents.
-//! The inputs are configuration files, key sets, metadata and tokens. Nothing panics, and accepted input keeps its
-//! guarantees.
+//! The inputs are configuration files, key sets, metadata and tokens. No decoder panics, and accepted input
+//! has the documented properties.
 //!
 //! [`fuzzing::run`] describes the environment variables.
 
@@ -25,7 +25,7 @@ static CONTEXT: LazyLock<Context> = LazyLock::new(|| Context {
     anonymous_conditions: true,
 });
 
-/// An accepted configuration has all required fields; an error has a text, and a line of the file.
+/// An accepted configuration has all required fields. An error has a text, and its line is one of the file.
 fn configuration(data: &[u8]) {
     let lines = data.split(|byte| matches!(*byte, b'\n' | b'\r')).count();
     match authentication::read(data, &CONTEXT) {
@@ -48,7 +48,7 @@ fn configuration(data: &[u8]) {
     }
 }
 
-/// An accepted key set is within its limits and decodes the same again.
+/// An accepted key set is within its limits, and a second decoding has the same result.
 /// A key set verifies no random signature.
 fn key_set(data: &[u8]) {
     let Ok(set) = KeySet::parse(data) else { return };
@@ -78,7 +78,7 @@ fn token(data: &[u8]) {
     if let Ok(signed) = SignedToken::parse(&text) {
         assert_eq!(payload.as_deref(), Some(signed.unverified_payload()));
     }
-    // The text as a payload too, so that most rounds get past base64.
+    // The input is also tried as a payload without base64, so that most rounds reach the claims.
     for payload in [payload.as_deref(), Some(data)].into_iter().flatten() {
         let issuer = claims::issuer(payload);
         let Ok(read) = claims::read(payload) else { continue };

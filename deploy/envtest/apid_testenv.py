@@ -33,7 +33,7 @@ class Server:
 
     def log(self):
         """Return the log of the server."""
-        # A separate read position: the server appends to the same file.
+        # pread does not move the file position, which the server shares and writes at.
         return os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
 
     def stop(self):

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// stopTimeout is the time after which a server that does not end is killed.
+// stopTimeout is the time from Stop until a server that has not ended is killed.
 const stopTimeout = 30 * time.Second
 
 // Server is a running control plane with the names preset kubernetes.
@@ -31,7 +31,7 @@ type Server struct {
 	Token string `json:"token"`
 	// CertificateAuthority is the path of the CA bundle of the server.
 	CertificateAuthority string `json:"certificateAuthority"`
-	// Directory is the folder of the server, which Stop removes.
+	// Directory is the folder with all files of the server. It does not exist after Stop.
 	Directory string `json:"directory"`
 
 	command *exec.Cmd
@@ -70,7 +70,7 @@ func Start(flags ...string) (*Server, error) {
 	return server, nil
 }
 
-// Stop stops the server and removes its files.
+// Stop stops the server, which removes its files.
 func (s *Server) Stop() error {
 	_ = s.stdin.Close()
 	timer := time.AfterFunc(stopTimeout, func() { _ = s.command.Process.Kill() })

@@ -1,4 +1,4 @@
-//! Compiles the .proto files with a pure-Rust compiler, so that no `protoc` is needed.
+//! Generates Rust code from the .proto files with a compiler written in Rust, so that no `protoc` is needed.
 
 const FILES: &[&str] = &[
     "auth/v1/types.proto",

@@ -6,8 +6,9 @@
 //! builds have neither, so a commit recompiles nothing. Sources within the repository of a different project
 //! have no commit.
 //!
-//! The mark of uncommitted changes is a hint: it is that of the last commit, checkout or staging before the build,
-//! because a check at each build would recompile everything. `BUILD_COMMIT` gives the exact fact.
+//! The mark `-dirty` of uncommitted changes is a hint. This script determines it again only after a commit, a
+//! checkout or a staging, because a check at each build would recompile everything. The variable
+//! `BUILD_COMMIT` replaces the commit and the mark.
 
 use std::env;
 use std::path::Path;
@@ -31,7 +32,8 @@ fn main() {
     println!("cargo::rustc-env=BUILD_COMPILER={}", rustc.unwrap_or_default());
 }
 
-/// The commit of the work tree; `-dirty` marks uncommitted changes. None outside the repository of this project.
+/// The commit of the work tree, with `-dirty` for uncommitted changes. None outside the repository of this
+/// project.
 fn commit() -> Option<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().ok()?;
     let top = output("git", &["rev-parse", "--show-toplevel"])?;
@@ -55,7 +57,7 @@ fn seconds_now() -> Option<u64> {
     now.duration_since(std::time::UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
-/// The standard output of a program that succeeds.
+/// Runs a program and returns its standard output; None if the program fails.
 fn output(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

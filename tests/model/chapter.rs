@@ -1,4 +1,4 @@
-//! A history of one store over many consecutive servers, and its checks.
+//! A chapter: the history of one store over many consecutive servers, and the checks of this history.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,29 +17,29 @@ use crate::server::{Server, ServerHome};
 use crate::session::{Session, fork};
 use crate::watchers::WatcherState;
 
-/// Number of roaming watchers.
+/// Number of roaming watchers, which start anew in random scopes.
 const ROAMING: usize = 10;
 
-/// History retention: short enough for compaction within a chapter, or longer than a chapter.
+/// Values of `--history-retention`: one leads to compaction within a chapter, one is longer than a chapter.
 const RETENTIONS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(600)];
 
-/// Past lists come from the store, or from snapshots of the watch cache.
+/// Values of `--feature-gates`: lists of past revisions read the store, or snapshots of the watch cache.
 const GATES: [&str; 2] = ["WatchList=true", "WatchList=true,ListFromCacheSnapshot=true"];
 
 /// A store and its history.
 pub struct Chapter {
-    /// Random choices.
+    /// Generator of the random choices.
     pub random: SmallRng,
-    /// Data directory of the servers.
+    /// Data directory and flags of the servers.
     pub home: ServerHome,
     /// Recorder of the current server.
     pub recorder: Arc<Recorder>,
     /// History before the current server.
     pub history: History,
-    /// Faults of the store, for the report.
+    /// Events of the store before the current server, such as power cuts, for the report.
     pub circumstance: String,
     cursors: Vec<WatcherState>,
-    /// Version at which each collection was empty.
+    /// For each collection, a revision at which it was empty.
     base: Vec<u64>,
 }
 
@@ -77,7 +77,7 @@ impl Chapter {
         }
     }
 
-    /// Starts clients and watchers; the first call creates their prerequisites.
+    /// Starts clients and watchers. The first call creates the namespaces and the watchers.
     pub async fn session(&mut self, server: &Server) -> Session {
         if self.base.is_empty() {
             self.prepare(server).await;
@@ -112,12 +112,13 @@ impl Chapter {
         }
     }
 
-    /// Adds the records of a session whose server has ended.
+    /// Adds the observations of a session to the history. The server must have ended. `cut` is the time of a
+    /// power cut.
     pub async fn close(&mut self, session: Session, cut: Option<Time>) {
         self.cursors = session.end(&self.recorder, cut, &mut self.history).await;
     }
 
-    /// Checks the history.
+    /// Runs all checks on the history of this chapter.
     ///
     /// # Errors
     ///
@@ -130,10 +131,10 @@ impl Chapter {
     ///
     /// # Errors
     ///
-    /// As for [`Chapter::check_history`].
+    /// The violations, with the relevant part of the history.
     pub fn check_continued_history(&self, history: &History) -> Result<(), String> {
         check::all(history, &self.base, self.home.retention).map_err(|violations| {
-            // One violation per check: the set of violated checks is more informative than their number.
+            // Report one violation of each check, because more of them say little.
             let mut checks = Vec::new();
             let first = |violation: &&Violation| {
                 let new = !checks.contains(&violation.check);
@@ -145,12 +146,12 @@ impl Chapter {
         })
     }
 
-    /// Returns the version at which each collection was empty.
+    /// Returns for each collection a revision at which it was empty.
     pub fn base(&self) -> &[u64] {
         &self.base
     }
 
-    /// Returns sizes for the report.
+    /// Returns the numbers of operations, lists, watches and notices, for the report.
     pub fn size(&self) -> String {
         let (reconstructed, _) = ReconstructedHistory::new(&self.history, &self.base);
         let partly = match reconstructed.uncovered().count() {
@@ -168,7 +169,7 @@ impl Chapter {
     }
 }
 
-/// Returns the end of a log.
+/// Returns the last 3,000 bytes of a log.
 pub fn tail(log: &str) -> &str {
     let from = log.len().saturating_sub(3000);
     log.get(log.ceil_char_boundary(from)..).unwrap_or_default()

@@ -25,7 +25,7 @@ const JSON_PATCH: &str = "application/json-patch+json";
 /// Time limit of every request except watches.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Writes of a flood, and the bytes of each: together more than the event buffer of a server.
+/// Number of writes of a flood, and bytes of each: together more than the event buffer of a server holds.
 const FLOOD: (usize, usize) = (32, 1_390_000);
 
 /// State shared by the clients of one server.
@@ -34,24 +34,24 @@ pub struct SharedClientState {
     pub recorder: Arc<Recorder>,
     /// Server address.
     pub address: Address,
-    /// Last observed objects and versions.
+    /// Last observed objects and revisions.
     pub observed_state: Mutex<ObservedState>,
-    /// Clients finish their current operation and stop.
+    /// Set when clients must finish their current operation and stop.
     pub stop: AtomicBool,
-    /// The server is dead or about to die.
+    /// True when the server has ended or is about to end.
     pub over: watch::Sender<bool>,
 }
 
-/// Knowledge of clients, so that preconditions of writes have a chance to hold.
+/// Observations of clients. Writes take their preconditions from them, so that some preconditions hold.
 #[derive(Default)]
 pub struct ObservedState {
     seen: std::collections::HashMap<Key, Expected>,
-    /// Observed versions.
+    /// Observed revisions.
     pub revisions: Vec<u64>,
 }
 
 impl ObservedState {
-    /// Starts with the versions of a history.
+    /// Creates the state with the revisions of a history and without objects.
     pub fn new(revisions: Vec<u64>) -> ObservedState {
         ObservedState { revisions, ..ObservedState::default() }
     }
@@ -61,7 +61,7 @@ impl ObservedState {
         self.revisions.push(seen.revision);
     }
 
-    /// Returns a random version, preferably a recent one.
+    /// Returns a random observed revision, often a recent one.
     pub fn some_revision(&self, random: &mut SmallRng) -> Option<u64> {
         let known = self.revisions.len();
         let back = match random.random_range(0..4) {
@@ -117,10 +117,10 @@ impl Client {
         self.world.observed_state.lock().seen.get(key).copied().filter(|_| conditional)
     }
 
-    /// Writes a fence object, which every watch of its group delivers.
+    /// Writes the fence object of a group, which every watch of the group delivers. Returns its revision.
     pub async fn fence(&mut self, collection: usize, group: usize) -> Option<u64> {
         let key = Key::new(collection, &format!("m-fence-{}", GROUPS[group]));
-        // One of the two is rejected.
+        // Create the object; if it exists already, change it.
         let seen = self.put_mark(&key, Action::Create, Some(group)).await;
         match seen {
             Some(seen) => Some(seen),
@@ -141,7 +141,7 @@ impl Client {
     async fn write(&mut self) {
         let key = self.some_key();
         let expected = self.expected(&key);
-        // These kinds reject PUT without a version.
+        // A PUT without a resourceVersion is rejected as an update of kinds that PUT can create.
         let put = self.random.random_bool(0.4) && (expected.is_some() || !key.put_creates());
         if put {
             let over = expected.filter(|_| key.put_creates()).map(Action::Put);
@@ -157,7 +157,7 @@ impl Client {
         WriteContent { write: self.world.recorder.id(), group, weight }
     }
 
-    /// Sends a complete object.
+    /// Sends a complete object by POST or PUT. Returns the new revision if the write succeeded.
     async fn put_mark(&mut self, key: &Key, action: Action, group: Option<usize>) -> Option<u64> {
         let mark = self.mark(group);
         let collection = COLLECTIONS[key.collection].path;
@@ -171,7 +171,7 @@ impl Client {
         self.operate(key, action, mark, method, &path, JSON, &body).await
     }
 
-    /// Sends a patch of a random type.
+    /// Sends a patch of a random type. Returns the new revision if the write succeeded.
     async fn patch_mark(&mut self, key: &Key, action: Action, group: Option<usize>) -> Option<u64> {
         let mark = self.mark(group);
         let path = format!("{}/{}", COLLECTIONS[key.collection].path, key.name);
@@ -225,7 +225,8 @@ impl Client {
         self.operate(&key, Action::Get(at), mark, "GET", &path, JSON, &Value::Null).await;
     }
 
-    /// Sends an operation on one object and records its outcome; returns the version if known.
+    /// Sends an operation on one object and records its outcome. Returns the revision in the response, if
+    /// any.
     async fn operate(
         &mut self,
         key: &Key,
@@ -248,7 +249,7 @@ impl Client {
             self.world.observed_state.lock().learn(seen);
         }
         let WriteContent { write, group, .. } = mark;
-        // The code says whether a PUT of such a kind created or replaced the object.
+        // The status code shows whether the PUT created or replaced the object.
         let action = match (action, code) {
             (Action::Put(_), 201) => Action::CreateByPut,
             (Action::Put(expected), 200 | 409) => Action::Write(Some(expected)),
@@ -282,7 +283,7 @@ impl Client {
                 self.record_violation(format!("{action:?} {key} returns {}: {}", answer.code, answer.body));
                 refused()
             }
-            // The effect of a failing server is unknown.
+            // After a 5xx response, it is unknown whether the write took effect.
             _ => {
                 self.record_violation(format!("{action:?} {key} returns {}: {}", answer.code, answer.body));
                 Outcome::Unknown
@@ -328,7 +329,7 @@ impl Client {
         scope
     }
 
-    /// Returns the objects of the model in a list, and whether there were others.
+    /// Returns the objects of the model in a list response, and whether it contains other objects.
     fn items(&self, answer: &JsonResponse, scope: &Scope) -> (Vec<ObservedObject>, bool) {
         let (mut items, mut foreign) = (Vec::new(), false);
         for object in answer.body["items"].as_array().into_iter().flatten() {
@@ -355,7 +356,7 @@ impl Client {
         self.world.recorder.note(|part| part.lists.push(list));
     }
 
-    /// Reads a list to its end.
+    /// Reads all pages of a list. `at` is the requested revision, `limit` the page size (0: one page).
     pub async fn read_list(&mut self, scope: Scope, at: At, limit: usize) -> List {
         let mut parameters = scope.parameters();
         if limit > 0 {
@@ -368,7 +369,7 @@ impl Client {
             At::NotOlderThan(revision) => {
                 parameters.push(format!("resourceVersion={revision}&resourceVersionMatch=NotOlderThan"));
             }
-            // With a limit and without a match parameter a version is exact, too.
+            // With a limit and without `resourceVersionMatch`, a resourceVersion is exact, too.
             At::Exact(revision) if limit > 0 && self.random.random_bool(0.5) => {
                 parameters.push(format!("resourceVersion={revision}"));
             }
@@ -430,7 +431,7 @@ impl Client {
         }
     }
 
-    /// Lists every collection in its current state.
+    /// Lists every collection without a resourceVersion and records the lists.
     pub async fn list_all(&mut self) {
         for collection in 0..COLLECTIONS.len() {
             let list = self.read_list(Scope::whole(collection), At::MostRecent, 0).await;
@@ -452,7 +453,7 @@ impl Client {
         Ok(())
     }
 
-    /// Writes enough elsewhere to overflow the event buffer of the server.
+    /// Overflows the event buffer of the server by large writes to a Secret, which no watcher watches.
     pub async fn flood(mut self) {
         let begin = self.world.recorder.now();
         let path = "/api/v1/namespaces/m-a/secrets";
@@ -484,7 +485,7 @@ impl Client {
             None => match Connection::open(self.world.address, self.protocol).await {
                 Ok(connection) => connection,
                 Err(error) => {
-                    // The server is about to be found dead.
+                    // The server may have ended; a pause avoids a busy loop until the session notices that.
                     tokio::time::sleep(Duration::from_millis(2)).await;
                     return Err(error);
                 }

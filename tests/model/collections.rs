@@ -9,7 +9,7 @@ use crate::history::WriteId;
 
 /// Collection of the model. Collections of one kind are adjacent, in the order of their namespaces.
 pub struct Collection {
-    /// Path.
+    /// Path of the collection in the API.
     pub path: &'static str,
     kind: Kind,
 }
@@ -21,7 +21,7 @@ enum Kind {
     IngressClass,
 }
 
-/// All collections. PUT may create leases; ingress classes have no namespace.
+/// All collections. PUT can create leases; ingress classes are cluster-scoped.
 pub const COLLECTIONS: [Collection; 4] = [
     Collection { path: "/api/v1/namespaces/m-a/configmaps", kind: Kind::ConfigMap },
     Collection { path: "/api/v1/namespaces/m-b/configmaps", kind: Kind::ConfigMap },
@@ -32,21 +32,21 @@ pub const COLLECTIONS: [Collection; 4] = [
 /// Namespaces of the collections.
 pub const NAMESPACES: [&str; 2] = ["m-a", "m-b"];
 
-/// Objects of a collection for which clients compete.
+/// Names of the objects in each collection for which clients compete.
 pub const NAMES: [&str; 6] = ["m-0", "m-1", "m-2", "m-3", "m-4", "m-5"];
 
-/// Name prefix of the model; other objects are ignored.
+/// Prefix of the names of all objects of the model; other objects are ignored.
 const PREFIX: &str = "m-";
 
-/// Label values of selectors.
+/// Values of the label `group`, by which selectors select objects.
 pub const GROUPS: [&str; 3] = ["a", "b", "c"];
 
-/// Key of an object. Ordered like lists.
+/// Collection and name of an object. Keys have the order of objects in lists.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Index in [`COLLECTIONS`].
     pub collection: usize,
-    /// Name.
+    /// Name of the object.
     pub name: Arc<str>,
 }
 
@@ -63,17 +63,17 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// Creates the key of a name.
+    /// Creates the key of an object.
     pub fn new(collection: usize, name: &str) -> Key {
         Key { collection, name: Arc::from(name) }
     }
 
-    /// Whether PUT creates the object; an update by PUT then requires a version.
+    /// Whether PUT can create the object; an update by PUT then requires a resourceVersion.
     pub fn put_creates(&self) -> bool {
         COLLECTIONS[self.collection].kind == Kind::Lease
     }
 
-    /// Builds the body of a complete object.
+    /// Builds the body of a complete object. `version` is its resourceVersion.
     pub fn body(&self, mark: &WriteContent, version: Option<u64>) -> Value {
         let mut metadata = mark.metadata();
         metadata["name"] = json!(&*self.name);
@@ -108,23 +108,23 @@ impl WriteContent {
     }
 }
 
-/// Observed object.
+/// An object in a response or event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedObject {
-    /// Key.
+    /// Key of the object.
     pub key: Key,
-    /// Observed version.
+    /// Its revision (`resourceVersion`).
     pub revision: u64,
-    /// Write of the content.
+    /// Number of the write that wrote its content.
     pub write: WriteId,
     /// Index in [`GROUPS`].
     pub group: usize,
-    /// Uid.
+    /// Its uid.
     pub uid: Arc<str>,
 }
 
 impl ObservedObject {
-    /// Parses an object of these collections; None: not an object of the model.
+    /// Parses an object of one of the collections; None: it does not belong to the model.
     ///
     /// # Errors
     ///
@@ -159,24 +159,24 @@ impl ObservedObject {
 pub struct Scope {
     /// Indices in [`COLLECTIONS`], of one kind.
     pub collections: Vec<usize>,
-    /// A single object.
+    /// Name of a single object; None: all objects.
     pub name: Option<&'static str>,
     /// Selected groups; None: all.
     pub groups: Option<Vec<usize>>,
 }
 
 impl Scope {
-    /// Returns a whole collection.
+    /// Returns the scope of all objects of a collection.
     pub fn whole(collection: usize) -> Scope {
         Scope { collections: vec![collection], name: None, groups: None }
     }
 
-    /// Returns the config maps of all namespaces.
+    /// Returns the scope of the ConfigMaps of all namespaces.
     pub fn all_namespaces() -> Scope {
         Scope { collections: vec![0, 1], name: None, groups: None }
     }
 
-    /// Returns the path.
+    /// Returns the path of lists and watches of the scope.
     pub fn path(&self) -> &'static str {
         match *self.collections.as_slice() {
             [one] => COLLECTIONS[one].path,

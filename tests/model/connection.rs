@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 /// Error of a request without a response.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Address and credentials.
+/// Port of a server, and the credentials for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Address {
     /// Port on the loopback address.
@@ -32,7 +32,7 @@ pub enum Protocol {
     Http2,
 }
 
-/// Connection.
+/// A connection to a server.
 pub struct Connection {
     address: Address,
     link: Link,
@@ -43,7 +43,7 @@ enum Link {
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-/// Complete response.
+/// A complete response.
 pub struct JsonResponse {
     /// Status code.
     pub code: u16,
@@ -127,14 +127,14 @@ impl Connection {
     }
 }
 
-/// Lines of a response.
+/// The lines of a watch response.
 pub struct Lines {
     body: Incoming,
     buffer: BytesMut,
 }
 
 impl Lines {
-    /// Reads the lines of a response.
+    /// Creates the lines of a response body; nothing is read yet.
     pub fn new(body: Incoming) -> Lines {
         Lines { body, buffer: BytesMut::new() }
     }

@@ -17,7 +17,7 @@ use crate::chapter::{Chapter, tail};
 use crate::plan;
 use crate::session::{fork, inspect};
 
-/// Number of damages for each state of the store.
+/// Number of random damages that are tried on each state of the store.
 const TRIES: usize = 4;
 
 #[test]
@@ -63,7 +63,7 @@ async fn run_chapter(dir: PathBuf, seed: u64, time: Duration) -> Result<String, 
     ))
 }
 
-/// Reaction of a server to a damage.
+/// Reaction of a server to a damage: it does not start, it rejects reads, or it serves all data unchanged.
 enum Verdict {
     Refused,
     Told,
@@ -77,7 +77,7 @@ async fn verdict(chapter: &mut Chapter, damage: &Damage) -> Result<Verdict, Stri
         Err(refusal) => {
             let reason = refusal.log.lines().last().unwrap_or_default();
             println!("{damage:?}: {reason}");
-            // The log names the lost revisions, or says that none is lost.
+            // The last log line must name the lost revisions, or say that no change is lost.
             let says = ["revisions ", "no change is lost"].iter().any(|words| reason.contains(words));
             return if refusal.status.is_some() && says {
                 Ok(Verdict::Refused)
@@ -90,7 +90,7 @@ async fn verdict(chapter: &mut Chapter, damage: &Damage) -> Result<Verdict, Stri
     let random = fork(&mut chapter.random);
     let seen = inspect(server.address, &chapter.recorder, &chapter.history, chapter.base(), random).await;
     server.kill();
-    // Observations of a damaged store are checked together with all earlier observations, and then dropped.
+    // The observations on the damaged store are checked with all earlier ones, but not added to the chapter.
     let mut history = chapter.history.clone();
     let troubles = seen.direct_violations.len();
     let mut seen = seen;
@@ -110,7 +110,7 @@ enum Damage {
     Flip { file: PathBuf, at: u64, bits: u8 },
     /// Bytes are missing at the end of a write-ahead log.
     Torn { file: PathBuf, keeps: u64 },
-    /// Bytes are zero.
+    /// The bytes of a range are set to zero.
     Zeroed { file: PathBuf, from: u64, to: u64 },
 }
 
@@ -153,7 +153,7 @@ impl Damage {
     }
 }
 
-/// Collects the non-empty files below a directory, with the number of written bytes of each.
+/// Collects the files with data below a directory, each with the position after its last non-zero byte.
 fn collect(dir: &Path, files: &mut Vec<(PathBuf, u64)>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -162,7 +162,7 @@ fn collect(dir: &Path, files: &mut Vec<(PathBuf, u64)>) -> io::Result<()> {
             continue;
         }
         let bytes = fs::read(&path)?;
-        // A write-ahead log has its final size from the beginning.
+        // A write-ahead log is preallocated with zeros, so its size does not show how much is written.
         if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
             files.push((path, last as u64 + 1));
         }
@@ -170,7 +170,7 @@ fn collect(dir: &Path, files: &mut Vec<(PathBuf, u64)>) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces a directory with a copy of a different directory.
+/// Replaces the directory `to` with a copy of `from`.
 fn copy(from: &Path, to: &Path) {
     drop(fs::remove_dir_all(to));
     let status = Command::new("cp").args(["-a", "--sparse=always"]).arg(from).arg(to).status();

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! INVARIANT (no response of a failed server): the history does not contain responses after the moment of a power
-//! cut, because that server continued on a lost disk. The outcome of its writes is unknown.
+//! cut, because that server continued on a disk that the cut discarded. The outcome of its writes is unknown.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,25 +15,25 @@ use crate::collections::{Key, ObservedObject, Scope};
 /// Time since the start of the history.
 pub type Time = Duration;
 
-/// Number of an operation; writes store it in their object.
+/// Number of an operation. A write stores it in an annotation of the object.
 pub type WriteId = u64;
 
 /// Operation on one object.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// Number.
+    /// Number of the operation.
     pub id: WriteId,
     /// Time of the request.
     pub begin: Time,
     /// Time of the response; for an unknown outcome, the time after which the operation cannot happen.
     pub end: Time,
-    /// Object.
+    /// Key of the object.
     pub key: Key,
     /// Requested action.
     pub action: Action,
-    /// Group of a write.
+    /// Group that a write sets, as index in [`crate::collections::GROUPS`].
     pub group: usize,
-    /// Outcome.
+    /// Outcome of the operation according to the response.
     pub outcome: Outcome,
 }
 
@@ -42,12 +42,13 @@ pub struct Operation {
 pub enum Action {
     /// POST.
     Create,
-    /// PUT without a version, of a kind that PUT creates: succeeds only if the object does not exist.
-    CreateByPut,
-    /// PUT or PATCH, conditional on the observed state, or unconditional.
-    Write(Option<Expected>),
-    /// PUT with a version, of a kind that PUT creates: succeeds on this state, or if the object does not
+    /// PUT without a resourceVersion, of a kind that PUT can create: succeeds only if the object does not
     /// exist.
+    CreateByPut,
+    /// PUT or PATCH, conditional on the state in [`Expected`], or unconditional.
+    Write(Option<Expected>),
+    /// PUT with a resourceVersion, of a kind that PUT can create: succeeds on this state, or if the object
+    /// does not exist.
     Put(Expected),
     /// DELETE, under the same conditions as [`Action::Write`].
     Delete(Option<Expected>),
@@ -55,34 +56,34 @@ pub enum Action {
     Get(At),
 }
 
-/// Precondition of a write.
+/// Precondition of a write: the state of the object that the client observed last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
-    /// Version.
+    /// Revision of the object.
     pub revision: u64,
-    /// Write of the observed content.
+    /// Number of the write that wrote the observed content.
     pub write: WriteId,
 }
 
-/// Requested version of a read.
+/// Revision that a read requests by `resourceVersion` and `resourceVersionMatch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
     /// No resourceVersion.
     MostRecent,
-    /// `0`
+    /// `resourceVersion=0`: any state.
     Any,
-    /// At least this version.
+    /// At least this revision.
     NotOlderThan(u64),
-    /// Exactly this version.
+    /// Exactly this revision.
     Exact(u64),
 }
 
 /// Outcome of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Read, created or changed.
+    /// The object in the response was read, created or changed.
     Done(ObservedObject),
-    /// Deleted.
+    /// The object was deleted.
     Deleted,
     /// The object does not exist.
     Missing,
@@ -90,9 +91,9 @@ pub enum Outcome {
     Exists,
     /// The precondition failed.
     Conflict,
-    /// Other rejection: no effect, and no information about the object.
+    /// Another rejection, with code and message. It has no effect, and says nothing about the object.
     Refused(u16, String),
-    /// No response.
+    /// There is no usable response: the operation may or may not have taken effect.
     Unknown,
 }
 
@@ -103,31 +104,31 @@ impl Operation {
     }
 }
 
-/// Delete of a collection.
+/// A deletecollection request.
 #[derive(Clone, Debug)]
 pub struct CollectionDelete {
     /// Time of the request.
     pub begin: Time,
-    /// Time of the response, or time after which no part of it happens.
+    /// Time of the response; without a response, the time after which no object is deleted any more.
     pub end: Time,
-    /// Scope.
+    /// Scope of the deleted objects.
     pub scope: Scope,
     /// Deleted objects in the response; None without a response.
     pub removed: Option<Vec<ObservedObject>>,
 }
 
-/// List of one or several pages.
+/// A list, read in one or several pages.
 #[derive(Clone, Debug)]
 pub struct List {
-    /// Scope.
+    /// Scope of the list.
     pub scope: Scope,
-    /// Requested version.
+    /// Requested revision.
     pub at: At,
-    /// Page limit; 0: none.
+    /// Requested page size (`limit`); 0: none.
     pub limit: usize,
     /// Received pages.
     pub pages: Vec<ListPage>,
-    /// Reason of the end.
+    /// Why no further page was read.
     pub ending: ListEnding,
 }
 
@@ -138,13 +139,13 @@ pub struct ListPage {
     pub begin: Time,
     /// Time of the response.
     pub end: Time,
-    /// Version of the list.
+    /// Revision of the list.
     pub revision: u64,
     /// Objects of the model.
     pub items: Vec<ObservedObject>,
-    /// Whether the page contained other objects.
+    /// Whether the page contained objects that do not belong to the model.
     pub foreign: bool,
-    /// `remainingItemCount`
+    /// The field `remainingItemCount` of the page.
     pub remaining: Option<usize>,
 }
 
@@ -155,20 +156,20 @@ pub enum ListEnding {
     Complete,
     /// The client or the server stopped.
     Cut,
-    /// 410 at a time, for a version.
+    /// The server returned 410 at this time, for this revision.
     Expired(Time, u64),
 }
 
-/// Watch.
+/// A watch request and its events.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// Number.
+    /// Number of the stream.
     pub id: u64,
-    /// Scope.
+    /// Scope of the watch.
     pub scope: Scope,
     /// Start position.
     pub start: Start,
-    /// Stream that this stream continues.
+    /// Number of the stream that this stream continues.
     pub resumes: Option<u64>,
     /// Whether bookmarks were requested.
     pub bookmarks: bool,
@@ -183,15 +184,15 @@ pub struct Stream {
 /// Start position of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// After a version.
+    /// The changes after this revision.
     After(u64),
-    /// With the current state.
+    /// Without a resourceVersion or with 0: the current state, then changes.
     State(At),
-    /// With the current state and a bookmark after it.
+    /// With `sendInitialEvents`: the current state, a bookmark, then changes.
     Streamed,
 }
 
-/// Event of a watch.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// ADDED.
@@ -210,7 +211,7 @@ pub enum Notice {
 }
 
 impl Notice {
-    /// Returns the version.
+    /// Returns the revision of the event.
     pub fn revision(&self) -> u64 {
         match self {
             Notice::Added(seen) | Notice::Modified(seen) | Notice::Deleted(seen) => seen.revision,
@@ -233,7 +234,7 @@ pub enum StreamEnding {
 impl Stream {
     /// Returns the revision from which a new stream can continue.
     ///
-    /// None: possibly only a part of the initial events was delivered.
+    /// None if the stream may have delivered only a part of the initial events.
     pub fn position(&self) -> Option<u64> {
         let last = self.notices.last().map(|(_, notice)| notice.revision());
         match self.start {
@@ -257,19 +258,20 @@ pub struct History {
     pub lists: Vec<List>,
     /// Watches.
     pub streams: Vec<Stream>,
-    /// Last writes, for which every watcher waited: collections and revisions.
+    /// Fences: collections and revisions of the last writes, for whose delivery a session waits.
     pub fences: Vec<(usize, u64)>,
-    /// Times of floods, after which slow watches may get 410.
+    /// Begin and end of each flood, after which slow watches may get 410.
     pub floods: Vec<(Time, Time)>,
-    /// Violations that need no check.
+    /// Violations that clients noticed themselves, such as unexpected status codes.
     pub direct_violations: Vec<String>,
 }
 
 impl History {
-    /// Adds the history of one server, which has ended. `cut` is the time of a power cut.
+    /// Adds the history of one server. `cut` is the time of a power cut; at the time `dead` the server had
+    /// ended.
     pub fn append(&mut self, mut part: History, cut: Option<Time>, dead: Time) {
         let cut = cut.unwrap_or(Time::MAX);
-        // INVARIANT (no response of a failed server).
+        // INVARIANT (no response of a failed server): drop what was received after the cut.
         for operation in &mut part.operations {
             if operation.outcome == Outcome::Unknown || operation.end > cut {
                 operation.outcome = Outcome::Unknown;
@@ -307,7 +309,7 @@ impl History {
         self.direct_violations.append(&mut part.direct_violations);
     }
 
-    /// Returns all observed versions.
+    /// Returns all observed revisions, sorted.
     pub fn revisions(&self) -> Vec<u64> {
         let written = self.operations.iter().filter_map(|operation| match &operation.outcome {
             Outcome::Done(seen) => Some(seen.revision),
@@ -323,7 +325,7 @@ impl History {
     }
 }
 
-/// Recorder of the events on one server.
+/// Recorder of the observations of all clients and watchers.
 pub struct Recorder {
     begun: Instant,
     ids: AtomicU64,
@@ -336,7 +338,7 @@ impl Recorder {
         Recorder { begun: Instant::now(), ids: AtomicU64::new(1), part: Mutex::default() }
     }
 
-    /// Returns the time since the start.
+    /// Returns the time since the recorder was created.
     pub fn now(&self) -> Time {
         self.begun.elapsed()
     }

@@ -24,7 +24,7 @@ async fn run_chapter(dir: PathBuf, seed: u64, time: Duration) -> Result<String, 
         if flooded {
             session.flood();
         }
-        // A flood takes time, and matters only when it is complete.
+        // The server must run longer with a flood, because only a complete flood overflows the event buffer.
         let least = if flooded { 1500 } else { 300 };
         let load = Duration::from_millis(chapter.random.random_range(least..least + 2200));
         tokio::time::sleep(load).await;

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Number of patches.
+/// Number of patches in `tests/patches`.
 const PATCHES: usize = 10;
 
 #[test]
@@ -29,7 +29,7 @@ fn every_known_bug_patch_applies() {
     }
 }
 
-/// `run.py` decides what counts as detection: the named checks of each patch, never a different failure.
+/// `run.py` counts a bug as detected only if a check fails that its patch names, not after any other failure.
 #[test]
 fn only_named_check_violation_counts_as_detection() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the root");

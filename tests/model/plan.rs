@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 
-/// Duration of a test without `MODEL_SECONDS`.
+/// Duration of a test in seconds without `MODEL_SECONDS`.
 const SECONDS: u64 = 5;
 
 /// Maximum duration of a chapter: the history that is checked at once.
@@ -34,8 +34,9 @@ impl Plan {
     }
 }
 
-/// Runs chapters for the planned duration. `run_chapter` gets a directory, a seed and a duration, and returns a
-/// summary.
+/// Runs chapters until the planned duration has passed.
+///
+/// `run_chapter` gets a directory, a seed and a duration, and returns a summary.
 ///
 /// # Panics
 ///

@@ -15,7 +15,7 @@ use crate::plan;
 
 const TEST: &str = "power::history_is_consistent_after_power_cuts";
 
-/// Duration of a sync.
+/// Duration of each sync of the simulated disk.
 const SYNC: Duration = Duration::from_millis(2);
 
 #[test]
@@ -42,7 +42,8 @@ async fn run_chapter(dir: PathBuf, seed: u64, time: Duration) -> Result<String, 
         if last {
             session.quiesce().await;
         }
-        // Later responses come from a server without a disk.
+        // Responses after this time are ignored, because the server continues on the disk that the cut
+        // discards.
         let cut = chapter.recorder.now();
         let (left, names) = mount.cut(&mut chapter.random);
         server.kill();

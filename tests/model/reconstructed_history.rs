@@ -14,23 +14,23 @@ use std::sync::Arc;
 use crate::collections::{COLLECTIONS, Key, ObservedObject, Scope};
 use crate::history::{Action, At, History, Notice, Operation, Outcome, Start, StreamEnding, Time, WriteId};
 
-/// Change of one object.
+/// A change of one object at a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Object.
+    /// Key of the object.
     pub key: Key,
-    /// Content afterwards; None: deleted.
+    /// Content after the change; None: the object was deleted.
     pub after: Option<Content>,
 }
 
 /// Content of an object without its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// Write of the content.
+    /// Number of the write that wrote the content.
     pub write: WriteId,
-    /// Group.
+    /// Index in [`crate::collections::GROUPS`].
     pub group: usize,
-    /// Uid.
+    /// Uid of the object.
     pub uid: Arc<str>,
 }
 
@@ -43,16 +43,17 @@ impl Content {
 /// State of an object at a revision: the revision of its last change, and its content.
 pub type State<'a> = Option<(u64, &'a Content)>;
 
-/// Reconstructed history.
+/// The history of the store, reconstructed from the observations of clients.
 pub struct ReconstructedHistory<'a> {
-    /// Client observations.
+    /// The observations of clients.
     pub history: &'a History,
     changes: BTreeMap<u64, Change>,
     by_key: BTreeMap<Key, Vec<u64>>,
     operations: HashMap<WriteId, &'a Operation>,
-    /// Observed revisions by time; each the largest so far.
+    /// Times of observations, sorted, each with the largest revision observed until then.
     observed: Vec<(Time, u64)>,
-    /// Revisions that the store had not passed at a time; by revision, each the latest time so far.
+    /// Revisions, sorted, each with the latest known time at which the store had no later revision than this
+    /// one.
     standing: Vec<(u64, Time)>,
     /// For each collection, the revision up to which all changes are known.
     pub covered: Vec<u64>,
@@ -60,7 +61,7 @@ pub struct ReconstructedHistory<'a> {
 
 /// Two different changes at one revision.
 pub struct Contradiction {
-    /// Revision.
+    /// The revision of both changes.
     pub revision: u64,
     /// First and second observed change.
     pub observed: [Change; 2],
@@ -134,7 +135,8 @@ impl<'a> ReconstructedHistory<'a> {
         }
     }
 
-    /// Joins the revision ranges of the watches of the whole collection.
+    /// Extends the covered revision of a collection by the watches of the whole collection, up to their first
+    /// gap.
     fn cover(&mut self, collection: usize) {
         let whole = |scope: &Scope| scope.is_everything() && scope.collections.contains(&collection);
         let stretch = |stream: &'a crate::history::Stream| match stream.start {
@@ -162,9 +164,9 @@ impl<'a> ReconstructedHistory<'a> {
             .filter(|(collection, fence)| self.covered[*collection] < *fence)
     }
 
-    /// Whether a watch that was to continue got 410 where the coverage of a collection ends.
+    /// Whether a watch that was to extend the covered revision of a collection got 410 instead.
     ///
-    /// The server was down for longer than the history retention.
+    /// The cause is a server that was down for longer than the history retention.
     pub fn is_trimmed(&self, collection: usize) -> bool {
         let covered = self.covered[collection];
         self.history.streams.iter().any(|stream| {
@@ -256,7 +258,7 @@ fn observed_changes(history: &History) -> Vec<(u64, Change)> {
         (seen.revision, Change { key: seen.key.clone(), after: Some(Content::of(seen)) })
     };
     let mut changes = Vec::new();
-    // Writers first: other observations are compared with theirs.
+    // The changes of writers come first, so that other observations are compared with them.
     let (writes, reads): (Vec<&Operation>, Vec<&Operation>) =
         history.operations.iter().partition(|operation| operation.writes());
     for operation in writes.into_iter().chain(reads) {
@@ -265,7 +267,7 @@ fn observed_changes(history: &History) -> Vec<(u64, Change)> {
         }
     }
     for stream in &history.streams {
-        // A watch with a selector also gets DELETED when an object leaves the group.
+        // With a selector, DELETED can also mean that an object no longer matches.
         let deletes = stream.scope.groups.is_none() && !matches!(stream.ending, StreamEnding::Expired(_));
         for (_, notice) in &stream.notices {
             match notice {
@@ -278,8 +280,7 @@ fn observed_changes(history: &History) -> Vec<(u64, Change)> {
         }
     }
     for list in &history.lists {
-        // Exact lists are not observations: they are not always of the newest state, and checks compare them
-        // with the rest.
+        // Each object in a list was written at its own revision, whatever the revision of the list.
         for seen in list.pages.iter().flat_map(|page| &page.items) {
             changes.push(put(seen));
         }

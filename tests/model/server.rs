@@ -10,18 +10,18 @@ use tests::harness::program;
 
 use crate::connection::{Address, Connection, Protocol};
 
-/// Token of the clients.
+/// Bearer token of the clients.
 const TOKEN: &str = "model-token";
 
-/// Time limit of a start.
+/// Time limit for the start of a server.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Data directory and start options of a server.
 pub struct ServerHome {
     dir: PathBuf,
-    /// `--history-retention`
+    /// Value of `--history-retention`.
     pub retention: Duration,
-    /// `--feature-gates`
+    /// Value of `--feature-gates`.
     gates: &'static str,
     starts: usize,
 }
@@ -29,7 +29,7 @@ pub struct ServerHome {
 /// Running server. Drop kills it.
 pub struct Server {
     process: Child,
-    /// Address.
+    /// Address and token for clients.
     pub address: Address,
     log: PathBuf,
 }
@@ -44,7 +44,7 @@ pub struct StartFailure {
 }
 
 impl ServerHome {
-    /// Creates a home in an empty directory.
+    /// Creates the data directory and the token file in an empty directory.
     pub fn new(dir: &Path, retention: Duration, gates: &'static str) -> ServerHome {
         fs::create_dir_all(dir.join("data/store")).expect("a data directory");
         let users = format!("{TOKEN},model,model-uid,system:masters\n");
@@ -119,12 +119,12 @@ impl Server {
 
     /// Sends SIGKILL and waits for the end.
     pub fn kill(&mut self) {
-        // The process may have ended already; afterwards it has ended in any case.
+        // The errors are ignored, because the process may have ended already.
         drop(self.process.kill());
         drop(self.process.wait());
     }
 
-    /// Returns the log.
+    /// Returns the log of the server.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }

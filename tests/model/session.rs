@@ -18,13 +18,13 @@ use crate::watchers::{Progress, Watcher, WatcherState};
 /// Number of clients that read and write.
 const CLIENTS: usize = 6;
 
-/// Time limit for a watch to deliver the last writes.
+/// Time limit for all watches to deliver the last writes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Time limit for tasks to notice that their server is gone.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Tasks that run against a server.
+/// The tasks of clients and watchers that run against one server.
 pub struct Session {
     world: Arc<SharedClientState>,
     progress: Arc<Progress>,
@@ -66,7 +66,7 @@ impl Session {
         Session { world, progress, random, clients, watchers }
     }
 
-    /// Overflows the event buffer of the server with writes elsewhere.
+    /// Starts a client that overflows the event buffer of the server by large writes that no watcher watches.
     pub fn flood(&mut self) {
         let client = Client::new(Arc::clone(&self.world), fork(&mut self.random), Protocol::Http1);
         self.clients.push(tokio::spawn(client.flood()));
@@ -108,7 +108,7 @@ impl Session {
         client.list_all().await;
     }
 
-    /// Returns the scopes of watchers that have not delivered the last write of their scope.
+    /// Returns the scopes of the watchers that have not received the last fence of their scope.
     fn lagging_watchers(&self, fences: &[Vec<u64>]) -> Vec<String> {
         let progress = self.progress.lock();
         let behind = progress.values().filter(|(scope, reported)| {
@@ -122,7 +122,9 @@ impl Session {
         behind.map(|(scope, _)| scope.to_string()).collect()
     }
 
-    /// Ends the session after the server has ended. `cut` is the time of the power cut.
+    /// Ends the session after the server has ended, and adds its observations to `history`.
+    ///
+    /// `cut` is the time of a power cut, if there was one. Returns the states of the watchers.
     pub async fn end(
         self,
         recorder: &Recorder,
@@ -147,10 +149,10 @@ impl Session {
     }
 }
 
-/// Reads all data and history of a server.
+/// Reads all current and past data of a server. Returns the observations.
 ///
-/// Each collection is listed at the newest version, at past versions and by pages, and watched from the
-/// version at which it was empty.
+/// Each collection is listed at the newest revision, at past revisions and by pages. It is watched from the
+/// revision at which it was empty.
 pub async fn inspect(
     address: Address,
     recorder: &Arc<Recorder>,
@@ -189,7 +191,7 @@ pub async fn inspect(
     recorder.take()
 }
 
-/// Derives a random generator for a component.
+/// Derives an independent random generator from `random`.
 pub fn fork(random: &mut SmallRng) -> SmallRng {
     SmallRng::seed_from_u64(random.random())
 }

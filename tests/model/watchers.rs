@@ -1,5 +1,5 @@
-//! Watchers: clients that watch a scope, stream after stream. Steady watchers cover a whole collection
-//! without a gap; roaming watchers stop and restart at random.
+//! Watchers: clients that watch a scope with one stream after the other. Steady watchers follow a whole
+//! collection without a gap. Roaming watchers continue at random, or start anew in a random scope.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,24 +20,24 @@ use crate::history::{At, History, Notice, Start, Stream, StreamEnding};
 /// State of a watcher that persists over streams and servers.
 #[derive(Clone)]
 pub struct WatcherState {
-    /// Number.
+    /// Number of the watcher.
     pub id: usize,
-    /// Whether the watcher covers a whole collection without a gap.
+    /// Whether the watcher is steady: it follows a whole collection without a gap.
     pub steady: bool,
     scope: Scope,
     protocol: Protocol,
-    /// Previous streams.
+    /// Numbers of the previous streams.
     streams: Vec<u64>,
-    /// Start version of a steady watcher.
+    /// Revision at which a steady watcher starts.
     base: u64,
     position: Option<u64>,
 }
 
-/// Progress of each watcher, for tasks that wait for it.
+/// Scope of each watcher and the last revision that it received, by number of the watcher.
 pub type Progress = Mutex<BTreeMap<usize, (Scope, u64)>>;
 
 impl WatcherState {
-    /// Creates a steady watcher of a collection, from a version at which it was empty.
+    /// Creates a steady watcher of a collection. `base` is a revision at which the collection was empty.
     pub fn steady(id: usize, collection: usize, protocol: Protocol, base: u64) -> WatcherState {
         let scope = Scope::whole(collection);
         WatcherState { id, steady: true, scope, protocol, streams: Vec::new(), base, position: Some(base) }
@@ -49,7 +49,7 @@ impl WatcherState {
         WatcherState { id, steady: false, scope, protocol, streams: Vec::new(), base: 0, position: None }
     }
 
-    /// Resets the position to the history: a power cut removes later observations.
+    /// Resets the position to the last observation in the history, because a power cut removes later ones.
     pub fn reset_to(&mut self, history: &History) {
         self.streams.retain(|id| history.streams.iter().any(|stream| stream.id == *id));
         let of = |id: &u64| history.streams.iter().find(|stream| stream.id == *id);
@@ -62,8 +62,8 @@ impl WatcherState {
         };
     }
 
-    /// Handles a watch that was too slow for the event buffer. A steady watcher continues anyway: the store
-    /// has the history.
+    /// Handles a watch that was too slow for the event buffer. A steady watcher continues at its position,
+    /// because the store still has the history.
     fn lag(&mut self) {
         if !self.steady {
             self.position = None;
@@ -73,15 +73,15 @@ impl WatcherState {
 
 /// Watcher of one server.
 pub struct Watcher {
-    /// Persistent state.
+    /// The state of the watcher, which persists over servers.
     pub cursor: WatcherState,
     /// State shared with the clients.
     pub world: Arc<SharedClientState>,
     /// Progress of all watchers.
     pub progress: Arc<Progress>,
-    /// Random choices.
+    /// Generator of the random choices.
     pub random: SmallRng,
-    /// Streams last a second and report their position at the end.
+    /// Whether streams request a timeout of one second and bookmarks.
     pub shortest: bool,
 }
 
@@ -107,7 +107,7 @@ impl Watcher {
         self.follow(&mut None, Start::After(after), None).await;
     }
 
-    /// Continues at the position, or starts elsewhere.
+    /// Returns where the next stream starts, and the number of the stream that it continues, if any.
     fn next_start(&mut self) -> (Start, Option<u64>) {
         let cursor = &mut self.cursor;
         let resumes = cursor.streams.last().copied();
@@ -130,7 +130,7 @@ impl Watcher {
         (start, None)
     }
 
-    /// Runs one stream to its end; partial streams are recorded, too.
+    /// Runs one stream to its end and records it, also if it is interrupted.
     async fn follow(&mut self, connection: &mut Option<Connection>, start: Start, resumes: Option<u64>) {
         let recorder = Arc::clone(&self.world.recorder);
         let bookmarks = self.shortest || start == Start::Streamed || self.random.random_bool(0.6);
@@ -149,7 +149,7 @@ impl Watcher {
         self.cursor.streams.push(stream.id);
         let mut open = Open { world: Arc::clone(&self.world), stream: Some(stream) };
         let query = self.query(start, bookmarks);
-        // HTTP/1.1 cannot multiplex requests with a watch.
+        // An HTTP/1.1 connection serves only one watch, so only HTTP/2 connections are used again.
         let usable = connection.take().filter(|_| self.cursor.protocol == Protocol::Http2);
         let opened = match usable {
             Some(connection) => Ok(connection),
@@ -232,7 +232,8 @@ impl Watcher {
         with_query(self.cursor.scope.path(), &parameters)
     }
 
-    /// Parses a line; None: not an object of the model; Err: the code of an error event.
+    /// Parses a line of a watch. None: the object does not belong to the model. Err: the code of an ERROR
+    /// event.
     fn read(&self, line: &Value) -> Result<Option<Notice>, u64> {
         let object = &line["object"];
         let seen = || -> Result<Option<ObservedObject>, u64> {
@@ -261,7 +262,7 @@ impl Watcher {
     }
 }
 
-/// Stream that is recorded when it ends for any reason.
+/// An open stream, which is recorded when it ends or is dropped.
 struct Open {
     world: Arc<SharedClientState>,
     stream: Option<Stream>,
@@ -285,7 +286,7 @@ impl Open {
         }
     }
 
-    /// Handles 410 during or at the start of the stream; returns whether the stream did not start.
+    /// Handles 410. Returns whether it came at the start of the stream: no event was received before.
     fn expire(&mut self) -> bool {
         let now = self.world.recorder.now();
         let begun = self.stream.as_ref().is_some_and(|stream| !stream.notices.is_empty());

@@ -1,10 +1,11 @@
-//! File content in pages that copies share until they are written.
+//! File content in pages. Copies share a page until one of them writes to it.
 //!
-//! Write-ahead log files have 64 MiB from the beginning, and every cut copies the disk.
+//! Sharing keeps copies small: write-ahead logs have 64 MiB from the beginning, and every power cut copies
+//! the disk.
 
 use std::sync::Arc;
 
-/// Bytes of a page.
+/// Size of a page in bytes.
 pub(crate) const PAGE: usize = 4096;
 
 /// Content of a file; unwritten bytes are zero and take no memory.
@@ -25,7 +26,7 @@ impl Content {
         self.written_pages
     }
 
-    /// Returns the number of pages that a write would add.
+    /// Returns the number of pages that a write of `size` bytes at `offset` would add.
     pub(crate) fn missing_pages(&self, offset: usize, size: usize) -> usize {
         let missing = |(page, _): &(usize, _)| self.pages.get(*page).is_none_or(Option::is_none);
         parts(offset, offset + size).filter(missing).count()
@@ -44,7 +45,7 @@ impl Content {
         bytes
     }
 
-    /// Overwrites bytes, and extends the content if necessary.
+    /// Writes bytes at `offset`, and extends the content if necessary.
     pub(crate) fn write(&mut self, offset: usize, mut data: &[u8]) {
         let end = offset + data.len();
         if self.size < end {
@@ -62,7 +63,7 @@ impl Content {
         }
     }
 
-    /// Truncates, or extends with zeros.
+    /// Truncates the content to `size` bytes, or extends it with zeros.
     pub(crate) fn resize(&mut self, size: usize) {
         let pages = size.div_ceil(PAGE);
         self.written_pages -= self.pages.iter().skip(pages).flatten().count();

@@ -1,10 +1,11 @@
-//! In-memory file system that computes the result of a power cut.
+//! In-memory file system that can compute the disk after a power cut.
 //!
 //! # Contract
 //!
 //! Every change is visible at once and pending until it is synced: data and sizes by a sync of the file,
 //! names (created, removed, renamed) by a sync of their directory. [`Disk::cut`] returns the disk after a cut
-//! at this moment: all synced changes, and a random part of the pending changes. A rename is complete or absent.
+//! at this moment: all synced changes, and a random part of the pending changes. A rename is kept or lost as
+//! a whole.
 //! The original disk continues unchanged.
 //!
 //! A disk may have a capacity. Written pages count while a name leads to them or the file is open. When all
@@ -22,37 +23,38 @@ use rand::rngs::SmallRng;
 
 use crate::content::{Content, PAGE};
 
-/// Number of the root directory in FUSE.
+/// Inode number of the root directory in FUSE.
 pub const ROOT: u64 = 1;
 
 /// Bytes that a disk writes atomically.
 const SECTOR: usize = 512;
 
-/// Files and directories by number.
+/// A disk: files and directories by inode number.
 #[derive(Clone, Debug)]
 pub struct Disk {
     nodes: BTreeMap<u64, Node>,
     next: u64,
-    /// Number of the last change.
+    /// Sequence number of the last change.
     changes: u64,
-    /// Maximum number of used pages; None: no limit.
+    /// Maximum number of written pages of all files; None: no limit.
     capacity: Option<usize>,
-    /// Number of open handles of each file.
+    /// Number of open handles by inode number.
     open: BTreeMap<u64, usize>,
-    /// Files without a name: kept for open handles, or for a cut that restores their name.
+    /// Inode numbers of removed files and directories: kept for open handles, or for a cut that restores a
+    /// name.
     unnamed: BTreeSet<u64>,
 }
 
-/// File or directory.
+/// A file or a directory.
 #[derive(Clone, Debug)]
 pub enum Node {
-    /// File.
+    /// A file with its content.
     File(File),
-    /// Directory.
+    /// A directory with its names.
     Directory(Directory),
 }
 
-/// Content of a file, now and after a cut.
+/// Content of a file: as processes see it, as synced, and the writes since then.
 #[derive(Clone, Debug, Default)]
 pub struct File {
     live: Content,
@@ -60,7 +62,7 @@ pub struct File {
     pending: Vec<(u64, Write)>,
 }
 
-/// Names of a directory, now and after a cut.
+/// Names of a directory: as processes see them, as synced, and the changes since then.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
     live: BTreeMap<OsString, u64>,
@@ -81,7 +83,7 @@ enum NameChange {
     Rename(OsString, OsString, u64),
 }
 
-/// Error of an operation; FUSE has an errno for each.
+/// Error of an operation. Each has an errno in FUSE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskError {
     /// No such file or directory.
@@ -100,16 +102,16 @@ pub enum DiskError {
     Full,
 }
 
-/// Treatment of pending changes by a cut.
+/// Effect of a cut on the pending changes.
 #[derive(Clone, Copy, Debug)]
 enum CutOutcome {
     /// All are lost.
     Lost,
-    /// All are kept, as after the end of the process alone.
+    /// All are kept, as when only the process ends.
     Kept,
-    /// Changes before a moment are kept, as on a disk that keeps the order.
+    /// Changes up to this sequence number are kept, as on a disk that keeps the order.
     Before(u64),
-    /// Each change is kept or lost. Of data, any sectors can be lost.
+    /// Each change is kept or lost independently; of written data, each sector.
     Each,
 }
 
@@ -152,7 +154,7 @@ impl Disk {
         Some((capacity, capacity.saturating_sub(used)))
     }
 
-    /// Counts an open handle.
+    /// Counts a new open handle of a file.
     pub fn open(&mut self, file: u64) {
         *self.open.entry(file).or_default() += 1;
     }
@@ -168,7 +170,7 @@ impl Disk {
         }
     }
 
-    /// Drops files without open handles and without a name, now or after a cut.
+    /// Drops removed files and directories without open handles, if no cut can restore a name for them.
     fn drop_closed(&mut self) {
         let closed: Vec<u64> =
             self.unnamed.iter().copied().filter(|id| !self.open.contains_key(id)).collect();
@@ -184,7 +186,7 @@ impl Disk {
         }
     }
 
-    /// Returns a node by number.
+    /// Returns a file or directory by its inode number.
     pub fn node(&self, id: u64) -> Result<&Node, DiskError> {
         self.nodes.get(&id).ok_or(DiskError::Missing)
     }
@@ -217,17 +219,17 @@ impl Disk {
         self.changes
     }
 
-    /// Returns the number of a name.
+    /// Returns the inode number of a name in a directory.
     pub fn lookup(&self, directory: u64, name: &OsStr) -> Result<u64, DiskError> {
         self.directory(directory)?.live.get(name).copied().ok_or(DiskError::Missing)
     }
 
-    /// Lists a directory.
+    /// Returns the names in a directory with their inode numbers.
     pub fn list(&self, directory: u64) -> Result<Vec<(OsString, u64)>, DiskError> {
         Ok(self.directory(directory)?.live.iter().map(|(name, id)| (name.clone(), *id)).collect())
     }
 
-    /// Creates a file or a directory.
+    /// Creates a file or a directory. Returns its inode number.
     pub fn make(&mut self, directory: u64, name: &OsStr, node: Node) -> Result<u64, DiskError> {
         if self.directory(directory)?.live.contains_key(name) {
             return Err(DiskError::Taken);
@@ -241,7 +243,7 @@ impl Disk {
         Ok(id)
     }
 
-    /// Removes a name. The node stays for open handles.
+    /// Removes a name. A file stays readable through open handles.
     pub fn remove(&mut self, directory: u64, name: &OsStr, expect_directory: bool) -> Result<(), DiskError> {
         let id = self.lookup(directory, name)?;
         match (self.node(id)?, expect_directory) {
@@ -348,7 +350,7 @@ impl Disk {
         (left, names)
     }
 
-    /// Returns the paths of all named nodes.
+    /// Returns the paths of all files and directories.
     fn paths(&self) -> BTreeSet<String> {
         let mut paths = BTreeSet::new();
         let mut next = vec![(ROOT, String::new())];
@@ -363,13 +365,13 @@ impl Disk {
         paths
     }
 
-    /// Chooses a moment since the oldest pending change.
+    /// Chooses a sequence number from that of the oldest pending change on.
     fn random_change(&self, random: &mut SmallRng) -> u64 {
         let oldest = self.nodes.values().filter_map(Node::oldest).min().unwrap_or(self.changes);
         random.random_range(oldest..=self.changes)
     }
 
-    /// Drops nodes without a name.
+    /// Drops files and directories without a name.
     fn drop_unnamed(&mut self) {
         let mut named = BTreeSet::new();
         let mut next = vec![ROOT];
@@ -385,7 +387,7 @@ impl Disk {
 }
 
 impl Directory {
-    /// Whether a name leads to a node, now or after some cut.
+    /// Whether a name in this directory refers to an inode number, now or after some cut.
     fn can_name(&self, id: u64) -> bool {
         let pending = |(_, naming): &(u64, NameChange)| match naming {
             NameChange::Put(_, put) | NameChange::Rename(_, _, put) => *put == id,

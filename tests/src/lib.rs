@@ -1,12 +1,12 @@
 //! Shared parts of the tests with real programs.
 //!
-//! A disk simulates power cuts and is mounted for a process under test. The [`harness`] starts control
-//! planes.
+//! A simulated disk, which computes the effect of power cuts, is mounted for a process under test. The
+//! [`harness`] starts control planes.
 //!
 //! # Contract
 //!
 //! [`disk::Disk`] is the disk, [`mount::Mount`] serves it as a FUSE file system. A test that mounts runs
-//! itself again with [`namespace::run_inside`], so that its mounts always end with it.
+//! itself again with [`namespace::run_inside`], so that its mounts end when its process ends.
 
 #![allow(
     clippy::expect_used,

@@ -19,7 +19,8 @@ use rand::rngs::SmallRng;
 
 use crate::disk::{Directory, Disk, DiskError, File, Node, ROOT};
 
-/// Cache time of names and sizes in the kernel: all changes pass through the kernel.
+/// Time for which the kernel caches names and sizes. It can be long, because all changes pass through the
+/// kernel.
 const TTL: Duration = Duration::from_secs(60);
 
 /// Total and free blocks that statfs reports for a disk without a limit.
@@ -57,7 +58,7 @@ impl Mount {
         self.disk.lock().limit(bytes);
     }
 
-    /// Delays every sync, as on a real disk: changes stay pending for longer.
+    /// Makes every sync take `time`, so that changes stay pending for longer, as on a real disk.
     pub fn slow_syncs(&self, time: Duration) {
         self.sync_delay_micros.store(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
@@ -81,7 +82,7 @@ impl Mount {
 
 struct DiskFilesystem {
     disk: Arc<Mutex<Disk>>,
-    /// Microseconds.
+    /// Duration of each sync in microseconds.
     sync_delay_micros: Arc<AtomicU64>,
 }
 

@@ -1,17 +1,16 @@
-//! Runs a test that mounts file systems in its own mount namespace, so that its mounts always end with it.
+//! Runs a test in its own mount namespace, so that the file systems that it mounts end with its process.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
 use std::thread;
 
-/// Set in the process that runs in the namespace.
+/// Environment variable that is set in the process inside the namespace.
 const INSIDE: &str = "MOUNT_NAMESPACE_INSIDE";
 
 /// Runs a test that needs mounts in a new mount namespace.
 ///
-/// This program restarts itself in the namespace with this test alone, which calls `body`. Without FUSE or
-/// namespaces the function prints the reason and skips the test. `test` is the full name of the test in the
-/// harness.
+/// The function starts this test program again in the namespace, with the test `test` alone; there, the
+/// function calls `body`. Without FUSE or namespaces the function prints the reason and skips the test.
 pub fn run_inside(test: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         end_with_parent();
@@ -23,7 +22,7 @@ pub fn run_inside(test: &str, body: impl FnOnce()) {
     let mut command = in_namespace();
     command.arg(std::env::current_exe().unwrap()).args([test, "--exact", "--nocapture", "--test-threads=1"]);
     let mut inside = command.env(INSIDE, "1").stdin(Stdio::piped()).spawn().unwrap();
-    // The input stays open until the process has ended.
+    // Keep the standard input of the process open until it has ended, because its end would end the process.
     let input = inside.stdin.take();
     let status = inside.wait().unwrap();
     drop(input);
@@ -48,7 +47,7 @@ fn can_mount() -> Result<(), String> {
     }
 }
 
-/// End-of-file on the input means that the parent process has ended.
+/// Ends this process when its standard input closes, which means that the parent process has ended.
 fn end_with_parent() {
     thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());

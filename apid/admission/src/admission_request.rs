@@ -8,7 +8,7 @@ use crate::representation::Representation;
 
 /// The fields of an AdmissionRequest without uid and objects.
 ///
-/// `matched`: the version that a rule matched. `requested`: the version of the URL path.
+/// `matched` is the representation in the version that a rule matched, `requested` that of the URL path.
 pub(crate) fn request_fields(
     attributes: &Attributes<'_>,
     matched: &Representation<'_>,
@@ -39,7 +39,8 @@ pub(crate) fn request_fields(
     fields
 }
 
-/// The request for match conditions: its `resource` is the requested one, as in the reference.
+/// Request fields for match conditions: `resource` is the resource of the URL path instead of the matched
+/// resource, as in kube-apiserver.
 pub(crate) fn condition_request(mut fields: Map<String, Value>) -> Map<String, Value> {
     if let Some(requested) = fields.get("requestResource").cloned() {
         fields.insert("resource".to_owned(), requested);

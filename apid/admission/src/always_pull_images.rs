@@ -1,9 +1,10 @@
-//! AlwaysPullImages: sets the image pull policy of every container to `Always`.
+//! AlwaysPullImages: sets the image pull policy of every container and image volume to `Always`.
 //! A user without credentials for an image then cannot run it from the image cache of a node.
 //!
 //! # Reference
 //!
-//! An update without a new image changes nothing, so pods that are older than the plugin keep their pull policy.
+//! The plugin ignores updates without a new container image, so pods that are older than the plugin keep
+//! their pull policy.
 
 use std::collections::HashSet;
 
@@ -57,7 +58,7 @@ impl Plugin for AlwaysPullImages {
     }
 }
 
-/// Whether the pod has images that the stored pod does not have.
+/// Whether the write creates the pod, or adds a container image that the stored pod does not have.
 fn has_new_images(attributes: &Attributes<'_>, pod: &Object) -> bool {
     let Some(old) = attributes.old.filter(|_| attributes.operation == Operation::Update) else { return true };
     let old: HashSet<&str> = images(old).collect();

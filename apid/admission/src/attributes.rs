@@ -46,7 +46,8 @@ impl Operation {
 pub struct Attributes<'a> {
     /// Admission operation.
     pub operation: Operation,
-    /// Resource of the URL path, in its storage version.
+    /// Resource of the URL path in the version of the objects that plugins get: the storage version of a
+    /// built-in kind, the version of the URL path of a custom kind.
     pub resource: &'a Resource,
     /// Resource of the URL path, in the version of the URL path.
     pub served: &'a Resource,
@@ -91,7 +92,7 @@ impl<'a> Attributes<'a> {
             && self.resource.kind.kind() == kind.kind
     }
 
-    /// 403: `configmaps "x" is forbidden: <why>`.
+    /// Returns the Status with code 403 and the message `configmaps "x" is forbidden: <reason>`.
     pub fn forbidden(&self, reason: &str) -> Status {
         Status::forbidden(&self.resource.group_resource, self.name, reason)
     }
@@ -157,7 +158,7 @@ impl PluginOutput {
         self.annotations.lock().push((key.into(), value.into()));
     }
 
-    /// Keeps a guard until the write ends or is retried, with any result. Dropping the guard informs the plugin.
+    /// Keeps a guard until the write succeeds, fails or is retried. Dropping the guard informs the plugin.
     pub fn keep(&self, value: impl Any + Send) {
         self.guards.lock().push(Box::new(value));
     }
@@ -182,8 +183,8 @@ impl PluginOutput {
         self.reinvocation.lock().is_requested()
     }
 
-    /// Removes the output of an earlier attempt of the same write, except its warnings: the client gets the warnings
-    /// of all attempts, as in the reference.
+    /// Removes the output of an earlier attempt of the same write, except its warnings: the client gets the
+    /// warnings of all attempts, as in kube-apiserver.
     pub fn reset(&self) {
         self.annotations.lock().clear();
         *self.reinvocation.lock() = Reinvocation::default();

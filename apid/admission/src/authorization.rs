@@ -2,14 +2,15 @@
 //!
 //! # Contract
 //!
-//! Expressions cannot wait, but a decision can. [`AuthorizationAnswers`] holds the answers of one request. A check
-//! without an answer gets a placeholder, and the first such check is recorded as missing.
-//! [`AuthorizationAnswers::evaluate`] decides the missing check, adds its answer, and evaluates again until no check is
-//! missing. Evaluation is deterministic, so each round adds the answer of a check that the expressions really make.
+//! The evaluation of expressions is synchronous, but the authorizer is asynchronous. [`AuthorizationAnswers`]
+//! holds the answers for one request. A check without an answer gets a placeholder, and the first such check
+//! is recorded as missing. [`AuthorizationAnswers::evaluate`] asks the authorizer about the missing check,
+//! adds the answer, and evaluates again until no check is missing. Evaluation is deterministic, so each round
+//! adds the answer to a check that the expressions need.
 //!
 //! # Invariants
 //!
-//! INVARIANT (fair): costly expressions do not keep other tasks of the thread waiting between evaluations.
+//! INVARIANT (fair): after a long evaluation the task yields to the other tasks of its thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,7 @@ use parking_lot::Mutex;
 
 use crate::Environment;
 
-/// Duration of an evaluation after which other tasks of the thread run first.
+/// After an evaluation that takes longer, the task yields to the other tasks of its thread.
 const LONG_EVALUATION: Duration = Duration::from_millis(1);
 
 /// Answers to the authorization checks of one request.
@@ -48,7 +49,7 @@ impl expressions::Authorizer for AuthorizationAnswers {
 }
 
 impl AuthorizationAnswers {
-    /// Evaluates expressions of a request until all authorization checks have answers.
+    /// Runs `run`, which evaluates expressions, until all its authorization checks have answers.
     pub(crate) async fn evaluate<T>(
         &self,
         user: &Arc<UserInfo>,
@@ -66,12 +67,12 @@ impl AuthorizationAnswers {
         }
     }
 
-    /// Takes the first check without an answer since the last call. Its evaluation must be repeated.
+    /// Takes the recorded check without an answer. If there is one, the evaluation must be repeated.
     fn take_missing(&self) -> Option<AuthorizationCheck> {
         self.missing.lock().take()
     }
 
-    /// Decides a check and adds the answer.
+    /// Asks the authorizer about a check and adds the answer.
     async fn decide(&self, check: AuthorizationCheck, user: &Arc<UserInfo>, environment: &Environment) {
         let account = check
             .service_account

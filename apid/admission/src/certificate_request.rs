@@ -16,7 +16,7 @@ pub(crate) enum MalformedRequest {
     Content(#[from] RequestError),
 }
 
-/// Parses the identity of a certificate request in the same way as the signer.
+/// Parses the requested identity of a certificate request (base64 of PEM) in the same way as the signer.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! CertificateSubjectRestriction: rejects client certificates with the group `system:masters`.
+//! CertificateSubjectRestriction: rejects requests for client certificates with the group `system:masters`.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -9,7 +9,7 @@ use crate::{
 };
 
 pub(crate) struct CertificateSubjectRestriction {
-    /// The restricted signer.
+    /// Name of the signer of client certificates for the API server.
     signer: String,
 }
 

@@ -30,19 +30,19 @@ pub struct Chain {
 /// Configuration error of the admission chain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// No release has a plugin with this name.
+    /// The table of plugins has no plugin with this name.
     #[error("admission plugin `{0}` is unknown")]
     Unknown(String),
     /// The plugin is known but not implemented.
     #[error("admission plugin `{0}` is not implemented")]
     NotImplemented(&'static str),
-    /// The file configures a plugin that is not implemented or has no configuration.
+    /// The configuration file has a configuration for a plugin that is not implemented or accepts none.
     #[error("admission plugin `{0}` does not accept a configuration")]
     NotConfigurable(&'static str),
     /// The plugin configuration is invalid.
     #[error("admission plugin `{0}`: {1}")]
     Configuration(&'static str, PluginConfigurationError),
-    /// Both flags name the plugin.
+    /// The flags for enabled and for disabled plugins both name the plugin.
     #[error("admission plugin `{0}` is both enabled and disabled")]
     EnabledAndDisabled(String),
 }
@@ -109,7 +109,7 @@ impl Chain {
         Chain { plugins, plans, reservations: Arc::clone(reservations), timing: Timing::default() }
     }
 
-    /// Builds a chain of plugins outside the table.
+    /// Builds a chain of plugins that need not be in the table of plugins.
     #[cfg(test)]
     pub(crate) fn of(plugins: Vec<(&'static str, Box<dyn Plugin>)>) -> Self {
         Chain::assemble(plugins, &Arc::default())
@@ -197,14 +197,14 @@ impl std::fmt::Debug for Chain {
 /// Group stem, kind and subresource.
 type Target<'a> = (&'a str, &'a str, &'a str);
 
-/// Plugin indexes in the chain, for each operation.
+/// Indexes of the interested plugins in the chain, for each operation in the order of [`Operation::ALL`].
 type Plan = [Vec<usize>; 4];
 
 /// Interested plugins by target and operation.
 struct Plans {
-    /// Targets that at least one plugin names.
+    /// Plans of the targets that at least one plugin names.
     named: HashMap<Target<'static>, Plan>,
-    /// All other targets.
+    /// Plan of all other targets.
     others: Plan,
 }
 

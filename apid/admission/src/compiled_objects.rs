@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (fresh): a write is evaluated with the objects that were acknowledged before its arrival. The number of
-//! the last change is read before the objects, so that a concurrent change leads to another build.
+//! INVARIANT (fresh): a write is evaluated with the objects that were acknowledged before its arrival. The
+//! number of the last change is read before the objects, so that a concurrent change leads to another build.
 //! INVARIANT (fast path): without a change a call costs one comparison and takes no task switch.
 
 use std::sync::Arc;
@@ -27,8 +27,8 @@ pub struct CompiledObjects<T> {
 }
 
 impl<T: Send + Sync + 'static> CompiledObjects<T> {
-    /// Creates the compiled form of a kind; the first use compiles. `compile` gets the objects in key order, and the
-    /// previous form, from which it can reuse unchanged parts.
+    /// Creates the compiled form of a kind; the first use compiles it. `compile` gets the objects in key
+    /// order, and the previous form, from which it can reuse unchanged parts.
     pub fn new(
         reader: Arc<dyn Reader>,
         kind: ObjectKind,
@@ -37,7 +37,7 @@ impl<T: Send + Sync + 'static> CompiledObjects<T> {
         CompiledObjects { reader, kind, compile: Box::new(compile), current: RwLock::new(None) }
     }
 
-    /// The compiled form of the objects that are acknowledged now.
+    /// The compiled form of the objects, with every acknowledged write; an error if they cannot be read.
     pub fn get(&self) -> MaybeFuture<'_, Result<Arc<T>, Status>> {
         let change = self.reader.last_change(self.kind);
         if let (Some(change), Some((compiled_change, compiled))) = (change, &*self.current.read())
@@ -51,7 +51,8 @@ impl<T: Send + Sync + 'static> CompiledObjects<T> {
     fn build(&self, change: Option<u64>, objects: &[Arc<Object>]) -> Arc<T> {
         let previous = self.current.read().as_ref().map(|(_, compiled)| Arc::clone(compiled));
         let compiled = Arc::new((self.compile)(objects, previous.as_deref()));
-        // Before the first load of the kind the number is unknown; the next call builds again.
+        // Before the first load of the kind, the number of its last change is unknown; the next call builds
+        // again.
         if let Some(change) = change {
             let mut current = self.current.write();
             if current.as_ref().is_none_or(|(compiled_change, _)| *compiled_change <= change) {

@@ -24,7 +24,7 @@ const GROUP: &str = "apiserver.config";
 /// Versions of the file.
 const VERSIONS: [&str; 2] = ["v1", "v1alpha1"];
 
-/// Configurations of all plugins; empty without a file.
+/// Plugin configurations by plugin name; empty without a file.
 #[derive(Clone, Debug, Default)]
 pub struct Configuration(BTreeMap<String, PluginConfiguration>);
 
@@ -64,7 +64,7 @@ impl Configuration {
     ///
     /// # Errors
     ///
-    /// All errors, one per line.
+    /// All errors, each with the name of its file.
     pub fn parse(name: &str, text: &[u8], names: &Names, read: ReadFile<'_>) -> Result<Self, Vec<String>> {
         let message = |error: DocumentError| format!("file `{name}`: {error}");
         let document = Document::read(text).map_err(|error| vec![message(error)])?;

@@ -22,7 +22,7 @@ use crate::{
     PluginConfigurationError,
 };
 
-/// Default `cacheSize` of a limit.
+/// Default `cacheSize` of a limit, in buckets.
 const CACHE_SIZE: i64 = 4096;
 
 pub(crate) struct EventRateLimit {
@@ -110,12 +110,12 @@ struct Limit {
     buckets: Mutex<Buckets>,
 }
 
-/// Buckets by key, and keys by the time of last use.
+/// Buckets by key, and keys in the order of their last use.
 #[derive(Default)]
 struct Buckets {
     by_key: HashMap<String, Bucket>,
     by_use: BTreeMap<u64, String>,
-    /// Number of uses of all buckets so far: the clock of `by_use`.
+    /// Number of uses of all buckets so far; `by_use` has values of this counter as keys.
     uses: u64,
 }
 
@@ -124,7 +124,7 @@ struct Bucket {
     tokens: f64,
     /// Monotonic time of the last refill.
     refilled: Duration,
-    /// Value of `Buckets::uses` at the last use.
+    /// Value of `Buckets::uses` at the last use of this bucket.
     last_use: u64,
 }
 

@@ -14,7 +14,7 @@ use crate::authorization::AuthorizationAnswers;
 
 static DYN: Type = Type::Dyn;
 
-/// The data of one evaluation. Match conditions have no namespace.
+/// The data from which the variables of one evaluation are built.
 pub(crate) struct ExpressionInputs<'i> {
     /// The new object in the matched version.
     pub(crate) object: Option<&'i Object>,
@@ -22,14 +22,14 @@ pub(crate) struct ExpressionInputs<'i> {
     pub(crate) old: Option<&'i Object>,
     /// The parameter of a policy.
     pub(crate) param: Option<&'i Object>,
-    /// The attributes of the request; null if no expression reads them.
+    /// The fields of the AdmissionRequest; null if no expression reads them.
     pub(crate) request: &'i Value,
-    /// The namespace of the write.
+    /// The Namespace object of the write; None in match conditions, or if no expression reads it.
     pub(crate) namespace: Option<&'i Object>,
 }
 
 impl<'i> ExpressionInputs<'i> {
-    /// The values by name, without the authorizer.
+    /// The variables with their values, without those of the authorizer.
     pub(crate) fn variables(&self) -> Vec<(&'static str, CelValue<'i>)> {
         let dynamic = |object: Option<&'i Object>| match object {
             Some(object) => CelValue::object(&object.0, &DYN),
@@ -53,7 +53,7 @@ impl<'i> ExpressionInputs<'i> {
     }
 }
 
-/// The values of the variables of the authorizer.
+/// The variables `authorizer` and `authorizer.requestResource` with their values.
 pub(crate) fn authorizer_variables<'v>(
     answers: &Arc<AuthorizationAnswers>,
     attributes: &Attributes<'_>,
@@ -65,7 +65,7 @@ pub(crate) fn authorizer_variables<'v>(
     ]
 }
 
-/// The authorization check of the resource of a request, without its verb.
+/// The check behind `authorizer.requestResource`: the resource of the request, without a verb.
 fn resource_check(attributes: &Attributes<'_>) -> AuthorizationCheck {
     AuthorizationCheck {
         group: attributes.served.group_resource.group.clone(),

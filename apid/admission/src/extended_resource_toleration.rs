@@ -22,7 +22,7 @@ impl ExtendedResourceToleration {
         ExtendedResourceToleration { names: Arc::clone(&environment.names) }
     }
 
-    /// The extended resources that containers request, without ephemeral containers.
+    /// The extended resources that init containers and regular containers request.
     fn requested_resources(&self, pod: &Object) -> BTreeSet<String> {
         let requests = pod_containers::all_containers(pod)
             .filter(|(list, ..)| *list != pod_containers::EPHEMERAL_CONTAINERS)

@@ -10,7 +10,7 @@
 //! # Invariants
 //!
 //! INVARIANT (mutating before validating): no plugin changes an object after another plugin has validated it.
-//! INVARIANT (nothing waits for nothing): plugins return at once unless they must wait ([`MaybeFuture`]). A
+//! INVARIANT (no needless waiting): plugins return at once unless they must wait ([`MaybeFuture`]). A
 //! write without interested plugins causes no allocation and no task switch.
 //! INVARIANT (no storage): plugins read other objects only through [`Reader`], which the process provides.
 

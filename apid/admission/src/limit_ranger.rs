@@ -2,9 +2,9 @@
 //!
 //! # Reference
 //!
-//! The plugin sets defaults only at pod creation, because resources are immutable afterwards. It validates
-//! resizes and no other pod updates; it validates creations and updates of claims. The error lists all
-//! violations of one LimitRange.
+//! The plugin sets defaults only at pod creation and resize, the only writes that set container resources. It
+//! validates creations and resizes of pods, and creations and updates of claims. The error lists the
+//! violations of one LimitRange, at most [`MESSAGES_MAX`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn annotation(names: &Names) -> String {
     names.label_key("limit-ranger")
 }
 
-/// Whether the plugin handles a write.
+/// Whether the plugin handles a write. It ignores terminating objects, and updates of pods except resizes.
 fn handles_write(attributes: &Attributes<'_>) -> bool {
     let is_pod = attributes.is_of(ObjectKind::POD);
     let is_update = attributes.operation == Operation::Update;
@@ -149,7 +149,7 @@ fn apply_defaults(range: &Object, pod: &mut Object) -> Vec<String> {
     changes
 }
 
-/// Fills one resource list of a container; returns the added resources in order.
+/// Adds the missing defaults to one resource list of a container; returns the sorted names of the additions.
 fn fill_resources(
     container: &mut Value,
     resource_list: ResourceList,

@@ -35,19 +35,19 @@ pub(crate) struct MatchConditionMetrics {
     duration: Histograms<Labels>,
 }
 
-/// The object that has match conditions.
+/// The webhook or policy that has the match conditions, for the metric labels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConditionsOwner<'a> {
     /// Name of the webhook or policy.
     pub(crate) name: &'a str,
     /// `webhook` or `policy`.
     pub(crate) kind: &'static str,
-    /// `admit`, `validating` or `validate`.
+    /// Metric label `type`: `admit` or `validating` for the two kinds of webhooks, `validate` for policies.
     pub(crate) phase: &'static str,
 }
 
 impl<'a> ConditionsOwner<'a> {
-    /// A policy. The reference has the same phase for validating and mutating policies.
+    /// A policy. kube-apiserver has the same phase for validating and mutating policies.
     pub(crate) fn policy(name: &'a str) -> Self {
         ConditionsOwner { name, kind: "policy", phase: "validate" }
     }

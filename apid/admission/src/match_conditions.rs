@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! All conditions are evaluated, with one budget. A write is excluded if one condition is false, even if others fail.
-//! Otherwise the errors of the conditions are the result, each message once. An exceeded budget is an error, even if a
-//! condition is false.
+//! All conditions are evaluated, with one cost budget. A write is excluded if one condition is false, even if
+//! others fail. Otherwise the errors of the conditions are the result, each message once. An exceeded budget
+//! is an error, even if a condition is false.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use apimachinery::object::Value;
 use expressions::{Cost, EvalError, Program, limits};
 use kinds::admission_expressions::{Compiler, ExpressionError, Purpose};
 
-/// The message of an exceeded budget.
+/// The message of an exceeded cost budget.
 pub(crate) const BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
@@ -29,7 +29,7 @@ pub(crate) enum ExpressionFailure {
     Evaluation {
         /// The text of the expression.
         expression: String,
-        /// The error.
+        /// The error of the evaluation.
         error: EvalError,
     },
 }
@@ -37,7 +37,7 @@ pub(crate) enum ExpressionFailure {
 /// The reason why match conditions have no result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum ConditionsError {
-    /// The conditions exceed their budget.
+    /// The conditions exceed their cost budget.
     #[error("{BUDGET}")]
     Budget,
     /// Conditions failed, and no condition is false. Each message occurs once.
@@ -47,7 +47,7 @@ pub(crate) enum ConditionsError {
 
 /// An expression and its program.
 pub(crate) struct Expression {
-    /// The text.
+    /// The text of the expression.
     pub(crate) source: String,
     /// The program, or the error of the compilation.
     pub(crate) program: Result<Program, ExpressionError>,
@@ -103,12 +103,12 @@ impl MatchConditions {
         self.0.is_empty()
     }
 
-    /// The compiled programs.
+    /// The programs of the conditions that compile.
     pub(crate) fn programs(&self) -> impl Iterator<Item = &Program> {
         self.0.iter().filter_map(|expression| expression.program.as_ref().ok())
     }
 
-    /// Whether a condition reads a variable.
+    /// Whether at least one condition reads a variable.
     pub(crate) fn uses(&self, variable: &str) -> bool {
         self.programs().any(|program| program.uses(variable))
     }

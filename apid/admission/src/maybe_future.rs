@@ -40,7 +40,8 @@ impl<'a, T> MaybeFuture<'a, T> {
 }
 
 impl<'a, T: Send + 'a> MaybeFuture<'a, Result<Option<T>, Status>> {
-    /// Continues with the value. The result of a ready `None` is ready.
+    /// Applies `run` to the value, if there is one. A ready `None` gives a ready result, without an
+    /// allocation.
     pub(crate) fn if_some<F>(
         self,
         run: impl FnOnce(T) -> F + Send + 'a,

@@ -20,7 +20,7 @@ use crate::{Attributes, Environment, Operation};
 /// Metadata that the server sets at a creation.
 const GENERATED_FIELDS: [&str; 3] = ["uid", "generation", "creationTimestamp"];
 
-/// Warning for a plugin that damaged `managedFields`.
+/// Start of the warning after a webhook or policy made `managedFields` invalid; the defect follows.
 const INVALID_MANAGED_FIELDS: &str = ".metadata.managedFields was in an invalid state after admission; this could be \
     caused by an outdated mutating admission controller; please fix your requests";
 
@@ -53,13 +53,13 @@ pub(crate) fn visible<'o>(
     Ok(object)
 }
 
-/// The object name during the mutating phase: a generated name is unknown.
+/// The object name that webhooks and policies see during the mutating phase: `""` for a generated name.
 pub(crate) fn visible_name<'a>(attributes: &Attributes<'a>) -> &'a str {
     if attributes.has_generated_name { "" } else { attributes.name }
 }
 
-/// Converts a changed object to the stored form, with the fields that were not visible. `before` is the object before
-/// the change.
+/// Converts a changed object to the stored form, with the hidden fields of `before`, the object before the
+/// change.
 ///
 /// # Errors
 ///

@@ -2,9 +2,9 @@
 //!
 //! # Reference
 //!
-//! A change of the owners of an object requires permission to delete the object. Setting `blockOwnerDeletion`
-//! requires permission to update `finalizers` of the owner. The plugin does not check writes of a pod's status,
-//! because kubelets write it.
+//! A change of the owners of an object requires permission to delete the object. Setting
+//! `blockOwnerDeletion` requires permission to update the subresource `finalizers` of the owner. The plugin
+//! does not check writes of a pod's status, because kubelets write it.
 
 use std::sync::Arc;
 
@@ -53,7 +53,8 @@ impl OwnerReferencesPermissionEnforcement {
         Ok(())
     }
 
-    /// Returns an update of the finalizers of an owner, to be authorized, for each resource of the owner's kind.
+    /// Returns the actions to authorize: an update of the subresource `finalizers` of the owner, for each
+    /// resource of the owner's kind. 403 if no resource has the kind and version.
     fn finalizer_updates(
         &self,
         attributes: &Attributes<'_>,
@@ -127,7 +128,7 @@ fn newly_blocking<'a>(new: &'a Object, old: Option<&Object>) -> Vec<&'a Value> {
     owners(new).iter().filter(|owner| blocks(owner) && !blocked(text(owner, "uid"))).collect()
 }
 
-/// Returns the deletion of the object, to be authorized.
+/// Returns the action to authorize: the deletion of the object.
 fn deletion(attributes: &Attributes<'_>) -> RequestAttributes {
     RequestAttributes {
         verb: "delete".to_owned(),

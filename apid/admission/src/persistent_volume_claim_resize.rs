@@ -59,7 +59,7 @@ pub(crate) fn class_of<'a>(claim: &'a Object, annotation: &str) -> &'a str {
     claim.annotation(annotation).or_else(field).unwrap_or("")
 }
 
-/// Requested storage of a claim.
+/// Requested storage of a claim; zero if absent or invalid.
 fn size(claim: &Object) -> Quantity {
     claim.at(&["spec", "resources", "requests", "storage"]).and_then(Quantity::of).unwrap_or_default()
 }

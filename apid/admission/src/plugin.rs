@@ -21,9 +21,9 @@ use crate::{
 pub struct Environment {
     /// Names of the preset.
     pub names: Arc<Names>,
-    /// Clock.
+    /// Source of wall-clock and monotonic time.
     pub clock: Arc<dyn Clock>,
-    /// Random number generator.
+    /// Source of uids and generated names.
     pub rng: Arc<dyn Rng>,
     /// Reads other objects.
     pub reader: Arc<dyn Reader>,
@@ -85,7 +85,7 @@ pub trait Plugin: Send + Sync + 'static {
         matches!(operation, Operation::Create | Operation::Update)
     }
 
-    /// Resources that the plugin handles. The chain calls this once, at construction.
+    /// Resources and subresources that the plugin handles. The chain calls this once, at construction.
     fn interest(&self) -> Interest {
         Interest::All
     }

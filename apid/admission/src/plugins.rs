@@ -49,13 +49,13 @@ pub type Configure =
 
 /// Availability of a plugin.
 pub enum Availability {
-    /// Implemented, without a configuration.
+    /// Implemented; accepts no configuration.
     Implemented(fn(&Environment) -> Box<dyn Plugin>),
     /// Implemented, without a configuration, while a feature gate is on and the server has the kinds of the plugin.
     Gated(Gate, fn(&Environment) -> Option<Box<dyn Plugin>>),
     /// Implemented, with a configuration. The error names the location and the defect.
     Configured(Configure),
-    /// Not implemented; enabling the plugin is an error.
+    /// Not implemented. A flag that enables the plugin is an error; a default is ignored.
     NotImplemented,
 }
 
@@ -67,7 +67,7 @@ const fn off(name: &'static str, availability: Availability) -> Entry {
     Entry { name, on_by_default: false, availability }
 }
 
-/// All plugins of release 1.33. Webhooks, quota and AlwaysDeny are last.
+/// All plugins of release 1.33. Policies, webhooks, quota and AlwaysDeny are last.
 pub static PLUGINS: &[Entry] = &[
     off("AlwaysAdmit", Availability::Implemented(|_| Box::new(AlwaysAdmit))),
     off(

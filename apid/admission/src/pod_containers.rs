@@ -23,7 +23,7 @@ pub(crate) fn all_containers(pod: &Object) -> impl Iterator<Item = (&'static str
     })
 }
 
-/// Mutable items of an object list in the spec.
+/// Mutable items of a list in the pod spec.
 pub(crate) fn items_mut<'a>(
     pod: &'a mut Object,
     list: &str,

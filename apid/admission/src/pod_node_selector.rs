@@ -31,7 +31,8 @@ pub(crate) struct PodNodeSelector {
     annotation: String,
     /// Default selector for namespaces without the annotation.
     default_selector: Selector,
-    /// Allowed selectors of pods, by namespace.
+    /// Labels that node selectors of pods may require, by namespace. Without an entry, all labels are
+    /// allowed.
     limits: BTreeMap<String, Selector>,
 }
 
@@ -67,7 +68,7 @@ impl PodNodeSelector {
         })
     }
 
-    /// Returns the node selector of the namespace, or the default.
+    /// Returns the node selector of the namespace, or the default; 500 if the annotation is invalid.
     async fn namespace_selector(&self, namespace: &str) -> Result<Selector, Status> {
         match self.reader.namespace(namespace).get().await?.annotation(&self.annotation) {
             Some(text) => parse_selector(text)

@@ -25,15 +25,16 @@ impl ResourceList {
     }
 }
 
-/// Resource amounts of a container.
+/// Requests or limits of a container.
 pub(crate) fn container_amounts(container: &Value, resource_list: ResourceList) -> Amounts {
     amounts(container.get("resources").and_then(|resources| resources.get(resource_list.field())))
 }
 
-/// Effective resource amounts of a pod.
-/// They are the sum over all containers and sidecars, but at least the amounts of each init container plus the sidecars
-/// that start before it.
-/// The overhead of the runtime is added, in the case of limits only to resources with a limit.
+/// Effective requests or limits of a pod.
+///
+/// They are the sum over all regular containers and sidecars, but at least the amounts of each init container
+/// plus the sidecars that start before it. The pod overhead is added; to limits only if the resource has a
+/// limit other than zero.
 pub(crate) fn pod_amounts(pod: &Object, resource_list: ResourceList) -> Amounts {
     let mut total = Amounts::new();
     for container in containers(pod, CONTAINERS) {

@@ -2,9 +2,9 @@
 //!
 //! # Reference
 //!
-//! Annotations of the namespace hold both lists as JSON; the configuration supplies defaults. A pod with a
-//! memory or CPU request also tolerates memory pressure. Violations of the allowlist are 403; kube-apiserver
-//! returns 500.
+//! Annotations of the namespace hold both lists as JSON; the configuration supplies defaults. A pod whose QoS
+//! class is not BestEffort also tolerates memory pressure. Violations of the allowlist are 403;
+//! kube-apiserver returns 500.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -63,7 +63,8 @@ impl PodTolerationRestriction {
         })
     }
 
-    /// Returns the tolerations in a namespace annotation; `default` without the annotation.
+    /// Returns the tolerations in the namespace annotation `key`; `default` without the annotation. 500 if
+    /// the annotation is invalid.
     async fn namespace_tolerations(
         &self,
         namespace: &str,

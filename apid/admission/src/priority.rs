@@ -21,7 +21,8 @@ impl Priority {
         Priority { reader: Arc::clone(&environment.reader) }
     }
 
-    /// The class of pods without a class name; of several defaults the class with the lowest value.
+    /// The priority class of pods without a class name; of several default classes, the one with the lowest
+    /// value.
     async fn default_class(&self) -> Result<Option<Arc<Object>>, Status> {
         let classes = self.reader.list(CLASS, "").get().await?;
         let defaults = classes.into_iter().filter(|class| is_default(class));

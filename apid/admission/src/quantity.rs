@@ -71,7 +71,7 @@ impl Quantity {
         Quantity { nanos: self.nanos.saturating_sub(other.nanos), form }
     }
 
-    /// Ratio to another amount for messages; the other amount must not be zero.
+    /// Approximate ratio to another amount, which must not be zero.
     pub fn ratio(self, other: Quantity) -> f64 {
         self.nanos as f64 / other.nanos as f64
     }
@@ -116,7 +116,7 @@ pub fn to_list(amounts: &Amounts) -> Value {
     Value::Object(entries.collect::<Map<_, _>>())
 }
 
-/// Adds amounts by resource name.
+/// Adds `addends` to `sums` by resource name.
 pub fn add(sums: &mut Amounts, addends: &Amounts) {
     for (name, amount) in addends {
         let sum = sums.entry(name.clone()).or_default();
@@ -124,7 +124,7 @@ pub fn add(sums: &mut Amounts, addends: &Amounts) {
     }
 }
 
-/// Raises amounts to a minimum by resource name.
+/// Raises each amount to at least that of `minimum`; a resource without an amount gets the minimum.
 pub fn raise(amounts: &mut Amounts, minimum: &Amounts) {
     for (name, amount) in minimum {
         let present = amounts.entry(name.clone()).or_insert(*amount);

@@ -1,5 +1,5 @@
 //! Interfaces for plugins: reading and writing other objects, and authorization.
-//! The process implements them.
+//! The apid process implements them.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct ObjectKind {
 }
 
 impl ObjectKind {
-    /// A kind of a group.
+    /// A kind by its group stem and its name.
     pub const fn new(group: &'static str, kind: &'static str) -> Self {
         ObjectKind { group, kind }
     }
@@ -35,9 +35,9 @@ impl ObjectKind {
         }
     }
 
-    /// Namespaces.
+    /// The kind Namespace.
     pub const NAMESPACE: Self = ObjectKind::new("", "Namespace");
-    /// Pods.
+    /// The kind Pod.
     pub const POD: Self = ObjectKind::new("", "Pod");
 }
 
@@ -56,7 +56,8 @@ pub trait Reader: Send + Sync + 'static {
         name: &'a str,
     ) -> MaybeFuture<'a, LookupResult>;
 
-    /// Reads the namespace of a write from the cache, like [`Reader::get`]; an error if it does not exist.
+    /// Reads the namespace of a write from the cache, like [`Reader::get`]; 500 if the namespace does not
+    /// exist.
     fn namespace<'a>(&'a self, name: &'a str) -> MaybeFuture<'a, Result<Arc<Object>, Status>> {
         self.get(ObjectKind::NAMESPACE, "", name).map(move |found| {
             found?.ok_or_else(|| Status::internal(format!("failed to lookup namespace {name:?}")))

@@ -35,7 +35,7 @@ pub(crate) struct PluginCalls {
     called: Vec<String>,
     /// Webhooks or policies to call again.
     pending: HashSet<String>,
-    /// Object after the last call.
+    /// Object at the end of the first round of the plugin.
     last_output: Option<Object>,
 }
 

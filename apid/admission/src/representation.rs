@@ -2,8 +2,9 @@
 //!
 //! # Contract
 //!
-//! Plugins work on objects in the storage version. Webhooks and policies see the version that a rule matched,
-//! with the names of the preset. A subresource with a body of another kind, such as `scale`, has objects of that kind.
+//! Plugins get objects of built-in kinds in the storage version, and custom objects in the version of the URL
+//! path. Webhooks and policies see the version that a rule matched, with the names of the preset. For a
+//! subresource with a body of another kind, such as `scale`, webhooks and policies see objects of that kind.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -103,7 +103,8 @@ fn check_overhead(
     }
 }
 
-/// Merges the node selector and the tolerations of the class into the pod.
+/// Merges the node selector and the tolerations of the class into the pod spec; 403 if the selectors
+/// conflict.
 fn merge_scheduling(
     attributes: &Attributes<'_>,
     class: &Object,

@@ -29,7 +29,7 @@ const TOKEN_SECONDS: i64 = 3607;
 const VOLUME_PREFIX: &str = "kube-api-access-";
 /// Number of lookups of a missing default account.
 const ATTEMPTS: u32 = 10;
-/// Interval of these lookups.
+/// Interval between the lookups of a missing default account.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) struct ServiceAccount {
@@ -40,9 +40,9 @@ pub(crate) struct ServiceAccount {
 
 /// Annotation keys and the mount path, which depend on the preset.
 struct AccountKeys {
-    /// Annotation of mirror pods.
+    /// Key of the annotation of mirror pods.
     mirror: String,
-    /// Annotation of accounts that limits the secrets of pods.
+    /// Key of the account annotation that limits the secrets of pods.
     mountable: String,
     /// Path of the token mount in containers.
     mount_path: String,
@@ -336,7 +336,7 @@ impl Plugin for ServiceAccount {
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
-        // Account and mounts of a pod are immutable; updates can only add ephemeral containers.
+        // The account and the mounts of a pod are immutable; updates can only add ephemeral containers.
         let is_creation = attributes.operation == Operation::Create && attributes.subresource.is_empty();
         let is_ephemeral_update =
             attributes.operation == Operation::Update && !attributes.subresource.is_empty();

@@ -109,7 +109,7 @@ impl Plugin for SignerCheck {
         if self.verb == "sign" && leaves_signature_unchanged(attributes.old, new) {
             return MaybeFuture::Ready(Ok(()));
         }
-        // The signer of a request is immutable; a new bundle has its own signer.
+        // The signer name is immutable, so the old object has it; only a new bundle has no old object.
         let signer = attributes.old.unwrap_or(new).str_at(&["spec", "signerName"]).unwrap_or("");
         if self.verb == "attest" && signer.is_empty() {
             return MaybeFuture::Ready(Ok(()));

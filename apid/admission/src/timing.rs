@@ -14,22 +14,22 @@ use crate::Operation;
 /// A phase of admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Mutating plugins.
+    /// Mutating phase, before the validation of the object.
     Mutating,
-    /// Validating plugins.
+    /// Validating phase, after the validation of the object.
     Validating,
 }
 
 /// One measured phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PhaseTiming {
-    /// The phase.
+    /// The measured phase.
     pub phase: Phase,
     /// The operation of the write.
     pub operation: Operation,
     /// Whether the write was rejected.
     pub is_rejected: bool,
-    /// The duration.
+    /// The duration of the phase of one plugin, or of all plugins together.
     pub took: Duration,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct PhaseTimer<'a> {
 }
 
 impl PhaseTimer<'_> {
-    /// Records the end of a plugin.
+    /// Records the end of a plugin. A rejection also ends the phase.
     pub(crate) fn end_plugin(&mut self, name: &'static str, is_rejected: bool) {
         let Some((clock, observer)) = self.observer else { return };
         let now = clock.monotonic();

@@ -44,7 +44,7 @@ pub(crate) enum TolerationDefect {
     /// The effect is unknown.
     #[error("has the unknown effect `{0}`")]
     UnknownEffect(String),
-    /// Only evictions have a time.
+    /// `tolerationSeconds` delays an eviction, which only the effect `NoExecute` causes.
     #[error("may have `tolerationSeconds` only with effect `NoExecute`")]
     SecondsWithoutEviction,
 }

@@ -3,7 +3,7 @@
 use apimachinery::object::Object;
 use serde_json::{Map, Value, json};
 
-/// Adds an annotation.
+/// Sets an annotation.
 pub(crate) fn annotate(object: &mut Object, key: &str, value: String) {
     let annotations = object.meta_mut().entry("annotations").or_insert(Value::Null);
     if !annotations.is_object() {
@@ -14,7 +14,7 @@ pub(crate) fn annotate(object: &mut Object, key: &str, value: String) {
     }
 }
 
-/// The object in a field; inserts an empty object if the field is absent.
+/// The object in a field; inserts an empty object if the field is absent or null. None for other values.
 pub(crate) fn object_at<'a>(
     map: &'a mut Map<String, Value>,
     field: &str,

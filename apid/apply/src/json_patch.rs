@@ -20,8 +20,8 @@ use crate::work::{Work, WorkExceeded, value_count};
 /// Maximum number of operations in one patch (requirements D-ERR-39).
 const OPERATIONS_MAX: usize = 10_000;
 
-/// Maximum bytes added by all `copy` operations of a patch. Without this limit a small patch doubles a
-/// document at each step.
+/// Maximum JSON bytes that all `copy` operations of a patch add. Without this limit each operation of a small
+/// patch could double the document.
 const COPIED_MAX: usize = 3 * 1024 * 1024;
 
 /// Maximum work of all operations of a patch, in moved list items.
@@ -30,7 +30,8 @@ const COPIED_MAX: usize = 3 * 1024 * 1024;
 /// nanoseconds.
 const WORK_MAX: usize = 32_000_000;
 
-/// Work for each part of a value that a `move` brings to a greater depth: the depth check visits all parts.
+/// Work, in the unit of [`WORK_MAX`], for each value in a tree that a `move` brings to a greater depth: the
+/// depth check visits the whole tree.
 const MOVE_STEPS_PER_VALUE: usize = 32;
 
 /// The reason why a patch fails.
@@ -72,7 +73,7 @@ pub enum Operation {
     Move(Pointer, Pointer),
     /// Copies a value from the first pointer to the second.
     Copy(Pointer, Pointer),
-    /// Fails unless the value is present.
+    /// Fails unless the document has this value at the pointer.
     Test(Pointer, Value),
 }
 
@@ -128,7 +129,8 @@ fn parse_operation(mut members: Map<String, Value>) -> Result<Operation, Error> 
 }
 
 impl Pointer {
-    /// Parses RFC 6901: empty, or a token after each slash; `~1` is a slash and `~0` a tilde.
+    /// Parses a JSON Pointer (RFC 6901): empty, or a token after each slash; `~1` is a slash and `~0` a
+    /// tilde.
     fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
             return Some(Pointer(Vec::new()));
@@ -147,7 +149,7 @@ impl Pointer {
 /// Applies all operations to a document.
 ///
 /// `replace_missing` lets `replace` set a missing key. All copies together must fit the decode limits in
-/// `limits`. The caller checks the result.
+/// `limits`. The caller validates the patched document.
 ///
 /// # Errors
 ///

@@ -1,10 +1,11 @@
-//! The last-applied annotation of the client tool, for the migration from client-side apply.
+//! The last-applied annotation of the client tool (kubectl), for the migration from client-side apply.
 //!
 //! # Reference
 //!
-//! The tool uses one manager for server-side apply and another for earlier writes. So its first server-side
-//! apply would conflict with itself. Values in the annotation that the object still has belong to the tool.
-//! The server keeps an existing annotation up to date, so that the tool can return to client-side apply.
+//! The tool uses one manager for server-side apply and another for client-side apply. So its first
+//! server-side apply would conflict with its own earlier writes. Values in the annotation that the object
+//! still has belong to the tool. The server keeps an existing annotation up to date, so that the tool can
+//! return to client-side apply.
 
 use apimachinery::object::{Object, Value};
 use schema::merge::Merge;
@@ -16,7 +17,7 @@ use crate::typed::{compare, field_set};
 /// Maximum size in bytes of all annotations of an object.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 
-/// The fields that the tool applied and the object still has unchanged.
+/// The fields of the object in the annotation whose values the live object still has.
 pub(crate) fn unchanged_fields(merge: &Merge, live: &Object, tool: LastApplied<'_>) -> Set {
     let annotation = live.annotation(tool.annotation).map(serde_json::from_str::<Value>);
     let Some(Ok(Value::Object(applied))) = annotation else { return Set::default() };
@@ -30,7 +31,8 @@ pub(crate) fn unchanged_fields(merge: &Merge, live: &Object, tool: LastApplied<'
         .difference(&compared.removed)
 }
 
-/// Records the applied object in the annotation, if the object has the annotation.
+/// Records the applied object in the annotation, if the object has the annotation already. Removes the
+/// annotation if all annotations together would exceed [`ANNOTATIONS_MAX`].
 pub(crate) fn record(object: &mut Object, patch: &Object, tool: LastApplied<'_>) {
     let annotation = tool.annotation;
     if object.annotation(annotation).is_none_or(str::is_empty) {

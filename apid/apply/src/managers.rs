@@ -10,7 +10,8 @@
 //!
 //! INVARIANT (one entry each): no two entries have the same owner.
 //! INVARIANT (no empty entries): an owner without fields has no entry.
-//! INVARIANT (bookkeeping has no owner): fields that the server maintains are in no set that a write creates.
+//! INVARIANT (bookkeeping has no owner): the fields that identify an object, and the metadata that the server
+//! sets, are in no set that a write creates.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -159,27 +160,28 @@ pub enum ManagedFieldsError {
     /// An entry has no type of fields.
     #[error("missing fieldsType in managed fields entry {entry}")]
     NoFieldsType {
-        /// The entry.
+        /// The index of the entry.
         entry: usize,
     },
     /// An entry has an unknown type of fields.
     #[error("invalid fieldsType {} in managed fields entry {entry}", quote(found))]
     FieldsType {
-        /// The entry.
+        /// The index of the entry.
         entry: usize,
-        /// The type.
+        /// The `fieldsType` of the entry.
         found: String,
     },
     /// The fields of an entry are malformed.
     #[error("error decoding versioned set of managed fields entry {entry}")]
     Fields {
-        /// The entry.
+        /// The index of the entry.
         entry: usize,
     },
 }
 
 impl ManagedFields {
-    /// Decodes `metadata.managedFields`; None when an entry is malformed.
+    /// Decodes `metadata.managedFields`; None when an entry is malformed. The last entry of each owner
+    /// counts.
     pub fn decode(list: Option<&Value>) -> Option<Self> {
         let mut managed = ManagedFields::default();
         let list = match list {
@@ -256,7 +258,8 @@ impl ManagedFields {
         Some(self.entries.swap_remove(at))
     }
 
-    /// Merges the oldest update entries, by version, until at most `max` are left.
+    /// Merges the oldest update entries of each version, until at most `max` update entries or one for each
+    /// version are left.
     pub fn cap_updates(&mut self, max: usize) {
         let mut updates: Vec<Entry> = Vec::new();
         let (all_updates, applies): (Vec<Entry>, Vec<Entry>) =
@@ -351,7 +354,7 @@ pub fn is_reset(list: Option<&Value>) -> bool {
     matches!(list, Some(Value::Array(list)) if list.len() == 1 && list.iter().all(is_empty_entry))
 }
 
-/// Fields that the server maintains.
+/// Fields that cannot have an owner: the identity of the object, and metadata that the server sets.
 static BOOKKEEPING: LazyLock<Set> = LazyLock::new(|| {
     let mut set = Set::default();
     for name in ["apiVersion", "kind", "metadata"] {
@@ -389,7 +392,8 @@ pub fn is_bookkeeping(fields: &Set) -> bool {
     fields.is_subset(&BOOKKEEPING)
 }
 
-/// Restores the old managed fields when only their times differ, so that a no-op write changes nothing.
+/// Restores the old managed fields when the objects differ only in their times, so that a no-op write changes
+/// nothing.
 ///
 /// Returns whether the old list was restored.
 pub fn keep_times(old: &Object, new: &mut Object) -> bool {

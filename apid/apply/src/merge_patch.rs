@@ -2,7 +2,7 @@
 
 use apimachinery::object::{Map, Value};
 
-/// Applies a patch to a target.
+/// Applies a patch to a target, and returns the patched value.
 pub fn apply(target: Value, patch: &Value) -> Value {
     let Value::Object(changes) = patch else { return patch.clone() };
     let mut fields = match target {

@@ -54,7 +54,7 @@ pub struct LastApplied<'a> {
 pub struct ApplyOutcome {
     /// The object with its managed fields; neither conformed nor defaulted.
     pub object: Object,
-    /// Whether more than managed fields differs from the current object, before defaulting.
+    /// Whether the object differs from the current one in more than managed fields, before defaulting.
     pub changed: bool,
 }
 
@@ -208,7 +208,7 @@ impl Apply<'_> {
         others: &ManagedFields,
     ) -> Result<Object, ApplyError> {
         let write = &self.write;
-        // The manager still applies every field.
+        // The manager still applies every field that it owned: nothing is removed.
         if before.api_version == own.api_version && before.fields.is_subset(&own.fields) {
             return Ok(merged);
         }

@@ -4,7 +4,7 @@
 //!
 //! [`apply`] merges a patch into an object of a type. Maps merge by key, and null removes a key. Lists that
 //! the schema marks merge by their merge key or by value; other lists are replaced. Supported directives:
-//! `$patch` (`replace`, `delete`) in maps and items, `$deleteFromPrimitiveList/<field>`,
+//! `$patch` (`merge`, `replace`, `delete`) in maps and items, `$deleteFromPrimitiveList/<field>`,
 //! `$setElementOrder/<field>`, `$retainKeys`. The result contains no directive.
 //!
 //! # Reference
@@ -37,10 +37,10 @@ const ORDER_OF: &str = "$setElementOrder/";
 /// The reason why a patch fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Contradictory directives: 400.
+    /// A malformed directive, or directives that contradict the patch: 400.
     #[error("{0}")]
     Malformed(String),
-    /// Values that cannot merge: 422.
+    /// Values that cannot merge, or too many items with the same merge key: 422.
     #[error("{0}")]
     Rejected(String),
     /// The patch exceeds a limit: 413.
@@ -141,7 +141,7 @@ fn merge_values(
     }
 }
 
-/// Removes null fields from a value that replaces a list.
+/// Removes null fields at all depths from an item of a list that replaces the stored one.
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -194,7 +194,8 @@ fn delete_values(original: &mut Fields, list: &str, deleted: &Value) -> Result<(
     Ok(())
 }
 
-/// Merges a list and orders its items.
+/// Merges the list `name`, and orders its items by the directive `$setElementOrder/<name>`, whose value is
+/// `order`.
 fn merge_ordered_list(
     ty: Option<&Merge>,
     original: &mut Fields,

@@ -156,7 +156,7 @@ impl ManagedWrite<'_> {
         ChangedFields::new(compare(self.merge, &old.0, &new.0).without(self.ignored))
     }
 
-    /// The owners of an untracked object before its first apply.
+    /// The owners of an untracked object before its first apply: one manager owns all fields.
     pub(crate) fn before_first_apply(&self, live: &Object) -> Result<ManagedFields, OwnershipError> {
         let all = self.compare(self.empty, live);
         self.assign(BEFORE_FIRST_APPLY, self.empty, live, all, ManagedFields::default())
@@ -229,8 +229,8 @@ impl ManagedWrite<'_> {
     /// Compares the objects in the versions of all owners. `own` holds the changes in the version of this
     /// write.
     ///
-    /// All conversions are attempted before the first failure returns, so that a caller with incomplete
-    /// conversions can complete them at once.
+    /// All conversions are attempted before the first failure returns, so that a caller learns of all pending
+    /// conversions at once.
     pub(crate) fn compare_all(
         &self,
         old: &Object,

@@ -188,7 +188,7 @@ fn replay(area: &str) -> usize {
     compared
 }
 
-/// A value without masked texts.
+/// A value without masked texts and without the fields `date-time` and `uuid`.
 fn without_times(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -211,7 +211,7 @@ fn detail(message: &str) -> String {
         ["compilation failed", "cel expression must", "messageExpression must", "estimated rule cost"];
     let start = known.iter().filter_map(|text| message.find(text)).min();
     let tail = start.map_or(message, |start| &message[start..]);
-    // The advice after a factor has other words.
+    // The advice after the factor (`100x (`) has other words in the recording.
     tail.split("x (").next().unwrap_or_default().to_owned()
 }
 
@@ -227,7 +227,7 @@ fn rules_on_objects_match_recorded_results() {
     assert!(compared == 0 || compared > 40, "{compared}");
 }
 
-/// The rules of recorded definitions: fields and reasons of all causes, and messages without a tail.
+/// Compares fields, reasons and details of all causes that the rules of recorded definitions have.
 #[test]
 fn rules_of_definitions_match_recorded_results() {
     let Some(cases) = cases("cel") else { return };

@@ -20,7 +20,7 @@ pub enum AssignmentError {
         /// The name of the pod.
         pod: String,
     },
-    /// The pod has a node.
+    /// The pod is assigned to a node already.
     #[error("pod {pod} is already assigned to node {}", quote(node))]
     Assigned {
         /// The name of the pod.

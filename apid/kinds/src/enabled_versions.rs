@@ -2,8 +2,7 @@
 //!
 //! # Contract
 //!
-//! Stable versions are on by default, alpha and beta versions are off: each of them began in release 1.22 or later.
-//! The keys are
+//! Stable versions are on by default, alpha and beta versions are off. The keys are
 //!
 //! | Key | Selection |
 //! |---|---|
@@ -43,7 +42,7 @@ pub(crate) enum Stage {
     Alpha,
     /// The version is complete and can still change.
     Beta,
-    /// The version stays.
+    /// The version does not change incompatibly or disappear.
     Stable,
 }
 
@@ -110,18 +109,18 @@ impl std::error::Error for RuntimeConfigErrors {}
 pub struct EnabledVersions {
     all: Option<bool>,
     stages: BTreeMap<Stage, bool>,
-    /// By group stem and version.
+    /// Values of the keys `GROUP/VERSION`, by group stem and version.
     group_versions: BTreeMap<(String, String), bool>,
-    /// By group stem, version and plural name.
+    /// Values of the keys `GROUP/VERSION/RESOURCE`, by group stem, version and plural name.
     resources: BTreeMap<(String, String, String), bool>,
-    /// Group stem, version and plural name of disabled resources.
+    /// Group stem, version and plural name of the resources that are disabled despite their keys.
     excluded: BTreeSet<(String, String, String)>,
     /// Feature gates that are on.
     gates: BTreeSet<&'static str>,
 }
 
 impl EnabledVersions {
-    /// Parses `KEY=BOOL` pairs and returns warnings too.
+    /// Parses `KEY=BOOL` pairs of `--runtime-config`. Returns the enabled versions and warnings.
     ///
     /// # Errors
     ///
@@ -154,17 +153,19 @@ impl EnabledVersions {
         self
     }
 
-    /// The entry of a kind whose objects have no effect.
+    /// The entry of a kind that apid stores but does not enforce; None if a feature gate that is on enforces
+    /// the kind.
     pub(crate) fn unenforced(&self, kind: &Kind) -> Option<&'static UnenforcedKind> {
         kind.unenforced.filter(|entry| entry.gate.is_none_or(|gate| !self.gates.contains(gate)))
     }
 
-    /// Whether a kind is enabled.
+    /// Whether all versions of a kind are enabled.
     pub fn contains(&self, kind: &Kind) -> bool {
         kind.versions.iter().all(|version| self.has(kind, version))
     }
 
-    /// Disables a resource in one version, of a group stem and a plural name.
+    /// Disables a resource in one version despite its keys. `group` is a group stem, `resource` a plural
+    /// name.
     pub fn exclude(&mut self, group: &str, version: &str, resource: &str) {
         self.excluded.insert((group.to_owned(), version.to_owned(), resource.to_owned()));
     }
@@ -174,19 +175,19 @@ impl EnabledVersions {
         self.resources.insert((group.to_owned(), version.to_owned(), resource.to_owned()), true);
     }
 
-    /// Whether a resource is enabled in one version, of a group stem and a plural name.
+    /// Whether a resource is enabled in one version. `group` is a group stem, `resource` a plural name.
     pub fn is_enabled(&self, group: &str, version: &str, resource: &str) -> bool {
         let mut kinds = built_in_kinds();
         kinds.any(|kind| kind.group == group && kind.resource == resource && self.has(kind, version))
     }
 
-    /// Whether a key of the resource itself enables a resource.
+    /// Whether the key `GROUP/VERSION/RESOURCE` of a resource enables the resource.
     pub fn has_resource_key(&self, group: &str, version: &str, resource: &str) -> bool {
         let key = (group.to_owned(), version.to_owned(), resource.to_owned());
         self.resources.get(&key) == Some(&true)
     }
 
-    /// The value of the key of a resource, else of the key of its group version.
+    /// The value of the key for a resource, or else for its group version; None without such a key.
     pub fn key_value(&self, group: &str, version: &str, resource: &str) -> Option<bool> {
         let (group, version, resource) = (group.to_owned(), version.to_owned(), resource.to_owned());
         let key = (group, version, resource);

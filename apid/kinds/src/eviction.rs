@@ -34,13 +34,13 @@ pub(crate) const KIND: Kind = Kind {
 /// Group stem and kind of disruption budgets.
 pub const DISRUPTION_BUDGET: (&str, &str) = ("policy", "PodDisruptionBudget");
 
-/// Maximum evicted pods whose deletion the controller has not confirmed.
+/// Maximum number of evicted pods in a budget whose deletion the disruption controller has not confirmed.
 const DISRUPTED_MAX: usize = 2000;
 
 /// Retry-After in seconds while the controller has not processed a budget.
 const RETRY_AFTER_SECONDS: u32 = 10;
 
-/// Verdict of a disruption budget about a pod.
+/// Decision of a disruption budget that allows the eviction of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EvictionDecision {
     /// The eviction is allowed without a charge to the budget.
@@ -102,7 +102,7 @@ pub fn decide(budget: &Object, pod: &Object) -> Result<EvictionDecision, Status>
     }
 }
 
-/// 429 with the reason of the budget.
+/// Returns the Status with code 429 and the cause `DisruptionBudget`.
 fn too_many_requests(message: String, retry_after_seconds: u32) -> Status {
     let cause = Cause { reason: "DisruptionBudget".to_owned(), message, field: String::new() };
     let details = Details { causes: vec![cause], retry_after_seconds, ..Details::default() };

@@ -11,11 +11,11 @@ pub use apimachinery::format::{
 
 use crate::NameRule;
 
-/// Maximum characters of a port name.
+/// Maximum bytes of a port name.
 const PORT_NAME_MAX: usize = 15;
-/// Maximum characters of a subdomain.
+/// Maximum bytes of a subdomain.
 const SUBDOMAIN_MAX: usize = 253;
-/// Maximum characters of a sysctl name.
+/// Maximum bytes of a sysctl name.
 const SYSCTL_MAX: usize = 253;
 
 const SUBDOMAIN_WITH_UNDERSCORES: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";

@@ -52,7 +52,7 @@ pub struct Kind {
     pub create_on_update: bool,
     /// Whether PUT without resourceVersion is allowed (requirements D-EP-16).
     pub unconditional_update: bool,
-    /// Whether the validation tags of the type state rules of the main resource that hand-written rules state too.
+    /// Whether validation tags of the type repeat hand-written rules for writes to the main resource.
     pub has_validation_tags: bool,
     /// Updates for which [`Strategy::validate`] runs.
     pub revalidation: Revalidation,

@@ -275,7 +275,7 @@ impl KindRef {
         }
     }
 
-    /// Subresource of a name.
+    /// The subresource with a name.
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources().iter().find(|subresource| subresource.name == name)
     }

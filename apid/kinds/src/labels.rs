@@ -18,7 +18,7 @@ pub fn validate(labels: Option<&Value>, path: &FieldPath) -> FieldErrors {
     errors
 }
 
-/// `Invalid value`, which shows a `LabelSelector` with its fields in the order of declaration.
+/// The error `Invalid value`, which shows a `LabelSelector` with its fields in the order of declaration.
 pub(crate) fn invalid_selector(selector: &Field<'_, '_>, detail: &str) -> FieldError {
     let Some(value) = selector.value() else { return selector.invalid(detail) };
     internal::invalid(selector, &text_of_type(value, "meta/v1.LabelSelector"), detail)

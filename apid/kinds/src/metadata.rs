@@ -27,7 +27,7 @@ use crate::{Context, NameRule, format, labels};
 /// Maximum bytes of all annotations of an object, keys and values (requirements D-META-29).
 pub(crate) const ANNOTATIONS_MAX: usize = 256 * 1024;
 
-/// Maximum characters of a generated name; a longer prefix is truncated (requirements D-META-6).
+/// Maximum bytes of a generated name; a longer prefix is truncated (requirements D-META-6).
 const GENERATED_MAX: usize = 63;
 
 /// Finalizer that orphans dependents.
@@ -73,7 +73,8 @@ pub fn prepare_create(object: &mut Object, namespace: &str, ctx: &Context<'_>) {
     metadata.insert("creationTimestamp".to_owned(), time::time(ctx.clock.now()).into());
 }
 
-/// Removes owner references that equal an earlier one, and returns the uids of these.
+/// Removes owner references that equal an earlier one. Returns the uids of the owners in the removed
+/// references.
 pub fn remove_duplicate_owners(object: &mut Object) -> Vec<String> {
     let owners = object.get_mut("metadata").and_then(|metadata| metadata.get_mut("ownerReferences"));
     let owners = owners.and_then(Value::as_array_mut).filter(|owners| owners.len() > 1);
@@ -130,7 +131,8 @@ pub fn validate(object: &Object, rules: Rules<'_>) -> FieldErrors {
     validate_at(object, rules, METADATA)
 }
 
-/// Validates the metadata of an object inside a custom object. It may lack a name and may have a namespace.
+/// Validates the metadata of an object inside a custom object. The name may be absent, and a namespace is
+/// allowed.
 pub fn validate_embedded(fields: &Map<String, Value>, path: &FieldPath) -> FieldErrors {
     let mut object = Object::default();
     object.set("metadata", fields.clone());
@@ -240,7 +242,7 @@ pub(crate) fn validate_annotations(annotations: &Field<'_, '_>, errors: &mut Fie
     }
 }
 
-/// Validates owner references. The reference reports their errors without the index.
+/// Validates owner references. kube-apiserver reports their errors without the index.
 fn validate_owners(owners: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut controller: Option<String> = None;
     // The list of owners in error messages, rendered once.

@@ -51,7 +51,7 @@ pub(crate) fn built_in_kinds() -> impl Iterator<Item = &'static Kind> {
     GROUPS.iter().flat_map(|kinds| kinds.iter())
 }
 
-/// Kinds that are served and not listed: discovery and OpenAPI documents have no alpha versions.
+/// Kinds that are served, but that discovery and OpenAPI documents do not list.
 const UNLISTED_KINDS: &[Kind] = crate::explain::KINDS;
 
 /// Body kinds of subresources that are not resources.
@@ -73,7 +73,7 @@ pub struct Resource {
     /// Prefix of the storage keys, with the trailing slash.
     /// The prefix contains the group stem, so it does not depend on the preset.
     pub key_prefix: String,
-    /// Hash of group and plural, the same for all definitions of a kind.
+    /// Hash of full group name and plural; equal for all versions and all definitions of the resource.
     pub hash: u64,
     /// Stored kind, if this is another version of a stored kind.
     stored: Option<Arc<Resource>>,
@@ -193,7 +193,8 @@ impl Resource {
         Ok(())
     }
 
-    /// Conforms a decoded body, which has the names of requests. The report and the error have them too.
+    /// Conforms a decoded body, which has the names of requests. The report and the error have these names
+    /// too.
     ///
     /// # Errors
     ///
@@ -252,7 +253,7 @@ impl Resource {
         if self.kind.namespaced() { rest.split_once('/') } else { Some(("", rest)) }
     }
 
-    /// The `apiVersion` of stored objects: the preferred version.
+    /// The `apiVersion` of the objects in the preferred version of this resource.
     pub fn api_version(&self) -> String {
         let version = self.kind.version().to_owned();
         GroupVersion { group: self.group_resource.group.clone(), version }.to_string()
@@ -283,7 +284,7 @@ impl Resource {
         }
     }
 
-    /// Sets default values.
+    /// Sets the default values of the kind.
     pub fn default(&self, object: &mut Object, ctx: &Context<'_>) {
         self.kind.strategy().default(object, ctx);
     }
@@ -560,8 +561,8 @@ impl Registry {
         indexes.into_iter().flatten().filter_map(|index| self.resources.get(*index))
     }
 
-    /// Body kind of a subresource if it differs from the kind of the resource.
-    /// The body kind is a resource or a virtual subresource kind.
+    /// The kind of the bodies of a subresource, as a resource: for example Scale. None if the kind is not
+    /// served.
     pub fn body(
         &self,
         resource: &Resource,
@@ -591,7 +592,7 @@ impl Registry {
         })
     }
 
-    /// The resource of a kind's version `api_version`, if both versions share their storage.
+    /// The version `api_version` of a resource, if both versions share their storage.
     pub fn version_of(&self, resource: &Resource, api_version: &str) -> Option<&Arc<Resource>> {
         self.versions_of(resource).find(|version| version.api_version() == api_version)
     }
@@ -613,7 +614,7 @@ impl Registry {
         self.custom().iter().chain(self.unserved.iter().filter(|resource| resource.is_custom()))
     }
 
-    /// A version of a custom kind.
+    /// A version of the custom kind with a full group name and a kind name, served or only stored.
     pub fn custom_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
         let mut candidates = self.resources_at(self.by_kind.get(kind)).chain(&self.unserved);
         candidates.find(|r| r.is_custom() && r.group_kind.group == group && r.group_kind.kind == kind)
@@ -671,7 +672,7 @@ impl Registry {
 pub struct CurrentRegistry(ArcSwap<Registry>);
 
 impl CurrentRegistry {
-    /// Begins with a registry.
+    /// Creates the holder with its first registry.
     pub fn new(registry: Registry) -> Self {
         CurrentRegistry(ArcSwap::from_pointee(registry))
     }

@@ -18,7 +18,7 @@ use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, number};
 use crate::{Column, Kind, KindRef, NameRule, Storage, Table, metadata};
 
-/// Kind of the bodies.
+/// Kind of the bodies of the subresource `scale`.
 pub(crate) const KIND: Kind = Kind {
     group: "autoscaling",
     kind: "Scale",
@@ -31,7 +31,7 @@ pub(crate) const KIND: Kind = Kind {
     ..Kind::NAMESPACED
 };
 
-/// API version of the bodies. The group has the same name in all presets.
+/// The `apiVersion` of a Scale. The group has the same name in all presets.
 const API_VERSION: &str = "autoscaling/v1";
 
 static TABLE: Table = Table {

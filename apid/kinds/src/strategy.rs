@@ -176,11 +176,11 @@ pub trait Strategy: Send + Sync {
     }
 
     /// Updates an object when its deletion begins but does not complete at once.
-    /// Its metadata is already marked.
+    /// The metadata of the object already has the deletion timestamp.
     fn begin_deletion(&self, _object: &mut Object) {}
 
     /// The reason why clients may not delete the object with a name; None if they may.
-    /// A deletecollection deletes the object nevertheless, as in the reference.
+    /// A deletecollection deletes the object nevertheless, as in kube-apiserver.
     fn deletion_refusal(&self, _name: &str) -> Option<&'static str> {
         None
     }

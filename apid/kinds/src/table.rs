@@ -19,15 +19,15 @@ pub struct Table {
 /// One column definition (requirements D-TBL).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// `Name`
+    /// Title: `Name`.
     pub name: &'static str,
-    /// `string`, `integer`, `date`, `boolean`
+    /// Type: `string`, `integer`, `date` or `boolean`.
     pub kind: &'static str,
-    /// `name` for the first column, else `""`
+    /// Format: `name` for the first column, else `""`.
     pub format: &'static str,
-    /// Description in our own words.
+    /// Description for clients, in our own words.
     pub description: &'static str,
-    /// 0, or 1 for `-o wide`.
+    /// 0 for columns that clients always show, 1 for columns of `-o wide`.
     pub priority: u8,
 }
 
@@ -59,7 +59,7 @@ pub(crate) const NAME: Column = Column {
     ..Column::text("Name", "Name of the object, unique in its namespace for its kind.")
 };
 
-/// Time since creation.
+/// Column with the time since creation.
 pub(crate) const AGE: Column = Column::text("Age", "Time since the object was created.");
 
 /// Table of kinds without their own columns.

@@ -22,17 +22,17 @@ pub(crate) enum SourceOwner {
     PersistentVolume,
 }
 
-/// Rule of a source.
+/// Validation rule of a volume source.
 pub(crate) type Rule = fn(&Field<'_, '_>, SourceOwner, &mut FieldErrors);
 
-/// Types of a host path.
+/// Allowed types of a `hostPath` source.
 const HOST_PATH_TYPES: [&str; 8] =
     ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
-/// Maximum characters of a CSI driver name.
+/// Maximum bytes of a CSI driver name.
 const DRIVER_NAME_MAX: usize = 63;
 
-/// Default values of fields of a source.
+/// Default values of volume sources: source, field and value.
 const DEFAULTS: [(&str, &str, &str); 10] = [
     ("hostPath", "type", ""),
     ("iscsi", "iscsiInterface", "default"),
@@ -94,7 +94,8 @@ pub(crate) fn gce_persistent_disk(source: &Field<'_, '_>, _owner: SourceOwner, e
     check_partition(&source.child("partition"), errors);
 }
 
-/// Validates the number of a partition. Zero is the whole disk; the message of the reference does not mention zero.
+/// Validates the number of a partition. Zero is the whole disk; the message of kube-apiserver does not
+/// mention zero.
 fn check_partition(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if field.integer().is_some_and(|number| !(0..=255).contains(&number)) {
         errors.push(field.invalid("must be between 1 and 255, inclusive"));

@@ -39,7 +39,7 @@ use serde_json::Value;
 use answer::Comparison;
 use pipeline::Probe;
 
-/// Numbers of one kind.
+/// Numbers of facts of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     facts: usize,
@@ -61,7 +61,7 @@ fn rules_of_kinds_agree_with_recorded_facts() {
 
 #[test]
 fn accepted_objects_pass_their_own_update_unchanged() {
-    // The reference compares the addresses of a node only on updates.
+    // kube-apiserver compares the addresses of a node only on updates.
     let is_known = |name: &str, difference: &str| {
         name == "core.Node" && difference.starts_with("status.addresses[1]: Duplicate value")
     };

@@ -18,7 +18,7 @@ use kinds::{Context, Registry, Resource, Storage};
 
 use crate::removed::{self, Notes, RemovedVersion};
 
-/// A manifest cannot be converted.
+/// The reason why a manifest cannot be converted.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ConvertError {
     /// The manifest has no `apiVersion` or no `kind`.
@@ -164,7 +164,8 @@ impl<'a> Converter<'a> {
         errors.iter().map(|error| format!("the server will reject the manifest: {error}")).collect()
     }
 
-    /// Converts an object of the storage version to the target version.
+    /// Converts an object of the storage version to the target version. Without a target, or if the target
+    /// lacks the kind, converts the object to the latest version of the kind.
     fn represent(
         &self,
         mut object: Object,

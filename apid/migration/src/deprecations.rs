@@ -49,7 +49,7 @@ pub struct Report<'a> {
     uses: BTreeMap<Subject, Places>,
 }
 
-/// A used version.
+/// A deprecated or removed version that is in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Group, version and kind, or the plural name of a custom kind.
@@ -109,7 +109,7 @@ impl<'a> Report<'a> {
     ///
     /// # Errors
     ///
-    /// The first line that is not an event.
+    /// The first line that is not a JSON object.
     pub fn add_audit(&mut self, text: &str) -> Result<(), AuditError> {
         for event in audit::events(text, self.names)? {
             let group_version = GroupVersion { group: event.group, version: event.version };
@@ -155,7 +155,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The used versions: removed versions first, then by release of removal.
+    /// The used versions by release of removal: versions that are removed already come first.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings: Vec<Finding> =

@@ -3,7 +3,7 @@
 use apimachinery::codec::{DecodeError, Limits, yaml};
 use apimachinery::object::{Object, Value};
 
-/// A text that is not a list of manifests.
+/// The reason why a text cannot be split into manifests.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DocumentError {
     /// A document has invalid syntax.

@@ -18,8 +18,8 @@ use apimachinery::names::Names;
 /// The release of the API that this program implements.
 pub const CURRENT: Release = Release(33);
 
-/// Releases between the introduction and the deprecation, and between the deprecation and the removal, of a beta version:
-/// 9 months, or 3 releases if that is longer.
+/// The maximum number of releases from the introduction of a beta version to its deprecation, and the minimum
+/// number from its deprecation to its removal: 9 months, or 3 releases if that is longer.
 pub const BETA_RELEASES: u32 = 3;
 
 static TABLE: LazyLock<Vec<Version>> = LazyLock::new(|| {
@@ -44,7 +44,7 @@ impl Release {
         text.strip_prefix("1.")?.parse().ok().map(Release)
     }
 
-    /// The release that follows after a number of releases.
+    /// The release that is a number of minor releases later.
     #[must_use]
     pub fn plus(self, releases: u32) -> Self {
         Release(self.0.saturating_add(releases))

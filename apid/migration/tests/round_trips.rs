@@ -56,7 +56,7 @@ fn recorded_objects_survive_round_trip_through_removed_version() {
     for line in fs::read_to_string(file).unwrap().lines() {
         let fact: Value = serde_json::from_str(line).unwrap();
         let (input, output) = (&fact["input"], &fact["output"]);
-        // An object of an older version is in the new version first. Core events convert to their own group.
+        // The round trip begins with the object of the newer version.
         let is_old = input["apiVersion"].as_str().unwrap().contains("beta") || fact["to"] == "autoscaling/v1";
         let (object, through) = if is_old { (output, input) } else { (input, output) };
         if object["apiVersion"].as_str().unwrap().contains("alpha") {

@@ -93,9 +93,10 @@ impl Path<'_> {
     }
 }
 
-/// A number as sent, except for a fraction or exponent of a number beyond 64 bits, which the tree does not hold.
+/// Renders a number as in the request. The tree does not keep the spelling of a number beyond 64 bits: below
+/// 1e21 such a number is rendered as an integer without exponent.
 fn format_number(number: &Number) -> String {
-    /// Go renders greater numbers with an exponent.
+    /// Go renders numbers from this magnitude on with an exponent.
     const DIGITS_MAX: f64 = 1e21;
     let is_large = |n: &f64| n.abs() >= 2_f64.powi(63) && n.abs() < DIGITS_MAX;
     match number.as_f64().filter(|_| number.is_f64()).filter(is_large) {
@@ -135,7 +136,7 @@ fn fields(
             has_omitted = true;
         }
     }
-    // No kept value is null.
+    // Null marks the dropped fields: no kept value is null.
     if has_omitted {
         map.retain(|_, value| !value.is_null());
     }
@@ -253,7 +254,7 @@ fn quantity_at(value: &mut Value, path: &Path<'_>, finest: i32) -> Result {
         Value::String(text) => std::mem::take(text),
         Value::Number(number) => number.to_string(),
         Value::Null => "0".to_owned(),
-        // The reference parses the text of any other value, which has the wrong form.
+        // The reference parses the JSON text of any other value, and fails. `{}` fails in the same way.
         Value::Bool(_) | Value::Array(_) | Value::Object(_) => String::from("{}"),
     };
     let canonical = quantity::canonical(&sent, finest).map_err(|error| path.malformed(error.to_string()))?;

@@ -84,7 +84,7 @@ fn lines(type_name: &str) -> Option<&'static str> {
     table::find(type_name).map(table::lines_of)
 }
 
-/// Whether a struct is atomic.
+/// Whether a struct type is marked as atomic: a merge replaces such a struct only as a whole.
 pub fn is_atomic(type_name: &str) -> bool {
     mark(type_name) == Some("atomic")
 }
@@ -134,7 +134,8 @@ impl Field {
         field
     }
 
-    /// Resolves a default that names a constant: the enumerated value that the name contains.
+    /// Resolves a default. `ref(NAME)` names a constant: its value is the enumerated value that NAME
+    /// contains.
     fn resolve(&self, default: &'static str) -> Option<String> {
         let Some(constant) = default.strip_prefix("ref(") else { return Some(default.to_owned()) };
         let Shape::String(name) = self.shape.target() else { return None };

@@ -40,7 +40,7 @@ enum Form {
     Declared(&'static Type),
     /// A struct type.
     Struct(&'static Schema),
-    /// A map, whose values have an unknown type.
+    /// A value of unknown type: the keys of its objects are sorted.
     Map,
     /// The type that `apiVersion` and `kind` of the value name, if any.
     ByKind,

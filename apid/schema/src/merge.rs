@@ -8,9 +8,9 @@
 //!
 //! # Reference
 //!
-//! A list without a list type merges by its patch merge key, if it has one. A list that merges without a key
-//! is a set; any other list is atomic (requirements D-MRG-19). Maps and structs are granular unless they are
-//! marked as atomic.
+//! A list without a list type but with the patch strategy `merge` merges by its patch merge key; without a
+//! key it is a set. Any other list without a list type is atomic (requirements D-MRG-19). Maps and structs
+//! are granular unless they are marked as atomic.
 
 use std::sync::{Arc, OnceLock};
 
@@ -84,7 +84,7 @@ pub struct Key {
 #[derive(Clone, Debug)]
 pub struct StructRef {
     inner: Inner,
-    /// Whether the field is marked as atomic or granular; overrides the mark of the type.
+    /// The mark of the field, which overrides the mark of the type: true is atomic, false is granular.
     atomic: Option<bool>,
 }
 
@@ -167,7 +167,7 @@ impl StructRef {
 }
 
 impl Schema {
-    /// The merge type of the objects.
+    /// The merge type of objects of this type.
     pub fn merge(&'static self) -> Merge {
         Merge::Struct(StructRef { inner: Inner::Table(self.name, OnceLock::new()), atomic: None })
     }
@@ -284,7 +284,7 @@ fn list_type(items: &'static str, facts: &Facts) -> List {
     }
 }
 
-/// The default of an item field in the table.
+/// The default of a field of the list items, from the type table; None without a default.
 fn key_default(items: &'static str, field: &str) -> Option<Value> {
     let line = find(items.trim_start_matches('*'))
         .map_or("", lines_of)

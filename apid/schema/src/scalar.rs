@@ -11,7 +11,7 @@ use crate::error::TypeError;
 use crate::table::Type;
 use crate::time_error;
 
-/// Base64 decoding that accepts trailing bits, as the reference does.
+/// Base64 decoding that accepts non-zero trailing bits, as the reference does.
 const LENIENT: GeneralPurpose =
     GeneralPurpose::new(&ALPHABET, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 

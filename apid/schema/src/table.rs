@@ -35,7 +35,7 @@ pub struct Schema {
     pub(crate) fields: Box<[Field]>,
     /// Hash table of indexes into `fields`, by name; its size is a power of two.
     places: Box<[u8]>,
-    /// Fields that are written even when absent in the body.
+    /// Indexes of the fields that the stored form has even when the body lacks them.
     pub(crate) always: Box<[usize]>,
     /// Whether empty lists stay empty lists, for the types of groups that are stored as JSON.
     ///
@@ -66,7 +66,8 @@ pub(crate) struct Field {
     pub(crate) embedded: Box<[&'static str]>,
     /// Whether an empty list of a request stays in the object.
     pub(crate) keeps_sent_empty: bool,
-    /// Whether the field is written even when absent.
+    /// Whether the stored form has the field even when the body lacks it; its value is then the zero of its
+    /// type.
     pub(crate) is_always_written: bool,
     /// The rules that the validation tags of the field state.
     pub(crate) validation_tags: Box<[ValidationTag]>,
@@ -76,10 +77,10 @@ pub(crate) struct Field {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OmitRule {
     Never,
-    /// The field is omitted when empty. Structs, times, quantities and raw values are never empty: the reference always
-    /// writes them in JSON.
+    /// The field is omitted when empty. Structs, times, quantities, int-or-strings and raw values are never
+    /// empty: the reference always writes them in JSON.
     Empty,
-    /// The field is omitted when empty or zero, including structs and times.
+    /// The field is omitted when empty or zero, also when it is a time.
     Zero,
 }
 
@@ -346,7 +347,7 @@ fn tags(outer: Option<&[u32]>, last: Option<&str>) -> Box<[u32]> {
     }
 }
 
-/// Whether a field is written even when absent.
+/// Whether the stored form has a field even when the body lacks it.
 fn is_always_written(omitted: OmitRule, ty: &Type) -> bool {
     match omitted {
         OmitRule::Never => true,

@@ -287,7 +287,7 @@ const STRING_TYPES: [(&str, &str, &str); 7] = [
     ("networking/v1.HTTPIngressPath", "pathType", "networking/v1.PathType"),
 ];
 
-/// Lists whose empty value is another value than an absent one: it replaces the default, or messages show it.
+/// Lists where an empty value differs from an absent one: it replaces the default, or messages show it.
 ///
 /// Validation refuses these lists when they are empty, so no stored object has them.
 const SENT_EMPTY: [(&str, &str); 3] = [

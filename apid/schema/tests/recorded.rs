@@ -73,8 +73,8 @@ fn check(body: &Value, case: &str, is_complete: bool, wrong: &mut Vec<String>) -
     1
 }
 
-/// Checks the Protobuf round trip. Two differences are expected: inner types are missing, and empty lists
-/// become null.
+/// Checks the Protobuf round trip. Two differences are expected: list items lose `kind` and `apiVersion`, and
+/// empty lists become null.
 fn round_trip(schema: &'static Schema, object: Object, title: &str, wrong: &mut Vec<String>) {
     let mut bytes = Vec::new();
     schema.write_protobuf(&object, &mut bytes);

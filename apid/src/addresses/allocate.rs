@@ -24,7 +24,7 @@ const DRY_RUN_PORT: u16 = 32_768;
 pub enum AllocationError {
     /// A field is invalid.
     Invalid(FieldErrors),
-    /// No free value is left, or the health check port cannot be allocated.
+    /// No free value is left, or the health check port cannot be allocated. Has the message of the 500.
     Internal(String),
 }
 
@@ -38,21 +38,21 @@ impl From<FieldError> for AllocationError {
 
 /// Allocates the addresses and ports of one Service, and collects them for the reservation.
 pub(super) struct ServiceAllocator<'a> {
-    /// The index, locked.
+    /// The index; the caller holds its lock.
     pub(super) index: &'a Index,
     /// The ranges of the command line.
     pub(super) defaults: &'a [AddressRange],
-    /// The address of the Service of the API, which this Service must not get; None for that Service itself.
+    /// The address of the API's own Service, which no other Service gets; None for the API's own Service.
     pub(super) unavailable: Option<IpAddr>,
     /// The range of node ports.
     pub(super) node_ports: NodePortRange,
-    /// The random number generator.
+    /// The source of the random numbers at which a search for a free value begins.
     pub(super) rng: &'a dyn Rng,
     /// Whether the write is a dry run.
     pub(super) is_dry_run: bool,
-    /// The collected addresses.
+    /// The addresses that this write allocates.
     pub(super) addresses: Vec<IpAddr>,
-    /// The collected ports.
+    /// The ports that this write allocates.
     pub(super) ports: Vec<u16>,
 }
 
@@ -80,7 +80,7 @@ struct NodePorts<'a> {
     old: Option<&'a [u16]>,
     /// The ports as sent by the client.
     requested: Vec<ServicePort>,
-    /// Numbers and node ports of the ports that have a node port.
+    /// Port number and node port of each port that has a node port already.
     allocated: Vec<(u16, u16)>,
 }
 
@@ -97,7 +97,7 @@ impl NodePorts<'_> {
         requested.find_map(|port| port.node_port.filter(|_| port.number == number))
     }
 
-    /// Whether the Service has the node port already.
+    /// Whether the Service has the node port already, so that the port needs no allocation.
     fn is_allocated(&self, number: u16, node_port: u16) -> bool {
         match self.old {
             None => self.shared_node_port(number) == Some(node_port),
@@ -312,7 +312,7 @@ impl ServiceAllocator<'_> {
 
     fn next_port(&mut self) -> Result<u16, &'static str> {
         if self.is_dry_run {
-            // The value is only an example, as in the reference.
+            // As in the reference, a dry run returns an example that may be in use.
             let port = self.ports.iter().max().map_or(DRY_RUN_PORT, |port| port.saturating_add(1));
             self.ports.push(port);
             return Ok(port);

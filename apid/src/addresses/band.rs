@@ -5,14 +5,14 @@
 //! [`Band::pick`] returns a free number of the upper band, and one of the lower band if the upper one is full.
 //! The search begins at a random number, so a released value is seldom used again at once.
 
-/// A range of numbers.
+/// A range of numbers, for addresses or ports, with its lower band.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Band {
     /// The first usable number.
     pub(super) first: u128,
     /// The last usable number.
     pub(super) last: u128,
-    /// The size of the lower band.
+    /// The size of the lower band; 0 without one.
     pub(super) reserved: u128,
 }
 
@@ -22,7 +22,7 @@ impl Band {
         (self.first..=self.last).contains(&number)
     }
 
-    /// Returns a free number.
+    /// Returns a free number; None if no number is free. `random` selects where the search begins.
     pub(super) fn pick(&self, random: u128, is_free: impl Fn(u128) -> bool) -> Option<u128> {
         let upper = self.first.checked_add(self.reserved).filter(|upper| *upper <= self.last);
         let lower_end = match upper {
@@ -38,14 +38,16 @@ impl Band {
     }
 }
 
-/// Searches for a free number between two numbers, from a random one to the last and then from the first.
+/// Searches for a free number from `first` to `last`: from a random number to `last`, then from `first`.
 fn search(first: u128, last: u128, random: u128, is_free: &impl Fn(u128) -> bool) -> Option<u128> {
     let distance = last.checked_sub(first)?;
     let start = first + distance.checked_add(1).map_or(random, |count| random % count);
     (start..=last).chain(first..start).find(|number| is_free(*number))
 }
 
-/// Returns the size of the lower band: `size / divisor` within the limits, and 0 for a range of at most `min` numbers.
+/// Returns the size of the lower band: `size / divisor`, at least `min` and at most `max`.
+///
+/// A range of at most `min` numbers has no lower band.
 pub(super) fn lower_band_size(size: u128, min: u128, max: u128, divisor: u128) -> u128 {
     if size <= min { 0 } else { (size / divisor).clamp(min, max) }
 }

@@ -19,13 +19,13 @@ use crate::config::ServiceRange;
 /// The name of a Service that uses addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
-    /// The namespace.
+    /// The namespace of the Service.
     pub namespace: String,
-    /// The name.
+    /// The name of the Service.
     pub name: String,
 }
 
-/// An IPAddress object.
+/// The record of an address: the content of its IPAddress object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     /// Whether the allocator manages the object.
@@ -45,17 +45,17 @@ pub(super) struct Index {
     differing: BTreeSet<IpAddr>,
     /// The ranges of usable ServiceCIDR objects, by name.
     pub(super) ranges: BTreeMap<String, Vec<AddressRange>>,
-    /// Addresses of writes in progress.
+    /// Addresses that writes in progress reserve.
     pub(super) reserved_addresses: HashSet<IpAddr>,
-    /// Ports of writes in progress.
+    /// Ports that writes in progress reserve.
     pub(super) reserved_ports: HashSet<u16>,
 }
 
-/// The index behind a lock.
+/// The index with its lock, shared with reservations.
 pub(super) type SharedIndex = Arc<parking_lot::Mutex<Index>>;
 
 impl Index {
-    /// Whether an address can be allocated. The record of an address that no Service uses is stale.
+    /// Whether an address can be allocated: no Service, reservation or unmanaged record has it.
     pub(super) fn is_free_address(&self, address: IpAddr) -> bool {
         !self.addresses.contains_key(&address)
             && !self.reserved_addresses.contains(&address)
@@ -67,12 +67,12 @@ impl Index {
         !self.ports.contains_key(&port) && !self.reserved_ports.contains(&port)
     }
 
-    /// The IPAddress objects.
+    /// The records by address.
     pub(super) fn records(&self) -> &HashMap<IpAddr, Record> {
         &self.records
     }
 
-    /// Replaces the usage of a Service; None removes it.
+    /// Replaces the addresses and ports that a Service uses; None removes them.
     pub(super) fn set_service(&mut self, owner: Owner, usage: Option<Usage>) {
         let old = self.services.remove(&owner).unwrap_or_default();
         for address in &old.addresses {
@@ -115,7 +115,7 @@ impl Index {
         self.compare(address);
     }
 
-    /// Compares the Services and the record of an address.
+    /// Compares the Services and the record of an address, and updates `differing`.
     fn compare(&mut self, address: IpAddr) {
         let is_differing = self.unrecorded_owner(address).is_some()
             || self.has_stale_record(address)
@@ -127,25 +127,25 @@ impl Index {
         }
     }
 
-    /// Returns an owner of an address without a record.
+    /// Returns a Service that uses the address, if the address has no record.
     fn unrecorded_owner(&self, address: IpAddr) -> Option<&Owner> {
         let owners = self.addresses.get(&address).filter(|_| !self.records.contains_key(&address))?;
         owners.first()
     }
 
-    /// Whether no Service uses the address of a record, or the record names another owner.
+    /// Whether the address has a managed record whose Service does not use the address.
     fn has_stale_record(&self, address: IpAddr) -> bool {
         let is_owner =
             |owner: &Owner| self.addresses.get(&address).is_some_and(|owners| owners.contains(owner));
         self.records.get(&address).is_some_and(|record| record.is_managed && !is_owner(&record.owner))
     }
 
-    /// Returns the owners of an address that several Services use.
+    /// Returns the Services that use the address, if there are several.
     fn sharing_owners(&self, address: IpAddr) -> Option<&BTreeSet<Owner>> {
         self.addresses.get(&address).filter(|owners| owners.len() > 1)
     }
 
-    /// Whether a record is stale and no write in progress reserves its address.
+    /// Whether the address has a stale record, and no write in progress reserves the address.
     pub(super) fn is_stale(&self, address: IpAddr) -> bool {
         self.has_stale_record(address) && !self.reserved_addresses.contains(&address)
     }

@@ -78,16 +78,16 @@ struct ObservedKinds {
 /// The differences between the Services and the IPAddress objects that record their addresses.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Differences {
-    /// Addresses without a record, with their owners.
+    /// Addresses without a record, each with a Service that uses it.
     pub unrecorded: Vec<(IpAddr, Owner)>,
-    /// Addresses whose record names no owner of the address.
+    /// Addresses whose managed record names a Service that does not use the address.
     pub stale: Vec<IpAddr>,
-    /// Addresses that several Services use.
+    /// Addresses that several Services use, with these Services.
     pub shared: Vec<(IpAddr, Vec<Owner>)>,
 }
 
 impl ServiceAddresses {
-    /// Creates an allocator. The first range is that of the default family.
+    /// Creates an allocator without usage. The IP family of the first range is the default family.
     pub fn new(
         registry: &Registry,
         names: Arc<Names>,
@@ -209,7 +209,9 @@ impl ServiceAddresses {
         self.index.lock().differences()
     }
 
-    /// Whether the record of an address names no owner of the address.
+    /// Whether the managed record of an address names a Service that does not use the address.
+    ///
+    /// False while a write in progress reserves the address.
     pub fn is_stale(&self, address: IpAddr) -> bool {
         self.index.lock().is_stale(address)
     }
@@ -221,7 +223,9 @@ impl ServiceAddresses {
         !index.reserved_addresses.is_empty() || !index.reserved_ports.is_empty()
     }
 
-    /// Whether the deletion of a ServiceCIDR object must wait: an address of it is in no range of `others`.
+    /// Whether the deletion of a ServiceCIDR object must wait.
+    ///
+    /// It waits while an address of its ranges is recorded or reserved, and is in no range of `others`.
     pub fn is_range_used(&self, range: &Object, others: &[Object]) -> bool {
         let others: Vec<ServiceRange> = others.iter().flat_map(cidrs).collect();
         let own_cidrs = cidrs(range);

@@ -37,12 +37,12 @@ impl AddressRange {
         family(self.cidr.network())
     }
 
-    /// Whether an address is usable.
+    /// Whether an address is a usable address of the range.
     pub(super) fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.cidr.is_ipv4() && self.band.contains(number(address))
     }
 
-    /// Returns a free address.
+    /// Returns a free address; None if no address is free. `random` selects where the search begins.
     pub(super) fn pick(&self, random: u128, is_free: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
         let is_ipv4 = self.cidr.is_ipv4();
         self.band

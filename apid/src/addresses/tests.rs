@@ -27,7 +27,7 @@ fn allocator() -> Arc<ServiceAddresses> {
 /// A store whose next commits of Services return `Unavailable`.
 struct FailingStore {
     store: MemoryStore,
-    /// The count of commits of Services that fail.
+    /// The number of next commits of Services that fail.
     failures: AtomicUsize,
     /// Whether a failing commit writes its change.
     writes: bool,

@@ -34,21 +34,21 @@ pub struct Event {
     pub id: String,
     /// The time at which the head of the request arrived.
     pub received: Timestamp,
-    /// Path and query.
+    /// Path and query of the request.
     pub uri: String,
     /// The `User-Agent` header.
     pub user_agent: String,
-    /// The peer's address.
+    /// The IP address of the client.
     pub source: String,
-    /// The attributes. None when the request could not be parsed.
+    /// The request attributes. None when the request could not be parsed.
     pub attributes: Option<Attributes>,
     /// The fields of the object reference that the attributes do not contain.
     pub object: ObjectReference,
     /// The authenticated user. None without authentication.
     pub user: Option<UserInfo>,
-    /// The impersonated user.
+    /// The impersonated user. None without impersonation.
     pub impersonated: Option<UserInfo>,
-    /// The audit annotations, such as `authorization.<d>/decision`.
+    /// The audit annotations, such as `authorization.DOMAIN/decision`.
     pub annotations: Vec<(String, String)>,
 }
 

@@ -10,8 +10,9 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (no silent loss): a request waits until its line is in the queue. When a write to the file
-//! fails, apid counts and logs the lost lines.
+//! INVARIANT (no silent loss): a request waits until its line is in the queue. Only the last line of a watch
+//! and the line of a disconnected client do not wait. When they find a full queue, or when a write to the
+//! file fails, apid counts and logs the lost lines.
 //!
 //! # Reference
 //!

@@ -30,7 +30,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
 
-/// Maximum size of a file without a flag, in megabytes.
+/// Maximum size of the file in megabytes if the flag is 0.
 const DEFAULT_MEGABYTES: u64 = 100;
 /// The time in the names of rotated files.
 const TIME_FORMAT: &str = "%Y-%m-%dT%H-%M-%S.%3f";
@@ -43,7 +43,7 @@ const NEWLINE: u8 = b'\n';
 /// Seconds per day.
 const DAY: u64 = 24 * 3600;
 
-/// When a file is rotated, and which rotated files are kept. Zero means the default or no limit.
+/// When the audit log is rotated, and which rotated files are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
     /// Maximum size of a file in megabytes; 0: 100.
@@ -104,7 +104,7 @@ impl LogFile {
         Ok(LogFile { path, file, bytes, is_line_start: true, max_bytes, rotation, clock, cleaner: None })
     }
 
-    /// Opens the path again, after another program has renamed the file.
+    /// Opens the path again, because the file was renamed.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         (self.file, self.bytes) = open_for_append(&self.path)?;
         self.is_line_start = true;
@@ -205,7 +205,7 @@ fn open_for_append(path: &Path) -> io::Result<(File, u64)> {
     Ok((file, bytes))
 }
 
-/// The name of a file before and after the time in the names of rotated files.
+/// The parts of the names of rotated files before and after the time.
 fn name_parts(path: &Path) -> (String, String) {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let extension = name.rfind('.').map_or_else(String::new, |dot| name.get(dot..).unwrap_or("").to_owned());
@@ -322,7 +322,7 @@ mod tests {
         let rotated = ["audit-2026-01-02T03-04-05.000.log", "audit-2026-01-02T03-04-05.001.log"];
         assert_eq!(names(folder.path()), [rotated[0], rotated[1], "audit.log"]);
         assert_eq!(fs::read(folder.path().join(rotated[0])).unwrap(), line);
-        // A file that exists counts with its size.
+        // The size of an existing file counts against the maximum size.
         drop(file);
         let mut file = LogFile::open(&path, rotation, clock).unwrap();
         file.write_all(&line).unwrap();

@@ -22,10 +22,10 @@ use tokio::sync::mpsc;
 
 use super::rotation::{LogFile, Rotation};
 
-/// Limit of the queued lines; further requests wait.
+/// Maximum number of queued lines. While the queue is full, requests wait.
 const QUEUE: usize = 4096;
 
-/// The destination of audit lines.
+/// The audit log: the queue of its lines, and the thread that writes them.
 pub struct AuditLog {
     queue: Mutex<Option<mpsc::Sender<Command>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -33,11 +33,11 @@ pub struct AuditLog {
     metrics: OnceLock<AuditMetrics>,
 }
 
-/// Work of the thread.
+/// A command to the audit thread.
 enum Command {
     /// Write a line.
     Line(Vec<u8>),
-    /// Open the file again.
+    /// Open the file again, after the lines before this command.
     Reopen,
 }
 
@@ -58,7 +58,7 @@ impl Sink for LogFile {
     }
 }
 
-/// The number of lost lines.
+/// The counter of lost lines, also as a metric.
 #[derive(Default)]
 struct LostLines {
     lines: AtomicU64,
@@ -92,14 +92,14 @@ const REJECTED: Definition = Definition::new(
     "Number of requests rejected because of an audit error; apid rejects none, so that it stays 0",
 );
 
-/// Metrics of an enabled or disabled log.
+/// The counters of audit events and of audited requests.
 struct AuditMetrics {
     events: Counter,
     metadata_level: Counter,
 }
 
 impl AuditLog {
-    /// A disabled log.
+    /// Returns a disabled log, which drops all lines.
     pub fn off() -> Self {
         AuditLog {
             queue: Mutex::new(None),
@@ -206,9 +206,9 @@ impl AuditLog {
     }
 }
 
-/// Bytes of buffered lines from which they are written even while more lines are queued.
+/// Size of the buffered lines in bytes from which the thread writes them while more lines are queued.
 const BUFFER: usize = 64 * 1024;
-/// Maximum bytes of lines that wait while the file accepts none.
+/// Maximum bytes of buffered lines while the file accepts no bytes.
 const MAX_PENDING: usize = 1024 * 1024;
 
 /// Lines that are not completely written yet, and their destination.
@@ -216,7 +216,7 @@ struct LineBuffer<S> {
     sink: S,
     /// Whole lines; the first one may be written in part.
     pending: Vec<u8>,
-    /// The written bytes of the first pending line.
+    /// Number of bytes of the first pending line that are written already.
     written: usize,
 }
 

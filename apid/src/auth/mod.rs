@@ -69,7 +69,7 @@ pub struct Authenticated {
     lifetime: Arc<IdentityLifetime>,
     /// The impersonation rights under which the client acts as this user; empty without impersonation.
     impersonation_rights: Vec<Authorized>,
-    /// Set when an authentication webhook supplied the identity: open watches re-authenticate.
+    /// Set when an authentication webhook supplied the identity: open watches re-authenticate after its TTL.
     webhook_identity: Option<WebhookIdentity>,
 }
 
@@ -244,7 +244,7 @@ impl Auth {
         self.link.shared_metrics()
     }
 
-    /// The statistics of caches and mirror, for metrics.
+    /// Reads the statistics of the decision cache and of the mirror.
     pub fn cache_stats(&self) -> AuthStats {
         let (decisions, decision_bytes) = self.decisions.size();
         let (sent_revision, is_mirror_synced) = self.link.mirror_progress();

@@ -28,16 +28,16 @@ pub(super) struct Actor {
     agent: String,
 }
 
-/// The object of an action.
+/// The object or collection that an actor writes.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
-    /// The collection of its kind.
+    /// The collection of the object's kind.
     pub(super) collection: &'a Collection,
-    /// The namespace, or `""`.
+    /// The namespace; `""` for a cluster-scoped object or for all namespaces.
     pub(super) namespace: &'a str,
-    /// The name, or `""` for the collection.
+    /// The name; `""` for a new object or for the whole collection.
     pub(super) name: &'a str,
-    /// The subresource, or `""`.
+    /// The subresource; `""` for the object itself.
     pub(super) subresource: &'a str,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn is_race(status: &Status) -> bool {
     matches!(status.reason, Reason::Conflict | Reason::NotFound)
 }
 
-/// An action between its authorization and its audit event.
+/// A write that is in progress: it is authorized, and its audit event is not yet written.
 struct Action<'a> {
     actor: &'a Actor,
     target: Target<'a>,
@@ -57,14 +57,15 @@ struct Action<'a> {
 }
 
 impl Actor {
-    /// Returns the actor of the API server.
+    /// Returns an actor that writes as `system:apiserver`.
     pub(super) fn apiserver(server_state: Arc<ServerState>) -> Self {
         let user =
             UserInfo { name: APISERVER.to_owned(), groups: vec![MASTERS.to_owned()], ..UserInfo::default() };
         Actor { server_state, user: Arc::new(user), agent: "apid/apiserver".to_owned() }
     }
 
-    /// Returns the actor of a controller, with its own service account or the shared identity.
+    /// Returns the actor of a controller. It writes as the service account `name` of the system namespace if
+    /// `own_account` is true, else as [`CONTROLLER_MANAGER`].
     pub(super) fn controller(server_state: Arc<ServerState>, name: &str, own_account: bool) -> Self {
         let namespace = server_state.names.system_namespace;
         let user = if own_account {
@@ -87,7 +88,7 @@ impl Actor {
         Actor { server_state, user: Arc::new(user), agent: format!("apid/{name}") }
     }
 
-    /// Returns the write options; the field manager is the program name.
+    /// Returns the write options. The field manager is the user agent without the prefix `apid/`.
     fn options(&self) -> WriteOptions {
         let program = self.agent.strip_prefix("apid/").unwrap_or(&self.agent);
         WriteOptions { program: program.to_owned(), ..WriteOptions::default() }
@@ -112,7 +113,7 @@ impl Actor {
         action.end(result, 200).await
     }
 
-    /// Applies a merge patch to an object.
+    /// Applies a JSON merge patch to an object.
     pub(super) async fn merge(&self, target: Target<'_>, patch: &[u8]) -> Result<WriteResult, Status> {
         let action = self.begin("patch", target);
         let result = match Patch::parse(patch::Kind::Merge, patch, Limits::NONE) {
@@ -133,7 +134,9 @@ impl Actor {
         action.end(result, 200).await
     }
 
-    /// Deletes all objects of a kind in a namespace, `concurrency` of them concurrently.
+    /// Deletes all objects of the target's kind in its namespace, or in all namespaces if that is `""`.
+    ///
+    /// At most `concurrency` objects are deleted at the same time.
     pub(super) async fn delete_collection(
         &self,
         target: Target<'_>,
@@ -184,7 +187,8 @@ impl Action<'_> {
         }
     }
 
-    /// Writes the audit event of the action and returns the result.
+    /// Writes the audit event and returns the result. `success` is the HTTP status code in the event if the
+    /// write succeeded.
     async fn end<T>(mut self, result: Result<T, Status>, success: u16) -> Result<T, Status> {
         let server_state = &self.actor.server_state;
         if server_state.audit.is_on() {
@@ -213,7 +217,7 @@ fn version<'a>(target: &Target<'a>) -> &'a str {
     target.collection.resource.kind.version()
 }
 
-/// Returns the attributes of the equivalent request.
+/// Returns the authorization attributes of the HTTP request that would make the same write.
 fn attributes(verb: &str, target: &Target<'_>) -> Attributes {
     let resource = &target.collection.resource;
     let group = resource.group_resource.group.as_str();

@@ -1,4 +1,4 @@
-//! Writes of admission plugins, through the verbs as the API server.
+//! Writes of admission plugins, which go through the verbs as the user `system:apiserver`.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -12,12 +12,12 @@ use crate::server_state::ServerState;
 
 /// Writer of the admission plugins.
 ///
-/// Created before the server state, which owns the plugins, and attached to it later.
+/// The writer is created before the server state, which owns the plugins, and is attached to it later.
 #[derive(Default)]
 pub struct AdmissionWrites(OnceLock<Weak<ServerState>>);
 
 impl AdmissionWrites {
-    /// Sets the server state to which objects are written. Writes fail before this call.
+    /// Sets the server state through which objects are written. Before this call, writes fail with 503.
     pub fn attach(&self, server_state: &Arc<ServerState>) {
         let _ = self.0.set(Arc::downgrade(server_state));
     }

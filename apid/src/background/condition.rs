@@ -8,17 +8,18 @@ const LAST_TRANSITION_TIME: &str = "lastTransitionTime";
 pub(super) struct Condition {
     /// The type of the condition.
     pub(super) kind: &'static str,
-    /// The status of the condition.
+    /// Whether the status of the condition is `True`; otherwise `False`.
     pub(super) status_is_true: bool,
-    /// The reason in CamelCase.
+    /// The reason of the status, in CamelCase.
     pub(super) reason: &'static str,
-    /// The human-readable message.
+    /// The message, which explains the status to a person.
     pub(super) message: String,
 }
 
 impl Condition {
-    /// Adds or replaces the condition of its type. Returns whether it changed. `lastTransitionTime` changes
-    /// only with the status.
+    /// Adds the condition, or replaces the one of the same type. Returns whether `conditions` changed.
+    ///
+    /// `lastTransitionTime` changes only with the status.
     fn put(&self, conditions: &mut Vec<Value>, now: &str) -> bool {
         let status = if self.status_is_true { "True" } else { "False" };
         let desired =
@@ -41,8 +42,9 @@ impl Condition {
     }
 }
 
-/// Returns the object with these conditions, or None if it has them already. `now` is a time in object
-/// format.
+/// Returns the object with these conditions, or None if it has them already.
+///
+/// `now` is the current time as RFC 3339 text, as in `creationTimestamp`.
 pub(super) fn with_conditions(object: &Object, desired: &[Condition], now: &str) -> Option<Object> {
     let existing = object.at(&["status", "conditions"]).and_then(Value::as_array);
     let mut conditions = existing.cloned().unwrap_or_default();

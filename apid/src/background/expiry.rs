@@ -10,9 +10,10 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (only expired Events): a deletion names the expired revision. An Event that is written meanwhile
-//! stays. Unlike other background tasks, the expiry task does not go through the verbs. Expiry needs no
-//! authorization, ignores finalizers, and does not write an audit event for each of very many objects.
+//! INVARIANT (only expired Events): a deletion applies only to the revision that expired. An Event that is
+//! written meanwhile stays. Unlike other background tasks, the expiry task does not go through the verbs.
+//! Expiry needs no authorization, ignores finalizers, and does not write an audit event for each of very many
+//! objects.
 //!
 //! # Reference
 //!
@@ -31,13 +32,13 @@ use storage::{Change, Error, Op, Revision, Row, Store, Watch};
 use super::stored;
 use crate::server_state::ServerState;
 
-/// Maximum deletions of a batch.
+/// Maximum number of deletions in a batch.
 const BATCH: usize = 200;
 /// Pause after a batch, which lets other writes through.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Pause after a failure.
+/// Pause before the task starts again after a failure.
 const RETRY: Duration = Duration::from_secs(5);
-/// Rows per read.
+/// Maximum number of Events in one read of the store.
 const PAGE: usize = 500;
 
 /// Deletes expired Events until the process stops. Events never expire if `ttl` is zero.
@@ -58,7 +59,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, ttl: Duration) {
             tokio::time::sleep(RETRY).await;
         }
     };
-    // The store closes during shutdown; the resulting error is not logged.
+    // Stop before the store closes during shutdown, so that its errors are not logged.
     tokio::select! {
         biased;
         _ = stopping.wait_for(|stops| *stops) => {}
@@ -159,7 +160,7 @@ impl Expiry {
         next.max(Duration::from_millis(1))
     }
 
-    /// Deletes at most one batch of expired Events. Returns the number of expired Events.
+    /// Deletes at most one batch of expired Events. Returns the number of Events in the batch.
     async fn expire(&mut self) -> Result<usize, Error> {
         let now = self.clock.monotonic();
         let mut due = Vec::new();
@@ -176,7 +177,7 @@ impl Expiry {
         let mut failure = None;
         for ((key, revision), result) in due.iter().zip(results) {
             match result {
-                // The Event was written or deleted meanwhile.
+                // `Conflict` and `NotFound`: the Event was written or deleted meanwhile.
                 Ok(_) | Err(Error::Conflict(_) | Error::NotFound(_)) => {}
                 Err(error) => {
                     self.set_expiry(key, Some((now, *revision)));
@@ -191,7 +192,7 @@ impl Expiry {
     }
 }
 
-/// Returns the newest of the creation time and the times in `managedFields`.
+/// Returns the time of the last write: the newest of the creation time and the times in `managedFields`.
 fn last_write(row: &Row) -> Option<jiff::Timestamp> {
     let object = kinds::entry::decode(&row.value, row.revision).ok()?;
     let time = |value: Option<&Value>| value.and_then(Value::as_str)?.parse().ok();

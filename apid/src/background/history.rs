@@ -8,7 +8,7 @@
 //! therefore expires at most one and a half retentions after its revision. An idle store thus gets one revision and one
 //! synced write in each interval, as long as the process runs.
 //!
-//! The task also evicts compacted events from the watch cache, which gives their memory back.
+//! The task also evicts compacted events from the watch cache, which frees their memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,10 +24,10 @@ const MARKER: &str = "/apid/history-marker";
 /// Intervals in one history retention.
 const INTERVALS: u32 = 4;
 
-/// Minimum interval.
+/// Minimum interval between two internal rows.
 const MIN_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Writes the row in idle intervals until the process ends.
+/// Writes the internal row after each interval without other writes, until the process ends.
 pub(super) async fn run(server_state: Arc<ServerState>, retention: Duration) {
     let interval = (retention / INTERVALS).max(MIN_INTERVAL);
     let mut last = server_state.store.revision();
@@ -40,7 +40,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, retention: Duration) {
     }
 }
 
-/// Writes the row if the store is still at the revision `last`, and sets `last` to the newest revision.
+/// Writes the internal row if the store is still at the revision `last`. Sets `last` to the newest revision.
 async fn advance_if_idle(store: &dyn Store, last: &mut Revision) -> Result<(), Error> {
     if store.revision() == *last {
         let op = match store.get(MARKER, None).await? {

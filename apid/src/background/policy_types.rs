@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! The controller checks a policy whose `status.observedGeneration` is not its generation, some time after its last
-//! change. The check does not change the effect of the policy.
+//! The controller checks a ValidatingAdmissionPolicy whose `status.observedGeneration` differs from its
+//! generation, [`DEBOUNCE`] after its last change. The warnings do not change the effect of the policy.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::server_state::{Collection, ServerState};
 /// Pause between the last change of a policy and its check, so several edits of a policy cause one check.
 const DEBOUNCE: Duration = Duration::from_secs(1);
 
-/// Follows policies until the process ends.
+/// Checks new and changed policies until the process ends.
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     let found = stored::of_kind(&server_state, "admissionregistration", "ValidatingAdmissionPolicy");
     let Ok(policies) = found else { return };
@@ -39,7 +39,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     tokio::join!(observe, check_changed(&actor, &policies, changed_names));
 }
 
-/// Checks each policy after its last change.
+/// Checks each changed policy as soon as it has not changed for [`DEBOUNCE`].
 async fn check_changed(
     actor: &Actor,
     policies: &Collection,
@@ -61,7 +61,7 @@ async fn check_changed(
                 for name in names {
                     due.remove(&name);
                     let Err(status) = check(actor, policies, &name).await else { continue };
-                    // A change after the read leads to a further check.
+                    // After a race, the notification about the concurrent change causes the next check.
                     if !is_race(&status) {
                         tracing::warn!(policy = name, reason = %status, "type check of an admission policy failed; retrying");
                         due.insert(name, Instant::now() + DEBOUNCE);
@@ -72,7 +72,7 @@ async fn check_changed(
     }
 }
 
-/// Checks one policy, unless its status is up to date.
+/// Checks one policy, unless its status already has the result for its generation.
 async fn check(actor: &Actor, policies: &Collection, name: &str) -> Result<(), Status> {
     let Some(policy) = stored::get(policies, "", name).await? else { return Ok(()) };
     if policy.at(&["status", "observedGeneration"]).and_then(Value::as_i64) == Some(policy.generation()) {

@@ -1,4 +1,4 @@
-//! Writes on behalf of authd: default policy, aggregated cluster roles, cleaned-up tokens.
+//! Writes on behalf of authd: default policy, aggregated cluster roles, token Secrets, `cluster-info`.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use crate::auth::PolicyWriter;
 use crate::server_state::{Collection, ServerState};
 use crate::verbs::deletion::options::DeleteOptions;
 
-/// The controller that restores default policy.
+/// Name of the controller of authd that restores the default policy. It writes as `system:apiserver`.
 ///
-/// In Kubernetes it is a hook of the API server, not of the controller manager.
+/// In Kubernetes the default policy is restored by the API server, not by the controller manager.
 const BOOTSTRAP: &str = "bootstrap-policy";
 
-/// Writer of authd's objects.
+/// Writes the objects that the controllers of authd request.
 pub struct PolicyWrites {
     server_state: Arc<ServerState>,
     own_accounts: bool,
 }
 
 impl PolicyWrites {
-    /// Creates the writer. `own_accounts` selects a service account for each controller.
+    /// Creates the writer. If `own_accounts` is true, each controller writes as its own service account.
     pub fn new(server_state: Arc<ServerState>, own_accounts: bool) -> Self {
         PolicyWrites { server_state, own_accounts }
     }

@@ -4,7 +4,7 @@
 //!
 //! The controller follows resource quotas and every kind that a quota counts. The controller recounts a
 //! namespace with quotas after a new quota, a change of `hard` or of a counted object, and a charged write.
-//! Every resync recounts all of them. Namespaces without quotas cost one lookup.
+//! Every resync recounts all of them. A change in a namespace without quotas costs one lookup.
 //!
 //! # Invariants
 //!
@@ -32,12 +32,12 @@ use crate::server_state::{Collection, Items, ServerState, Snapshot};
 
 /// Debounce interval: changes within it cause one count.
 const DEBOUNCE: Duration = Duration::from_millis(20);
-/// Interval of full recounts.
+/// Interval between two recounts of all namespaces with quotas.
 const RESYNC: Duration = Duration::from_secs(300);
-/// Pause after a failure.
+/// Pause before a failed count of a namespace is repeated.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The known quotas by namespace and name, each with the names of its limits.
+/// The known quotas by namespace and name, each with the keys of its `spec.hard`.
 type Quotas = HashMap<String, HashMap<String, Vec<String>>>;
 
 /// State shared by the subtasks of the controller.
@@ -45,16 +45,16 @@ struct QuotaController {
     actor: Actor,
     reservations: Arc<Reservations>,
     quotas: Mutex<Quotas>,
-    /// The objects of the followed kinds, by key prefix.
+    /// The cached collections of the followed kinds, by key prefix.
     followed: Mutex<HashMap<String, Arc<Items>>>,
-    /// Measured objects by namespace and key. Only one subtask counts, so the lock has no contention.
+    /// Measured objects by namespace. Only one subtask counts objects, so the lock has no contention.
     measured: Mutex<HashMap<String, MeasuredObjects>>,
 }
 
-/// The measured objects of a namespace.
+/// The measured objects of a namespace by key, each with the revision that was measured.
 type MeasuredObjects = HashMap<Arc<str>, (Revision, Arc<MeasuredObject>)>;
 
-/// Follows quotas and counted objects until the process ends.
+/// Updates the usage of resource quotas until the process ends.
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     let Ok(quotas) = collection(&server_state) else { return };
     let items = Arc::clone(&quotas.items);
@@ -96,13 +96,13 @@ impl QuotaController {
         self.follow_kinds(&names);
         let mut quotas = self.quotas.lock();
         quotas.entry(entry.namespace().to_owned()).or_default().insert(entry.name().to_owned(), names);
-        // A charge changes only the usage.
+        // A charged write changes only the usage, which needs no recount.
         if quota.at(&["spec", "hard"]) != quota.at(&["status", "hard"]) {
             self.reservations.request_recount(entry.namespace());
         }
     }
 
-    /// Follows the kinds that these limits count.
+    /// Follows the kinds that the keys `names` of `spec.hard` count.
     fn follow_kinds(self: &Arc<Self>, names: &[String]) {
         let server_state = self.actor.server_state();
         let collections = server_state.collections().into_iter();
@@ -126,7 +126,7 @@ impl QuotaController {
         }
     }
 
-    /// Requests a count of a namespace, if it has quotas.
+    /// Requests a count of the objects of a namespace, if the namespace has quotas.
     fn request_count(&self, namespace: &str) {
         if self.quotas.lock().contains_key(namespace) {
             self.reservations.request_recount(namespace);
@@ -211,7 +211,7 @@ impl QuotaController {
         Ok(())
     }
 
-    /// Measures the objects of the counted kinds, and those that are reserved and not stored yet.
+    /// Measures the objects of the counted kinds, and those that have a reservation but are not stored yet.
     async fn measure(
         &self,
         namespace: &str,
@@ -235,7 +235,7 @@ impl QuotaController {
                     (Some(plain), _) => Arc::clone(plain),
                     (None, Some((revision, measured))) if revision == item.revision() => measured,
                     (None, _) => {
-                        // An object that cannot be decoded still counts as an object.
+                        // An object that cannot be decoded counts as an object without further usage.
                         let object = stored::object(item).unwrap_or_default();
                         Arc::new(MeasuredObject::of(resource, &object, &server_state.names))
                     }
@@ -263,7 +263,7 @@ impl QuotaController {
         Ok(all)
     }
 
-    /// Returns a quota with its limits and usage in the status.
+    /// Returns a quota with `spec.hard` and the counted usage in its status.
     fn with_counted_usage(
         &self,
         quota: &Object,
@@ -285,7 +285,7 @@ impl QuotaController {
             (quota.at(&["spec", "hard"]), new.get_mut("status").and_then(Value::as_object_mut))
         {
             status.insert("hard".to_owned(), hard.clone());
-            // Keep the notation of equal amounts.
+            // Keep the text of equal amounts: `1` and `1000m` are equal, and a new text would cause a write.
             let before = quota.at(&["status", "used"]);
             if before.is_some() && quantity::amounts(before) == used {
                 status.insert("used".to_owned(), before.cloned().unwrap_or_default());
@@ -295,7 +295,7 @@ impl QuotaController {
     }
 }
 
-/// Returns the names of a quota's limits.
+/// Returns the keys of `spec.hard` of a quota.
 fn limits(quota: &Object) -> impl Iterator<Item = &str> {
     let hard = quota.at(&["spec", "hard"]).and_then(Value::as_object);
     hard.into_iter().flatten().map(|(name, _)| name.as_str())

@@ -8,7 +8,7 @@ use kinds::entry::Entry;
 use super::stored;
 use crate::server_state::Items;
 
-/// Pause after a failed watch.
+/// Pause before the reflector lists and watches again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A notification about an object.

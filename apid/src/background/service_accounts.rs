@@ -13,12 +13,12 @@ use super::retries::RetryQueue;
 use super::stored;
 use crate::server_state::{Collection, ServerState};
 
-/// Name of the service account.
+/// Name of the service account in each namespace.
 const DEFAULT: &str = "default";
-/// Pause after a failure.
+/// Pause before a failed creation is repeated.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Follows namespaces and service accounts until the process ends.
+/// Creates missing service accounts `default` until the process ends.
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     let (Ok(namespaces), Ok(accounts)) =
         (stored::core(&server_state, "namespaces"), stored::core(&server_state, "serviceaccounts"))
@@ -56,7 +56,8 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     tokio::join!(follow_namespaces, follow_accounts, create_missing);
 }
 
-/// Creates the service account if it is missing and its namespace exists and is not terminating.
+/// Creates the service account `default` of a namespace if it is missing and the namespace is not
+/// terminating.
 async fn ensure(
     actor: &Actor,
     namespaces: &Collection,
@@ -78,7 +79,8 @@ async fn ensure(
     object.set_meta("name", DEFAULT);
     object.set_meta("namespace", namespace);
     match actor.create(Target { collection: accounts, namespace, name: "", subresource: "" }, object).await {
-        // Another client created it meanwhile, or the namespace is terminating.
+        // The other reasons need no retry: another client created the account, or the namespace is
+        // terminating.
         Err(status)
             if !matches!(status.reason, Reason::AlreadyExists | Reason::Forbidden | Reason::NotFound) =>
         {

@@ -70,7 +70,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     }
 }
 
-/// Deletes a stale record if it is unchanged.
+/// Deletes the IPAddress object of an address that no Service uses, if the object has not changed.
 async fn remove_record(actor: &Actor, records: &Collection, address: IpAddr) -> Result<(), Status> {
     let name = address.to_string();
     let (item, _) = records.items.get(&records.resource.key("", &name)).await.map_err(stored::unavailable)?;
@@ -95,7 +95,8 @@ async fn add_record(
     ignore_races(actor.create(target, record).await.map(drop))
 }
 
-/// Adds the finalizer and the condition, or removes the finalizer of a terminating object.
+/// Adds the finalizer and the condition `Ready` to a ServiceCIDR object, or removes the finalizer of a
+/// terminating one that no address needs.
 async fn reconcile_range(
     actor: &Actor,
     ranges: &Collection,
@@ -132,7 +133,7 @@ async fn reconcile_range(
             next.set_meta("finalizers", finalizers);
             return ignore_races(actor.update(target, next).await.map(drop));
         }
-        // The default object already has its condition since its creation.
+        // The start objects task writes the condition of the default ServiceCIDR object.
         if range.name() == names.api_service {
             return Ok(());
         }

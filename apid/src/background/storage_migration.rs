@@ -27,7 +27,7 @@ use crate::server_state::{Collection, ServerState};
 /// A patch that changes nothing.
 const EMPTY_PATCH: &[u8] = b"{}";
 
-/// State of a migration.
+/// State of a migration, written as a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MigrationState {
     Running,
@@ -46,7 +46,7 @@ impl MigrationState {
     }
 }
 
-/// Follows migrations until the process ends. Returns at once if the kind is not enabled.
+/// Runs new and unfinished migrations until the process ends. Returns at once if the kind is not served.
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     let found = stored::of_kind(&server_state, "storagemigration", "StorageVersionMigration");
     let Ok(migrations) = found else { return };
@@ -63,7 +63,11 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
             if let Err(status) = migrate(&actor, &migrations, &name).await
                 && !is_race(&status)
             {
-                tracing::warn!(migration = name, reason = %status, "storage migration failed");
+                tracing::warn!(
+                    migration = name,
+                    reason = %status,
+                    "writing the state of a storage migration failed; retrying at the next start"
+                );
             }
         }
     };

@@ -25,7 +25,7 @@ pub(super) fn core(server_state: &ServerState, resource: &str) -> Result<Arc<Col
         .ok_or_else(|| Status::internal(format!("{resource} are not served")))
 }
 
-/// Returns the collection of a kind by the stem of its group.
+/// Returns the collection of a kind. `group` is the API group without its domain.
 ///
 /// # Errors
 ///
@@ -53,7 +53,7 @@ pub(super) fn object(item: &Item) -> Option<Object> {
     decoded.inspect_err(|error| log_undecodable(item, error)).ok()
 }
 
-/// Returns the object with a name if it is stored and can be decoded.
+/// Returns the object with a name from the watch cache; None if it does not exist or cannot be decoded.
 ///
 /// # Errors
 ///
@@ -92,7 +92,7 @@ pub(super) async fn selected_objects(
     Ok(selected.filter_map(|item| object(item)).collect())
 }
 
-/// Returns a storage error as the failure of a background task, which is retried.
+/// Converts a storage error to a status with code 503, after which a background task retries.
 pub(super) fn unavailable(error: storage::Error) -> Status {
     Status::unavailable(error.to_string(), 1)
 }

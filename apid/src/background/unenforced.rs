@@ -7,7 +7,7 @@ use apimachinery::status::Status;
 use super::stored;
 use crate::server_state::ServerState;
 
-/// Logs one line if objects of such kinds are stored.
+/// Logs one line if the store contains objects that this release does not enforce.
 pub(super) async fn report(server_state: Arc<ServerState>) {
     match count(&server_state).await {
         Ok(kinds) if kinds.is_empty() => {}
@@ -21,7 +21,7 @@ pub(super) async fn report(server_state: Arc<ServerState>) {
     }
 }
 
-/// Returns the stored kinds that apid does not enforce, with their numbers of objects.
+/// Returns the kinds with stored objects that apid does not enforce, each with the number of such objects.
 ///
 /// # Errors
 ///

@@ -36,12 +36,12 @@ use crate::server_state::{Collection, Item, ServerState};
 /// Debounce interval: changes within it cause one examination. It also lets a client remove the finalizer itself right
 /// after the deletion, as scripts for servers without controllers do.
 const DEBOUNCE: Duration = Duration::from_secs(1);
-/// Delay before a retry.
+/// Pause before an examination with failures is repeated.
 const RETRY: Duration = Duration::from_secs(1);
 /// Maximum time between two examinations; the reflector can miss a deletion.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Terminating objects, and the notification of a change that can end their use.
+/// Terminating claims and volumes, and the notification of a change that can end their use.
 #[derive(Default)]
 struct TerminatingObjects {
     /// Namespace and name of the claims.
@@ -91,7 +91,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, enab
 }
 
 impl TerminatingObjects {
-    /// Requests an examination if a claim in the namespace of the pod is terminating.
+    /// Requests an examination after a change of a pod, if a claim in its namespace is terminating.
     fn observe_pod(&self, event: ObjectEvent<'_>) {
         let (ObjectEvent::Exists(pod) | ObjectEvent::Deleted(pod)) = event;
         if self.claims.lock().iter().any(|(namespace, _)| namespace == pod.namespace()) {
@@ -129,7 +129,7 @@ impl TerminatingObjects {
 }
 
 impl Protection {
-    /// Examines the terminating objects after each change.
+    /// Examines the terminating claims and volumes after each notification, and at least every [`INTERVAL`].
     async fn work(&self) {
         loop {
             let _ = tokio::time::timeout(INTERVAL, self.terminating.changed.notified()).await;
@@ -238,7 +238,7 @@ fn log_failure(collection: &Collection, namespace: &str, name: &str, status: &St
     tracing::warn!(%resource, namespace, name, reason = %status, "removing a protection finalizer failed; retrying");
 }
 
-/// Removes a finalizer. A concurrent write is not a failure: the notification about it causes another attempt.
+/// Removes a finalizer. A concurrent write is not a failure: its notification causes the next attempt.
 async fn remove_finalizer(
     writer: &Actor,
     target: Target<'_>,
@@ -257,7 +257,8 @@ fn is_protected(object: &Object, finalizer: &str) -> bool {
     object.is_terminating() && object.finalizers().any(|other| other == finalizer)
 }
 
-/// Whether a pod of the same namespace uses a claim, by a volume of the pod.
+/// Whether a pod uses a claim of its namespace: the pod has a node, and one of its volumes names the claim or
+/// is the ephemeral volume for which the claim was created.
 fn uses_claim(pod: &Object, claim: &Object) -> bool {
     let is_scheduled = pod.str_at(&["spec", "nodeName"]).is_some_and(|node| !node.is_empty());
     let volumes = pod.at(&["spec", "volumes"]).and_then(Value::as_array);
@@ -274,7 +275,7 @@ fn uses_claim(pod: &Object, claim: &Object) -> bool {
         })
 }
 
-/// Whether the deletion of a pod waits only for its finalizers.
+/// Whether only finalizers block the deletion of a pod: its grace period is over.
 fn is_shut_down(pod: &Object) -> bool {
     let grace_period = pod.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64);
     pod.is_terminating() && grace_period == Some(0)
@@ -294,7 +295,7 @@ fn is_bound(claim: &Object, volume: &Object) -> bool {
     (names_volume && (names_claim || has_bound_phase(claim))) || (names_claim && has_bound_phase(volume))
 }
 
-/// Whether the reference of a volume names a claim. A reference without a uid names any claim of its name.
+/// Whether `claimRef` of a volume names a claim. A `claimRef` without a uid names any claim with its name.
 fn names_claim(volume: &Object, claim: &Object) -> bool {
     let part = |name: &str| volume.str_at(&["spec", "claimRef", name]).unwrap_or("");
     let matches_uid = part("uid").is_empty() || part("uid") == claim.uid();

@@ -36,7 +36,7 @@ pub(super) struct Availability<'a> {
 }
 
 impl Availability<'_> {
-    /// Disables unavailable resources. Returns warnings and errors.
+    /// Disables the unavailable resources in `enabled`. Returns warnings and errors, one line each.
     pub(super) fn restrict(&self, enabled: &mut EnabledVersions) -> (Vec<String>, Vec<String>) {
         let (mut warnings, mut errors) = (Vec::new(), self.flag_errors());
         let requested = enabled.clone();
@@ -86,14 +86,14 @@ impl Availability<'_> {
         Release(self.versions.emulated)
     }
 
-    /// Whether the emulated release has no resource in the group version of a row.
+    /// Whether the emulated release has no resource in the group version of `row`.
     fn is_later_version(&self, row: &Version) -> bool {
         let of_version = |other: &&Version| (other.group, other.version) == (row.group, row.version);
         let mut rows = lifecycle::versions().iter().filter(of_version);
         rows.all(|other| other.introduced > self.emulated())
     }
 
-    /// The errors of flags that need an emulated release.
+    /// Returns the errors of flags that are valid only with an emulated release.
     fn flag_errors(&self) -> Vec<String> {
         let flags = [
             ("emulation-forward-compatible", self.is_forward_compatible),

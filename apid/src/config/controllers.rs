@@ -1,15 +1,15 @@
 //! The controllers of apid that `--controllers` enables.
 
-/// Controllers that run unless `--controllers` disables them.
+/// The controllers that run; each does unless `--controllers` disables it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnabledControllers {
-    /// Signer of certificate requests.
+    /// The signer of CertificateSigningRequests.
     pub certificate_signer: bool,
-    /// Cleaner of old certificate requests.
+    /// The cleaner of old CertificateSigningRequests.
     pub certificate_cleaner: bool,
-    /// Removal of the protection finalizers of claims.
+    /// Removal of the protection finalizers of PersistentVolumeClaims.
     pub claim_protection: bool,
-    /// Removal of the protection finalizers of volumes.
+    /// Removal of the protection finalizers of PersistentVolumes.
     pub volume_protection: bool,
 }
 
@@ -37,8 +37,9 @@ impl EnabledControllers {
     }
 }
 
-/// Whether a list of controllers enables one. The first entry with a name of the controller decides, then `*`; an empty
-/// list enables the default controllers.
+/// Whether the value of `--controllers` enables a controller, which can have several names.
+///
+/// The first entry with one of `names` decides, then `*`. An empty value enables the default controllers.
 pub(super) fn is_enabled(controllers: &[String], names: &[&str]) -> bool {
     let decide = |entry: &String| match entry.strip_prefix('-') {
         Some(disabled) => names.contains(&disabled).then_some(false),

@@ -6,7 +6,7 @@ use serving::flags::boolean;
 
 use super::reference_flags::REFERENCE_FLAGS;
 
-/// The form of a flag's value.
+/// The syntax of the value of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlagForm {
     /// No value, `=true` or `=false`.
@@ -91,7 +91,7 @@ const FLAGS_WITHOUT_EFFECT: &[(FlagState, &[FlagRow])] = &[
 ];
 
 impl FlagForm {
-    /// Declares a flag of this form.
+    /// Declares a flag with a value of this form.
     fn arg(self, name: &'static str) -> Arg {
         let arg = Arg::new(name).long(name);
         match self {
@@ -107,7 +107,7 @@ impl FlagForm {
     }
 }
 
-/// Declares the flags.
+/// Declares the flags without an effect for clap.
 pub(super) fn args() -> impl Iterator<Item = Arg> {
     flags_without_effect().flat_map(|(state, rows)| {
         let heading = match state {
@@ -119,19 +119,19 @@ pub(super) fn args() -> impl Iterator<Item = Arg> {
     })
 }
 
-/// The flags without an effect, by state.
+/// All flags without an effect, by state: those of this file and those of [`REFERENCE_FLAGS`].
 fn flags_without_effect() -> impl Iterator<Item = &'static (FlagState, &'static [FlagRow])> {
     FLAGS_WITHOUT_EFFECT.iter().chain(REFERENCE_FLAGS)
 }
 
-/// The given flags that are not needed, with the reasons.
+/// Returns the flags of the command line that apid does not need, with the reasons.
 pub(super) fn unneeded_flags(matches: &ArgMatches) -> Vec<(&'static str, &'static str)> {
     let rows = flags_without_effect().filter(|(state, _)| *state == FlagState::NotNeeded);
     let given = rows.flat_map(|(_, rows)| *rows).filter(|(name, ..)| is_given(matches, name));
     given.map(|(name, _, reason)| (*name, *reason)).collect()
 }
 
-/// The given flags without an effect in a state, sorted.
+/// Returns the flags of the command line that have the state `state`, sorted.
 pub(super) fn names_without_effect(matches: &ArgMatches, state: FlagState) -> Vec<String> {
     let rows =
         flags_without_effect().filter(|(row_state, _)| *row_state == state).flat_map(|(_, rows)| *rows);

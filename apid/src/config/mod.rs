@@ -45,28 +45,28 @@ pub const EXIT_USAGE: u8 = 64;
 /// Directory of the store within the data directory.
 pub const STORE: &str = "store";
 
-/// Connection to authd.
+/// How apid reaches authd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Authd {
     /// apid starts authd and passes these flags.
     Spawned {
         /// Path of the program, unless the one beside apid or on PATH is used.
         program: Option<PathBuf>,
-        /// Flags for authd.
+        /// Flags of the command line of authd.
         flags: Vec<String>,
     },
     /// authd runs already and listens on this socket.
     At(PathBuf),
 }
 
-/// Authority of the built-in signer, and the duration of its certificates.
+/// Files of the CA of the built-in signer, and the duration of the certificates that it issues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateSigning {
-    /// Certificate of the authority, PEM.
+    /// File with the certificate of the CA, PEM.
     pub cert: PathBuf,
-    /// Private key of the authority, PEM.
+    /// File with the private key of the CA, PEM.
     pub key: PathBuf,
-    /// Maximum duration of certificates, and the duration of requests without one.
+    /// Maximum duration of certificates, and the duration for requests without `spec.expirationSeconds`.
     pub duration: Duration,
 }
 
@@ -75,7 +75,7 @@ pub struct CertificateSigning {
 pub struct Config {
     /// Names of groups, labels and namespaces.
     pub names: Names,
-    /// Directory of the store.
+    /// Data directory; the store is in its subdirectory [`STORE`].
     pub data_dir: PathBuf,
     /// Address to listen on.
     pub bind_address: IpAddr,
@@ -91,31 +91,31 @@ pub struct Config {
     pub port_file: PathBuf,
     /// Directory for generated certificates.
     pub cert_dir: PathBuf,
-    /// Serving certificate and key.
+    /// Files of the serving certificate and of its key; None: apid creates both.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// CA bundles of client certificates: those of clients and those of authenticating proxies.
+    /// CA bundles that verify client certificates: of users, and of authenticating proxies.
     pub client_cas: Vec<PathBuf>,
     /// `--show-hidden-metrics-for-version`.
     pub hidden_metrics: String,
     /// Configuration that apid publishes as objects.
     pub published_config: PublishedConfig,
-    /// Connection to authd.
+    /// How apid reaches authd.
     pub authd: Authd,
-    /// Socket of a spawned authd, if configured.
+    /// Socket of a spawned authd; None: apid chooses the path.
     pub authd_socket: Option<PathBuf>,
     /// Timeout of requests to authd.
     pub authd_timeout: Duration,
-    /// Retention time of old revisions.
+    /// Time for which old revisions and watch events are readable.
     pub history_retention: Duration,
     /// Time after its last write at which an Event is deleted; zero means never.
     pub event_ttl: Duration,
-    /// Maximum size of the store in bytes.
+    /// Maximum size of the store in bytes; None: no limit.
     pub storage_quota: Option<u64>,
     /// Timeout of requests other than watches.
     pub request_timeout: Duration,
-    /// Minimum duration of a watch without a timeout.
+    /// Minimum duration of a watch for which the client sets no timeout.
     pub min_request_timeout: Duration,
-    /// Number of concurrent deletes of a deletecollection.
+    /// Number of objects that one deletecollection request deletes concurrently.
     pub delete_workers: usize,
     /// Whether the garbage collector deletes objects whose owners are gone.
     pub garbage_collector: bool,
@@ -127,13 +127,13 @@ pub struct Config {
     pub max_in_flight: (usize, usize),
     /// Decode limits of request bodies.
     pub body_limits: Limits,
-    /// Time for which apid serves requests after a termination signal.
+    /// Time for which apid still serves requests after a termination signal, while `/readyz` fails.
     pub shutdown_delay: Duration,
     /// Time after start during which `/livez` ignores checks that do not pass yet.
     pub livez_grace: Duration,
-    /// Admission plugins to enable.
+    /// Admission plugins to enable in addition to the default ones.
     pub enable_admission: Vec<String>,
-    /// Admission plugins to disable.
+    /// Admission plugins to disable, also default ones.
     pub disable_admission: Vec<String>,
     /// Configuration of the admission plugins.
     pub admission_configuration: admission::Configuration,
@@ -145,7 +145,7 @@ pub struct Config {
     pub compatibility_versions: CompatibilityVersions,
     /// API versions and resources that are served.
     pub enabled_versions: EnabledVersions,
-    /// File of the audit log; `-` is standard output.
+    /// File of the audit log; `-` is standard output; None: no audit log.
     pub audit_log: Option<String>,
     /// When the audit log is rotated, and which rotated files are kept.
     pub audit_rotation: Rotation,
@@ -153,25 +153,25 @@ pub struct Config {
     pub controllers_have_accounts: bool,
     /// Headers that an authenticating proxy may set.
     pub proxy_headers: ProxyHeaders,
-    /// Log verbosity.
+    /// Log verbosity, the value of `-v`.
     pub verbosity: u8,
     /// Whether logs are JSON.
     pub log_json: bool,
     /// Whether the authd that apid starts allows every request: without a mode, or with AlwaysAllow. False for
     /// an external authd, whose modes are flags of authd.
     pub allows_everything: bool,
-    /// Given flags that are not needed, with the reasons.
+    /// Flags of the command line that apid does not need, with the reasons.
     pub unneeded_flags: Vec<(&'static str, &'static str)>,
-    /// Given flags that are not implemented yet.
+    /// Flags of the command line that are not implemented yet.
     pub unimplemented_flags: Vec<String>,
-    /// Warnings to log.
+    /// Warnings about the configuration, to log at the start.
     pub warnings: Vec<String>,
 }
 
-/// The request of the command line.
+/// The action that the command line selects.
 #[derive(Debug)]
 pub enum Command {
-    /// Serve the API.
+    /// Serve the API with this configuration.
     Serve(Box<Config>),
     /// Print this text and exit with success.
     Print(String),

@@ -7,13 +7,13 @@ use processflags::SharedFlags;
 use super::controllers::is_enabled;
 use super::values::split_list;
 
-/// The names of the controller that publishes the root CA.
+/// The names in `--controllers` of the publisher of the root CA: the current one and its alias.
 const ROOT_CA_PUBLISHER: [&str; 2] = ["root-ca-certificate-publisher-controller", "root-ca-cert-publisher"];
 
-/// Configuration to publish.
+/// Configuration that apid publishes in ConfigMaps and token Secrets.
 #[derive(Clone, Debug, Default)]
 pub struct PublishedConfig {
-    /// `--root-ca-file`, or the certificate authority of the serving certificate.
+    /// CA bundle: `--root-ca-file`, or the CA of the serving certificate.
     pub root_ca: Option<PathBuf>,
     /// Whether the root CA is published: `--root-ca-file` is given, or `--controllers` enables the publisher.
     pub has_root_ca_publisher: bool,
@@ -33,7 +33,7 @@ pub struct PublishedProxyConfig {
 }
 
 impl PublishedConfig {
-    /// Reads the flags.
+    /// Takes the configuration from the flags. `controllers` is the value of `--controllers`.
     pub(super) fn new(root_ca: Option<PathBuf>, shared: &SharedFlags, controllers: &[String]) -> Self {
         let proxy = &shared.proxy;
         let published_proxy = proxy.requestheader_client_ca_file.clone().map(|client_ca| {
@@ -55,7 +55,7 @@ impl PublishedConfig {
         }
     }
 
-    /// Uses the certificate authority of the serving certificate unless a flag names a CA bundle.
+    /// Publishes the CA of the serving certificate unless `--root-ca-file` names a CA bundle.
     pub fn complete(&mut self, serving_ca: Option<PathBuf>) {
         if self.root_ca.is_none() {
             self.root_ca = serving_ca;

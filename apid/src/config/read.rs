@@ -50,7 +50,7 @@ impl Config {
     }
 }
 
-/// Adds the flags of the file of `--config` to a command line; returns the mistakes of the file too.
+/// Adds the flags of the file of `--config` to a command line. Also returns the file and its mistakes.
 fn with_configuration_file(given: Vec<String>) -> (Vec<String>, Option<ServerConfiguration>, Vec<String>) {
     let file = match ServerConfiguration::from_arguments(&given) {
         Ok(Some(file)) => file,
@@ -329,7 +329,8 @@ fn allows_everything(flags: &AuthorizationFlags) -> bool {
         || modes.iter().any(|mode| mode == "AlwaysAllow")
 }
 
-/// The headers that apid interprets. Empty without a CA bundle, because no client is then a proxy.
+/// Returns the headers of authenticating proxies. Empty without `--requestheader-client-ca-file`, because
+/// then no client is a proxy.
 fn proxy_headers(flags: &ProxyFlags) -> ProxyHeaders {
     if flags.requestheader_client_ca_file.is_none() {
         return ProxyHeaders::default();

@@ -15,7 +15,7 @@ pub(super) const REFERENCE_FLAGS: &[(FlagState, &[FlagRow])] = &[
     (FlagState::UnsafeToIgnore, UNSAFE_TO_IGNORE),
 ];
 
-/// Flags that the reference has deprecated; a warning names them.
+/// Flags that kube-apiserver has deprecated. A log line warns of each that the command line contains.
 pub(super) const DEPRECATED: [&str; 2] = ["apiserver-count", "enable-logs-handler"];
 
 const PLANNED: &[FlagRow] = &[

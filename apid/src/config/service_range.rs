@@ -47,7 +47,7 @@ impl ServiceRange {
         Some(ServiceRange { network, prefix })
     }
 
-    /// Returns the first Service address, which belongs to the API itself.
+    /// Returns the first address of the range, which is that of the API server's own Service.
     pub fn first_address(&self) -> IpAddr {
         match self.network {
             IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits() | 1).into(),
@@ -55,12 +55,12 @@ impl ServiceRange {
         }
     }
 
-    /// The network address.
+    /// Returns the network address: the first address of the range.
     pub fn network(&self) -> IpAddr {
         self.network
     }
 
-    /// The count of bits of an address below the prefix.
+    /// The number of host bits: the bits of an address after the prefix.
     pub fn host_bits(&self) -> u32 {
         let bits = if self.is_ipv4() { 32 } else { 128 };
         bits - self.prefix
@@ -87,7 +87,7 @@ impl ServiceRange {
     ///
     /// # Errors
     ///
-    /// Describes the invalid range.
+    /// A range is invalid, or the ranges have the same IP family.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, ServiceRangeError> {
         let ranges: Vec<Self> = text.split(',').map(|one| one.trim().parse()).collect::<Result<_, _>>()?;
         match ranges.as_slice() {
@@ -121,9 +121,9 @@ impl fmt::Display for ServiceRange {
 /// The range of node ports, as in `--service-node-port-range`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodePortRange {
-    /// The first port.
+    /// The first port of the range.
     pub first: u16,
-    /// The last port.
+    /// The last port of the range; part of it.
     pub last: u16,
 }
 

@@ -15,31 +15,31 @@ use bytes::Bytes;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use webhooks::{CallFailure, ClientConfiguration, InvalidConfiguration, WebhookCall, WebhookClients};
 
-/// Timeout of a conversion.
+/// Timeout of a request to a conversion webhook.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a response in bytes.
 const RESPONSE_BYTES: usize = 64 << 20;
 /// Maximum number of values in a response.
 const ELEMENTS: usize = 4_000_000;
-/// Maximum estimated memory of a decoded response.
+/// Maximum estimated memory of a decoded response, in bytes.
 const TREE_BYTES: usize = 512 << 20;
-/// Estimated memory of all decoded responses at one time.
+/// Maximum estimated memory of all decoded responses at one time, in bytes.
 const MEMORY_BYTES: usize = TREE_BYTES;
-/// Estimated memory of a decoded response for each byte of the response.
+/// Estimated bytes of memory of a decoded response for each byte of the response body.
 const TREE_FACTOR: usize = 16;
-/// Bytes of one permit of the semaphore.
+/// Bytes of memory for which one permit of the semaphore stands.
 const PERMIT_BYTES: usize = 1024;
 
-/// The reason why there is no response of a webhook.
+/// The reason why a call of a conversion webhook returned no usable response.
 #[derive(Debug, thiserror::Error)]
 pub enum ConversionCallError {
-    /// The `clientConfig` is unusable.
+    /// The `clientConfig` of the definition is invalid.
     #[error(transparent)]
     Configuration(#[from] InvalidConfiguration),
-    /// The call failed.
+    /// The HTTP request failed.
     #[error(transparent)]
     Call(#[from] CallFailure),
-    /// The memory of responses is not available.
+    /// The semaphore for the memory of responses is closed, which does not happen.
     #[error(transparent)]
     Memory(#[from] AcquireError),
     /// The response cannot be decoded.
@@ -67,7 +67,7 @@ pub trait ConversionClient: Send + Sync {
 pub struct ConversionResponse {
     /// The decoded ConversionReview.
     pub review: Value,
-    /// The share of memory of the decoded response; None for a client without a limit.
+    /// The permits for the memory of `review`, released on drop; None for a client without a memory limit.
     pub memory: Option<OwnedSemaphorePermit>,
 }
 
@@ -77,14 +77,14 @@ impl From<Value> for ConversionResponse {
     }
 }
 
-/// The client of webhooks over HTTPS, with a limit of memory.
+/// Client that calls conversion webhooks over HTTPS, with a limit on the memory of responses.
 pub struct WebhookConversionClient {
     clients: Arc<WebhookClients>,
     memory: Arc<Semaphore>,
 }
 
 impl WebhookConversionClient {
-    /// Creates a client.
+    /// Creates a client that calls webhooks through `clients`.
     pub fn new(clients: Arc<WebhookClients>) -> Self {
         WebhookConversionClient { clients, memory: Arc::new(Semaphore::new(MEMORY_BYTES / PERMIT_BYTES)) }
     }
@@ -110,7 +110,8 @@ impl ConversionClient for WebhookConversionClient {
     }
 }
 
-/// Waits for the memory of a decoded response. A single response can take all memory.
+/// Reserves the memory to decode a response of `response` bytes; waits until enough is free. A single
+/// response can take all memory.
 async fn reserve_memory(
     memory: &Arc<Semaphore>,
     response: usize,

@@ -31,9 +31,9 @@ type Labels = Vec<(&'static str, String)>;
 /// Cause of a failed conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailureType {
-    /// There is no response.
+    /// The call returned no usable response.
     Call,
-    /// The response has a defect.
+    /// The response was decoded but is not valid.
     Response(ResponseDefect),
 }
 
@@ -52,18 +52,18 @@ impl FailureType {
     }
 }
 
-/// A conversion by a webhook.
+/// The labels of a request to a conversion webhook.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Conversion<'a> {
-    /// The name of the definition.
+    /// The name of the CustomResourceDefinition.
     pub(super) definition: &'a str,
-    /// The version of the objects.
+    /// The version of the objects before the conversion.
     pub(super) from_version: &'a str,
-    /// The requested version.
+    /// The version to which the objects are converted.
     pub(super) to_version: &'a str,
 }
 
-/// The metrics.
+/// The metrics of conversion webhooks.
 pub struct ConversionMetrics {
     requests: Counters<Labels>,
     latency: Histograms<Labels>,
@@ -80,7 +80,7 @@ impl ConversionMetrics {
         }
     }
 
-    /// Records a request; None: it succeeded.
+    /// Records a request to a webhook. `failure` is None if the conversion succeeded.
     pub(super) fn record(
         &self,
         conversion: Conversion<'_>,

@@ -51,11 +51,12 @@ type Item = storage::cache::Item<Decoder>;
 /// Maximum number of objects in a request to a webhook.
 pub const BATCH: usize = 200;
 
-/// Limit of the converted objects that one version caches, in bytes.
+/// Maximum size in bytes of the converted objects that the converter of one version caches.
 const CACHE_BYTES: u64 = 16 << 20;
-/// Lifetime of a converted object, after which a new deployment of a webhook is in effect for lists and watches.
+/// Time for which converted objects are cached. A changed webhook is in effect for lists and watches after at
+/// most this time.
 pub const CACHE_TTL: Duration = Duration::from_secs(300);
-/// Bytes of a cached object beside its value.
+/// Estimated bytes of a cached object in addition to its key and value.
 const ITEM_OVERHEAD: usize = 512;
 
 /// The context that all converters share.
@@ -63,11 +64,11 @@ const ITEM_OVERHEAD: usize = 512;
 pub struct ConversionContext {
     /// The names of the preset.
     pub names: Arc<Names>,
-    /// The source of the uids of requests.
+    /// The source of the uids of ConversionReviews.
     pub rng: Arc<dyn Rng>,
     /// The client of the webhooks.
     pub client: Arc<dyn ConversionClient>,
-    /// The clock of the metrics.
+    /// The clock that measures the duration of requests.
     pub clock: Arc<dyn Clock>,
     /// The metrics of the webhooks.
     pub metrics: Arc<ConversionMetrics>,
@@ -84,21 +85,22 @@ pub struct ObjectConverter {
     served: Arc<Resource>,
     /// The kind in its storage version.
     stored: Arc<Resource>,
-    /// The kind in all versions, with those that are not served.
+    /// The kind in all versions that are served or stored.
     versions: Arc<[Arc<Resource>]>,
     decoder: Arc<Decoder>,
-    /// Created on first use.
+    /// Cached conversions; created on first use.
     converted: OnceLock<ConvertedItems>,
 }
 
-/// Converted objects, with the share of memory that their decoded response takes.
+/// Converted objects, with the permits for the memory of the response from which they were decoded.
 struct ConvertedObjects {
     objects: Vec<Object>,
     _memory: Option<OwnedSemaphorePermit>,
 }
 
 impl ObjectConverter {
-    /// Creates the converter of a version of a custom kind; None if stored objects have that version.
+    /// Creates the converter of a version of a custom kind. None for a built-in kind, and for the storage
+    /// version without a conversion webhook.
     ///
     /// `versions` are all versions of the kind, which its converters share.
     pub fn new(
@@ -131,7 +133,7 @@ impl ObjectConverter {
     ///
     /// # Errors
     ///
-    /// See the module.
+    /// The conversion fails: see the module documentation.
     pub async fn read(&self, object: Object) -> Result<Object, Status> {
         let mut converted = self.read_all(vec![object]).await?;
         converted.objects.pop().ok_or_else(|| Status::internal("a conversion returned no object"))
@@ -141,7 +143,7 @@ impl ObjectConverter {
     ///
     /// # Errors
     ///
-    /// See the module.
+    /// The conversion fails: see the module documentation.
     pub async fn write(&self, object: &Object) -> Result<Object, Status> {
         let mut converted = self.convert(object.clone(), &self.stored.api_version()).await?;
         if self.served.is_other_version() {
@@ -159,7 +161,7 @@ impl ObjectConverter {
     ///
     /// # Errors
     ///
-    /// See the module.
+    /// The conversion fails: see the module documentation.
     pub async fn convert_objects(
         &self,
         objects: Vec<Object>,
@@ -168,7 +170,8 @@ impl ObjectConverter {
         Ok(self.convert_all(objects, api_version).await?.objects)
     }
 
-    /// Converts an object to a version without a request, if its conversion needs none. Returns whether it does.
+    /// Converts an object to a version if that needs no request to a webhook. Returns whether the object has
+    /// the version now.
     pub fn convert_locally(&self, object: &mut Object, api_version: &str) -> bool {
         if object.api_version() == api_version {
             return true;
@@ -186,7 +189,7 @@ impl ObjectConverter {
     ///
     /// # Errors
     ///
-    /// See the module; 500 for stored bytes that cannot be decoded.
+    /// The conversion fails: see the module documentation. 500 for stored bytes that cannot be decoded.
     pub async fn item(&self, item: &Arc<Item>) -> Result<Arc<Item>, Status> {
         if self.is_current(item)? {
             return Ok(Arc::clone(item));
@@ -226,7 +229,8 @@ impl ObjectConverter {
         Ok(items)
     }
 
-    /// Whether a cached object has the form of the served version already.
+    /// Whether a cached object needs no conversion: the served version is the storage version, and the object
+    /// is stored in it.
     fn is_current(&self, item: &Item) -> Result<bool, Status> {
         let entry = item.entry().map_err(|error| {
             tracing::error!(%error, "stored object cannot be decoded; returning 500");
@@ -308,7 +312,7 @@ impl ObjectConverter {
         Ok(ConvertedObjects { objects, _memory: memory })
     }
 
-    /// Records the metrics of a request to the webhook.
+    /// Records the metrics of a request that converts `outgoing` and began at the monotonic time `start`.
     fn record(&self, outgoing: &[Object], api_version: &str, failure: Option<FailureType>, start: Duration) {
         let version = |api_version: &str| {
             api_version.rsplit_once('/').map_or(api_version, |(_, version)| version).to_owned()
@@ -334,7 +338,7 @@ fn decode(item: &Item) -> Result<Object, Status> {
     })
 }
 
-/// 500 with the message of the conversion and no reason, as in kube-apiserver.
+/// Returns a status with code 500, the message of the failed conversion and no reason, as in kube-apiserver.
 fn conversion_failure(message: String) -> Status {
     tracing::warn!(error = message, "conversion of custom objects failed; returning 500");
     Status::failure(Reason::Unknown, message)

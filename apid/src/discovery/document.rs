@@ -9,7 +9,7 @@
 //! # Invariants
 //!
 //! INVARIANT (bounded memory): the documents of a definition take memory in proportion to the sum of its versions and
-//! names. Only responses have the product, chunk by chunk.
+//! names. Only a response contains the names once for each version; it is sent segment by segment.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -20,10 +20,10 @@ use kinds::NameList;
 use schema::key_order::Ordered;
 use serde_json::{Value, json};
 
-/// Maximum bytes of a list that each document encodes anew: about the size of the other fields of a resource.
+/// Maximum size in bytes of a list that is not shared: about the size of the other fields of a resource.
 const INLINE_MAX: usize = 256;
 
-/// Maximum bytes of a document that is encoded otherwise than as compact JSON.
+/// Maximum size in bytes of the compact JSON of a document that has other encodings.
 const ENCODED_MAX: usize = 64 << 20;
 
 /// The same maximum of a document with shared lists, which is encoded for each response.
@@ -37,7 +37,7 @@ const PLACEHOLDER: &str = "\"\\u0000";
 pub struct Document {
     /// The document as compact JSON.
     segments: Arc<[Bytes]>,
-    /// Hash of the content, quoted as in the header.
+    /// Hash of the content in quotes, as in the header `ETag`.
     pub etag: String,
     /// Other encodings, created on first use; None if the encoding failed.
     encoded: [OnceLock<Option<Bytes>>; DocumentEncoding::COUNT],
@@ -68,7 +68,7 @@ impl Document {
         let mut hash = digest::Context::new(&digest::SHA256);
         let mut rest = text.clone();
         for (start, end, list) in lists.placeholders(&text) {
-            // The placeholders are in the order of the text.
+            // The placeholders are in the order of the text, so `start` is not before `rest`.
             let offset = text.len() - rest.len();
             let own = rest.split_to(start - offset);
             let _ = rest.split_to(end - start);
@@ -121,7 +121,7 @@ impl Document {
 #[derive(Default)]
 pub(super) struct SharedLists {
     lists: Vec<SharedList>,
-    /// Indexes of the lists by their address: the versions of a definition share their lists.
+    /// Indexes in `lists` by the address of the names: the versions of a definition share one allocation.
     known: HashMap<*const [String], usize>,
 }
 
@@ -154,7 +154,7 @@ impl SharedLists {
         Some(index)
     }
 
-    /// Returns the placeholders of a text: start, end and list, in order.
+    /// Returns the placeholders in a text, in order: byte positions of start and end, and list.
     fn placeholders(&self, text: &[u8]) -> Vec<(usize, usize, &SharedList)> {
         let text = str::from_utf8(text).unwrap_or_default();
         let found = text.match_indices(PLACEHOLDER).filter_map(|(start, opening)| {

@@ -38,7 +38,7 @@ pub struct Discovery {
     groups: Vec<String>,
 }
 
-/// Versions of the aggregated form.
+/// Versions of the aggregated form, in the API group `apidiscovery`.
 const AGGREGATED_VERSIONS: [&str; 2] = ["v2", "v2beta1"];
 
 impl Discovery {
@@ -65,7 +65,7 @@ impl Discovery {
                 if group.is_empty() {
                     put(format!("/api/{version}"), list, &lists);
                 } else {
-                    // The list of the core group has no apiVersion, as in the reference.
+                    // Only the list of the core group has no `apiVersion`, as in kube-apiserver.
                     set(&mut list, "apiVersion", "v1");
                     put(format!("/apis/{group_version}"), list, &lists);
                 }
@@ -121,7 +121,7 @@ impl Discovery {
         self.documents.get(path)
     }
 
-    /// Returns the aggregated form of a root.
+    /// Returns the aggregated form of a root (`/api`, `/apis`) in a version (`v2`, `v2beta1`).
     pub fn aggregated(&self, root: &str, version: &str) -> Option<&Document> {
         self.aggregated.iter().find(|((r, v), _)| *r == root && *v == version).map(|(_, document)| document)
     }
@@ -187,7 +187,7 @@ fn verbs(verbs: &[Verb]) -> Value {
     verbs.iter().map(|verb| Value::from(verb.as_str())).collect()
 }
 
-/// Returns the entries of a resource and its subresources.
+/// Returns the entries of a resource and its subresources for the list of a group version.
 fn resource_entries(
     resource: &Resource,
     version: &str,
@@ -230,7 +230,9 @@ fn resource_entries(
     entries
 }
 
-/// Returns group and version of a subresource's kind if they differ from those of the resource.
+/// Returns group and version of the kind of a subresource, if they differ from those of the resource.
+///
+/// `served` is the version of the resource.
 fn foreign_group_version<'a>(
     subresource: &Subresource,
     resource: &Resource,
@@ -242,7 +244,7 @@ fn foreign_group_version<'a>(
     (group != resource.group_resource.group || version != served).then_some((group, version))
 }
 
-/// Returns a hash of group, storage version and kind.
+/// Returns the field `storageVersionHash`: a hash of group, storage version and kind.
 ///
 /// Clients detect changes of the storage version with it.
 fn storage_version_hash(resource: &Resource) -> String {
@@ -273,7 +275,7 @@ fn aggregated_group(
 
 fn aggregated_resource(resource: &Resource, version: &str, names: &Names, lists: &mut SharedLists) -> Value {
     let kind = &resource.kind;
-    // A kind of the served version omits group and version.
+    // Group and version are empty for a kind in the group version of the resource.
     let own = |kind: &str| json!({"group": "", "version": "", "kind": kind});
     let mut out = Map::new();
     out.insert("resource".into(), kind.resource().into());

@@ -19,7 +19,7 @@ use super::parent::parent_id;
 
 /// The path whose response is the data directory.
 const DATA_DIR_PATH: &str = "/apid/data-dir";
-/// Limit in bytes of a request or response head with its body.
+/// Maximum size in bytes of a request head, and of a whole response.
 const MESSAGE_LIMIT: u64 = 16 * 1024;
 /// Timeout of reads and writes.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -46,7 +46,7 @@ Flags without an effect:
 #[error("`{0}` is not of the form http://HOST:PORT")]
 struct InvalidUrl(String);
 
-/// The error of `--etcd-servers` that name another server, such as an etcd.
+/// `--etcd-servers` names no server of this module; it may be a real etcd.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "`--etcd-servers={servers}`: {problem}; use the `etcd` beside this kube-apiserver: apid stores objects itself and \
@@ -108,7 +108,7 @@ pub(super) fn run(arguments: &[String]) -> Result<ExitCode, Vec<String>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Host and port of a URL without TLS.
+/// Returns `HOST:PORT` of an `http` URL.
 fn address(url: &str) -> Result<&str, InvalidUrl> {
     url.trim()
         .strip_prefix("http://")
@@ -117,7 +117,7 @@ fn address(url: &str) -> Result<&str, InvalidUrl> {
         .ok_or_else(|| InvalidUrl(url.to_owned()))
 }
 
-/// Answers one request.
+/// Reads one request from a connection and answers it.
 fn answer(mut stream: TcpStream, data_dir: &str) -> io::Result<()> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
@@ -145,11 +145,11 @@ fn read_head(stream: &mut TcpStream) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
-/// Asks the server of `--etcd-servers` for the directory of the objects.
+/// Asks the first server of `--etcd-servers` for the directory of the objects.
 ///
 /// # Errors
 ///
-/// The server is not that of this module, such as an etcd.
+/// The server is not that of this module, for example a real etcd.
 pub(super) fn data_dir(servers: &str) -> Result<PathBuf, DataDirError> {
     let first = servers.split(',').next().unwrap_or_default();
     named_directory(first).map_err(|problem| DataDirError { servers: servers.to_owned(), problem })

@@ -18,13 +18,13 @@ use super::{CallerFlags, etcd};
 use crate::config::{Command, Config};
 use crate::process::{self, RunOptions, StopCondition};
 
-/// Value of `--controllers`: without the controllers of a controller manager, which an env test does not run.
+/// Default of `--controllers`: disables controllers of kube-controller-manager, which env tests do not run.
 const CONTROLLERS: &str =
     "*,-root-ca-certificate-publisher-controller,-csrcleaner,-pv-protection,-pvc-protection";
 /// The subdirectory of etcd's data directory in which apid stores the objects.
 const SUBDIRECTORY: &str = "apid";
 
-/// Serves until a signal, or until the parent ends.
+/// Serves until a termination signal, or until the parent process ends.
 ///
 /// # Errors
 ///

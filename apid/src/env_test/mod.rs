@@ -40,7 +40,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The role of a program name or path.
+    /// Returns the role with the file name of a program path.
     pub fn of_program(program: &str) -> Option<Self> {
         match std::path::Path::new(program).file_name()?.to_str()? {
             "kube-apiserver" => Some(Role::KubeApiserver),
@@ -82,7 +82,7 @@ fn print_mistakes(program: &str, mistakes: &[String]) -> ExitCode {
     ExitCode::from(EXIT_USAGE)
 }
 
-/// The flags that a caller of an env test sets: on the command line, or in the file of `--config`.
+/// The flags that the caller sets, on the command line or in the file of `--config`.
 struct CallerFlags {
     arguments: Vec<String>,
     file: Option<ServerConfiguration>,
@@ -99,7 +99,7 @@ impl CallerFlags {
         Ok(CallerFlags { arguments, file })
     }
 
-    /// The last value of a flag. The command line wins over the file.
+    /// Returns the last value of a flag. The command line takes precedence over the file.
     fn value(&self, name: &str) -> Option<String> {
         let from_file = || self.file.as_ref()?.flag_value(name).map(str::to_owned);
         flag_value(&self.arguments, name).or_else(from_file)

@@ -8,7 +8,7 @@
 
 use std::fs;
 
-/// The session of a process and its id.
+/// The id of a process, and the id of its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ProcessIds {
     id: u32,
@@ -29,7 +29,7 @@ pub(super) fn parent_id() -> Result<u32, Vec<String>> {
     Ok(parent)
 }
 
-/// Whether the present parent did not start the process.
+/// Whether the current parent is not the process that started this one.
 fn is_orphan(own: ProcessIds, parent: ProcessIds) -> bool {
     own.session != parent.session && own.session != own.id
 }

@@ -40,7 +40,7 @@ const FIXED_FLAGS: [&str; 4] = ["bind-address", "tls-cert-file", "tls-private-ke
 /// The user of the kubeconfig.
 const USER: &str = "admin";
 
-/// Runs the command with its arguments, without the word `test-server`.
+/// Runs `apid test-server`. `arguments` are those after the word `test-server`.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     let arguments: Vec<String> = arguments.into_iter().collect();
     if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
@@ -118,7 +118,7 @@ fn start(directory: &TemporaryDirectory, arguments: Vec<String>) -> Result<ExitC
     Ok(process::run_with(*config, options))
 }
 
-/// Reports the flags of the caller that the command sets itself.
+/// Returns an error line for each flag in [`FIXED_FLAGS`] that the caller sets.
 fn reject_fixed_flags(flags: &CallerFlags) -> Result<(), Vec<String>> {
     let fixed = FIXED_FLAGS.iter().filter(|name| flags.has(name));
     let mistakes: Vec<String> =
@@ -126,12 +126,12 @@ fn reject_fixed_flags(flags: &CallerFlags) -> Result<(), Vec<String>> {
     if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
 }
 
-/// The error of a kubeconfig that cannot be written.
+/// The kubeconfig cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error("the kubeconfig cannot be written: {0}")]
 struct KubeconfigError(CertError);
 
-/// The facts that a client of the server needs.
+/// The contents of the kubeconfig and of the printed line.
 struct ReadyNotice {
     directory: PathBuf,
     pair: ServingPair,
@@ -139,7 +139,7 @@ struct ReadyNotice {
 }
 
 impl ReadyNotice {
-    /// Writes the kubeconfig and prints the line.
+    /// Writes the kubeconfig and prints the line of JSON that says where it is.
     ///
     /// # Errors
     ///
@@ -166,7 +166,7 @@ impl ReadyNotice {
             "directory": self.directory,
         });
         let mut output = io::stdout().lock();
-        // A closed reader is not an error: the file exists.
+        // A closed standard output is not an error, because the kubeconfig exists.
         let _ = writeln!(output, "{line}").and_then(|()| output.flush());
         Ok(())
     }

@@ -43,7 +43,7 @@ use crate::server_state::ServerState;
 
 /// Path of the endpoint.
 pub(super) const PATH: &str = "/store/backup";
-/// Bytes of keys and values in one part of the body; one larger object is a part.
+/// Maximum bytes of keys and values in one part of the body. A larger object is a part of its own.
 const PART_BYTES: usize = 1 << 20;
 /// The audit annotation with the revision, below the audit domain.
 const REVISION_ANNOTATION: &str = "backup-revision";
@@ -51,9 +51,9 @@ const REVISION_ANNOTATION: &str = "backup-revision";
 /// The time that a backup may take.
 #[derive(Clone, Copy, Debug)]
 struct TimeLimits {
-    /// Until the client has accepted the next part.
+    /// Maximum time until the client has accepted the next part.
     part: Duration,
-    /// Until the client has accepted all parts: the history is retained for this time at most.
+    /// Maximum time until the client has accepted all parts. The history is retained for this time at most.
     total: Duration,
 }
 
@@ -145,7 +145,7 @@ struct Backup {
 }
 
 impl Backup {
-    /// Sends all parts. Returns the number of objects and bytes.
+    /// Sends all parts. Returns the number of objects and the number of bytes.
     async fn run(self, identity: &Identity, parts: mpsc::Sender<Part>) -> Result<(u64, u64), BackupError> {
         let sending = self.send_all_but_last(identity, &parts);
         let result = tokio::time::timeout(self.limits.total, sending).await;
@@ -156,7 +156,7 @@ impl Backup {
         Ok((objects, bytes))
     }
 
-    /// Sends all parts except the last. Returns the last part with the number of objects and bytes.
+    /// Sends all parts except the last. Returns the last part, the number of objects and the number of bytes.
     async fn send_all_but_last(
         &self,
         identity: &Identity,

@@ -36,7 +36,7 @@ pub enum RequestBody {
 /// The bytes of a body, which count against the share of their user until they are dropped.
 pub(super) struct ReceivedBody {
     bytes: Bytes,
-    /// None for a request without a body.
+    /// None for an empty body.
     _reservation: Option<BodyReservation>,
 }
 
@@ -53,7 +53,7 @@ impl RequestBody {
     ///
     /// # Errors
     ///
-    /// Errors of [`RequestBody::read`]; 429 for a slow body above the limit of slow bodies.
+    /// Errors of [`RequestBody::read`]; 429 for a slow body above the limits of the user or of the server.
     pub(super) async fn receive(self, share: &UserShare) -> Result<ReceivedBody, Status> {
         let max = self.max_bytes();
         if max == 0 {
@@ -69,7 +69,7 @@ impl RequestBody {
             Err(_elapsed) => {
                 let reservation = share.reserve_slow_body(max);
                 let _slow_reservation = reservation.map_err(|TooManySlowBodies| {
-                    too_many_requests("too many request bodies of this user arrive slowly")
+                    too_many_requests("too many request bodies arrive slowly")
                 })?;
                 read.await?
             }

@@ -102,7 +102,9 @@ where
     Box::new(IterSource(source))
 }
 
-/// A document whose first chunks are encoded before the response head, because the head depends on the size.
+/// A document whose first chunks are encoded before the response head is sent.
+///
+/// The head contains the size of a small document, and tells whether a document is compressed.
 pub(super) struct BufferedChunks {
     buffered: VecDeque<Bytes>,
     size: usize,
@@ -126,7 +128,9 @@ impl BufferedChunks {
         }
     }
 
-    /// Does one step of the preparation of the first `limit` bytes. Returns true if another step remains.
+    /// Does one step of preparing the document and encoding its first `limit` bytes.
+    ///
+    /// Returns true if another step may remain.
     ///
     /// # Errors
     ///
@@ -157,13 +161,14 @@ impl BufferedChunks {
 
     /// Whether the next call of [`BufferedChunks::prepare_up_to`] may take more than about 0.2 ms of CPU.
     ///
-    /// Unlike [`ChunkSource::is_costly`], this ignores the chunks made so far, because preparation makes another.
+    /// Unlike [`ChunkSource::is_costly`] of this type, this ignores buffered chunks: preparation makes a
+    /// further chunk, while sending takes a buffered one.
     pub(super) fn is_preparation_costly(&self, limit: usize) -> bool {
         let is_step_left = !self.prepared || self.size.max(self.chunks.min_size()) <= limit;
         is_step_left && !self.ended && self.chunks.is_costly()
     }
 
-    /// The size of the document, if it is known.
+    /// The size of the document in bytes, if it is known.
     pub(super) fn known_size(&self) -> Option<usize> {
         if self.ended { Some(self.size) } else { self.exact_size }
     }
@@ -250,7 +255,7 @@ impl Gzip {
         let mut is_costly = false;
         while left > 0 && encoder.get_ref().len() < CHUNK_TARGET {
             if self.input.is_empty() {
-                // One costly chunk is enough work for one call.
+                // The previous chunk was costly, which is enough work for one call.
                 if is_costly {
                     break;
                 }
@@ -407,7 +412,7 @@ pub(super) struct LazyDocument<F> {
 }
 
 impl<F: FnOnce() -> Result<Vec<u8>, Status>> LazyDocument<F> {
-    /// Takes the function that encodes the document.
+    /// Creates a document that `encode` encodes during preparation.
     pub(super) fn new(encode: F) -> Self {
         LazyDocument { encode: Some(encode), document: None }
     }

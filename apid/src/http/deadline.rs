@@ -33,7 +33,7 @@ use super::query::Query;
 use super::request_info::RequestInfo;
 use super::response_chunks::{ChunkProducer, ResponseChunks};
 
-/// Maximum time reserved for the response after work in batches, such as the deletion of a collection.
+/// Maximum time that work in batches, such as the deletion of a collection, leaves for its response.
 const MAX_RESPONSE_RESERVE: Duration = Duration::from_secs(2);
 
 /// The maximum duration of a request.
@@ -43,7 +43,7 @@ pub(super) struct TimeLimit {
     started: Duration,
     /// The smaller of the server's timeout and the `timeout` of the query.
     pub(super) time: Duration,
-    /// 400 for an invalid `timeout`.
+    /// The 400 response to an invalid `timeout` parameter.
     invalid: Option<Box<Status>>,
 }
 
@@ -197,7 +197,7 @@ impl http_body::Body for DeadlineBody {
 impl Drop for DeadlineBody {
     fn drop(&mut self) {
         self.timer.abort();
-        // The aborted timer task releases the state only later.
+        // Drops the chunks now: the aborted timer task holds its reference to the state for some time.
         let rest = self.state.lock().end(SendState::Sent);
         drop(rest);
     }

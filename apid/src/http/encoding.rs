@@ -161,7 +161,7 @@ fn indented(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec_pretty(value).unwrap_or_default()
 }
 
-/// Removes the end of an encoded object and appends the key of a list.
+/// Removes the end of an encoded JSON object and appends the key of the list in this object.
 ///
 /// `line`: the line break and indentation before the key. `begin`: the bytes between the key and the first item.
 fn text_opening(mut object: Vec<u8>, line: &[u8], key: &str, begin: &[u8]) -> Vec<u8> {
@@ -181,7 +181,7 @@ fn text_opening(mut object: Vec<u8>, line: &[u8], key: &str, begin: &[u8]) -> Ve
     object
 }
 
-/// Returns the bytes after a list: the entries of `object` and the end of the object.
+/// Returns the bytes after a list in a JSON object: entries and end of `object`, or `end` without entries.
 fn text_closing(object: &[u8], end: &[u8]) -> Vec<u8> {
     match object {
         b"{}" | [] => end.to_vec(),

@@ -25,7 +25,7 @@ use crate::auth::{Authenticated, Authorized};
 /// Memory cost of preparing the first bytes of a small response, in bytes.
 const PREPARE_COST: usize = 1 << 20;
 
-/// Cheap preparation steps between two yields of an I/O thread: at most about one millisecond.
+/// Number of cheap preparation steps between two yields of an I/O thread: about one millisecond of work.
 const CHEAP_STEPS: usize = 5;
 
 /// An authorized request with its body.

@@ -324,7 +324,7 @@ fn known_size(response: &Response<Body>) -> Option<u64> {
     response.headers().get(http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Wraps a body: its size is recorded at its end.
+/// Wraps a response body so that its size is recorded when the body ends or is dropped.
 fn observe_size(body: Body, sizes: Histogram) -> Body {
     let mut sent = SentBytes { bytes: 0, sizes };
     Body::stream(body.map_frame(move |frame| {
@@ -333,7 +333,7 @@ fn observe_size(body: Body, sizes: Histogram) -> Body {
     }))
 }
 
-/// Bytes of a response; records them when it is dropped.
+/// Counts the bytes of a response body, and records the sum in `sizes` when it is dropped.
 struct SentBytes {
     bytes: u64,
     sizes: Histogram,

@@ -18,7 +18,7 @@ use http::{HeaderMap, StatusCode, Uri, Version};
 
 use crate::auth::HeaderCredentials;
 
-/// Maximum impersonation fields, and maximum fields of an authenticating proxy.
+/// Maximum number of impersonation fields, and maximum number of fields of an authenticating proxy.
 ///
 /// Users of large directories are members of hundreds of groups.
 const MAX_IDENTITY_FIELDS: usize = 1_000;
@@ -134,12 +134,12 @@ mod tests {
     use super::*;
     use crate::auth::ProxyHeaders;
 
-    /// Checks an HTTP/2 request with fields of one name.
+    /// As [`checked_in`], over HTTP/2.
     fn checked(name: &'static str, fields: usize, bytes: usize) -> Result<(), Status> {
         checked_in(Version::HTTP_2, name, fields, bytes)
     }
 
-    /// Checks a request with fields of one name.
+    /// Checks a request with `fields` header fields of one name, whose values have `bytes` bytes each.
     fn checked_in(version: Version, name: &'static str, fields: usize, bytes: usize) -> Result<(), Status> {
         let mut headers = HeaderMap::new();
         let value = HeaderValue::from_bytes(&vec![b'g'; bytes]).unwrap();

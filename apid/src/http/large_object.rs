@@ -9,7 +9,7 @@ use super::chunks::{CHUNK_CAPACITY, ChunkSource};
 use crate::server_state::Item;
 use crate::verbs::ResponseObject;
 
-/// One object of the stored version as JSON: encoded opening bytes, then slices of the cached bytes.
+/// One object in its stored form as JSON: encoded opening bytes, then copies of parts of the cached bytes.
 pub(super) struct LargeObject {
     object: ResponseObject,
     item: Arc<Item>,

@@ -26,19 +26,19 @@ use super::representation::{OBJECT_WORK, Representation};
 use crate::server_state::Item;
 use crate::verbs::{ListResult, ResponseObject};
 
-/// Stored bytes of the objects that one call decodes: about one millisecond of work.
+/// Maximum work of one call, in stored bytes to decode: about one millisecond.
 const WORK_PER_CALL: usize = 64 * 1024;
 
-/// Maximum work of a cheap call: about 0.2 ms.
+/// Maximum work of a call that is not costly, in stored bytes to decode: about 0.2 ms.
 const MAX_CHEAP_WORK: usize = WORK_PER_CALL / 4;
 
 /// Number of items that [`ChunkSource::is_costly`] looks at in advance.
 const PEEKED_ITEMS: usize = 64;
 
-/// Cached entries that one call checks.
+/// Number of decoded entries of the watch cache that one call checks.
 const CHECKS_PER_CALL: usize = 8 * 1024;
 
-/// Work of checking a cached entry, in bytes.
+/// Work of checking one decoded entry of the watch cache, as the equivalent of stored bytes to decode.
 const CHECK_WORK: usize = WORK_PER_CALL / CHECKS_PER_CALL;
 
 /// Maximum stored bytes of kind and apiVersion, which list items omit.
@@ -54,7 +54,7 @@ enum Form {
     Messages(Messages),
 }
 
-/// The parts of a Protobuf list that are known before its length.
+/// The parts of a Protobuf list that are known before the lengths of its items.
 struct Messages {
     /// The apiVersion of the list.
     api_version: String,
@@ -127,7 +127,7 @@ impl ListChunks {
         undecoded.map(|item| OBJECT_WORK + item.value().len()).sum()
     }
 
-    /// Checks the next items.
+    /// Checks that the next items can be decoded, up to [`WORK_PER_CALL`].
     fn check(&mut self) -> Result<(), Status> {
         let (mut processed, mut work, mut size) = (0, 0, 0);
         for item in self.unprocessed() {
@@ -147,7 +147,7 @@ impl ListChunks {
         Ok(())
     }
 
-    /// Determines the lengths of the next messages.
+    /// Determines the lengths of the next messages, up to [`WORK_PER_CALL`].
     fn measure(&mut self) -> Result<(), Status> {
         let Form::Messages(messages) = &mut self.form else {
             self.enter(Stage::Sending);
@@ -218,7 +218,7 @@ impl ListChunks {
         let mut out = std::mem::take(&mut self.frame.opening);
         out.reserve(CHUNK_CAPACITY.saturating_sub(out.len()));
         let mut work = 0;
-        // The next call encodes the item after a large object, because `is_costly` announces that call.
+        // A call that sends the rest of a large object encodes no item: `is_costly` was false for this call.
         let is_rest = !self.rest.is_empty() && !matches!(self.form, Form::Stored);
         loop {
             if !self.rest.is_empty() {
@@ -244,7 +244,7 @@ impl ListChunks {
         if out.len() <= 2 * CHUNK_CAPACITY {
             return Ok(Bytes::from(out));
         }
-        // One object is larger than a chunk. The loop ended after it, so `rest` is free.
+        // One encoded object is larger than a chunk. The loop ended after this object, so `rest` is empty.
         self.rest_held = out.len();
         self.rest = Bytes::from(out);
         Ok(Bytes::copy_from_slice(&self.rest.split_to(CHUNK_CAPACITY)))

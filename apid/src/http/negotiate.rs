@@ -95,7 +95,7 @@ pub(super) struct Negotiation {
 }
 
 impl Negotiation {
-    /// Plain JSON.
+    /// JSON of the objects themselves.
     pub(super) const JSON: Negotiation = Negotiation { format: Format::Json, shape: Shape::Own };
 }
 
@@ -110,7 +110,7 @@ pub(super) enum Offer {
     Watch,
     /// A discovery document that also has an aggregated form.
     Discovery,
-    /// A single kind: reviews, other discovery documents, results without an object.
+    /// A kind without Table or metadata shape: reviews, other discovery documents, results without an object.
     Plain,
     /// A document that is no API kind and has no Protobuf message: the version, the list of paths.
     Document,

@@ -12,7 +12,7 @@ pub(super) const DISCOVERY_PATH: &str = "/.well-known/openid-configuration";
 /// Path of the JWKS.
 pub(super) const KEYS_PATH: &str = "/openid/v1/jwks";
 
-/// Returns the discovery document; 404 if the issuer has none.
+/// Returns the OpenID Connect discovery document; 404 if the issuer has none.
 pub(super) async fn discovery_document(context: &RequestContext) -> Result<ApiResponse, Status> {
     let documents = issuer_documents(context).await?;
     Ok(public_document(documents.discovery_document, "application/json"))

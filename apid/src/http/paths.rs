@@ -172,7 +172,7 @@ fn encoded_document(document: &Document, format: Format, pretty: bool) -> ApiRes
     }
 }
 
-/// A document as compact JSON. Its segments are sent without joining them.
+/// Returns a discovery document as compact JSON. Its segments are sent without joining them in memory.
 fn compact(document: &Document) -> ApiResponse {
     match &**document.segments() {
         [whole] => ApiResponse::shared(200, whole.clone(), Format::Json.media_type()),

@@ -58,7 +58,7 @@ pub(super) fn document(value: &Value) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The message of a list without its items, which are repeated fields of one number.
+/// The message of a list without its items. Each item is an occurrence of one repeated field.
 pub(super) struct ListMessage {
     /// The encoded field `metadata`.
     metadata: Vec<u8>,
@@ -103,13 +103,13 @@ impl ListMessage {
         Frame { opening, closing }
     }
 
-    /// Returns the encoded size of an item whose message has a length.
+    /// Returns the encoded size of an item in bytes: field key, length prefix, message of `length` bytes.
     pub(super) fn item_size(&self, length: u32) -> u64 {
         let length = u64::from(length);
         (key_len(self.items_number) + encoded_len_varint(length)) as u64 + length
     }
 
-    /// Appends the key and length of an item.
+    /// Appends the field key and the length prefix of an item.
     pub(super) fn begin_item(&self, length: usize, out: &mut Vec<u8>) {
         encode_key(self.items_number, WireType::LengthDelimited, out);
         encode_varint(length as u64, out);
@@ -137,7 +137,7 @@ const MAX_CACHE_BYTES: u64 = 32 * 1024 * 1024;
 /// Memory of a cache entry without its message, in bytes.
 const ENTRY_OVERHEAD: usize = 160;
 
-/// An object key, a revision, and the addresses of the kind and the message type.
+/// Storage key and revision of an object, and the memory addresses of its kind and of the message schema.
 ///
 /// The kind is part of the key because versions of a kind differ in metadata.
 type Key = (Arc<str>, u64, usize, usize);

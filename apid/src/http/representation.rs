@@ -35,7 +35,7 @@ pub(super) struct Representation {
 
 /// An encoded object.
 pub(super) enum EncodedObject {
-    /// JSON that needs further encoding, or Protobuf.
+    /// Compact JSON, which the response encodes as negotiated, or a Protobuf message in its envelope.
     Whole(Vec<u8>),
     /// A chunk source in the encoding of the response.
     Chunks(Box<dyn ChunkSource>),
@@ -44,7 +44,7 @@ pub(super) enum EncodedObject {
 /// Minimum stored size of an object that is sent in chunks, in bytes.
 pub(super) const MIN_CHUNKED_BYTES: usize = 32 * 1024;
 
-/// Work of an object besides its stored bytes, in bytes.
+/// Fixed work of handling one object, as the equivalent of stored bytes to decode.
 pub(super) const OBJECT_WORK: usize = 512;
 
 /// The content of the `object` field of Table rows.
@@ -162,7 +162,7 @@ impl Representation {
         }
     }
 
-    /// Encodes a JSON tree as JSON or Protobuf.
+    /// Encodes a JSON tree as compact JSON or, for Protobuf, as a message in its envelope.
     fn encode_tree(&self, value: &Value) -> Result<Vec<u8>, Status> {
         match self.format {
             Format::Json | Format::Yaml | Format::Cbor => Ok(Encoding::Compact.document(value)),
@@ -172,7 +172,7 @@ impl Representation {
         }
     }
 
-    /// Returns the work of encoding a list item, as bytes to decode and encode.
+    /// Returns the work of encoding a list item, in stored bytes to decode and encode.
     pub(super) fn item_work(&self, item: &Item) -> usize {
         match self.shape {
             Shape::Metadata(_) if self.is_sent_as_stored() => OBJECT_WORK,

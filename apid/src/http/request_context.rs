@@ -33,7 +33,7 @@ pub(super) const HEALTH_ENDPOINTS: [&str; 3] = ["livez", "readyz", "healthz"];
 
 /// A request with its attributes, connection, audit record and response options.
 pub(super) struct RequestContext {
-    /// The kinds that this request sees.
+    /// The served kinds at the beginning of the request; later changes do not affect the request.
     pub(super) kinds: Arc<ServedKinds>,
     pub(super) server_state: Arc<ServerState>,
     pub(super) head: Parts,
@@ -51,7 +51,7 @@ pub(super) struct RequestContext {
     /// Encoding options of the response.
     pub(super) response_options: ResponseOptions,
     pub(super) audit: AuditRecord,
-    /// The share of the authenticated user; set after authorization.
+    /// The share of the authenticated user in the limits of the server; set after authorization.
     pub(super) share: OnceLock<Arc<UserShare>>,
     /// The work pool, for work that outlives the handler.
     pub(super) pool: Arc<WorkPool>,
@@ -71,8 +71,8 @@ impl RequestContext {
 
     /// Whether the request is for the summary of `/livez` or `/readyz`.
     ///
-    /// apid serves the summary also while authd is unreachable. It does not serve single checks then, because
-    /// they show reasons.
+    /// apid serves the summary also while authd is unreachable. Then it does not serve single checks, because
+    /// a single check shows the reason of its failure.
     pub(super) fn is_for_health_summary(&self) -> bool {
         matches!(self.info.segments.as_slice(), [endpoint] if endpoint == "livez" || endpoint == "readyz")
     }

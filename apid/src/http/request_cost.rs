@@ -34,11 +34,11 @@ const MAX_INLINE_LIST_ITEMS: usize = 1_000;
 
 /// Work of examining an object without a selector: the unit of [`ListWork`], about 15 ns.
 const EXAMINE_WORK: usize = 1;
-/// Work of one comparison of a selector with an object.
+/// Work of one comparison of a selector with an object, in the unit of [`EXAMINE_WORK`].
 const COMPARISON_WORK: usize = 2;
 /// Work of returning an object: reading it from the cache and copying it.
 const RETURN_WORK: usize = 32;
-/// Stored bytes that are decoded in one unit of work. A selector decodes objects on first use.
+/// Stored bytes that one unit of work decodes. A selector decodes an object that was not read before.
 const BYTES_PER_DECODE_WORK: usize = 16;
 /// Maximum work of a list for an I/O thread: about 0.5 ms.
 const MAX_INLINE_LIST_WORK: usize = MAX_INLINE_LIST_ITEMS * (EXAMINE_WORK + RETURN_WORK);
@@ -51,7 +51,7 @@ const BINARY_FACTOR: usize = 500;
 const ALIAS_FACTOR: usize = 8;
 /// Memory per byte of a stored object: its tree, the changed tree and the encoded object.
 pub(super) const OBJECT_FACTOR: usize = 20;
-/// Memory per listed object, without the object in the watch cache.
+/// Memory in bytes per listed object, without the object in the watch cache.
 const ITEM_BYTES: usize = 16;
 
 /// Estimates the memory cost of a request in bytes; None for requests that an I/O thread handles.
@@ -72,7 +72,7 @@ pub(super) fn expected_cost(context: &RequestContext, body: &[u8], syntax: BodyS
     }
 }
 
-/// Whether a YAML body may contain an alias, which repeats a tree in a few bytes.
+/// Whether a YAML body may contain an anchor or alias. A short alias can repeat a large tree.
 fn has_alias(body: &[u8]) -> bool {
     memchr::memchr2(b'*', b'&', body).is_some()
 }
@@ -129,7 +129,7 @@ fn stored_cost(context: &RequestContext) -> Option<usize> {
 struct ListScope {
     /// Number of objects in scope; an upper bound for a large namespace.
     objects: usize,
-    /// Stored bytes of objects that a selector decodes.
+    /// Stored bytes of the objects that a selector must decode; a large scope counts only its first objects.
     undecoded_bytes: usize,
     /// Comparisons of the selectors with one object; 0 without a selector.
     comparisons: usize,

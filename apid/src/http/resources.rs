@@ -59,7 +59,7 @@ pub(super) async fn handle(
     with_notes(result, &notes, context)
 }
 
-/// Maximum number of repeated reads of a custom kind whose definition changes.
+/// Maximum number of repeated reads when the definition of a custom kind changes during a read.
 const READ_ATTEMPTS: usize = 50;
 /// Pause before a repeated read.
 const READ_PAUSE: Duration = Duration::from_millis(10);
@@ -138,7 +138,7 @@ async fn handle_stored(
         Method::PATCH if !name.is_empty() => Some(Verb::Patch),
         Method::DELETE if !name.is_empty() => Some(Verb::Delete),
         Method::DELETE if !in_all_namespaces => Some(Verb::DeleteCollection),
-        // Forwarded requests have any method; this one has no verb of its own.
+        // A proxy subresource accepts each method. OPTIONS has no verb, so `Verb::Get` stands for it.
         Method::OPTIONS if subresource.is_some_and(Subresource::has_paths) => Some(Verb::Get),
         _ => None,
     };
@@ -217,8 +217,8 @@ fn deprecation(context: &RequestContext, resource: &Resource, version: &str) -> 
     })
 }
 
-/// Adds the notes of verbs and admission plugins, also to a failure: warnings for the client, annotations for the
-/// audit log.
+/// Adds the notes of verbs and admission plugins to the result, also to a failure: warnings for the client,
+/// annotations for the audit log.
 fn with_notes(
     result: Result<ApiResponse, Status>,
     notes: &PluginOutput,
@@ -397,7 +397,7 @@ async fn delete_collection(
     }
 }
 
-/// Handles a request for a review kind; the only verb is create.
+/// Handles a request for a kind that is not stored, a review or a Binding; the only verb is create.
 async fn handle_review(
     context: &RequestContext,
     authorized: &Authorized,
@@ -515,7 +515,7 @@ fn write_response(
     Ok(ApiResponse::object(code, encoded, negotiated.format))
 }
 
-/// Options of a request that creates an object of another kind than its path names.
+/// Options of a create whose body is not stored: a review, a binding, an eviction or a token request.
 struct CreateRequest {
     negotiated: Negotiation,
     format: BodyFormat,

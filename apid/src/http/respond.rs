@@ -61,12 +61,12 @@ impl ApiResponse {
         ApiResponse::new(200, Content::Octets(body))
     }
 
-    /// A list.
+    /// A list with code 200, sent in chunks if it is large.
     pub(super) fn list(list: Box<dyn ChunkSource>, format: Format) -> Self {
         ApiResponse::new(200, Content::Chunks(BufferedChunks::new(list), format))
     }
 
-    /// An object.
+    /// An object that is encoded for the response.
     pub(super) fn object(code: u16, encoded: EncodedObject, format: Format) -> Self {
         match encoded {
             EncodedObject::Whole(encoded) => ApiResponse::document(code, encoded, format),
@@ -94,12 +94,12 @@ impl ApiResponse {
         ApiResponse::new(code, Content::Text(text.into(), "text/plain; charset=utf-8"))
     }
 
-    /// 404 in plain text, for an unknown path outside the API.
+    /// 404 in plain text, for an unknown non-resource path.
     pub(super) fn not_found() -> Self {
         ApiResponse::text(404, "404 page not found\n")
     }
 
-    /// Text with a media type.
+    /// Text with a media type, such as metrics.
     pub(super) fn text_as(code: u16, text: impl Into<Bytes>, media_type: &'static str) -> Self {
         ApiResponse::new(code, Content::Text(text.into(), media_type))
     }
@@ -109,7 +109,7 @@ impl ApiResponse {
         ApiResponse::new(code, Content::Shared(document, media_type))
     }
 
-    /// A stream of events.
+    /// A stream of events with code 200.
     pub(super) fn stream(body: Body, format: Format) -> Self {
         ApiResponse::new(200, Content::Stream(body, format))
     }
@@ -327,7 +327,9 @@ impl ResponseOptions {
         }
     }
 
-    /// Returns the bytes of a document to encode before the response head, because the head depends on the size.
+    /// Returns how many bytes of a document are encoded before the response head is made.
+    ///
+    /// With more bytes, the response is compressed, or is sent in chunks.
     fn buffer_limit(self) -> usize {
         if self.gzip { MIN_COMPRESSED_BYTES } else { MAX_SINGLE_BUFFER }
     }
@@ -356,7 +358,7 @@ fn pretty(headers: &HeaderMap, query: &Query) -> bool {
     }
 }
 
-/// Whether a JSON document needs another encoding than compact JSON.
+/// Whether a document in compact JSON must be encoded again: as indented JSON, YAML or CBOR.
 fn needs_encoding(format: Format, response_options: ResponseOptions) -> bool {
     !matches!(Encoding::of(format, response_options.pretty), None | Some(Encoding::Compact))
 }

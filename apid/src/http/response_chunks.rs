@@ -21,7 +21,7 @@ use super::chunks::ChunkSource;
 use super::shares::{UnsentCounters, UnsentResponse, UserShare};
 use super::work_pool::{ShutDown, WorkPool};
 
-/// Maximum size of a response that does not count as unsent, in bytes. Most responses are smaller.
+/// Maximum size of a body or frame that does not count as unsent, in bytes. Most responses are smaller.
 const MAX_UNCOUNTED_BYTES: usize = 4096;
 
 /// Memory cost of a chunk, in bytes.
@@ -40,7 +40,7 @@ pub(super) fn is_counted(body: &Body) -> bool {
 }
 
 impl ChunkProducer {
-    /// Returns a producer for a user on a connection with its counter of unsent bytes.
+    /// Creates a producer for the user of `share`. `connection` counts the unsent bytes of the connection.
     pub(super) fn new(pool: Arc<WorkPool>, share: Arc<UserShare>, connection: Arc<AtomicUsize>) -> Self {
         ChunkProducer { pool, counters: share.on_connection(connection) }
     }
@@ -53,7 +53,7 @@ impl ChunkProducer {
         }
     }
 
-    /// Counts the larger frames of an event stream as unsent until the connection drops them.
+    /// Counts each frame of an event stream above [`MAX_UNCOUNTED_BYTES`] as unsent until it is sent.
     pub(super) fn track_stream(&self, body: Body) -> Body {
         match body.as_whole() {
             // A HEAD request or an upgraded connection.
@@ -140,7 +140,7 @@ impl ResponseChunks {
         })
     }
 
-    /// Counts a chunk as unsent and updates the state; an end or an error ends the document.
+    /// Counts a chunk as unsent and keeps `chunks` for the next one. The end or an error drops `chunks`.
     fn finish_chunk(&mut self, chunks: Box<dyn ChunkSource>, chunk: NextChunk) -> NextChunk {
         match chunk {
             Some(Ok(bytes)) => {

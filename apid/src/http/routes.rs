@@ -53,7 +53,7 @@ pub(super) async fn handle(context: &Arc<RequestContext>) -> Result<ApiResponse,
     outcome.unwrap_or_else(|| Err(Status::internal("the route has no response")))
 }
 
-/// Returns the path of the segments, percent-encoded.
+/// Returns the path that consists of these segments, percent-encoded.
 fn route_path(segments: &[String]) -> String {
     let mut path = String::new();
     for segment in segments {

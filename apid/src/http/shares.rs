@@ -31,7 +31,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const MAX_BODY_BYTES: usize = 64 << 20;
 /// Maximum bytes of one user's request bodies.
 const MAX_BODY_BYTES_OF_USER: usize = 16 << 20;
-/// Maximum bytes of a small body: it never waits for bodies of other users and may arrive slowly.
+/// Maximum bytes of a small body. A small body never waits for bodies of other users, and may arrive slowly.
 pub(super) const MAX_SMALL_BODY: usize = 64 << 10;
 /// Maximum bytes of slow bodies.
 const MAX_SLOW_BODY_BYTES: usize = 24 << 20;
@@ -45,7 +45,7 @@ const MAX_UNSENT_BYTES_OF_USER: usize = 32 << 20;
 const MAX_UNSENT_BYTES_OF_CONNECTION: usize = 8 << 20;
 /// Unsent bytes that a user may hold while the server is above its limit.
 const MIN_UNSENT_BYTES_OF_USER: usize = 1 << 20;
-/// Bytes of one permit: the minimum that a body counts.
+/// Bytes of one permit. A body takes at least one permit.
 const PERMIT_BYTES: usize = 1024;
 /// Number of users at which users without requests are first removed.
 const MIN_SWEEP_USERS: usize = 1024;
@@ -71,9 +71,9 @@ pub(super) struct UserShare {
     pub(super) reads: AtomicUsize,
     /// Write requests in flight.
     pub(super) writes: AtomicUsize,
-    /// The limits of the user.
+    /// The byte limits of the user.
     of_user: ByteLimits,
-    /// The limits of the server.
+    /// The byte limits of the server, which all users share.
     of_server: ByteLimits,
 }
 
@@ -91,7 +91,7 @@ impl ByteLimits {
     }
 }
 
-/// Permits of a request body.
+/// The permits that a request body holds; they are released when the value is dropped.
 pub(super) struct BodyReservation {
     of_user: OwnedSemaphorePermit,
     /// None for a small body.
@@ -176,7 +176,7 @@ impl UserShare {
 }
 
 impl BodyReservation {
-    /// Releases all but `bytes`.
+    /// Releases the part of the reservation above `bytes`.
     pub(super) fn shrink(&mut self, bytes: usize) {
         let keep = usize::try_from(units(bytes)).unwrap_or(usize::MAX);
         for permit in [Some(&mut self.of_user), self.of_server.as_mut()].into_iter().flatten() {
@@ -217,7 +217,7 @@ pub(super) struct UnsentResponse {
 }
 
 impl UnsentResponse {
-    /// Changes the number of bytes.
+    /// Changes the number of bytes that wait to be sent.
     pub(super) fn resize(&mut self, bytes: usize) {
         if bytes == self.bytes {
             return;

@@ -45,21 +45,22 @@ pub(super) struct Encoder {
     pub(super) events: WatchEventMetrics,
     /// The shared state of the server.
     pub(super) server_state: Arc<ServerState>,
-    /// The watched kind.
+    /// The watched resource.
     pub(super) resource: Arc<Resource>,
-    /// The version of its objects.
+    /// The API version in which the objects are sent.
     pub(super) version: String,
-    /// The representation of its objects.
+    /// The format and shape of the objects.
     pub(super) negotiated: Negotiation,
     /// The `includeObject` parameter of Tables.
     pub(super) include_object: String,
 }
 
 impl Encoder {
-    /// Returns the cache key of an encoded event: the kind and version, and the other parameters.
+    /// Returns the key under which watches share an encoded event: the address of the resource, and a number
+    /// for the encoding parameters. None: the event is never shared.
     ///
-    /// `first`: the first event of the watch. The first Table of a watch has the column definitions. Tables
-    /// are shared within one second, because cells show ages. None: the event is never shared.
+    /// `first`: the event has the first object of the watch. The first Table of a watch has the column
+    /// definitions. Tables are shared within one second, because cells show ages.
     fn form_key(&self, kind: EventType, first: bool) -> Option<(usize, u64)> {
         let encoding: u64 = match self.negotiated.format {
             Format::Json | Format::Yaml => 0,
@@ -85,7 +86,7 @@ impl Encoder {
         Some((kind_address, (((second << 8) | shape) * 3 + encoding) * 3 + kind as u64))
     }
 
-    /// Returns the work of encoding a notice.
+    /// Returns the work of encoding a notice, in bytes of decoded and encoded objects.
     fn cost(&self, notice: &WatchNotice) -> usize {
         let Some((_, change)) = object_change(notice) else { return EVENT_WORK };
         let work = EVENT_WORK + change.item.value().len();
@@ -103,7 +104,7 @@ impl Encoder {
         }
     }
 
-    /// Whether objects are sent in their stored form.
+    /// Whether objects are sent as copies of their stored JSON.
     fn is_copied(&self) -> bool {
         let Negotiation { format, shape } = self.negotiated;
         let is_sent_as_stored = self.resource.is_sent_as_stored(&self.server_state.names);
@@ -277,7 +278,7 @@ pub(super) fn messages(
     })
 }
 
-/// Returns the single message of a watch that cannot start.
+/// Returns the single message of a watch that cannot start: its error event, without the framing of a body.
 pub(super) fn failed_message(
     status: &Status,
     format: Format,
@@ -295,7 +296,7 @@ fn message(line: Bytes, format: Format) -> Bytes {
     }
 }
 
-/// Returns the response body of a watch that cannot start.
+/// Returns the response body of a watch that cannot start: its error event.
 pub(super) fn failed_watch(status: &Status, format: Format, finish: OnDrop) -> Body {
     drop(finish);
     Body::from(error_event(status, format))
@@ -372,7 +373,7 @@ impl WatchBody {
         Bytes::from([&part, CLOSING].concat())
     }
 
-    /// Returns the next event.
+    /// Returns the next event, already encoded; None at the end of the watch.
     async fn event(&mut self) -> Option<EncodedEvent> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -388,7 +389,7 @@ impl WatchBody {
             self.encode_some();
             if self.ready.is_empty() {
                 let notices = self.take_costly();
-                // Boxed, because most of the many watches are idle.
+                // Boxed, because this seldom used future would enlarge the state of every idle watch.
                 let encoded = Box::pin(self.pool.encode(&self.encoder, notices)).await;
                 self.ready.extend(encoded);
             }
@@ -463,7 +464,7 @@ fn chunked_event(event_type: &str, object: &ResponseObject) -> Result<EncodedEve
     Ok(EncodedEvent { bytes: Bytes::from(out), rest })
 }
 
-/// Returns an event in one buffer.
+/// Returns an event with all its bytes in one buffer.
 fn into_buffer(event: EncodedEvent) -> Bytes {
     let EncodedEvent { bytes, rest } = event;
     if rest.is_empty() { bytes } else { Bytes::from([&bytes, &rest, CLOSING].concat()) }

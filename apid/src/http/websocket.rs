@@ -51,7 +51,7 @@ const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Maximum time for the connection upgrade.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Read buffer of a connection: larger than a control frame.
+/// Size of the read buffer of a connection in bytes: more than a control frame.
 const READ_BUFFER_BYTES: usize = 256;
 
 /// Maximum size of a message from the client. Larger messages end the watch with 1009.
@@ -219,7 +219,7 @@ async fn close<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut WebSocketStream<S
     Ok(socket.get_mut().shutdown().await?)
 }
 
-/// Close code of an invalid message; None: the connection is broken.
+/// Returns the close code for an error; None if the connection is broken and no close frame can be sent.
 fn close_code(error: &Error) -> Option<CloseCode> {
     match error {
         Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,

@@ -245,7 +245,7 @@ struct QueuedTask {
 
 /// A permit to run one task; dropping it starts the next task.
 struct WorkerPermit {
-    /// None after release.
+    /// None after the permit was released without [`Drop`].
     fair_queue: Option<Arc<FairQueue>>,
     user: Arc<str>,
     bytes: usize,

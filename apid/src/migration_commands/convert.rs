@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! One manifest is printed as it is, several as a List, as the convert plugin of kubectl does. An error in one manifest
-//! prints nothing on standard output.
+//! One converted manifest is printed by itself, several as a List, as the convert plugin of kubectl does.
+//! After an error in any manifest, nothing is printed to standard output.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,7 +38,7 @@ struct ConvertFlags {
     preset: PresetFlags,
 }
 
-/// Runs the command with its arguments, without the word `convert`.
+/// Runs `apid convert`. `arguments` are those after the word `convert`.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     run_command(ConvertFlags::command(), arguments, convert)
 }
@@ -87,7 +87,7 @@ fn convert(flags: ConvertFlags) -> Result<ExitCode, Vec<String>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Kind and name of a manifest, for messages.
+/// Returns kind and name of a manifest for a message.
 fn title(object: &Object) -> String {
     match object.name() {
         "" => object.kind().to_owned(),
@@ -95,7 +95,7 @@ fn title(object: &Object) -> String {
     }
 }
 
-/// Encodes the output: the manifest, or a List of several.
+/// Encodes the output: one manifest by itself, several as a List.
 fn encode(mut converted: Vec<Value>, format: Format) -> Vec<u8> {
     let value = match (converted.len(), converted.pop()) {
         (1, Some(one)) => one,

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{PresetFlags, fail, print, read, run_command};
 use crate::server_source::ServerSource;
 
-/// The exit code if the sources use deprecated or removed versions.
+/// Exit code if the sources use deprecated or removed API versions.
 const USES: u8 = 2;
 
 /// Lists uses of deprecated and removed API versions with their replacement, the release of removal, and the changes.
@@ -59,7 +59,7 @@ enum OutputFormat {
     Json,
 }
 
-/// Runs the command with its arguments, without the word `deprecations`.
+/// Runs `apid deprecations`. `arguments` are those after the word `deprecations`.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     run_command(DeprecationsFlags::command(), arguments, report)
 }
@@ -102,7 +102,7 @@ impl DeprecationsFlags {
         Ok(())
     }
 
-    /// The metrics of a server or of a file.
+    /// Returns the metrics text from a URL or from a file.
     fn metrics_text(&self, source: &str) -> Result<String, String> {
         if !source.starts_with("http://") && !source.starts_with("https://") {
             return read(Path::new(source));
@@ -132,7 +132,7 @@ impl DeprecationsFlags {
     }
 }
 
-/// The files of manifests below a folder, sorted; a file is itself.
+/// Returns the files with manifests below a folder, sorted. For the path of a file, returns this path.
 fn manifest_files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     if !fs::metadata(path)?.is_dir() {
         return Ok(vec![path.to_owned()]);

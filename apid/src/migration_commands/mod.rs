@@ -50,8 +50,8 @@ enum Format {
     Json,
 }
 
-/// Parses the flags of a command and runs it. The function returns all mistakes of the command line, or runs and
-/// returns the exit code.
+/// Parses the flags of a command and calls `run`, which returns the exit code or all mistakes of the command
+/// line.
 fn run_command<F: FromArgMatches>(
     command: Command,
     arguments: impl IntoIterator<Item = String>,
@@ -89,7 +89,7 @@ fn print(bytes: &[u8]) {
     let _ = io::stdout().write_all(bytes);
 }
 
-/// Prints an error.
+/// Prints an error. Returns the exit code 1.
 fn fail(error: impl std::fmt::Display) -> ExitCode {
     eprintln!("apid: {error}");
     ExitCode::FAILURE

@@ -12,7 +12,9 @@ use crate::auth::Auth;
 use crate::config::{Authd, Config};
 use crate::spawn::{self, AuthdSupervisor, SpawnError};
 
-/// Maximum wait for authd before serving. An authd that rejects its command line exits within this time.
+/// Maximum wait for authd; then apid starts without it.
+///
+/// An authd that rejects its command line exits within this time.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The authd of this process.
@@ -28,7 +30,7 @@ pub(super) struct ProcessAuthd {
 }
 
 impl ProcessAuthd {
-    /// Spawns authd, or takes the socket of an external one.
+    /// Spawns authd if the configuration says so; otherwise uses the socket of an external authd.
     pub(super) fn start(
         config: &Config,
         clock: &Arc<dyn Clock>,
@@ -41,7 +43,7 @@ impl ProcessAuthd {
             }
             Authd::Spawned { program, flags } => (program, flags),
         };
-        // authd uses this key file when no flag names another one.
+        // authd signs service account tokens with this generated key when no flag names a key.
         let mut flags = flags.clone();
         flags.push(format!("--generated-key-file={}", config.data_dir.join("service-account.key").display()));
         let program = match program {
@@ -72,7 +74,8 @@ impl ProcessAuthd {
         &self.socket
     }
 
-    /// Waits until a spawned authd accepts connections; returns at once for an external one.
+    /// Waits until a spawned authd accepts connections, at most [`START_TIMEOUT`]. Returns at once for an
+    /// external authd.
     ///
     /// # Errors
     ///
@@ -91,7 +94,8 @@ impl ProcessAuthd {
         Ok(())
     }
 
-    /// Waits until authd rejects its command line; pending for an authd that accepts it.
+    /// Waits until authd rejects its command line. Never returns if authd is external or accepts its command
+    /// line.
     pub(super) async fn rejection(&mut self) -> ProcessError {
         if let Some(rejected) = &mut self.rejected
             && rejected.await.is_ok()
@@ -99,12 +103,13 @@ impl ProcessAuthd {
             self.rejected = None;
             return ProcessError::authd_rejected_flags();
         }
-        // The supervisor has ended without a rejection, or authd is external.
+        // The supervisor has ended without a rejection, the rejection was returned before, or authd is
+        // external.
         self.rejected = None;
         std::future::pending().await
     }
 
-    /// Records the start of the shutdown.
+    /// Tells the supervisor that apid shuts down, so that it no longer kills an unresponsive authd.
     pub(super) fn begin_shutdown(&self) {
         if let Some(supervisor) = &self.supervisor {
             supervisor.begin_shutdown();

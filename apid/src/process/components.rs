@@ -29,7 +29,7 @@ pub(super) fn create_private_folder(path: &Path) -> Result<(), ProcessError> {
         .map_err(|error| ProcessError::DataDir { path: path.to_owned(), error })
 }
 
-/// Builds the admission chain.
+/// Builds the admission chain. An error means that a flag is invalid.
 pub(super) fn build_admission(config: &Config, environment: Environment) -> Result<Chain, ProcessError> {
     Chain::new(
         &config.enable_admission,
@@ -40,7 +40,7 @@ pub(super) fn build_admission(config: &Config, environment: Environment) -> Resu
     .map_err(|errors| ProcessError::Usage(errors.iter().map(ToString::to_string).collect()))
 }
 
-/// Opens the store with its observers.
+/// Opens the store with its observers, and loads the addresses of stored Services.
 pub(super) async fn open_store(
     config: &Config,
     names: &Names,
@@ -54,8 +54,8 @@ pub(super) async fn open_store(
         quota_bytes: config.storage_quota,
         ..fjall::Options::new(config.data_dir.join(STORE), identity, Arc::clone(clock))
     };
-    // The policy vector precedes the watch cache: an event becomes visible only after policy writes below it have
-    // advanced the vector.
+    // `revisions` precedes the watch cache: clients see a change only after `revisions` has recorded the
+    // policy writes up to it.
     let observers = Arc::new(Observers(vec![
         Arc::clone(revisions) as Arc<dyn storage::Observer>,
         Arc::clone(addresses) as Arc<dyn storage::Observer>,
@@ -72,9 +72,9 @@ pub(super) async fn open_store(
     Ok(store)
 }
 
-/// Loads the serving certificate; creates one unless the flags name one.
+/// Loads the serving certificate that the flags name; without such flags, loads or creates the generated one.
 ///
-/// Returns the certificate authority that signs it too, if its file is known.
+/// Also returns the file of the CA of the generated certificate, if it exists.
 pub(super) async fn load_tls(
     config: &Config,
     clock: &Arc<dyn Clock>,
@@ -97,7 +97,8 @@ pub(super) async fn load_tls(
         .map_err(|error| ProcessError::Task { task: "loading certificates", error })?
 }
 
-/// Checks that the authority of the built-in signer can be loaded. The signer loads it again for each certificate.
+/// Checks that the CA of the built-in signer can be loaded. The signer loads the CA again for each
+/// certificate.
 pub(super) async fn check_signing_authority(config: &Config) -> Result<(), ProcessError> {
     let Some(signing) = config.certificate_signing.clone() else { return Ok(()) };
     let load = move || Authority::load(&signing.cert, &signing.key).map(drop).map_err(ProcessError::Signing);
@@ -114,7 +115,9 @@ pub(super) fn write_port(file: &Path, port: u16) -> Result<(), ProcessError> {
         .map_err(|error| ProcessError::file(file, error))
 }
 
-/// An address that a client on this machine can connect to.
+/// Returns an address to which a client on this machine can connect.
+///
+/// This is the bound address, but with 127.0.0.1 if the server is bound to all addresses.
 pub(super) fn connectable_address(bound: SocketAddr) -> SocketAddr {
     if bound.ip().is_unspecified() {
         SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), bound.port())

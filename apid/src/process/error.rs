@@ -24,7 +24,7 @@ pub(super) enum ProcessError {
     /// The data directory cannot be created.
     #[error("cannot create the data directory `{}`: {error}", path.display())]
     DataDir {
-        /// The directory.
+        /// The data directory.
         path: PathBuf,
         /// The failure of the file system.
         error: io::Error,
@@ -32,7 +32,7 @@ pub(super) enum ProcessError {
     /// A file cannot be opened or written.
     #[error("{}: {error}", path.display())]
     File {
-        /// The file.
+        /// The file that cannot be opened or written.
         path: PathBuf,
         /// The failure of the file system.
         error: io::Error,
@@ -52,13 +52,13 @@ pub(super) enum ProcessError {
     /// The serving certificate cannot be created.
     #[error("{0}")]
     Certificate(#[from] CertError),
-    /// The authority of the built-in signer cannot be loaded.
+    /// The CA of the built-in signer cannot be loaded.
     #[error("`--cluster-signing-cert-file`, `--cluster-signing-key-file`: {0}")]
     Signing(CertError),
     /// The serving certificate cannot be loaded.
     #[error("{0}")]
     Tls(#[from] TlsError),
-    /// The address cannot be bound.
+    /// The address of `--bind-address` and `--secure-port` cannot be bound.
     #[error("{0}")]
     Bind(io::Error),
     /// The built-in namespaces cannot be created.
@@ -67,7 +67,7 @@ pub(super) enum ProcessError {
     /// The definitions of custom kinds cannot be read.
     #[error("cannot read the definitions of custom kinds: {0}")]
     Definitions(Box<Status>),
-    /// The version of hidden metrics is not the previous one.
+    /// `--show-hidden-metrics-for-version` does not name the previous release.
     #[error("{0}")]
     Metrics(HiddenMetricsError),
     /// The callback at readiness failed.
@@ -82,10 +82,10 @@ pub(super) enum ProcessError {
     /// The signal handlers cannot be registered.
     #[error("cannot register signal handlers: {0}")]
     Signals(io::Error),
-    /// A blocking task of the start panicked.
+    /// A blocking task during the start panicked.
     #[error("{task} failed: {error}")]
     Task {
-        /// The work of the task.
+        /// The work of the task, such as `opening the store`.
         task: &'static str,
         /// The panic.
         error: JoinError,
@@ -93,12 +93,12 @@ pub(super) enum ProcessError {
 }
 
 impl ProcessError {
-    /// The error of a file.
+    /// Creates the error for a file that cannot be opened or written.
     pub(super) fn file(path: impl AsRef<Path>, error: io::Error) -> Self {
         ProcessError::File { path: path.as_ref().to_owned(), error }
     }
 
-    /// The error after authd reported mistakes in its flags.
+    /// Creates the error for an authd that rejected its flags; authd itself has printed the mistakes.
     pub(super) fn authd_rejected_flags() -> Self {
         ProcessError::Usage(vec!["authd rejected its flags; see its message above".to_owned()])
     }

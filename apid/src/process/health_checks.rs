@@ -21,9 +21,9 @@ const RECHECK_INTERVAL: Duration = Duration::from_millis(200);
 pub(super) struct Progress {
     /// Whether the built-in namespaces exist.
     namespaces: AtomicBool,
-    /// Whether the start-up objects exist.
+    /// Whether apid has tried to create each start-up object.
     objects: watch::Sender<bool>,
-    /// Whether authd decides on the default policy.
+    /// Whether authd has been healthy with the default policy once.
     policy: AtomicBool,
     /// Whether the process shuts down.
     stopping: AtomicBool,
@@ -35,7 +35,7 @@ impl Progress {
         self.namespaces.store(true, Ordering::SeqCst);
     }
 
-    /// Records that the start-up objects exist. They are the last step of the start.
+    /// Records that apid has tried to create each start-up object, which is the last step of the start.
     pub(super) fn complete_objects(&self) {
         self.objects.send_replace(true);
     }
@@ -48,7 +48,7 @@ impl Progress {
     /// Waits until `/readyz` passes.
     pub(super) async fn wait_until_ready(&self, readyz: &Checks, auth: &Auth) {
         loop {
-            // Cannot fail: the progress owns the sender.
+            // Cannot fail, because `self` owns the sender.
             let _ = self.objects.subscribe().wait_for(|exist| *exist).await;
             auth.wait_until_healthy().await;
             if readyz.is_healthy() {
@@ -59,8 +59,9 @@ impl Progress {
     }
 }
 
-/// The start-up steps of Kubernetes that apid also has, in the order of Kubernetes. The steps complete with the
-/// start-up objects.
+/// Names of post-start hooks of kube-apiserver whose work apid also does, in the order of kube-apiserver.
+///
+/// The checks of these hooks pass when the start-up objects exist.
 const HOOKS_BEFORE_NAMESPACES: &[&str] = &[
     "start-apiserver-admission-initializer",
     "generic-apiserver-start-informers",
@@ -121,7 +122,7 @@ impl HealthSources<'_> {
             checks = self.with_store(checks, &format!("{store_check}-readiness"));
             checks = checks.with("informer-sync", || Ok(()));
         }
-        // During the grace period after the start, `/livez` ignores unfinished start-up work.
+        // Until `grace_end`, `/livez` ignores start-up checks that do not pass.
         let start_check = |checks: Checks, name: &str, check: CheckFunction| {
             let clock = Arc::clone(self.clock);
             checks.with(name, move || {
@@ -176,7 +177,8 @@ impl HealthSources<'_> {
         checks.with(name, move || store.health().map_err(|error| error.to_string()))
     }
 
-    /// A check that passes when a step of the start is complete.
+    /// Returns a check that passes when a step of the start is complete. `objects` names what the step
+    /// creates.
     fn progress_check(&self, is_complete: fn(&Progress) -> bool, objects: &'static str) -> CheckFunction {
         let progress = Arc::clone(self.progress);
         Box::new(move || match is_complete(&progress) {
@@ -185,11 +187,11 @@ impl HealthSources<'_> {
         })
     }
 
-    /// The check of the default policy. Success is final.
+    /// Returns the check of the default policy. After its first success it always passes.
     fn policy_check(&self, is_readyz: bool) -> CheckFunction {
         let (auth, progress) = (Arc::clone(self.auth), Arc::clone(self.progress));
         Box::new(move || {
-            // The loss of authd is not a reason to restart this process.
+            // `/livez` and `/healthz` ignore an unreachable authd, because a restart of apid would not help.
             if progress.policy.load(Ordering::SeqCst) || (!is_readyz && auth.unreachable().is_some()) {
                 return Ok(());
             }

@@ -6,15 +6,16 @@
 //! adds a stop condition and a callback at readiness.
 //!
 //! Start-up: apid starts authd, opens the store, binds the port and writes the port to a file. Then apid
-//! serves requests. `/readyz` fails until authd has the policy snapshot and default policy exists.
+//! serves requests. `/readyz` fails until authd has the policy snapshot, and default policy and start-up
+//! objects exist.
 //!
 //! Shutdown: `/readyz` fails, the shutdown delay passes, watches end, open requests finish, the store
 //! closes, authd exits.
 //!
 //! # Invariants
 //!
-//! INVARIANT (no store after a rejected command line): a new store is created only after authd has accepted
-//! its flags.
+//! INVARIANT (no store after a rejected command line): a new store is created only after a spawned authd has
+//! accepted its flags, or has not answered for some seconds.
 
 mod authd;
 mod components;
@@ -53,39 +54,39 @@ use health_checks::{HealthSources, Progress};
 use monitoring::{FileReloader, follow_states, hangup_signals, register_metrics};
 use serving::service_manager::{ServiceManager, ServiceState};
 
-/// The timeout of open requests at shutdown.
+/// Maximum time that open requests have to finish at shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
-/// The timeout of blocking tasks at exit.
+/// Maximum time that blocking tasks have to finish at exit.
 const RUNTIME_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Interval of the check whether the parent still exists.
 const PARENT_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The idle time after which a blocking thread ends: each thread retains freed memory.
+/// Idle time after which a thread for blocking tasks ends: each thread retains freed memory.
 const BLOCKING_THREAD_KEEP_ALIVE: Duration = Duration::from_secs(1);
 
-/// The event that ends the process, besides SIGTERM and SIGINT.
+/// An event that ends the process, in addition to SIGTERM and SIGINT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StopCondition {
-    /// No other event.
+    /// Only SIGTERM and SIGINT.
     #[default]
     Signal,
-    /// The exit of the parent with this process id.
+    /// The exit of the parent process, which has this process id.
     ParentExit(u32),
     /// The end of standard input.
     EndOfInput,
 }
 
-/// A function that is called with the port when the process is ready. Its error ends the process.
+/// A function that is called with the bound port when the process is ready. An error ends the process.
 pub type OnReady = Box<dyn FnOnce(u16) -> Result<(), OnReadyError> + Send>;
 
-/// The error of an action after the readiness, which the caller defines.
+/// The error of an [`OnReady`] function; its type is up to the caller.
 pub type OnReadyError = Box<dyn Error + Send + Sync>;
 
-/// The relation of the process to its caller.
+/// The additions of a caller of [`run_with`]: a stop condition, and a callback at readiness.
 #[derive(Default)]
 pub struct RunOptions {
-    /// The event that ends the process.
+    /// The event that ends the process, in addition to the signals.
     pub stop: StopCondition,
     /// Called with the bound port when all readiness checks pass for the first time. An error ends the process.
     pub on_ready: Option<OnReady>,
@@ -394,7 +395,7 @@ async fn stop_condition(condition: StopCondition) {
         }
         StopCondition::EndOfInput => {
             let (end_sender, end_receiver) = oneshot::channel();
-            // Not a task: the runtime would wait for a blocking read when the process stops.
+            // A thread, not a blocking task: at exit the runtime would wait for the blocking read.
             std::thread::spawn(move || {
                 let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
                 let _ = end_sender.send(());

@@ -23,7 +23,8 @@ const CERTIFICATE_EXPIRATION: Definition = Definition::new(
     "Expiration time of the serving certificate in seconds since 1970",
 );
 
-/// Registers the metrics of the state and of the listener. Returns the counter of failed handshakes.
+/// Registers the metrics of the server state and of the listener. Returns the counter of failed TLS
+/// handshakes.
 pub(super) fn register_metrics(server_state: &Arc<ServerState>, tls: &Arc<ServingTls>) -> Counter {
     http::collect_state(server_state);
     let metrics = &server_state.metrics;
@@ -35,7 +36,7 @@ pub(super) fn register_metrics(server_state: &Arc<ServerState>, tls: &Arc<Servin
     metrics.single_counter(&HANDSHAKE_ERRORS)
 }
 
-/// Reopens and reloads files at SIGHUP.
+/// Reopens the audit log and reloads the TLS files at SIGHUP.
 #[derive(Clone)]
 pub(super) struct FileReloader {
     pub(super) tls: Arc<ServingTls>,
@@ -43,7 +44,7 @@ pub(super) struct FileReloader {
 }
 
 impl FileReloader {
-    /// Handles one signal. The watches of other files handle the signal themselves.
+    /// Handles one signal. Other files that can be reloaded have watches, which handle the signal themselves.
     pub(super) async fn reload(self) {
         tracing::info!(signal = "SIGHUP", "reload started");
         self.server_state.audit.reopen().await;
@@ -65,7 +66,7 @@ pub(super) fn hangup_signals() -> impl Stream<Item = ()> + Send + Unpin {
 
 /// Notifies the service manager of the first readiness and of each reload, and runs `on_ready` and `reload`.
 ///
-/// A reload before the readiness is not notified, because the end of a reload reports readiness.
+/// A reload before the readiness is not notified, because the notification of its end would report readiness.
 pub(super) async fn follow_states<F: Future<Output = ()>>(
     service_manager: ServiceManager,
     ready: impl Future<Output = ()>,

@@ -23,7 +23,7 @@ pub(super) enum DownloadError {
     /// The request failed, or the file cannot be written.
     #[error("{0}")]
     Source(#[from] SourceError),
-    /// The backup was interrupted.
+    /// The server or the connection interrupted the backup; contains the reason.
     #[error("the backup was interrupted: {0}; try again, and see the log of the server")]
     Interrupted(String),
     /// The received file is incomplete or damaged.
@@ -32,7 +32,7 @@ pub(super) enum DownloadError {
 }
 
 impl ServerSource {
-    /// Receives a backup into a new file.
+    /// Receives a backup of the server into the new file `target`.
     pub(super) fn download(&self, target: &Path) -> Result<BackupSummary, DownloadError> {
         let file_error = |error| SourceError::File { path: target.to_owned(), error };
         let client = Client::new(&self.settings()?).map_err(SourceError::from)?;

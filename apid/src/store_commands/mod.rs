@@ -27,9 +27,9 @@ use storage::engine::fjall::{Identity, OpenError};
 use crate::config::{EXIT_USAGE, STORE};
 use crate::server_source::ServerSource;
 
-/// The exit code for damage.
+/// Exit code of `check` and `backup` if the store is damaged.
 const DAMAGED: u8 = 2;
-/// The exit code for a repair with losses.
+/// Exit code of `repair` if data is or may be lost.
 const LOSSES: u8 = 3;
 
 const HELP: &str = "\
@@ -70,14 +70,14 @@ exit code: 0 success: the store is sound, or was repaired without losses
            64 invalid command line
 ";
 
-/// The operation.
+/// The operation that the command line selects.
 #[derive(Debug, PartialEq, Eq)]
 enum Operation {
     Check,
-    /// The identity of the store, when the flags contain it.
+    /// Repairs the store. Contains the identity of the store, if flags name it.
     Repair(Option<Identity>),
     Backup(PathBuf),
-    /// A backup of a running server.
+    /// Receives the backup of a running server into a file.
     Download(ServerSource, PathBuf),
     Restore(PathBuf),
 }
@@ -89,7 +89,7 @@ struct StoreArguments {
     store: PathBuf,
 }
 
-/// Runs the command with its arguments, without the word `store`.
+/// Runs `apid store`. `arguments` are those after the word `store`.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     match StoreArguments::parse(arguments) {
         Ok(Some(parsed)) => parsed.run(),
@@ -171,7 +171,7 @@ impl StoreArguments {
             }
             _ => {}
         }
-        // The store of a server needs no directory.
+        // The backup of a running server needs no local store directory.
         let store = store.or_else(|| source.as_ref().map(|_| PathBuf::new()));
         let mut file = |name: &str, purpose: &str| {
             let file = value(name).map(PathBuf::from);
@@ -258,7 +258,7 @@ impl StoreArguments {
     }
 }
 
-/// The server of a backup, if the flags name one.
+/// Returns the server from which to receive a backup, if the flags name one.
 fn source(
     value: &mut impl FnMut(&str) -> Option<String>,
     mistakes: &mut Vec<String>,
@@ -277,7 +277,7 @@ fn source(
     Some(ServerSource { server: server?, authority, token, certificate: certificate.zip(key) })
 }
 
-/// Receives the backup of a server.
+/// Receives the backup of a server into `file` and prints its summary.
 fn download(source: &ServerSource, file: &Path) -> ExitCode {
     match source.download(file) {
         Ok(summary) => {
@@ -298,7 +298,7 @@ fn print_summary(summary: &BackupSummary) {
     ));
 }
 
-/// Advice on the repair of a damaged store.
+/// Returns the advice how to repair a damaged store.
 fn advice(report: &Report) -> String {
     let names = match report.identity {
         Some(_) => "",
@@ -311,7 +311,7 @@ fn advice(report: &Report) -> String {
     format!("`apid store repair --data-dir DIR{names}` makes a sound store of the readable data{backup}\n")
 }
 
-/// The identity of the store from the flags, as for a server; None without these flags.
+/// Returns the identity of the store from the flags `--names` and `--api-domain`; None without them.
 fn identity(names: Option<String>, domain: Option<String>) -> Result<Option<Identity>, String> {
     let Some(preset) = names else {
         return match domain {
@@ -326,7 +326,7 @@ fn identity(names: Option<String>, domain: Option<String>) -> Result<Option<Iden
     Ok(Some(Identity { preset, api_domain }))
 }
 
-/// Seconds since 1970.
+/// Returns the current time in seconds since 1970.
 fn now() -> u64 {
     u64::try_from(SystemClock::new().now().as_second()).unwrap_or_default()
 }

@@ -33,7 +33,7 @@ impl Call<'_> {
         }
     }
 
-    /// Commits a write. Records the addresses of its reservation first.
+    /// Commits a write. If the write has a reservation, the IPAddress objects are written first.
     pub(super) async fn commit(
         &self,
         key: &str,

@@ -83,7 +83,7 @@ pub async fn create_binding_like(
     Ok((Status::action_success(), warnings))
 }
 
-/// Checks the name in a body, which is the name of the call.
+/// Checks the name in a body that supplies the name of the call.
 fn check_name_parameter(name: &str) -> Result<(), Status> {
     if name.is_empty() {
         return Err(Status::bad_request("Name parameter required."));
@@ -96,7 +96,7 @@ fn check_name_parameter(name: &str) -> Result<(), Status> {
     }
 }
 
-/// Checks the preconditions in the body's metadata.
+/// Checks the uid and resourceVersion in the body, which are preconditions on the object.
 fn check(call: &Call<'_>, body: &Object, object: &Object) -> Result<(), Status> {
     if !body.uid().is_empty() && body.uid() != object.uid() {
         return Err(uid_conflict(call, body.uid(), object.uid()));
@@ -108,7 +108,7 @@ fn check(call: &Call<'_>, body: &Object, object: &Object) -> Result<(), Status> 
     Ok(())
 }
 
-/// 409 for the subresource.
+/// 409 for a change that the object does not allow; the Status names the subresource.
 fn refuse(call: &Call<'_>, reason: &str) -> Status {
     let resource = &call.collection.resource.group_resource;
     let group_resource = GroupResource {

@@ -23,7 +23,7 @@ use super::response_object::tree;
 pub struct ConnectOptions {
     /// The container, `""` for the only one.
     pub container: String,
-    /// Number of lines from the end of the log.
+    /// Number of lines from the end of the log; None means all.
     pub tail_lines: Option<i64>,
     /// Maximum size of the log in bytes.
     pub limit_bytes: Option<i64>,
@@ -33,7 +33,7 @@ pub struct ConnectOptions {
     pub has_since_time: bool,
 }
 
-/// Checks a request for a connected subresource. `Ok` is the empty log of a pod without a node.
+/// Checks a request for a subresource that needs a connection. `Ok`: the empty log of a pod without a node.
 ///
 /// # Errors
 ///
@@ -131,7 +131,7 @@ fn check_container(call: &Call<'_>, pod: &Object, container: &str) -> Result<(),
     Err(Status::bad_request(text))
 }
 
-/// Returns the response for a proxied pod.
+/// Checks a proxy request to a pod. `Ok` is the 503 for an allowed request: apid does not connect.
 async fn pod_proxy(call: &Call<'_>) -> Result<Status, Status> {
     let name = split_name(call.name).ok_or_else(|| invalid_name(call, "pod"))?;
     let pod = object(&Call { name: name.object, ..*call }).await?;
@@ -153,7 +153,7 @@ fn is_global_unicast(text: &str) -> bool {
     }
 }
 
-/// Returns the response for a proxied Service.
+/// Checks a proxy request to a Service. `Ok` is the 503 for an allowed request: apid does not connect.
 async fn service_proxy(call: &Call<'_>) -> Result<Status, Status> {
     let name = split_name(call.name).ok_or_else(|| invalid_name(call, "service"))?;
     let service = object(&Call { name: name.object, ..*call }).await?;
@@ -185,7 +185,7 @@ async fn service_proxy(call: &Call<'_>) -> Result<Status, Status> {
     Ok(unreachable())
 }
 
-/// 503: the address is known, and this server does not connect to it.
+/// 503 for an allowed proxy request: this server does not connect to the address.
 fn unreachable() -> Status {
     let text =
         "error trying to reach service: this server does not connect to pods; use the address directly";

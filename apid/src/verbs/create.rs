@@ -102,7 +102,8 @@ pub(super) async fn insert(
             return Err(Status::failure(Reason::Unknown, text));
         }
         let key = call.key();
-        // The commit of a reservation writes its records first; a creation that must fail writes none.
+        // A commit with a reservation writes IPAddress objects first. A create of an existing name must write
+        // none, so the name is checked before.
         let writes_records =
             reservation.as_ref().is_some_and(|reservation| !reservation.addresses().is_empty());
         if options.dry_run || writes_records {
@@ -133,7 +134,7 @@ pub(super) async fn insert(
     }
 }
 
-/// Returns the resourceVersion with which a create is rejected when it commits. A dry run returns it to the client.
+/// Returns the resourceVersion in the body of a create. A write with one is rejected; a dry run returns it.
 ///
 /// The version `0` and a malformed version count as absent, as in the reference. Updates and applies that create an
 /// object ignore the version.
@@ -155,7 +156,7 @@ fn prepare_again(call: &Call<'_>, new: &mut Object, ctx: &kinds::Context<'_>) ->
     Ok(())
 }
 
-/// 409 for an existing name. The message mentions when the existing object is being deleted.
+/// 409 for an existing name. The message says so if the existing object is being deleted.
 fn already_exists(call: &Call<'_>, stored: &[u8]) -> Status {
     let mut status = Status::already_exists(&call.collection.resource.group_resource, call.name);
     let is_terminating =

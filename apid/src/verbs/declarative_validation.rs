@@ -2,9 +2,11 @@
 //!
 //! # Contract
 //!
-//! With the gate `DeclarativeValidation`, both validations run for kinds whose types have validation tags. The errors
-//! that both know are compared by kind, field and tag: each difference is logged and counted. The hand-written errors
-//! decide. With the gate `DeclarativeValidationTakeover` too, the declarative errors replace the hand-written errors
+//! With the gate `DeclarativeValidation`, both validations run for kinds whose types have validation tags.
+//! The declarative errors are compared with the hand-written errors that carry a tag, by kind, field and tag.
+//! Each difference is logged and counted. The hand-written errors decide.
+//!
+//! With the gate `DeclarativeValidationTakeover` too, the declarative errors replace the hand-written errors
 //! that carry a tag. The second gate has no effect without the first one.
 //!
 //! A panic of the declarative validation is counted. The write fails only if the declarative validation decides.
@@ -97,7 +99,7 @@ impl DeclarativeValidation {
         errors
     }
 
-    /// Counts a panic. Returns the error of the write, if the declarative validation decides.
+    /// Counts and logs a panic. Returns an error that rejects the write if the declarative errors decide.
     fn panic_errors(&self, resource: &Resource, object: &Object) -> FieldErrors {
         self.panics.inc();
         tracing::error!(
@@ -113,8 +115,9 @@ impl DeclarativeValidation {
     }
 }
 
-/// Errors that one of the validations finds and the other does not, with the name of the former. Several hand-written
-/// errors can match one declarative error, and the reverse.
+/// Returns the errors that only one of the validations finds, each with the name of that validation.
+///
+/// Several hand-written errors can match one declarative error, and the reverse.
 fn mismatches<'a>(
     hand_written: &'a FieldErrors,
     declarative: &'a FieldErrors,

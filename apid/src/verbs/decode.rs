@@ -129,10 +129,10 @@ pub(super) fn decode(
     Ok((object, warnings))
 }
 
-/// An error of a body.
+/// The reason why the body of a write is rejected.
 #[derive(Debug)]
 enum ReadError {
-    /// The response.
+    /// The Status for the client.
     Refused(Status),
     /// A built-in kind or version other than the expected one.
     OtherType {

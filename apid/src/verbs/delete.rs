@@ -15,7 +15,7 @@ use super::response_object::tree;
 use super::{Call, ResponseObject};
 use crate::server_state::Item;
 
-/// The result of a delete.
+/// The result of a successful delete.
 #[derive(Clone, Debug)]
 pub enum DeleteResult {
     /// The object was removed; the response for its kind is a Status.
@@ -67,7 +67,7 @@ pub async fn delete(call: &Call<'_>, options: &DeleteOptions) -> Result<DeleteRe
     Ok(result)
 }
 
-/// Adds the kind's warning when the client did not specify a propagation policy.
+/// Adds the warning of some kinds about their default propagation, if the client did not specify a policy.
 pub(super) fn warn_default_propagation(call: &Call<'_>, options: &DeleteOptions) {
     let warning = call.collection.resource.kind.facts().default_propagation_warning;
     if let Some(warning) = warning.filter(|_| !options.has_propagation()) {
@@ -81,7 +81,7 @@ pub(super) enum DeleteError {
     Changed,
     /// The stored bytes cannot be decoded.
     Unreadable(Box<Status>),
-    /// The Status for the client.
+    /// Any other failure, as the Status for the client.
     Status(Box<Status>),
 }
 
@@ -107,8 +107,9 @@ pub(super) struct PlannedDeletion {
     step: DeletionStep,
 }
 
-/// Checks the preconditions, runs admission and decides the next step of the deletion of an item. A deletion that
-/// waits for its grace period passes no admission, as in the reference.
+/// Checks the preconditions, runs admission and decides the next step of the deletion of an item.
+///
+/// As in the reference, admission does not run if the request does not change a deletion that is under way.
 pub(super) async fn plan_deletion(
     call: &Call<'_>,
     item: &Arc<Item>,
@@ -224,9 +225,10 @@ fn success_status(call: &Call<'_>, uid: &str) -> DeleteResult {
     })))
 }
 
-/// Checks the preconditions of the client. The conflict names the kind where other conflicts name the
-/// resource, as in the reference. For kinds with their own finalizers (namespaces) the conflict names the
-/// resource, too.
+/// Checks the preconditions of the client.
+///
+/// As in the reference, the 409 names the kind instead of the resource. Only for an object with pending
+/// finalizers of its kind, such as a namespace, the 409 names the resource.
 fn check_preconditions(
     call: &Call<'_>,
     preconditions: &Preconditions,

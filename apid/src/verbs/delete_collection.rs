@@ -40,7 +40,7 @@ const DELETES_PER_TURN: usize = 32;
 /// Maximum stored bytes of deleted objects that a response contains.
 const MAX_RETURNED_BYTES: usize = 4 << 20;
 
-/// Limits of one call.
+/// Limits of one deletecollection.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchLimits {
     /// Number of objects that pass admission concurrently.
@@ -52,7 +52,7 @@ pub struct BatchLimits {
 /// The result of a deletecollection.
 #[derive(Debug)]
 pub enum DeletedCollection {
-    /// The deleted objects, as they were.
+    /// The deleted objects, as they were before the deletes.
     Objects(ListResult),
     /// A success with the number of accepted deletes, when the list of objects exceeds [`MAX_RETURNED_BYTES`].
     Status(Box<Status>),

@@ -36,7 +36,7 @@ struct TypeMeta {
     kind: String,
 }
 
-/// Decodes the tree of a body whose object is of a type of the schema table.
+/// Decodes the object in a Protobuf body by the schema of its type.
 ///
 /// # Errors
 ///

@@ -34,8 +34,9 @@ impl Call<'_> {
     }
 }
 
-/// Whether only owner references and finalizers differ. Such writes of the garbage collector need no rights
-/// of the role.
+/// Whether only owner references and finalizers differ.
+///
+/// Such a write, for example of the garbage collector, grants nothing and needs no escalation check.
 fn differs_only_in_gc_fields(new: &Object, old: &Object) -> bool {
     let without_gc_fields = |object: &Object| {
         let mut object = object.clone();

@@ -55,7 +55,8 @@ pub async fn evict(
             resource_version: Some(pod.resource_version().to_owned()),
         };
         let is_other = fails_precondition(&requested_options.preconditions, &found);
-        // A pending pod may start at any time; then its budget must allow the eviction.
+        // A pending pod that meets the preconditions is deleted below, at the evaluated resourceVersion: it
+        // may start at any time, and then its budget must allow the eviction.
         if eviction::is_finished(&pod) || (eviction::needs_no_budget(&pod) && is_other) {
             delete(&pod_call, &requested_options).await?;
             break;
@@ -69,7 +70,7 @@ pub async fn evict(
             false => charge_budget(&pod_call, &pod, requested_options.dry_run).await?,
         };
         let Some(verdict) = verdict else { continue };
-        // An eviction without charge requires the evaluated resourceVersion; a charged eviction does not.
+        // An eviction that is not charged to a budget requires the evaluated resourceVersion.
         let resource_version = found.resource_version.filter(|_| verdict == EvictionDecision::Uncharged);
         let preconditions = Preconditions { resource_version, ..found };
         match delete(&pod_call, &DeleteOptions { preconditions, ..requested_options.clone() }).await {
@@ -133,14 +134,15 @@ fn delete_options(body: &Object) -> RawDeleteOptions {
     }
 }
 
-/// Whether the preconditions exclude the current pod.
+/// Whether the current pod `found` does not meet the preconditions `expected`.
 fn fails_precondition(expected: &Preconditions, found: &Preconditions) -> bool {
     let differs = |expected: &Option<String>, found: &Option<String>| expected.is_some() && expected != found;
     differs(&expected.uid, &found.uid) || differs(&expected.resource_version, &found.resource_version)
 }
 
-/// Evaluates and charges the budget of a pod; a pod without a budget counts as charged. None when the budget
-/// changed meanwhile.
+/// Evaluates the PodDisruptionBudget of a pod, and charges the eviction to this budget if necessary.
+///
+/// A pod without a budget counts as charged. None when another write changed the budget meanwhile.
 async fn charge_budget(
     call: &Call<'_>,
     pod: &Object,

@@ -33,7 +33,7 @@ pub struct ListResult {
     pub remaining: Option<usize>,
 }
 
-/// Objects read from the store per request.
+/// Maximum number of objects in one read from the store.
 const CHUNK: usize = 500;
 
 /// Lists the objects that the options select.
@@ -152,7 +152,7 @@ async fn list_selected(
 struct ChunkStart {
     /// The last delivered key, relative to the scope; `""` at the beginning.
     last_key: String,
-    /// Number of objects after it, if known.
+    /// Number of objects after `last_key`, if known.
     remaining: Option<u64>,
 }
 
@@ -163,12 +163,12 @@ impl ChunkStart {
     }
 }
 
-/// Returns the fingerprint of the list to which tokens belong.
+/// Returns the fingerprint of a list: its continue tokens are valid only for the same scope and selectors.
 fn list_fingerprint(call: &Call<'_>, options: &ListOptions) -> u64 {
     fingerprint(&call.scope(), &options.labels.requirements(), &options.fields.requirements())
 }
 
-/// Lists the newest state.
+/// Lists the newest state, from the watch cache.
 async fn list_newest(
     call: &Call<'_>,
     options: &ListOptions,
@@ -263,7 +263,8 @@ async fn list_from_store(
     let remaining = match &next {
         Some(next) if selection.is_everything() => match chunk_start.remaining {
             Some(before) => usize::try_from(before).ok().map(|before| before.saturating_sub(items.len())),
-            // Counting would read all objects from the store; `remainingItemCount` is optional and left out.
+            // Counts in memory. If this is impossible, `remainingItemCount` is left out, because a count in
+            // the store would read all objects.
             None => resource.count_at(&selection.keys, next.key(), version),
         },
         _ => None,

@@ -2,11 +2,11 @@
 //!
 //! # Contract
 //!
-//! A verb gets a [`Call`]: the authorized request (an [`Authorized`]), the collection and the object. A verb
-//! returns a value or the Status that the client sees; verbs do not depend on HTTP. A write runs these steps
-//! in order: decode, default, prepare, admit, validate, store. For updates, all steps from reading the
-//! current object to validation run inside the compare-and-swap loop of [`modify`]. Background tasks and
-//! authd's writes call the same functions.
+//! A verb gets a [`Call`]: the authorized request (an [`Authorized`]), the collection and the name of the
+//! object. A verb returns a value or the Status that the client sees; verbs do not depend on HTTP. A write
+//! runs these steps in order: decode, default, prepare, mutating admission, validate, validating admission,
+//! store. For updates, all steps after decoding run inside the compare-and-swap loop of [`modify`].
+//! Background tasks and authd's writes call the same functions.
 //!
 //! # Invariants
 //!
@@ -84,7 +84,7 @@ use crate::server_state::{Collection, Item, ServedKinds, ServerState};
 pub struct Call<'a> {
     /// State of the process.
     pub server_state: &'a ServerState,
-    /// The kinds that the request sees.
+    /// The served kinds at the beginning of the request.
     pub kinds: &'a ServedKinds,
     /// The authorized request.
     pub authorized: &'a Authorized,
@@ -100,7 +100,7 @@ pub struct Call<'a> {
     pub subresource: &'a str,
     /// Warnings and audit annotations of admission.
     pub notes: &'a PluginOutput,
-    /// Request id in logs.
+    /// The request id in logs and calls to authd.
     pub request_id: &'a str,
 }
 
@@ -114,7 +114,7 @@ pub struct WriteResult {
 }
 
 impl<'a> Call<'a> {
-    /// Returns the context of the kind's rules.
+    /// Returns the context in which the rules of the kind run: names, clock, random numbers, subresource.
     fn context(&self) -> Context<'a> {
         Context {
             names: &self.server_state.names,
@@ -161,7 +161,7 @@ impl<'a> Call<'a> {
         Ok(item)
     }
 
-    /// Returns the object from the watch cache, in the version of the verbs.
+    /// Returns the object from the watch cache, in the served version if the kind has a converter.
     async fn item(&self) -> Result<Option<Arc<Item>>, Status> {
         match (self.stored_item().await?, &self.collection.converter) {
             (Some(item), Some(converter)) => converter.item(&item).await.map(Some),
@@ -177,7 +177,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns the object from the watch cache, or 404.
+    /// As [`Call::item`], with 404 for a missing object.
     async fn get_or_404(&self) -> Result<Arc<Item>, Status> {
         let not_found = || Status::not_found(&self.collection.resource.group_resource, self.name);
         self.item().await?.ok_or_else(not_found)

@@ -23,7 +23,7 @@ pub(super) enum ModifyResult {
     Missing,
 }
 
-/// The current stored object in an iteration of the loop.
+/// The object at the beginning of an iteration: in the served version, and as stored.
 struct CurrentObject {
     object: Object,
     stored: bytes::Bytes,

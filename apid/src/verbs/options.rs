@@ -102,11 +102,11 @@ fn in_document_order(json: &[u8], duplicates: &[String], unknown: &[String]) -> 
 /// Options of create, update and patch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// Do not store the result.
+    /// Whether the write is a dry run, which stores nothing.
     pub dry_run: bool,
-    /// Handling of unknown fields.
+    /// Handling of unknown fields and duplicate keys.
     pub field_validation: FieldValidation,
-    /// Field manager from the request.
+    /// The parameter `fieldManager`; empty if absent.
     pub field_manager: String,
     /// Program name from the User-Agent, the field manager if the request names none.
     pub program: String,
@@ -115,7 +115,7 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// Returns the field manager.
+    /// Returns the field manager: the parameter, else the program name, else `unknown`.
     pub fn manager(&self) -> &str {
         [self.field_manager.as_str(), &self.program]
             .into_iter()

@@ -7,8 +7,8 @@
 //! with defaults, before admission and the kind's preparation. Fields that admission or preparation sets have
 //! no owner.
 //!
-//! Conversions to the versions of other managers run between two attempts: an attempt that lacks the result of a
-//! webhook fails, and [`Ownership::convert_missing`] gets the result.
+//! The ownership is computed without waiting. A computation that lacks the result of a conversion webhook
+//! fails. [`Ownership::convert_missing`] then gets the missing results, and the computation runs again.
 //!
 //! # Reference
 //!
@@ -60,7 +60,7 @@ pub(super) struct Ownership<'a> {
     merge: Merge,
     empty: Object,
     ignored: &'static Set,
-    /// The written version.
+    /// The kind in the version of the request.
     served: &'a Resource,
     versions: OtherVersions<'a>,
 }
@@ -69,7 +69,7 @@ pub(super) struct Ownership<'a> {
 struct OtherVersions<'a> {
     server_state: &'a ServerState,
     registry: &'a Registry,
-    /// The stored version.
+    /// The kind in its storage version.
     resource: &'a Resource,
     /// Converts objects of a custom kind.
     converter: Option<&'a ObjectConverter>,
@@ -86,7 +86,7 @@ impl<'a> Ownership<'a> {
         Some(Ownership {
             manager: if call.authorized.is_internal() { APID_MANAGER } else { options.manager() },
             subresource: call.subresource,
-            // The reference loses the time between an object and its Scale.
+            // The reference loses the time when it converts managed fields between an object and its Scale.
             now: (call.subresource != SCALE).then(|| call.server_state.clock.now()),
             api_version: served.api_version(),
             merge: schema.merge(),
@@ -104,7 +104,7 @@ impl<'a> Ownership<'a> {
         })
     }
 
-    /// Returns the write.
+    /// Returns this write in the form that the crate `apply` takes.
     pub(super) fn write(&self) -> ManagedWrite<'_> {
         ManagedWrite {
             manager: self.manager,
@@ -144,7 +144,7 @@ impl<'a> Ownership<'a> {
         }
     }
 
-    /// Converts the objects whose conversions an attempt lacked. Returns whether there were any.
+    /// Runs the conversions that the last computation lacked. Returns whether there were any.
     pub(super) async fn convert_missing(&self) -> bool {
         match self.versions.converter {
             Some(converter) => self.versions.conversions.convert_missing(converter).await,
@@ -153,7 +153,7 @@ impl<'a> Ownership<'a> {
     }
 
     fn record_known_changes(&self, old: Option<&Object>, new: &mut Object) -> Result<(), Status> {
-        // A Scale whose replicas have no owner is an object without managed fields, and stays one.
+        // The Scale of an object whose replicas have no owner has no managed fields, and a write adds none.
         if self.subresource == SCALE && old.is_some_and(|old| !has_owner(old, &*REPLICAS)) {
             return Ok(());
         }

@@ -8,9 +8,9 @@
 //!
 //! # Reference
 //!
-//! An update that keeps `paramKind` needs no right. Each update of a binding with `paramRef` needs it, because
-//! kube-apiserver compares the pointers inside of the reference. Kinds that are not served are checked as all
-//! resources of their group.
+//! An update that keeps `paramKind` needs no right. Each update of a binding with `paramRef` needs the right,
+//! because kube-apiserver compares pointers inside `paramRef`, which always differ. A kind that is not served
+//! is checked as all resources of its group.
 
 use apimachinery::attributes::Attributes;
 use apimachinery::field::{FieldError, FieldPath};

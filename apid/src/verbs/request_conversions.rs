@@ -22,7 +22,7 @@ pub(super) struct RequestConversions {
     conversions: Mutex<Vec<RequestConversion>>,
 }
 
-/// One object in one other version.
+/// The conversion of one object to one other version.
 struct RequestConversion {
     object: Object,
     api_version: String,

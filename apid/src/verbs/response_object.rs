@@ -14,9 +14,9 @@ use crate::server_state::{Collection, Item};
 /// An object in a response: cached or decoded.
 #[derive(Clone, Debug)]
 pub enum ResponseObject {
-    /// A cached object, with the resourceVersion to show: that of its own write, or of its deletion.
+    /// A cached object, with the resourceVersion for the response: of its last write, or of its deletion.
     Cached(Arc<Item>, Revision),
-    /// An object that is not cached (any more), as a write left it: a dry run, or a removed object.
+    /// An object that is not in the watch cache in this state: the result of a dry run, or a removed object.
     Tree(Box<Object>),
 }
 
@@ -32,7 +32,7 @@ impl ResponseObject {
         ResponseObject::Tree(Box::new(object))
     }
 
-    /// Returns the result of a commit; shares the cached item unless the cache is newer already.
+    /// Returns the result of a commit. Shares the item of the watch cache if it has the committed revision.
     pub(super) async fn committed(
         collection: &Collection,
         key: &str,
@@ -121,7 +121,7 @@ impl ResponseObject {
     }
 }
 
-/// Returns the decoded form of an item.
+/// Returns the decoded form of an item, or 500 if its bytes cannot be decoded.
 pub(super) fn entry(item: &Item) -> Result<&Entry, Status> {
     item.entry().map_err(|error| {
         tracing::error!(%error, "stored object cannot be decoded; returning 500");
@@ -134,7 +134,7 @@ pub(super) fn tree(item: &Item, revision: Revision) -> Result<Object, Status> {
     entry(item)?.object(revision).map_err(|error| unreadable(item.key(), &error))
 }
 
-/// Decodes a row.
+/// Decodes a row of the store to an object with the resourceVersion of the row.
 pub(super) fn read_row(row: &Row) -> Result<Object, Status> {
     read(&row.key, &row.value, row.revision)
 }

@@ -96,7 +96,7 @@ pub(super) async fn write(
         }
         let mut new = old.clone();
         scale::apply(&call.collection.served.kind, &mut new, &scale);
-        // Without a version in the Scale, the write is based on the version that was read.
+        // Without a resourceVersion in the Scale, `new` keeps that of `old`.
         if !scale.resource_version().is_empty() {
             new.set_meta("resourceVersion", scale.resource_version());
         }

@@ -38,7 +38,7 @@ pub async fn update(
         uid if uid.is_empty() || uid == old.uid() => Ok(body()),
         uid => Err(uid_conflict(call, uid, old.uid())),
     };
-    // Retry once if another request creates the object between the two steps.
+    // Retry once if another request creates the object between `modify`, which misses it, and `insert`.
     for _ in 0..2 {
         match call.modify(options, &propose).await? {
             ModifyResult::Done(written) => return Ok(written),
@@ -79,8 +79,9 @@ pub(super) fn uid_conflict(call: &Call<'_>, expected: &str, found: &str) -> Stat
     failed_precondition(call, "UID", expected, found)
 }
 
-/// 409: the object has another value than the precondition of a write. The message is that of a storage error of the
-/// reference.
+/// 409 for a write whose precondition on a field the object does not meet.
+///
+/// The message is that of a storage error of the reference.
 pub(super) fn failed_precondition(call: &Call<'_>, field: &str, expected: &str, found: &str) -> Status {
     let resource = &call.collection.resource;
     let key = resource.reference_key(call.namespace, call.name);

@@ -8,7 +8,7 @@ use storage::Revision;
 
 use super::Call;
 
-/// Time that a read waits for a revision that the watch cache has not reached.
+/// Maximum time that a read waits for a revision that the watch cache has not reached.
 const VERSION_WAIT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The `resourceVersion` of a read.
@@ -18,7 +18,7 @@ pub(super) enum RequestedVersion {
     MostRecent,
     /// `0`: any cached state.
     Any,
-    /// A specific revision.
+    /// A specific revision; each verb defines whether a newer state is allowed.
     At(Revision),
 }
 

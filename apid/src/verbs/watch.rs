@@ -31,7 +31,7 @@ use crate::auth::WatchGuard;
 use crate::conversion::ObjectConverter;
 use crate::server_state::{Event, Item, Pin, Watcher};
 
-/// Maximum duration of a watch, since the client's timeout may overflow the clock.
+/// Maximum duration of a watch. A longer timeout of the client could overflow the clock.
 const MAX_WATCH_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// The result of opening a watch.
@@ -53,7 +53,7 @@ pub enum WatchNotice {
     Deleted(ChangedObject),
     /// All events up to the revision were sent; `initial` marks the end of the initial events.
     Bookmark {
-        /// The revision.
+        /// The resourceVersion of the bookmark.
         revision: Revision,
         /// Whether the bookmark ends the initial events.
         initial: bool,
@@ -62,7 +62,7 @@ pub enum WatchNotice {
     Failed(Box<Status>),
 }
 
-/// A changed object.
+/// The object of a notice.
 #[derive(Debug)]
 pub struct ChangedObject {
     /// The object to send: for a deletion its last state.
@@ -88,7 +88,7 @@ pub struct WatchStream {
     converter: Option<Arc<ObjectConverter>>,
     guard: Arc<WatchGuard>,
     interrupts: WatchInterrupts,
-    /// Whether a bookmark is sent as soon as no event waits.
+    /// Whether a bookmark is due; it is sent as soon as no event waits.
     is_bookmark_due: bool,
     has_ended: bool,
 }
@@ -182,12 +182,12 @@ fn lifetime(call: &Call<'_>) -> Duration {
     min + min * part / 1000
 }
 
-/// 410 for a compacted revision.
+/// 410 for a compacted revision, with the message of the reference for watches.
 fn expired_status(version: Revision) -> Status {
     Status::failure(Reason::Expired, format!("too old resource version: {version}"))
 }
 
-/// Limit in bytes of the initial events of a batch; a batch has at least one.
+/// Maximum stored bytes of the initial events of a batch; a batch has at least one event.
 const INITIAL_BYTES: usize = 32 << 10;
 
 /// The next step of a watch.
@@ -216,7 +216,7 @@ impl WatchStream {
                 None
             }
             Ok(WatchStep::Ended) => None,
-            // The client may reconnect and resume if its credential is still valid.
+            // No error event: the client may open a new watch and resume if its credentials are still valid.
             Err(_) if self.guard.is_outdated() => {
                 self.has_ended = true;
                 None
@@ -270,7 +270,7 @@ impl WatchStream {
                 }
                 () = std::future::ready(()), if self.is_bookmark_due => {
                     self.is_bookmark_due = false;
-                    // A watch from a future revision has no bookmark yet.
+                    // A watch from a revision that the cache has not reached gets no bookmark.
                     if !self.watcher.is_ahead() {
                         return self.bookmark().await.map(|notice| WatchStep::Send(vec![notice]));
                     }

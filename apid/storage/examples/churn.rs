@@ -1,8 +1,9 @@
 //! Load generator for a fjall store, at full speed or at a fixed rate.
 //!
-//! Prints commits per second, tail latencies, flushes, journals, memory and disk usage. The run shows three
-//! properties: flushing never stops, journals stay limited, and memory and disk stay flat once the first
-//! history is trimmed. At the end the program compares the second quarter of the run with the last.
+//! Prints commits per second, tail latencies, flushes, journals, memory and disk usage. A correct store shows
+//! three properties: flushes never stop, the number of journals stays limited, and memory and disk usage stop
+//! to grow once history is trimmed. At the end the program prints the maximum memory and disk usage in the
+//! second quarter of the run and in the last quarter.
 //!
 //! `churn [--writers 32] [--seconds 60] [--rate 0] [--every 5] [--value 1000] [--keys 20000] [--retention 10] [--cache 4]
 //! [--dir DIR]`. A rate of 0 is full speed.
@@ -94,7 +95,7 @@ impl Latencies {
         }
     }
 
-    /// The latency that a number of thousandths of all records do not exceed.
+    /// The upper limit of the bucket in which the cumulative count reaches `thousandths` of all records.
     fn quantile(&self, thousandths: u64) -> Duration {
         let total: u64 = self.0.iter().map(|bucket| bucket.load(Ordering::Relaxed)).sum();
         let mut below = 0;
@@ -130,7 +131,7 @@ fn disk_usage_mib(dir: &Path) -> u64 {
     (blocks(dir) * 512) >> 20
 }
 
-/// The maximum in the second quarter of the samples, and in the last.
+/// The maximum in the second quarter of the samples, and in the last quarter.
 fn quarter_maxima(samples: &[u64]) -> (u64, u64) {
     let quarter = samples.len() / 4;
     let maximum_from =
@@ -230,7 +231,7 @@ fn format_stats(stats: Stats) -> String {
     )
 }
 
-/// The load of one writer.
+/// The write rate, number of keys and value size (in bytes) of one writer.
 #[derive(Clone, Copy)]
 struct Pace {
     /// Interval between writes; None for full speed.

@@ -17,7 +17,7 @@ use storage::cache::{Cache, Decode, DecodeError, Limits, Watcher};
 use storage::engine::memory::MemoryStore;
 use storage::{Change, Observer, Revision, Row, Store};
 
-/// The entry is the length of the value, so that decoding costs nothing.
+/// A decoder whose entry is the length of the value, so that decoding takes no time.
 struct Length;
 
 impl Decode for Length {
@@ -50,7 +50,7 @@ impl Feed {
     }
 }
 
-/// Microseconds for each of a number of repetitions.
+/// The average duration of one of `times` repetitions, in microseconds.
 fn micros_each(took: Duration, times: usize) -> f64 {
     took.as_secs_f64() * 1e6 / times as f64
 }

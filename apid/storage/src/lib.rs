@@ -37,7 +37,7 @@ mod observers;
 pub use lease::HistoryLease;
 pub use observers::Observers;
 
-/// The revision counter of the store. 0 is the state before the first write.
+/// A revision: each change has the next number. 0 is the state before the first write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Revision(pub u64);
 
@@ -152,7 +152,7 @@ pub struct Page {
 pub struct RevisionRange {
     /// The changes, in revision order.
     pub changes: Vec<Change>,
-    /// The upper end of the range: all changes are at or before this revision.
+    /// The upper end of the range: `changes` is complete up to this revision.
     pub through: Revision,
 }
 
@@ -187,7 +187,8 @@ pub enum Error {
     /// The value is larger than [`MAX_VALUE`] or the key longer than [`MAX_KEY`]. Carries the size in bytes.
     #[error("a key or value of {} bytes is too large (maximum: key {}, value {})", .0, MAX_KEY, MAX_VALUE)]
     TooLarge(usize),
-    /// The disk or the quota is full. Reads continue; writes are rejected until there is space.
+    /// The disk or the quota is full. Reads continue; writes that need space are rejected until there is
+    /// space.
     #[error("storage is full: {0}")]
     Full(String),
     /// The store is temporarily unavailable. The outcome of a commit with this error is unknown: read before
@@ -320,8 +321,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Writes one key and returns after the change is durable and observed.
     ///
-    /// Group commit: one fsync covers all waiting commits; each commit succeeds or fails alone. Dropping the
-    /// future does not cancel the write.
+    /// Group commit: the syncs of one batch cover all waiting commits. A failed precondition rejects only its
+    /// own commit; a failed write fails the whole batch. Dropping the future does not cancel the write.
     async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome>;
 
     /// Watches keys that begin with `prefix`: first past changes after the revision, then new changes.
@@ -336,8 +337,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Changes of keys that begin with `prefix`, after a revision and at or before `upto`.
     ///
-    /// Returns at least the first change, and as many as one read yields; never waits for new changes.
-    /// [`RevisionRange::through`] is later than `after` unless the range is empty.
+    /// One call may return a part of the changes, or none: the caller continues after
+    /// [`RevisionRange::through`], which is later than `after` unless `upto` is not. Never waits for new
+    /// changes.
     ///
     /// # Errors
     ///
@@ -353,7 +355,8 @@ pub trait Store: Send + Sync + 'static {
     /// `Future` when the revision does not exist yet.
     async fn compact(&self, upto: Revision) -> Result<()>;
 
-    /// Reports why the store is unhealthy. Cheap, because health checks call this method.
+    /// Returns the reason why the store is unhealthy, if it is. The call is cheap: health checks call it
+    /// often.
     ///
     /// A full disk is not a failure: reads continue, and only commits return `Full`. See
     /// [`Store::full_reason`].

@@ -16,7 +16,7 @@ use storage::{Change, Error, Observer, Op, Store};
 
 const KEYS: usize = 200_000;
 const VALUE: usize = 2000;
-/// Memory limit of the survey in bytes: less than half of the size of the remaining objects.
+/// Memory limit of the survey in bytes: less than half of the size of the objects that stay readable.
 const MEMORY_LIMIT: u64 = 160 << 20;
 
 struct NullObserver;

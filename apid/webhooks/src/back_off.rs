@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! After [`FAILURES`] consecutive failures to connect, calls are refused during a pause, which doubles up to
-//! [`MAX_PAUSE`]. After the pause one call is the trial; other calls are refused until the trial ends. A connection
-//! ends the back-off.
+//! After [`FAILURES`] consecutive failures to connect, calls are refused during a pause. Each further failure
+//! doubles the pause, up to [`MAX_PAUSE`]. After the pause one call is the trial; other calls are refused
+//! until the trial ends. [`Permission::report_success`] ends the back-off.
 //!
 //! # Invariants
 //!
@@ -31,12 +31,12 @@ pub(crate) struct BackOff(Mutex<BackOffState>);
 struct BackOffState {
     /// Consecutive failures to connect.
     failures: u32,
-    /// Time of the next trial on the monotonic clock.
+    /// Earliest time of the next trial, on the monotonic clock.
     next_trial: Duration,
     is_trial_running: bool,
 }
 
-/// Permission for one call. A permission that is dropped without a report changes nothing but the end of a trial.
+/// Permission for one call. Its drop ends the trial, if it is one; without a report nothing else changes.
 #[derive(Debug)]
 pub(crate) struct Permission<'a> {
     back_off: &'a BackOff,
@@ -52,7 +52,7 @@ pub(crate) struct Rejection {
 }
 
 impl BackOff {
-    /// Permits a call at a time of the monotonic clock.
+    /// Permits or refuses a call. `now` is the time of the monotonic clock.
     pub(crate) fn permit(&self, now: Duration) -> Result<Permission<'_>, Rejection> {
         let mut state = self.0.lock();
         if state.failures < FAILURES {
@@ -68,12 +68,12 @@ impl BackOff {
 }
 
 impl Permission<'_> {
-    /// Reports that the connection succeeded, which ends the back-off.
+    /// Reports a call that did not fail to connect. This ends the back-off.
     pub(crate) fn report_success(self) {
         self.back_off.0.lock().failures = 0;
     }
 
-    /// Reports a failure to connect at a time of the monotonic clock.
+    /// Reports a failure to connect. `now` is the time of the monotonic clock.
     pub(crate) fn report_failure(self, now: Duration) {
         let mut state = self.back_off.0.lock();
         state.failures = state.failures.saturating_add(1);

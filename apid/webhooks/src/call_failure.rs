@@ -1,4 +1,4 @@
-//! Failure of a call, with the texts of the reference.
+//! Failure of a call, with the texts of the reference (kube-apiserver).
 
 use http::StatusCode;
 use serving::client::CallError;
@@ -9,12 +9,12 @@ const MAX_BODY_CHARS: usize = 2048;
 /// The reason why a call returned no response body.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallFailure {
-    /// The address is not resolvable, or no complete response arrived.
+    /// No complete response: the address is not resolvable, the call is refused, or the connection failed.
     #[error("Post \"{url}\": {problem}")]
     Transport {
         /// URL of the call.
         url: String,
-        /// The problem.
+        /// Description of the problem.
         problem: String,
     },
     /// The call took longer than its timeout.
@@ -28,7 +28,7 @@ pub enum CallFailure {
     Status {
         /// HTTP status code.
         code: u16,
-        /// Explanation of the status code.
+        /// Text of the client library for the status code.
         message: String,
     },
 }
@@ -55,7 +55,7 @@ impl CallFailure {
     }
 }
 
-/// Explains a status code like the client library of the reference.
+/// Returns the text of the Go client library for a status code.
 fn status_message(status: StatusCode, body: &[u8]) -> String {
     let excerpt: String = String::from_utf8_lossy(body).trim().chars().take(MAX_BODY_CHARS).collect();
     let excerpt = if excerpt.is_empty() { "unknown".to_owned() } else { excerpt };

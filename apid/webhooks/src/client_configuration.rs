@@ -59,7 +59,8 @@ impl ClientConfiguration {
     ///
     /// # Errors
     ///
-    /// See [`InvalidConfiguration`]. Objects in the store passed validation and have no such defect.
+    /// See [`InvalidConfiguration`]. Validation rejects objects with such a defect, so stored objects have
+    /// none.
     pub fn read(config: &Value) -> Result<Self, InvalidConfiguration> {
         let text = |source: &Value, field: &str| {
             source.get(field).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
@@ -88,7 +89,8 @@ impl ClientConfiguration {
         Ok(ClientConfiguration { address, ca_bundle: ca_bundle.into() })
     }
 
-    /// The URL of the webhook in messages and for the choice of a user.
+    /// The URL of the webhook, for messages and for the choice of a user; for a Service with its TLS server
+    /// name.
     pub fn url(&self) -> String {
         match &self.address {
             WebhookAddress::Url(url) => url.clone(),

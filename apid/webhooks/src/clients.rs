@@ -1,4 +1,4 @@
-//! Pooled clients of webhooks: one for each distinct configuration.
+//! Pooled clients of webhooks: one for each distinct origin, configuration and user.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::service_resolver::ServiceResolver;
 use crate::users::FileId;
 use crate::{CallFailure, ClientConfiguration, ServiceLookup, ServiceMap, WebhookAddress, WebhookUsers};
 
-/// Maximum calls in flight of one webhook; further calls wait within their timeout.
+/// Maximum calls in flight of one client; further calls wait within their timeout.
 pub const MAX_CALLS_IN_FLIGHT: usize = 128;
 /// Maximum number of pooled clients.
 const MAX_CLIENTS: u64 = 1000;
@@ -33,7 +33,7 @@ pub struct ClientOptions {
     pub service_map: ServiceMap,
     /// Names of the preset.
     pub names: Arc<Names>,
-    /// Clock of the back-off.
+    /// Clock of the back-off and of the checks of credential files.
     pub clock: Arc<dyn Clock>,
     /// Random number generator for the choice of an endpoint.
     pub rng: Arc<dyn Rng>,
@@ -44,11 +44,11 @@ pub struct ClientOptions {
 pub struct WebhookCall {
     /// JSON body.
     pub body: Bytes,
-    /// Limit of the whole call.
+    /// Maximum time of the whole call.
     pub timeout: Duration,
-    /// Limit of the response body in bytes.
+    /// Maximum bytes of the response body.
     pub response_bytes: usize,
-    /// Whether the query parameter `timeout` informs the webhook about the limit.
+    /// Whether the query parameter `timeout` tells the webhook the maximum time.
     pub sends_timeout: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct WebhookClients {
     clients: Cache<ClientKey, Arc<WebhookClient>>,
 }
 
-/// Identity of a client: calls with equal keys share connections.
+/// Key of a client in the pool: calls with equal keys share connections.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct ClientKey {
     origin: String,
@@ -68,14 +68,14 @@ struct ClientKey {
     user: Option<UserKey>,
 }
 
-/// Identity of a user: two files may have different users of one name.
+/// Key of a user: two files may have different users with the same name.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct UserKey {
     file: FileId,
     name: String,
 }
 
-/// Connections to a webhook.
+/// Connections to a webhook, with its limit of calls in flight and its back-off.
 struct WebhookClient {
     remote: Remote,
     permits: Semaphore,
@@ -86,7 +86,7 @@ struct WebhookClient {
 struct CallUrl {
     /// The URL in messages.
     display_url: String,
-    /// Scheme and authority of the configuration, None for a Service.
+    /// Scheme and authority of the URL in the configuration; None for a Service.
     origin: Option<String>,
     /// Path and query.
     path: String,
@@ -95,7 +95,7 @@ struct CallUrl {
 }
 
 impl WebhookClients {
-    /// Clients without connections.
+    /// Creates an empty pool.
     pub fn new(options: ClientOptions) -> Self {
         let ClientOptions { lookup, service_map, names, clock, rng } = options;
         let resolver = ServiceResolver { lookup, map: service_map, names: Arc::clone(&names), rng };
@@ -105,7 +105,7 @@ impl WebhookClients {
 
     /// Posts a JSON body to a webhook and returns the body of a response with a status of 2xx.
     ///
-    /// `users` are the credentials of the caller's plugin configuration, if any.
+    /// `users` are the credentials from the configuration of the admission plugin, if it has any.
     ///
     /// # Errors
     ///

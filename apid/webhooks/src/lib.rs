@@ -19,9 +19,9 @@
 //! # Invariants
 //!
 //! INVARIANT (bounded): a call ends within its timeout, including the wait for a permit and the resolution. A
-//! response is at most as long as the call allows. The number of pooled connections is bounded.
-//! INVARIANT (independent webhooks): each configuration has its own connections, limit of calls in flight and
-//! back-off, so that one slow webhook delays no other webhook.
+//! response is at most as long as the call allows. The number of pooled clients is bounded.
+//! INVARIANT (independent webhooks): webhooks with different configurations have separate connections, limits
+//! of calls in flight and back-offs, so that a slow webhook delays no other webhook.
 //! INVARIANT (fails at once): an unresolvable Service and a webhook in back-off fail without a wait. A back-off
 //! follows failures to connect only.
 

@@ -16,7 +16,7 @@ use http::Uri;
 
 use crate::ServiceReference;
 
-/// Origins of Services by namespace, name and port.
+/// Origins (scheme, host and port of a URL) by `NAMESPACE/NAME:PORT` of the Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceMap(BTreeMap<String, String>);
 
@@ -40,13 +40,13 @@ impl ServiceMap {
         document.decode_fields(origins).map(ServiceMap).map_err(|errors| error(join_errors(&errors)))
     }
 
-    /// The origin of a Service.
+    /// Returns the origin of a Service; None if the file does not contain the Service.
     pub(crate) fn origin(&self, service: &ServiceReference) -> Option<&str> {
         self.0.get(&format!("{}/{}:{}", service.namespace, service.name, service.port)).map(String::as_str)
     }
 }
 
-/// Reads the origins of all Services.
+/// Reads the entries of the file and records an error for each invalid one.
 fn origins(fields: &mut Fields<'_>) -> BTreeMap<String, String> {
     let mut origins = BTreeMap::new();
     for (service, value) in fields.entries() {
@@ -71,7 +71,8 @@ fn is_service(key: &str) -> bool {
     })
 }
 
-/// The origin of a URL without path, query and credentials.
+/// Returns the origin of a URL; None if the URL has a path, a query, credentials or another scheme than
+/// http(s).
 fn origin(url: &str) -> Option<String> {
     let uri: Uri = url.parse().ok()?;
     let scheme = uri.scheme_str().filter(|scheme| matches!(*scheme, "https" | "http"))?;

@@ -11,7 +11,7 @@ use apimachinery::status::Status;
 
 use crate::{ServiceMap, ServiceReference};
 
-/// A pending lookup.
+/// Future of a lookup.
 pub type LookupFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send + 'a>>;
 
 /// Reads Services and EndpointSlices.
@@ -48,7 +48,8 @@ pub(crate) enum ResolutionError {
 }
 
 impl ServiceResolver {
-    /// Returns the origin of a Service: from the file, from its external name, or from a ready address.
+    /// Returns the origin of a Service: from the [`ServiceMap`], its external name, or a random ready
+    /// address.
     pub(crate) async fn resolve(&self, service: &ServiceReference) -> Result<String, ResolutionError> {
         if let Some(origin) = self.map.origin(service) {
             return Ok(origin.to_owned());
@@ -90,14 +91,16 @@ impl ServiceResolver {
     }
 }
 
-/// Returns the name of the Service port with a number; the only port of a Service may have the name `""`.
+/// Returns the name of the Service port with this number. The name is `""` if the Service has only one port.
 fn service_port_name(service: &Object, port: u16) -> Option<&str> {
     let ports = service.at(&["spec", "ports"]).and_then(Value::as_array)?;
     let found = ports.iter().find(|found| found.get("port").and_then(Value::as_u64) == Some(port.into()))?;
     Some(found.get("name").and_then(Value::as_str).unwrap_or_default())
 }
 
-/// Returns the addresses of the ready endpoints of a slice, with the number of the named port.
+/// Returns the first address of each ready endpoint of a slice, with the number of the named port.
+///
+/// An endpoint without the condition `ready` counts as ready.
 fn ready_addresses<'a>(slice: &'a Object, port_name: &str) -> Vec<(&'a str, u16)> {
     let list = |field: &str| slice.get(field).and_then(Value::as_array).into_iter().flatten();
     let port = list("ports").find_map(|port| {
@@ -113,7 +116,7 @@ fn ready_addresses<'a>(slice: &'a Object, port_name: &str) -> Vec<(&'a str, u16)
     list("endpoints").filter(is_ready).filter_map(first_address).map(|address| (address, port)).collect()
 }
 
-/// The origin of a host; webhooks are always called with TLS.
+/// Returns the `https` origin of a host and port. Only the [`ServiceMap`] can give an `http` origin.
 fn origin(host: &str, port: u16) -> String {
     if host.contains(':') { format!("https://[{host}]:{port}") } else { format!("https://{host}:{port}") }
 }

@@ -2,17 +2,17 @@
 //!
 //! # Contract
 //!
-//! A plugin configuration `WebhookAdmissionConfiguration` names a client configuration file. The names of its
-//! users are names of servers. A webhook gets the first of these users: the name of its server with port, then
-//! `*.` and the rest of the name, the same without port 443, then `*`. Without such a user a webhook gets no
-//! credentials.
+//! A plugin configuration `WebhookAdmissionConfiguration` names a client configuration file. The names of the
+//! users in that file are patterns for servers. For the server `a.b.svc:443` a webhook gets the first user
+//! that exists of `a.b.svc:443`, `*.b.svc:443`, `*.svc:443`, the same names without `:443`, and `*`. For
+//! another port, only names with the port and `*` apply. Without such a user a webhook gets no credentials.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serving::client_config::{ClientConfig, ConfigError, User};
 
-/// Users by server name.
+/// Users of a client configuration file, by server name.
 #[derive(Clone, Debug)]
 pub struct WebhookUsers {
     file: FileId,
@@ -23,7 +23,7 @@ pub struct WebhookUsers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileId(u64);
 
-/// The number of loaded files.
+/// Number of files loaded so far, from which the next [`FileId`] comes.
 static FILES: AtomicU64 = AtomicU64::new(0);
 
 impl WebhookUsers {
@@ -40,7 +40,7 @@ impl WebhookUsers {
         WebhookUsers { file: FileId(FILES.fetch_add(1, Ordering::Relaxed)), configuration }
     }
 
-    /// Identity of the file, which clones share.
+    /// Identity of the loaded file; clones of the users have the same identity.
     pub(crate) fn file(&self) -> FileId {
         self.file
     }
@@ -59,7 +59,7 @@ impl WebhookUsers {
     }
 }
 
-/// The names of users that fit a server, the most specific first.
+/// Returns the names of users for a server, from the most specific to the least specific.
 fn candidates(server: &str) -> Vec<String> {
     let suffixes = server.match_indices('.').filter_map(|(at, _)| server.get(at..));
     [server.to_owned()].into_iter().chain(suffixes.map(|suffix| format!("*{suffix}"))).collect()

@@ -7,24 +7,24 @@ use super::AuthenticatedIdentity;
 /// The authenticator name in the log and the metrics.
 pub(super) const NAME: &str = "anonymous";
 
-/// Anonymous access.
-/// The flag `--anonymous-auth` or the section `anonymous` of the authentication configuration sets it.
+/// Which requests without credentials are allowed as the anonymous user.
+/// The flag `--anonymous-auth` or the section `anonymous` of the authentication configuration sets this.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Anonymous {
-    /// Whether anonymous access is on.
+    /// Whether anonymous access is on, for all paths or those in `paths`.
     pub enabled: bool,
-    /// The only paths with anonymous access; empty means all.
+    /// The exact request paths with anonymous access; empty means all.
     pub paths: Vec<String>,
 }
 
 impl Anonymous {
-    /// Whether an anonymous request for the path is allowed.
+    /// Whether a request for the path without credentials is made as the anonymous user.
     pub fn allows(&self, path: &str) -> bool {
         self.enabled && (self.paths.is_empty() || self.paths.iter().any(|allowed| allowed == path))
     }
 }
 
-/// The anonymous identity.
+/// The identity of a request without credentials.
 pub(super) fn identity() -> AuthenticatedIdentity {
     AuthenticatedIdentity { user: UserInfo::anonymous(), anonymous: true, ..AuthenticatedIdentity::default() }
 }

@@ -23,7 +23,7 @@ use crate::mirror::identities::TokenSecret;
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::tokens::bootstrap::{expiration, split_token};
 
-/// The group of all bootstrap tokens, and the prefix of extra groups.
+/// The group of every bootstrap token; extra groups begin with this text and a colon.
 const GROUP: &str = "system:bootstrappers";
 
 struct BootstrapTokens {
@@ -114,7 +114,7 @@ fn check(
     Ok((groups(token_secret.text("auth-extra-groups"))?, expires))
 }
 
-/// The groups of a token, sorted and without duplicates.
+/// Returns the sorted groups of a token; `extra` is the value `auth-extra-groups` of its Secret.
 fn groups(extra: &str) -> Result<Groups, String> {
     let mut groups = vec![GROUP.to_owned()];
     for group in extra.split(',').map(str::trim).filter(|group| !group.is_empty()) {

@@ -2,18 +2,18 @@
 //!
 //! # Contract
 //!
-//! [`Union::authenticate`] returns an identity, or a [`Rejection`] that names the rejecting authenticators and
-//! reasons for the log. The client receives only 401. The first authenticator that accepts decides. Anonymous
-//! access is granted only if no authenticator rejected a credential (requirements A-PRIN-12, A-PRIN-13,
-//! A-PRIN-20, A-PRIN-21). If an authenticator cannot decide and no other accepts, the result is
+//! [`Union::authenticate`] returns an identity, or a [`Rejection`] with the rejecting authenticators and
+//! their reasons, for the log. The client receives only 401. The first authenticator that accepts decides.
+//! Anonymous access is granted only if no authenticator rejected a credential (requirements A-PRIN-12,
+//! A-PRIN-13, A-PRIN-20, A-PRIN-21). If an authenticator cannot decide and no other accepts, the result is
 //! [`AuthnError::Undecided`]: the client gets 503, and nothing is cached.
 //!
 //! # Invariants
 //!
 //! INVARIANT (a bad credential is not anonymous): a bearer token that no authenticator accepts is rejected,
 //! even when no authenticator takes tokens.
-//! INVARIANT (authenticated group): every accepted user except the anonymous user, from any authenticator, is
-//! in `system:authenticated`.
+//! INVARIANT (authenticated group): every accepted user is in `system:authenticated`, except the anonymous
+//! user and a user that its authenticator put into `system:unauthenticated`.
 
 mod anonymous;
 mod bootstrap_token;
@@ -57,13 +57,13 @@ pub struct Settings {
     pub token_file: Option<Arc<TokenFile>>,
     /// Whether certificates may name a uid (gate `AllowParsingUserUIDFromCertAuth`).
     pub certificate_uids: bool,
-    /// The requests without credentials that are made as the anonymous user.
+    /// Whether, and for which paths, requests without credentials are made as the anonymous user.
     pub anonymous: Anonymous,
     /// OpenID Connect and other JWT authenticators.
     pub jwt: JwtSettings,
-    /// The token review webhook.
+    /// The token webhook; None: it is not configured.
     pub token_webhook: Option<Arc<webhook::TokenWebhook>>,
-    /// The audiences of the API server: a token that names no audience is valid for these.
+    /// The audiences of the API server. A token that names no audience is valid for these.
     pub api_audiences: Vec<String>,
     /// Issues and verifies service-account tokens. None: no keys are configured.
     pub issuer: Option<Arc<Issuer>>,
@@ -80,22 +80,22 @@ pub struct Credentials<'a> {
     pub certificates: &'a [Vec<u8>],
     /// The bearer token; empty when there is none.
     pub token: &'a str,
-    /// Headers that an authenticating proxy may have set, names in lower case.
+    /// The request headers that name a user if an authenticating proxy set them; names in lower case.
     pub proxy_headers: &'a [Header],
-    /// The problem with a credential that was sent and cannot be parsed; empty if there is none.
+    /// Why a received credential cannot be parsed; empty if there is no such credential.
     pub unreadable: &'a str,
     /// Audiences that the credential must be valid for; empty means those of the API server.
     pub audiences: &'a [String],
-    /// The path of the request: anonymous access may be limited to some paths.
+    /// The request path, because anonymous access can be limited to some paths.
     pub path: &'a str,
 }
 
 /// The time and the minimum revision of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct AuthnContext {
-    /// The wall clock.
+    /// The current wall-clock time.
     pub now: Timestamp,
-    /// The minimum mirror revision at which the request may be decided.
+    /// The minimum mirror revision of an authentication that reads the mirror.
     pub at_least: u64,
 }
 
@@ -106,12 +106,12 @@ pub enum Outcome {
     Accepted(Box<AuthenticatedIdentity>),
     /// The request has no credential for this authenticator.
     NotApplicable,
-    /// A credential failed a check, which is named for the log.
+    /// A credential failed a check; the text names the check for the log.
     Rejected(String),
-    /// Like `Rejected`, with a TTL.
-    /// A remote service rejected the credential or was unavailable.
+    /// Like `Rejected`: a remote service rejected the credential or was unavailable.
+    /// The duration is the TTL of the rejection for caches; zero: not cached.
     RejectedWithTtl(String, Duration),
-    /// The authenticator cannot decide now; the reason is for the log.
+    /// The authenticator cannot decide now, for example at a limit; the text is the reason for the log.
     /// The same credential may be accepted a moment later.
     Undecided(String),
 }
@@ -119,30 +119,30 @@ pub enum Outcome {
 /// The opinion of one authenticator on credentials.
 #[derive(Debug)]
 pub struct AuthnOpinion {
-    /// The authenticator.
+    /// The name of the authenticator.
     pub name: &'static str,
-    /// The result. None: an earlier authenticator accepted.
+    /// The result. None: the authenticator did not run, because an earlier one accepted.
     pub outcome: Option<Outcome>,
-    /// The time that the authenticator took.
+    /// The duration of the authentication by this authenticator.
     pub latency: Duration,
 }
 
-/// An identity.
+/// The user of a request, with the conditions under which the result may be cached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthenticatedIdentity {
-    /// The user.
+    /// The user; [`Union::authenticate`] adds the group `system:authenticated`.
     pub user: UserInfo,
-    /// The requested audiences for which the credential is valid.
+    /// Those of the requested audiences for which the credential is valid.
     pub audiences: Vec<String>,
     /// The first moment at which the credential is valid.
     pub not_before: Option<Timestamp>,
-    /// When the credential expires.
+    /// When the credential expires; None: never.
     pub expires_at: Option<Timestamp>,
-    /// The user is the anonymous user.
+    /// The request has no credentials, and the user is the anonymous user.
     pub anonymous: bool,
     /// The stored objects whose deletion ends the identity.
     pub depends_on: Vec<ObjectRef>,
-    /// The TTL of an identity from a remote service, which states no expiry.
+    /// How long an identity from a remote service may be cached; None for other authenticators.
     pub ttl: Option<Duration>,
 }
 
@@ -151,16 +151,16 @@ pub struct AuthenticatedIdentity {
 pub enum AuthnError {
     /// The credentials are rejected.
     Rejection(Rejection),
-    /// The credentials may be valid: these authenticators could not decide, each with the reason.
+    /// These authenticators could not decide, each with its reason; the credentials may be valid.
     Undecided(Vec<(&'static str, String)>),
 }
 
-/// The rejection of credentials.
+/// The rejection of credentials, or of a request without credentials.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// Authenticator and failed check, one each; empty if there were no credentials.
+    /// The name of each rejecting authenticator with the failed check; empty without credentials.
     pub checks: Vec<(&'static str, String)>,
-    /// How long the rejection may be cached; None: until something changes.
+    /// How long the rejection may be cached; None: until a dependency or the configuration changes.
     pub ttl: Option<Duration>,
 }
 
@@ -173,13 +173,13 @@ impl std::fmt::Display for Rejection {
     }
 }
 
-/// Formats the messages of authenticators in one line.
+/// Joins the messages of authenticators into one line: `NAME: TEXT; NAME: TEXT`.
 pub(crate) fn join_checks(checks: &[(&'static str, String)]) -> String {
     let lines: Vec<String> = checks.iter().map(|(method, text)| format!("{method}: {text}")).collect();
     lines.join("; ")
 }
 
-/// A configured authenticator.
+/// A configured authenticator, which checks one kind of credential.
 #[async_trait]
 trait Authenticator: Send + Sync {
     /// # Errors
@@ -192,10 +192,10 @@ trait Authenticator: Send + Sync {
     ) -> Result<Outcome, MirrorNotReady>;
 }
 
-/// Builds an authenticator: None if it is not configured, an error naming the flag if it cannot work.
+/// Builds an authenticator. None: it is not configured. The error names the flag.
 type Build = fn(&Settings, &Arc<Mirror>) -> Result<Option<Box<dyn Authenticator>>, ConfigError>;
 
-/// The authenticators in order.
+/// All authenticators with their names, in the order in which they run.
 const METHODS: &[(&str, Build)] = &[
     ("request-header", request_header::build),
     ("x509", x509::build),
@@ -206,7 +206,7 @@ const METHODS: &[(&str, Build)] = &[
     ("webhook", webhook::build),
 ];
 
-/// All configured authenticators.
+/// All configured authenticators in order, and anonymous access.
 pub struct Union {
     methods: Vec<(&'static str, Box<dyn Authenticator>)>,
     anonymous: Anonymous,
@@ -214,7 +214,7 @@ pub struct Union {
 }
 
 impl Union {
-    /// Reads the files that the settings name. Authenticators of stored objects use the mirror.
+    /// Builds the configured authenticators. Those that check stored objects read them from `mirror`.
     ///
     /// # Errors
     ///
@@ -246,18 +246,18 @@ impl Union {
         Union { methods: Vec::new(), anonymous: Anonymous::default(), api_audiences: Vec::new() }
     }
 
-    /// The audiences of the API server.
+    /// Returns the audiences of the API server.
     pub fn api_audiences(&self) -> &[String] {
         &self.api_audiences
     }
 
-    /// The names of all authenticators that can accept.
+    /// The names of all known authenticators and of anonymous access, as in metrics and the log.
     pub fn methods() -> impl Iterator<Item = &'static str> {
         METHODS.iter().map(|(name, _)| *name).chain([anonymous::NAME])
     }
 
-    /// Identifies the user of credentials and the accepting authenticator.
-    /// The inner error is [`AuthnError`].
+    /// Returns the identity of the credentials and the name of the accepting authenticator.
+    /// The inner error is the result of credentials without an identity.
     ///
     /// # Errors
     ///
@@ -275,7 +275,7 @@ impl Union {
                     let groups = &mut accepted.user.groups;
                     let is_authentication_group =
                         |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
-                    // A proxy may forward an anonymous user.
+                    // An authenticating proxy may name the anonymous user.
                     if accepted.user.name != ANONYMOUS && !groups.iter().any(is_authentication_group) {
                         groups.push(AUTHENTICATED.to_owned());
                     }
@@ -304,7 +304,7 @@ impl Union {
         Ok(identified.map_err(AuthnError::Rejection))
     }
 
-    /// Asks the authenticators in order until one accepts, and returns each opinion.
+    /// Runs the authenticators in order until one accepts, and returns one opinion for each.
     ///
     /// # Errors
     ///
@@ -328,7 +328,7 @@ impl Union {
         Ok(opinions)
     }
 
-    /// Identifies a request for a path without any credentials.
+    /// Returns the anonymous identity for a request for `path` without credentials.
     ///
     /// # Errors
     ///
@@ -349,8 +349,9 @@ impl std::fmt::Debug for Union {
     }
 }
 
-/// Returns the valid audiences of a credential that names none ("audience-agnostic" in Kubernetes).
-/// These are the requested audiences that the API server has. None if audiences are requested and it has none of them.
+/// Returns the valid audiences of a credential that names none ("audience-agnostic" in Kubernetes): the
+/// requested audiences that are in `own`, the audiences of the API server.
+/// None: audiences are requested, and none of them is in `own`.
 fn agnostic_audiences(requested: &[String], own: &[String]) -> Option<Vec<String>> {
     let common: Vec<String> = requested.iter().filter(|audience| own.contains(audience)).cloned().collect();
     (requested.is_empty() || !common.is_empty()).then_some(common)

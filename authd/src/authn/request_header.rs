@@ -5,10 +5,10 @@
 //!
 //! Headers count only from a peer with a certificate of a CA in `--requestheader-client-ca-file`. The common
 //! name must be in `--requestheader-allowed-names`; an empty list allows any name. The first header of
-//! `--requestheader-username-headers` with a value is the user. Without such a header this authenticator does
-//! not apply, and the next authenticators run. All values of all group headers are groups. The rest of a header name
-//! after an extra prefix, in lower case and percent-decoded, is an extra key; the header values are its
-//! values.
+//! `--requestheader-username-headers` with a value names the user. Without such a header this authenticator
+//! does not apply, and the next authenticators run. All values of all group headers are groups.
+//! The rest of a header name after an extra prefix, in lower case and percent-decoded, is an extra key; the
+//! header values are its values.
 //!
 //! # Invariants
 //!
@@ -99,7 +99,7 @@ impl Authenticator for RequestHeaders {
 }
 
 impl ProxySettings {
-    /// The user that the headers of a trusted proxy name. None: the headers name no user.
+    /// Returns the user that the headers of a trusted proxy name. None: no username header has a value.
     fn user(&self, headers: &[Header]) -> Result<Option<UserInfo>, String> {
         let Some(name) = first_value(&self.username, headers)? else { return Ok(None) };
         let mut user = UserInfo { name: name.to_owned(), ..UserInfo::default() };
@@ -123,7 +123,8 @@ impl ProxySettings {
     }
 }
 
-/// Returns the first value of the first listed header that has one.
+/// Returns the first non-empty header value, in the order of `names`.
+/// Of a repeated header only the first line counts.
 fn first_value<'h>(names: &[String], headers: &'h [Header]) -> Result<Option<&'h str>, String> {
     for name in names {
         let Some(header) = headers.iter().find(|header| header.name == *name) else { continue };
@@ -139,7 +140,7 @@ fn header_text(header: &Header) -> Result<&str, String> {
     std::str::from_utf8(&header.value).map_err(|_| format!("the header `{}` is not UTF-8", header.name))
 }
 
-/// Decodes percent-encoding; returns an invalid encoding unchanged.
+/// Decodes percent-encoding. Returns the whole key unchanged if an encoding or the UTF-8 is invalid.
 fn decode_percent(key: &str) -> String {
     let mut decoded_bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();

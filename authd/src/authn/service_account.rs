@@ -2,14 +2,15 @@
 //!
 //! # Contract
 //!
-//! A token of a configured issuer must be signed with a configured key, be valid now, and be for a requested
-//! audience. With `--service-account-lookup` (the default) the service account and the bound object must
-//! exist with the uids in the token. A legacy token must equal the token in its Secret.
+//! A token of a configured issuer must be signed with a configured key and be valid now. A bound token must
+//! name a requested audience; a legacy token of a Secret has no audiences. With `--service-account-lookup`
+//! (the default) the service account and the bound object must exist with the uids in the token, and a legacy
+//! token must equal the token in its Secret.
 //!
 //! # Invariants
 //!
-//! INVARIANT (revocation): an identity depends on the service account and the bound object, and ends with
-//! them.
+//! INVARIANT (revocation): with lookup, an identity depends on the service account and the bound object, and
+//! ends with them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use crate::mirror::identities::{Identities, IdentityObject};
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::tokens::service_account::{Claims, Issuer, ObjectIdentity, subject};
 
-/// The maximum number of a token's audiences that a log line shows.
+/// The maximum number of audiences of a token in a log line.
 const MAX_SHOWN_AUDIENCES: usize = 5;
 
 struct ServiceAccounts {
@@ -156,9 +157,10 @@ impl ServiceAccounts {
     }
 }
 
-/// Checks that all objects in the token exist, and records that the identity depends on them.
+/// Checks that the service account and the bound object of a token exist, and adds them to the dependencies
+/// of `accepted`. A legacy token must also equal the token in its Secret.
 ///
-/// `invalid_since` is the label of Secrets whose token was unused for long.
+/// `invalid_since` is the label key of Secrets whose legacy token is invalid because it was unused for long.
 fn record_dependencies(
     identities: &Identities,
     claims: &Claims,

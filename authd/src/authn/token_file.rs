@@ -8,8 +8,9 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (tokens are not stored): memory contains only a keyed digest of each token. A look-up compares digests
-//! in constant time under a random per-process key, so that its duration reveals nothing about a token.
+//! INVARIANT (tokens are not stored): memory contains only a keyed digest of each token.
+//! A look-up compares digests in constant time under a random per-process key, so that its duration reveals
+//! nothing about a token.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -29,7 +30,7 @@ use crate::mirror::{Mirror, MirrorNotReady};
 /// The tokens of a file with their users.
 pub struct TokenFile {
     key: hmac::Key,
-    /// By the first bytes of the digest of the token: the whole digest, and the user.
+    /// The digest and the user of each token, by the first 8 bytes of the digest.
     users: HashMap<[u8; 8], Vec<([u8; 32], UserInfo)>>,
     api_audiences: Vec<String>,
 }
@@ -86,18 +87,18 @@ fn load(path: &Path, api_audiences: Vec<String>) -> Result<TokenFile, String> {
 }
 
 impl TokenFile {
-    /// Reads a file. Its tokens are valid for these audiences.
+    /// Reads a file. Its tokens are valid for the audiences `api_audiences`.
     ///
     /// # Errors
     ///
-    /// The flag, the file, and the invalid line with the reason.
+    /// The file cannot be read, or a line is invalid; the error names flag, file and line.
     pub fn read(path: &Path, api_audiences: Vec<String>) -> Result<Arc<Self>, ConfigError> {
         let file = load(path, api_audiences)
             .map_err(|error| ConfigError::flag_file("--token-auth-file", path, error))?;
         Ok(Arc::new(file))
     }
 
-    /// Returns true if the token was present.
+    /// Sets the user of a token; true if the token had a user before.
     fn insert(&mut self, token: &str, user: UserInfo) -> bool {
         let (prefix, digest) = self.digest(token);
         let list = self.users.entry(prefix).or_default();
@@ -107,14 +108,15 @@ impl TokenFile {
         list.len() == before
     }
 
-    /// Returns the user of a token.
+    /// Returns the user of a token; None if the file does not contain the token.
     fn find(&self, token: &str) -> Option<&UserInfo> {
         let (prefix, digest) = self.digest(token);
         let list = self.users.get(&prefix)?;
         list.iter().find(|(stored, _)| stored.ct_eq(&digest).into()).map(|(_, user)| user)
     }
 
-    /// The keyed digest of a token, and its first bytes, which are the key of `users`.
+    /// Returns the first 8 bytes of the keyed digest of a token, which are the key of `users`, and the
+    /// digest.
     fn digest(&self, token: &str) -> ([u8; 8], [u8; 32]) {
         let tag = hmac::sign(&self.key, token.as_bytes());
         let (mut prefix, mut digest) = ([0; 8], [0; 32]);
@@ -158,7 +160,7 @@ impl TokenFile {
     }
 }
 
-/// The records of a CSV text with their line numbers; empty lines are skipped.
+/// Splits a CSV text into records, each with the number of its first line; empty lines are skipped.
 fn records(text: &str) -> Result<Vec<(usize, Vec<String>)>, String> {
     let mut records = Vec::new();
     let mut chars = text.chars().peekable();

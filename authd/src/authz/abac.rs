@@ -3,14 +3,15 @@
 //! # Contract
 //!
 //! The file has one JSON object per line, each a `Policy` of `abac.authorization.<d>/v1beta1`. Under the
-//! `kubernetes` names the group of Kubernetes is accepted too. Empty lines and lines that begin with `#` are
-//! skipped. The first matching policy allows; without one the authorizer has no opinion. The file is read
-//! when the authorizer is built; each invalid line is reported with its number.
+//! `kubernetes` names `abac.authorization.kubernetes.io/v1beta1`, the name in Kubernetes, is accepted too.
+//! Empty lines and lines that begin with `#` are skipped.
+//! The first matching policy allows; without one the authorizer has no opinion.
+//! The file is read only when authorizers are built; each invalid line is reported with its number.
 //!
-//! A policy matches if all of these match. First, the `user` and the `group`, of which the policy must set at
-//! least one (`*` in either is every authenticated user). Second, a read-only verb, unless `readonly` is
-//! false. Third, for resources `namespace`, `resource` and `apiGroup`, each equal or `*`; for paths
-//! `nonResourcePath`, equal, `*`, or a prefix before a final `*`.
+//! A policy matches if all of these hold. First, `user` and `group` match; the policy must set at least one,
+//! and `*` in either means every authenticated user. Second, if `readonly` is true, the request is read-only.
+//! Third, for a resource `namespace`, `resource` and `apiGroup` are each equal or `*`; for a path
+//! `nonResourcePath` is equal, `*`, or a prefix before a final `*`.
 //!
 //! # Reference
 //!
@@ -69,7 +70,7 @@ pub fn check(text: &str, names: &Names) -> Result<usize, Vec<(usize, String)>> {
     parse(text, names).map(|policies| policies.len())
 }
 
-/// The `apiVersion` of the first line of a policy file; None if the text is not a policy file.
+/// Returns the `apiVersion` of the first policy; None if the text is not a file of policies.
 pub fn policy_api_version(text: &str) -> Option<String> {
     let mut lines = text.lines().map(str::trim);
     let first = lines.find(|line| !line.is_empty() && !line.starts_with('#'))?;
@@ -81,7 +82,7 @@ pub fn policy_api_version(text: &str) -> Option<String> {
 }
 
 fn parse(text: &str, names: &Names) -> Result<Vec<Policy>, Vec<(usize, String)>> {
-    // Kubernetes names this group by its label domain.
+    // In Kubernetes this group has the label domain, `abac.authorization.kubernetes.io`, unlike other groups.
     let api_versions = [
         names.label_sub_key("abac.authorization", "v1beta1"),
         names.group("abac.authorization") + "/v1beta1",
@@ -127,7 +128,8 @@ struct PolicyLine {
     spec: Policy,
 }
 
-/// One policy. An unset field is empty and matches empty attributes.
+/// The `spec` of one policy.
+/// An unset field is empty; except for `user` and `group` it matches only an empty attribute.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Policy {
@@ -164,7 +166,7 @@ impl Policy {
         }
     }
 
-    /// Converts the policy to rules on resources and on paths.
+    /// Returns the policy as RBAC rules, one on resources and one on paths, for lists of rules.
     fn rules(&self) -> [PolicyRule; 2] {
         let verbs =
             || if self.readonly { string_list(&["get", "list", "watch"]) } else { string_list(&["*"]) };

@@ -1,8 +1,9 @@
-//! A request as the `spec` of a SubjectAccessReview, for webhooks and match conditions.
+//! Converts a request to the `spec` of a SubjectAccessReview, for webhooks and match conditions.
 //!
 //! # Reference
 //!
-//! The type is `authorization.<d>/v1`; v1beta1 differs in the name of the groups (access control, "Webhook mode").
+//! The type is `authorization.<d>/v1`; v1beta1 differs in the name of the groups (access control, "Webhook
+//! mode").
 
 use apimachinery::attributes::{Attributes, ParsedSelector};
 use apimachinery::object::{Map, Value};
@@ -11,7 +12,7 @@ use serde_json::json;
 
 use crate::webhook::Version;
 
-/// The request as sent to a webhook: empty fields are left out.
+/// Returns the `spec` for a webhook: empty fields are left out.
 pub fn spec(user: &UserInfo, attributes: &Attributes, version: Version) -> Map<String, Value> {
     let groups = match version {
         Version::V1 => "groups",
@@ -34,8 +35,9 @@ pub fn spec(user: &UserInfo, attributes: &Attributes, version: Version) -> Map<S
     spec
 }
 
-/// The request as match conditions read it.
-/// Strings, lists and maps are always present, and so are the attributes of the applicable kind.
+/// Returns the `spec` that match conditions read as `request`.
+/// Empty strings, lists and maps are present.
+/// Exactly one of `resourceAttributes` and `nonResourceAttributes` is present.
 pub fn condition_fields(user: &UserInfo, attributes: &Attributes) -> Map<String, Value> {
     let mut spec = Map::new();
     let user_fields = [
@@ -80,8 +82,8 @@ fn non_resource(attributes: &Attributes) -> Map<String, Value> {
     texts.into_iter().map(|(field, text)| (field.to_owned(), text.as_str().into())).collect()
 }
 
-/// The requirements of a selector.
-/// None if it selects everything or cannot be parsed: it then does not restrict.
+/// Returns the requirements of a selector as JSON.
+/// None: the selector selects everything, or cannot be parsed and then restricts nothing.
 fn requirements(selector: &ParsedSelector) -> Option<Vec<Value>> {
     let ParsedSelector::Requirements(requirements) = selector else { return None };
     let objects = requirements.iter().map(|requirement| {

@@ -22,7 +22,7 @@ pub(super) fn allow(_: &Settings, _: &Entry, _: &Arc<Mirror>) -> Result<Box<dyn 
     Ok(Box::new(ConstantAuthorizer { verdict: Verdict::Allow, reason: "" }))
 }
 
-/// Has no opinion instead of denying, as in Kubernetes: a later authorizer may allow.
+/// Builds AlwaysDeny, which has no opinion, as in Kubernetes: a later authorizer may allow.
 pub(super) fn deny(_: &Settings, _: &Entry, _: &Arc<Mirror>) -> Result<Box<dyn Authorizer>, ConfigError> {
     Ok(Box::new(ConstantAuthorizer { verdict: Verdict::NoOpinion, reason: "Everything is forbidden." }))
 }

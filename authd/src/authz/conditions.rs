@@ -4,8 +4,8 @@
 //!
 //! Boolean CEL expressions over `request`, the `spec` of a v1 SubjectAccessReview. If one is false, the
 //! webhook is skipped regardless of the others. If some fail and none is false, the failure policy decides.
-//! If all are true, or there are none, the webhook is called. Each evaluation has the cost limits of the data
-//! API.
+//! If all are true, or there are none, the webhook is called. Each expression and all expressions together
+//! have the CEL cost limits of kube-apiserver.
 
 use std::sync::{Arc, LazyLock};
 
@@ -15,13 +15,13 @@ use expressions::{Cost, Environment, Field, ObjectType, Program, Type, Value, li
 
 use super::access_review;
 
-/// Limit of conditions per webhook.
+/// Limit of match conditions of one webhook.
 pub const MAX_CONDITIONS: usize = 64;
 
-/// The variable of the expressions.
+/// The CEL variable of the expressions.
 const REQUEST: &str = "request";
 
-/// The type of the variable, and the environment that declares it.
+/// The type of the variable `request`, and the CEL environment that declares the variable.
 static DECLARED: LazyLock<(Type, Environment)> = LazyLock::new(|| {
     let request = request_type();
     let environment = Environment::new().variable(REQUEST, request.clone());
@@ -55,14 +55,14 @@ fn request_type() -> Type {
     object("SubjectAccessReviewSpec", request)
 }
 
-/// An object type whose fields have the same names in expressions as in the review.
-/// The field `namespace`, which schemas escape, has its own name too.
+/// Returns an object type whose fields have the same names in expressions as in the review.
+/// Unlike in types of schemas, the reserved word `namespace` is not escaped as `__namespace__`.
 fn object(name: &str, fields: Vec<(String, Type)>) -> Type {
     let fields = fields.into_iter().map(|(name, ty)| (name.clone(), Field { name, ty })).collect();
     Type::Object(Arc::new(ObjectType { name: format!("kubernetes.{name}"), fields }))
 }
 
-/// Compiled conditions.
+/// The compiled match conditions of one webhook.
 #[derive(Default)]
 pub struct Conditions(Vec<Condition>);
 
@@ -71,7 +71,7 @@ struct Condition {
     program: Program,
 }
 
-/// The reason why an expression is not a match condition.
+/// The reason why an expression is not a valid match condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConditionError {
     /// The expression does not compile.
@@ -85,11 +85,11 @@ pub enum ConditionError {
 /// The result of the conditions for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConditionResult {
-    /// All conditions are true.
+    /// All conditions are true, or there are none: the webhook is called.
     Matches,
-    /// A condition is false.
+    /// A condition is false: the webhook is not called and has no opinion.
     Skipped,
-    /// No condition is false, and the listed conditions failed.
+    /// No condition is false, and the evaluation of the listed conditions failed.
     Failed(String),
 }
 
@@ -98,7 +98,7 @@ impl Conditions {
     ///
     /// # Errors
     ///
-    /// The compile error, for the author of the expression.
+    /// The expression does not compile, or its result is not a boolean.
     pub fn add(&mut self, source: &str) -> Result<(), ConditionError> {
         let program =
             DECLARED.1.compile(source).map_err(|error| ConditionError::Compilation(error.to_string()))?;
@@ -114,7 +114,7 @@ impl Conditions {
         self.0.is_empty()
     }
 
-    /// Evaluates the conditions for a request.
+    /// Evaluates the conditions in order for a request, up to the first false one.
     pub fn check(&self, user: &UserInfo, attributes: &Attributes) -> ConditionResult {
         if self.is_empty() {
             return ConditionResult::Matches;
@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// Requirement D-CCOST-12.
+    /// All conditions of a request together have a cost limit (requirement D-CCOST-12).
     #[test]
     fn conditions_above_two_and_a_half_million_units_fail() {
         const SOURCE: &str = "request.groups.all(g, g != 'x')";

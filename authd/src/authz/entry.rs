@@ -1,4 +1,4 @@
-//! One entry of the ordered authorizers, from flags or a configuration file.
+//! One entry of the ordered list of authorizers, from flags or a configuration file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use crate::webhook::Version;
 /// An authorizer with its name and, for a webhook, its settings.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The type as written: `RBAC`.
+    /// The authorizer type, such as `RBAC`.
     pub kind: &'static str,
-    /// The name for metrics: the name in the configuration file, or the type.
+    /// The name in metrics and the log: that of the configuration file, or the type.
     pub name: String,
     /// Webhook settings; for the type `Webhook` only.
     pub webhook: Option<Webhook>,
@@ -38,7 +38,7 @@ pub struct Webhook {
     pub authorized_ttl: Duration,
     /// How long other responses are cached; zero disables the cache.
     pub unauthorized_ttl: Duration,
-    /// The timeout of one call.
+    /// The timeout of one call to the webhook.
     pub timeout: Duration,
     /// The decision when a call fails, a response is invalid, or a match condition fails.
     pub on_failure: OnFailure,
@@ -46,20 +46,20 @@ pub struct Webhook {
     pub conditions: Arc<Conditions>,
 }
 
-/// The failure policy.
+/// The failure policy of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
-    /// The next authorizer decides.
+    /// The webhook has no opinion, and the next authorizer decides.
     NoOpinion,
-    /// The request is denied.
+    /// The webhook denies the request.
     Deny,
 }
 
 impl OnFailure {
-    /// Both names, as in the configuration.
+    /// The names of both policies in the configuration file.
     pub const NAMES: [&'static str; 2] = ["Deny", "NoOpinion"];
 
-    /// Parses the name of a failure policy.
+    /// Parses the name of a failure policy; None if the name is unknown.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "NoOpinion" => Some(OnFailure::NoOpinion),
@@ -68,7 +68,7 @@ impl OnFailure {
         }
     }
 
-    /// The verdict on failure.
+    /// The verdict of the webhook after a failure.
     pub fn verdict(self) -> Verdict {
         match self {
             OnFailure::NoOpinion => Verdict::NoOpinion,

@@ -1,11 +1,12 @@
 //! The escalation check of roles and bindings (requirements A-RBAC-56 to A-RBAC-64).
-//! A user may grant only permissions that the user has, unless the user has the verbs `escalate` and
-//! `bind`.
+//! A user may grant only permissions that the user has, unless the user has the verb `escalate` on the
+//! written role, or the verb `bind` on the role of the written binding.
 //!
 //! # Contract
 //!
-//! All authorizers decide the verbs, and RBAC alone decides the permissions of the user, as in Kubernetes. A POST
-//! has no name for the `escalate` verb: apid leaves the name empty, so `resourceNames` never allow a POST.
+//! All authorizers decide on the verbs `escalate` and `bind`. RBAC alone determines the permissions of the
+//! user, as in Kubernetes. For a POST apid leaves the name of the role empty, so a rule with `resourceNames`
+//! never allows `escalate` on a POST.
 
 use apimachinery::attributes::Attributes;
 use apimachinery::field::quote;
@@ -25,19 +26,20 @@ pub enum Coverage {
     Covered,
     /// The role of a binding does not exist; contains the message of the 404.
     RoleNotFound(String),
-    /// The user lacks permissions; contains the message of the 403 after `is forbidden: `, and the rules.
+    /// The user lacks permissions. Contains the message of the 403 after `is forbidden: `, and the missing
+    /// rules; for a missing right to aggregate, the rules of full access.
     Lacking(String, Vec<PolicyRule>),
 }
 
-/// Limit in bytes of the rules that a denial lists.
+/// Limit in bytes of the rules in the message of a denial.
 const MAX_LISTED_BYTES: usize = 64 * 1024;
 
-/// The failure of an escalation check.
+/// The reason why an escalation check has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckError {
-    /// The mirror is not up to date.
+    /// The mirror is older than the minimum revision of the check.
     MirrorNotReady(MirrorNotReady),
-    /// The request is malformed.
+    /// The message of apid is malformed.
     Malformed(&'static str),
 }
 
@@ -47,7 +49,7 @@ impl From<MirrorNotReady> for CheckError {
     }
 }
 
-/// Checks one write. `group` is the full name of the RBAC group.
+/// Checks the write of one role or binding. `group` is the full name of the RBAC API group.
 ///
 /// # Errors
 ///
@@ -128,7 +130,7 @@ fn deny(user: &UserInfo, missing: Vec<PolicyRule>, problems: &[String]) -> Cover
     Coverage::Lacking(sentence, missing)
 }
 
-/// Joins lines up to a limit in bytes; the last line then says how many were left out.
+/// Joins lines up to a limit in bytes; beyond it the text ends with the number of lines left out.
 fn join_with_limit(max: usize, lines: &[String]) -> String {
     let mut text = String::new();
     for (index, line) in lines.iter().enumerate() {

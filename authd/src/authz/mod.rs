@@ -2,17 +2,18 @@
 //!
 //! # Contract
 //!
-//! The group `system:masters` is allowed before any authorizer runs (requirements A-AZD-43 to A-AZD-45). Then
-//! the first authorizer that allows or denies decides; if none has an opinion, the request is forbidden
-//! (A-AZD-3 to A-AZD-8). A decision lists exactly the components of the policy vector that the consulted
-//! authorizers read.
+//! The group `system:masters` is allowed before any authorizer runs (requirements A-AZD-43 to A-AZD-45).
+//! Then the first authorizer that allows or denies decides; if none has an opinion, the request is forbidden
+//! (A-AZD-3 to A-AZD-8).
+//! A decision lists exactly the components of the policy revisions that the consulted authorizers read.
 //!
 //! # Invariants
 //!
 //! INVARIANT (fresh policy): an authorizer reads the mirror only through [`Mirror::policy`] with the minimum
-//! revision of the request. If the mirror is behind, the whole request is [`MirrorNotReady`]; there is no partial
-//! decision.
-//! INVARIANT (any name): a decision applies to other names only if every consulted authorizer reports it.
+//! revision of the request.
+//! If the mirror is older, the whole request fails with [`MirrorNotReady`]; there is no partial decision.
+//! INVARIANT (any name): a decision applies to other object names only if every consulted authorizer reports
+//! that its opinion does.
 
 pub mod abac;
 pub mod access_review;
@@ -46,30 +47,30 @@ use entry::{Entry, OnFailure, Webhook};
 use opinion::{Opinion, Opinions};
 use webhook::Webhooks;
 
-/// The flag with the ordered modes.
+/// The flag with the ordered list of modes.
 const MODE_FLAG: &str = "--authorization-mode";
 
-/// One authorization request.
+/// One authorization request, as authorizers see it.
 #[derive(Clone, Copy, Debug)]
 pub struct AuthzRequest<'a> {
-    /// The user.
+    /// The user who makes the request.
     pub user: &'a UserInfo,
     /// The attributes of the request.
     pub attributes: &'a Attributes,
-    /// The minimum revision of the policy.
+    /// The minimum mirror revision of the policy.
     pub at_least: u64,
 }
 
 /// The decision of one authorizer, or of all together.
 #[derive(Clone, Debug, Default)]
 pub struct AuthzOutcome {
-    /// The zero value forbids.
+    /// The decision with its reason; the default denies.
     pub decision: Decision,
-    /// The policy components that the decision depends on.
+    /// The components of the policy revisions that the decision depends on.
     pub depends_on: Dependencies,
-    /// The decision applies to every name of the same resource and namespace.
+    /// The decision applies to every object name of the same resource and namespace.
     pub any_name: bool,
-    /// The cache TTL of a decision by a remote service.
+    /// How long a decision that involves a webhook may be cached.
     /// None: the decision is valid until its dependencies change.
     pub ttl: Option<Duration>,
 }
@@ -79,9 +80,9 @@ pub struct AuthzOutcome {
 pub struct Rules {
     /// Rules on resources and on paths.
     pub rules: Vec<PolicyRule>,
-    /// An authorizer cannot list its rules.
+    /// An authorizer cannot list its rules, so the list is incomplete.
     pub incomplete: bool,
-    /// Errors during rule resolution.
+    /// Errors while the rules were collected, such as a missing role.
     pub problems: Vec<String>,
 }
 
@@ -92,29 +93,29 @@ pub struct Settings {
     pub names: Arc<Names>,
     /// Gate `AuthorizeNodeWithSelectors`: nodes read their own Node and pods only.
     pub nodes_by_selectors: bool,
-    /// The policy file of mode ABAC.
+    /// `--authorization-policy-file`: the policies of mode ABAC.
     pub policy_file: Option<PathBuf>,
-    /// State that all webhooks share.
+    /// The state that all authorization webhooks share.
     pub webhooks: Webhooks,
 }
 
 /// A configured authorizer.
-/// An authorizer that decides from memory returns at once; a webhook waits for its service.
+/// `authorize` returns at once if it decides from memory; a webhook waits for its service.
 #[async_trait]
 trait Authorizer: Send + Sync {
     async fn authorize(&self, request: AuthzRequest<'_>) -> Result<AuthzOutcome, MirrorNotReady>;
     fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, MirrorNotReady>;
 
-    /// Explains the opinion from memory; an authorizer without rules in memory explains nothing.
+    /// Explains the opinion; the explanation of an authorizer without rules in memory is empty.
     fn explain(&self, _: AuthzRequest<'_>) -> Result<Explanation, MirrorNotReady> {
         Ok(Explanation::default())
     }
 }
 
-/// Builds an authorizer, or names the invalid flag or file.
+/// Builds an authorizer. The error names the invalid flag or file.
 type Build = fn(&Settings, &Entry, &Arc<Mirror>) -> Result<Box<dyn Authorizer>, ConfigError>;
 
-/// The authorizers by type, with their `--help` text.
+/// All authorizer types with their `--help` texts.
 const MODES: &[(&str, &str, Build)] = &[
     ("AlwaysAllow", "allows every request; for testing only", always::allow),
     ("AlwaysDeny", "denies every request; for testing only", always::deny),
@@ -124,7 +125,7 @@ const MODES: &[(&str, &str, Build)] = &[
     ("Webhook", "calls a remote service", webhook::build),
 ];
 
-/// The authorizers for `--help`, one entry each.
+/// Returns the list of authorizer types for `--help`.
 pub fn help() -> String {
     let lines = MODES.iter().map(|(name, about, _)| format!("{name}: {about}"));
     lines.collect::<Vec<_>>().join("; ")
@@ -135,16 +136,16 @@ pub fn kind(name: &str) -> Option<&'static str> {
     MODES.iter().find(|(known, ..)| *known == name).map(|(known, ..)| *known)
 }
 
-/// The types of all authorizers.
+/// Returns the names of all authorizer types.
 pub fn kinds() -> impl Iterator<Item = &'static str> {
     MODES.iter().map(|(name, ..)| *name)
 }
 
-/// A checked list of authorizers.
+/// A valid list of authorizers with their settings, not built yet.
 #[derive(Clone, Debug)]
 pub struct Modes {
     entries: Vec<Entry>,
-    /// Warnings for the start-up log.
+    /// Warnings for the log at start.
     pub warnings: Vec<String>,
 }
 
@@ -153,7 +154,7 @@ impl Modes {
     ///
     /// # Errors
     ///
-    /// All errors.
+    /// All unknown and all duplicate modes.
     pub fn parse(flag: Option<&str>) -> Result<Self, Vec<ConfigError>> {
         let Some(flag) = flag else {
             let warning = "no --authorization-mode: every request is allowed (AlwaysAllow)".to_owned();
@@ -176,14 +177,14 @@ impl Modes {
         if errors.is_empty() { Ok(Modes::of(entries)) } else { Err(errors) }
     }
 
-    /// Creates the list from ordered entries.
+    /// Creates the list from checked entries in order.
     pub fn of(entries: Vec<Entry>) -> Self {
         let allows = entries.iter().any(|entry| entry.kind == "AlwaysAllow");
         let warning = || "authorization mode AlwaysAllow: every request is allowed".to_owned();
         Modes { entries, warnings: allows.then(warning).into_iter().collect() }
     }
 
-    /// Sets the webhook settings of entries that a flag names without settings.
+    /// Sets the settings of `Webhook` entries without settings, which `--authorization-mode` created.
     #[must_use]
     pub fn with_webhook(mut self, settings: Option<Webhook>) -> Self {
         for entry in
@@ -194,12 +195,12 @@ impl Modes {
         self
     }
 
-    /// The entries in order.
+    /// Returns the entries in order.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Whether an authorizer allows every request: anonymous access is then off by default.
+    /// Whether AlwaysAllow is configured; anonymous access is then off by default.
     pub fn has_always_allow(&self) -> bool {
         self.has("AlwaysAllow")
     }
@@ -221,7 +222,7 @@ struct Mode {
     name: String,
     kind: &'static str,
     authorizer: Box<dyn Authorizer>,
-    /// The match conditions of a webhook, and the verdict when they fail.
+    /// The match conditions of a webhook, and the failure policy for their evaluation.
     conditions: Option<(Arc<Conditions>, OnFailure)>,
     counters: AuthorizerCounters,
     clock: Arc<dyn Clock>,
@@ -254,11 +255,11 @@ impl Mode {
 }
 
 impl Union {
-    /// Builds the authorizers over a mirror.
+    /// Builds the authorizers, which read their policy from `mirror`.
     ///
     /// # Errors
     ///
-    /// Every authorizer that cannot be built, a line each.
+    /// One error for each authorizer that cannot be built.
     pub fn build(
         modes: &Modes,
         settings: &Settings,
@@ -297,7 +298,7 @@ impl Union {
         Union { modes: Vec::new(), uses_remote_service: false }
     }
 
-    /// The authorizers of a flag, over a mirror.
+    /// Builds the authorizers of a value of `--authorization-mode`.
     #[cfg(test)]
     pub(crate) fn of(flag: &str, mirror: &Arc<Mirror>) -> Self {
         let modes = Modes::parse(Some(flag)).expect("a good flag");
@@ -314,7 +315,7 @@ impl Union {
         Union::build(&modes, &settings, mirror, &AuthdMetrics::new([])).expect("modes that can be made")
     }
 
-    /// Whether a decision may involve a remote service.
+    /// Whether a decision may call a webhook.
     pub fn uses_remote_service(&self) -> bool {
         self.uses_remote_service
     }
@@ -323,7 +324,7 @@ impl Union {
     ///
     /// # Errors
     ///
-    /// [`MirrorNotReady`]: retry when the mirror has caught up.
+    /// [`MirrorNotReady`]: retry when the mirror has reached the minimum revision.
     pub async fn authorize(&self, request: AuthzRequest<'_>) -> Result<AuthzOutcome, MirrorNotReady> {
         if request.user.in_group(MASTERS) {
             let decision = Decision { verdict: Verdict::Allow, ..Decision::default() };
@@ -351,7 +352,7 @@ impl Union {
         Ok(all)
     }
 
-    /// Asks the authorizers in order until one decides, and returns each opinion with its evidence.
+    /// Runs the authorizers in order until one decides, and returns each opinion with its explanation.
     ///
     /// # Errors
     ///
@@ -395,7 +396,7 @@ impl Union {
         Ok(Opinions::new(list, undecided))
     }
 
-    /// Returns the nearest misses of a denied request, a line each. Calls no remote service.
+    /// Returns the nearest misses of a denied request, one line each. Calls no webhook.
     ///
     /// # Errors
     ///

@@ -6,23 +6,23 @@ use apimachinery::decision::{Decision, Verdict};
 
 use crate::rules::Explanation;
 
-/// The opinion of one authorizer.
+/// The opinion of one authorizer on a request.
 #[derive(Clone, Debug)]
 pub struct Opinion {
-    /// The name in the configuration, or the type.
+    /// The name in the configuration, or the type; for `system:masters` the group.
     pub name: String,
-    /// The type: `RBAC`.
+    /// The authorizer type, such as `RBAC`; `Group` for `system:masters`.
     pub kind: &'static str,
-    /// The decision. None: an earlier authorizer decided.
+    /// The decision. None: the authorizer did not run, because an earlier one decided.
     pub decision: Option<Decision>,
-    /// The time that the authorizer took.
+    /// The duration of the authorization by this authorizer.
     pub latency: Duration,
-    /// The evidence of an authorizer with rules in memory.
+    /// The explanation of the decision; empty for an authorizer without rules in memory.
     pub explanation: Explanation,
 }
 
 impl Opinion {
-    /// The verdict in the words of the API.
+    /// The verdict as the API spells it.
     pub fn verdict_word(&self) -> &'static str {
         match self.decision.as_ref().map(|decision| decision.verdict) {
             Some(Verdict::Allow) => "Allow",
@@ -33,29 +33,29 @@ impl Opinion {
     }
 }
 
-/// The opinions of all authorizers in order, and their decision.
+/// The opinions of all authorizers in order, and the resulting decision.
 #[derive(Clone, Debug, Default)]
 pub struct Opinions {
-    /// One opinion for each authorizer, in order.
+    /// One opinion for each authorizer in order, after one for `system:masters` if the user is a member.
     pub list: Vec<Opinion>,
-    /// The reasons and errors of authorizers without an opinion.
+    /// No opinion, with the reasons and errors of all authorizers that ran.
     undecided: Decision,
 }
 
 impl Opinions {
-    /// Opinions of which `undecided` summarizes those without a decision.
+    /// `undecided` is the decision if no authorizer allows or denies.
     pub(super) fn new(list: Vec<Opinion>, undecided: Decision) -> Self {
         Opinions { list, undecided }
     }
 
-    /// The decision: that of the first authorizer with one, else no opinion with all reasons.
+    /// Returns the first allow or denial; without one, no opinion with all reasons.
     pub fn decision(&self) -> &Decision {
         let decisions = self.list.iter().filter_map(|opinion| opinion.decision.as_ref());
         let is_decided = |decision: &&Decision| decision.verdict != Verdict::NoOpinion;
         decisions.into_iter().find(is_decided).unwrap_or(&self.undecided)
     }
 
-    /// Whether a new role could change the decision.
+    /// Whether RBAC is configured, so that a new role and binding could allow the request.
     pub fn has_rbac(&self) -> bool {
         self.list.iter().any(|opinion| opinion.kind == "RBAC")
     }

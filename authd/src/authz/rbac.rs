@@ -3,7 +3,8 @@
 //! # Invariants
 //!
 //! INVARIANT (exact dependencies): an allow through a ClusterRoleBinding depends on cluster-wide roles and
-//! bindings only. Every other decision also depends on those of the request's namespace.
+//! bindings only.
+//! Every other decision on a namespaced request also depends on the Roles and RoleBindings of its namespace.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! `authd check --token`: the user of a token under an authentication file.
+//! `authd check --token`: authenticates a token with the JWT authenticators of an authentication file.
 //!
 //! # Contract
 //!
-//! Only the JWT authenticators of the file take part. Their issuers are contacted for the signing keys, for at most
+//! Only the JWT authenticators of the file run. Their issuers are contacted for the signing keys, for at most
 //! [`KEYS_TIMEOUT`]. No message contains the token.
 
 use std::io::{self, Read};
@@ -23,9 +23,9 @@ use crate::config_error::ConfigError;
 use crate::metrics::AuthdMetrics;
 use crate::mirror::Mirror;
 
-/// Time for the issuers to supply their keys.
+/// How long the check waits for the keys of all issuers.
 const KEYS_TIMEOUT: Duration = Duration::from_secs(10);
-/// Limit in bytes of a token.
+/// Limit in bytes of the token that is read; the rest of the input is ignored.
 const MAX_TOKEN_BYTES: u64 = 256 * 1024;
 
 /// The reason why standard input gives no token.
@@ -39,10 +39,10 @@ pub(super) enum TokenInputError {
     Empty,
 }
 
-/// The reason why a token has no user.
+/// The reason why the check does not know the user of a token.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TokenError {
-    /// The runtime does not start.
+    /// The tokio runtime cannot start.
     #[error("cannot start the runtime: {0}")]
     Runtime(io::Error),
     /// The authenticators of the file cannot be built.
@@ -54,12 +54,12 @@ pub(super) enum TokenError {
     /// Authenticators could not decide, each with its reason.
     #[error("not decided: {}", crate::authn::join_checks(.0))]
     Undecided(Vec<(&'static str, String)>),
-    /// The user depends on objects, which only the server has.
+    /// An authenticator needs the mirror, which only a server has.
     #[error("not decided: the token needs stored objects")]
     NeedsObjects,
 }
 
-/// Reads a token.
+/// Reads a token, and removes white space around it.
 pub(super) fn read(input: &mut impl Read) -> Result<String, TokenInputError> {
     let mut token = String::new();
     input.take(MAX_TOKEN_BYTES).read_to_string(&mut token).map_err(TokenInputError::Read)?;
@@ -69,7 +69,7 @@ pub(super) fn read(input: &mut impl Read) -> Result<String, TokenInputError> {
     }
 }
 
-/// Returns the description of the user of the token; None if the file does not configure authentication.
+/// Returns a description of the user of the token. None: the file is not a valid authentication file.
 pub(super) fn explain(
     path: &Path,
     token: &str,
@@ -116,7 +116,7 @@ async fn authenticate(
         }),
     });
     issuers.report_missing_keys();
-    // Without the keys of one issuer, a token of another issuer can still be checked.
+    // After the timeout the check continues: a token of an issuer with keys can still be checked.
     let _ = tokio::time::timeout(KEYS_TIMEOUT, missing_keys.wait_for(|is_missing| !is_missing)).await;
     let credentials = Credentials { token, ..Credentials::default() };
     let context = AuthnContext { now: clock.now(), at_least: 0 };

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! File and `oidc-*` flags exclude each other (requirement A-OIDC-46), and so do `--anonymous-auth` and the
-//! section `anonymous` of the file. [`Source::decode`] applies the rules of the start to a changed file. So
-//! the next start accepts each file that a reload accepts.
+//! section `anonymous` of the file. [`Source::decode`] checks a changed file as at start, so the next start
+//! accepts each file that a reload accepts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,37 +18,37 @@ use crate::authn::Anonymous;
 use crate::authn::jwt::validated::ValidatedAuthenticator;
 use crate::config_error::ConfigError;
 
-/// The flag with the file.
+/// The flag that names the file.
 const FLAG: &str = "--authentication-config";
 
 /// The source of the authentication configuration.
 #[derive(Debug)]
 pub struct Source {
     context: Context,
-    /// None: flags only.
+    /// The file; None: only flags configure authentication.
     path: Option<PathBuf>,
-    /// `--anonymous-auth`, if set.
+    /// The value of `--anonymous-auth`; None: the flag is not set.
     anonymous_flag: Option<bool>,
-    /// Whether anonymous access is on by default.
+    /// Whether anonymous access is on if neither flag nor file set it.
     anonymous_default: bool,
-    /// A snapshot of the file, taken before its first read.
+    /// The snapshot of the file before its first read, until a watch takes it.
     snapshot: Option<Snapshot>,
 }
 
 /// The decoded authenticator configuration.
 #[derive(Debug, Default)]
 pub struct LoadedConfiguration {
-    /// The authenticators.
+    /// The JWT authenticators, in order.
     pub authenticators: Vec<Arc<ValidatedAuthenticator>>,
-    /// Anonymous access.
+    /// Anonymous access, from file or flag.
     pub anonymous: Anonymous,
 }
 
 impl Source {
-    /// Reads flags and file at start.
+    /// Reads flags and file at start, and adds errors to `errors`.
     ///
-    /// `file` is `--authentication-config`, and `gate` is `StructuredAuthenticationConfiguration`. `anonymous` is
-    /// the value of `--anonymous-auth` and its default.
+    /// `file` is `--authentication-config`, and `gate` is `StructuredAuthenticationConfiguration`.
+    /// `anonymous` is the value of `--anonymous-auth` and its default.
     pub fn open(
         file: Option<PathBuf>,
         oidc_flags: &OidcFlags,
@@ -109,7 +109,7 @@ impl Source {
         Ok(LoadedConfiguration { authenticators: jwt, anonymous: self.anonymous(anonymous) })
     }
 
-    /// Takes the path of the file and the snapshot before its first read; None without a file.
+    /// Takes the path of the file and its snapshot, for a watch; None without a file.
     pub fn take_file(&mut self) -> Option<(PathBuf, Snapshot)> {
         Some((self.path.clone()?, self.snapshot.take()?))
     }

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! The file excludes `--authorization-mode` and the `--authorization-webhook-*` flags (requirements
-//! A-MODE-14, 15). A changed file has the same rules as at start, and must keep the authorizer types of the
-//! start ([`missing_types`]).
+//! A-MODE-14, 15). A changed file is checked as at start. It must also keep the authorizer types of the start
+//! ([`missing_types`]), and must not add AlwaysAllow while anonymous access is on by default.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,18 +19,19 @@ use super::file;
 use crate::authz::Modes;
 use crate::config_error::ConfigError;
 
-/// The source of the authorizers.
+/// The source of the authorizers: a file, or the flags.
 #[derive(Debug)]
 pub struct Source {
     names: Arc<Names>,
-    /// Whether `--anonymous-auth` is unset: AlwaysAllow then turns anonymous access off.
+    /// Whether `--anonymous-auth` is unset. At start, AlwaysAllow then turns anonymous access off.
     is_anonymous_auth_unset: bool,
-    /// The file, and the snapshot before its first read until a watch takes it; None: flags only.
+    /// The file, with its snapshot before the first read until a watch takes it.
+    /// None: only flags configure authorizers.
     file: Option<(PathBuf, Option<Snapshot>)>,
 }
 
 impl Source {
-    /// Reads flags and file at start; the modes are None if errors were added.
+    /// Reads flags and file at start, and adds errors to `errors`; the modes are then None.
     ///
     /// `webhook_flags`: whether a webhook flag is set.
     pub fn open(
@@ -63,7 +64,7 @@ impl Source {
         (source, modes.map_err(|problems| errors.extend(problems)).ok())
     }
 
-    /// Decodes the content of the file.
+    /// Decodes the content of the file; errors name the path.
     fn decode(&self, path: &Path, content: &[u8]) -> Result<Modes, Vec<ConfigError>> {
         let document = Document::read(content).map_err(|error| vec![error]);
         let modes = document.and_then(|document| read_modes(&document, &self.names));
@@ -71,11 +72,11 @@ impl Source {
             .map_err(|errors| errors.iter().map(|error| ConfigError::file(path, error.to_string())).collect())
     }
 
-    /// Decodes a changed file; `initial` are the authorizers of the start.
+    /// Decodes a changed file; `initial` are the authorizers at start.
     ///
     /// # Errors
     ///
-    /// All errors of the file, or the difference from the start that needs a restart.
+    /// All errors of the file, or the first change that needs a restart.
     pub fn decode_reload(
         &self,
         path: &Path,
@@ -100,7 +101,7 @@ impl Source {
         Ok(modes)
     }
 
-    /// Takes the path of the file and the snapshot before its first read; None without a file.
+    /// Takes the path of the file and its snapshot, for a watch; None without a file.
     pub fn take_file(&mut self) -> Option<(PathBuf, Snapshot)> {
         self.file.as_mut().and_then(|(path, snapshot)| Some((path.clone(), snapshot.take()?)))
     }

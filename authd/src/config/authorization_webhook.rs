@@ -12,10 +12,12 @@ use crate::authz::entry::{OnFailure, Webhook};
 use crate::config_error::ConfigError;
 use crate::webhook::{TOTAL_TIMEOUT, server_problem};
 
-/// The flag with the client configuration file.
+/// The flag that names the client configuration file.
 const CONFIG_FILE: &str = "--authorization-webhook-config-file";
 
-/// Returns the settings of the webhook. `is_listed`: `--authorization-mode` lists mode Webhook.
+/// Returns the settings of the webhook.
+/// None: it is not configured, or the file is missing, which is an error.
+/// `is_listed`: `--authorization-mode` lists mode Webhook.
 pub(super) fn settings(
     flags: &AuthorizationWebhookFlags,
     is_listed: bool,

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! A proxy is trusted if `--requestheader-client-ca-file` and `--requestheader-username-headers` are both
-//! set; one without the other trusts no proxy and logs a warning (requirements A-PROXY-2, A-PROXY-18). Header
-//! names are case-insensitive.
+//! A proxy is trusted only if `--requestheader-client-ca-file` and `--requestheader-username-headers` are
+//! both set; one without the other gives a warning (requirements A-PROXY-2, A-PROXY-18).
+//! Header names are case-insensitive.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use serving::reload::Snapshot;
 use crate::authn::{ProxySettings, Trust, TrustFiles};
 use crate::config_error::ConfigError;
 
-/// The flags of client certificates.
+/// The flags of client certificates and of authenticating proxies.
 #[derive(Debug, Default)]
 pub(super) struct CertificateFlags {
     pub(super) client_ca_file: Option<PathBuf>,
@@ -26,6 +26,7 @@ pub(super) struct CertificateFlags {
 
 /// Checks the flags, takes a snapshot of the files, and then reads them.
 /// `uids`: whether the feature gate `RemoteRequestHeaderUID` is on.
+/// `now` determines which lists are outdated.
 pub(super) fn check(
     flags: CertificateFlags,
     uids: bool,

@@ -3,9 +3,10 @@
 //!
 //! # Contract
 //!
-//! [`processflags`] declares the flags that apid passes on. [`Config::check`] reports all errors at once. A flag
-//! without effect in this version is accepted with a line in [`Config::warnings`]. An unknown flag and an
-//! unsupported mode are errors.
+//! [`processflags`] declares the flags that apid passes on to authd. [`Config::check`] reports errors
+//! together, in two groups: those of names, versions, gates and authorization, and then those of the other
+//! flags. A flag without effect in this version is accepted with a line in [`Config::warnings`]. An unknown
+//! flag and an unsupported mode are errors.
 
 pub mod authentication;
 pub mod authentication_source;
@@ -44,10 +45,10 @@ use certificates::CertificateFlags;
 pub use service_accounts::KeyFiles;
 use service_accounts::TokenFlags;
 
-/// The flag with the policy file of mode ABAC.
+/// The flag that names the policy file of mode ABAC.
 const POLICY_FILE: &str = "--authorization-policy-file";
 
-/// The flags as written.
+/// The flags as given on the command line or in the file of `--config`.
 #[derive(Debug, Parser)]
 #[command(name = "authd", version, about = "Identifies and authorizes every request of apid.", after_help = after_help())]
 pub struct Flags {
@@ -78,54 +79,55 @@ fn after_help() -> String {
     )
 }
 
-/// A checked command line.
+/// The checked command line, with the contents of the files that it names.
 #[derive(Debug)]
 pub struct Config {
-    /// The socket path.
+    /// The path of the Unix socket for apid.
     pub socket: PathBuf,
     /// The names preset.
     pub names: Arc<Names>,
     /// Settings of the authenticators.
     pub authn: Settings,
-    /// The source of the authorizers.
+    /// The file or flags of the authorizers, for reloads.
     pub authorization: authorization_source::Source,
-    /// The configured authorizers.
+    /// The authorizers at start, in order.
     pub modes: Modes,
     /// Settings of the authorizers.
     pub authz: authz::Settings,
-    /// The source of the authentication configuration.
+    /// The file or flags of the authentication configuration, for reloads.
     pub authentication: Source,
-    /// The files that are reloaded when they change.
+    /// The certificate and key files, which are reloaded when they change.
     pub reloaded_files: ReloadedFiles,
-    /// The enabled token controllers.
+    /// The token controllers that `--controllers` enables.
     pub token_controllers: EnabledControllers,
-    /// The address of the listener for metrics and health.
+    /// The loopback address of the listener for metrics and health; None: no listener.
     pub metrics_address: Option<SocketAddr>,
     /// `--show-hidden-metrics-for-version`.
     pub hidden_metrics: String,
     /// `--exit-on-stdin-eof`.
     pub exit_on_stdin_eof: bool,
-    /// Warnings for the start-up log.
+    /// Warnings for the log at start.
     pub warnings: Vec<String>,
 }
 
-/// Snapshots of the reloaded files, taken before their first read.
+/// Snapshots of the certificate and key files, taken before their first read.
 #[derive(Debug)]
 pub struct ReloadedFiles {
     /// CA bundles and revocation lists.
     pub certificates: Snapshot,
-    /// Keys of service-account tokens.
+    /// The key files of service-account tokens.
     pub keys: Snapshot,
-    /// The key files.
+    /// The paths of the key files, with their flags.
     pub key_files: KeyFiles,
 }
 
 impl Config {
-    /// Checks the flags.
+    /// Checks the flags, and reads the files that they name.
     ///
     /// # Errors
     ///
-    /// All errors, a line each.
+    /// All errors of names, versions, gates and authorization; without such errors all errors of the other
+    /// flags.
     pub fn check(flags: Flags, clock: &dyn Clock) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Vec::new();
         let mut warnings = Vec::new();
@@ -133,8 +135,7 @@ impl Config {
         let names = Names::new(shared.names.names, &shared.names.api_domain)
             .map_err(|error| errors.push(ConfigError::flag("--api-domain", error.to_string())))
             .ok();
-        // After invalid names the other checks run with default names, so that all errors are reported at
-        // once.
+        // After invalid names the next checks run with default names, so that their errors are reported too.
         let default_names = || Names::new(Preset::Svc, DEFAULT_API_DOMAIN).ok();
         let Some(names) = names.or_else(default_names).map(Arc::new) else { return Err(errors) };
         let (authorization, modes) = authorization_source::Source::open(

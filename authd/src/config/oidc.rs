@@ -18,12 +18,12 @@ use crate::authn::jwt::validated::{Issuer, ValidatedAuthenticator};
 use crate::config_error::ConfigError;
 use crate::tokens::algorithm::Algorithm;
 
-/// The claim whose username prefix is empty by default.
+/// The username claim whose prefix is empty by default; other claims have the issuer and `#`.
 const EMAIL: &str = "email";
-/// The value of `--oidc-username-prefix` for no prefix.
+/// The value of `--oidc-username-prefix` that means no prefix.
 const NO_PREFIX: &str = "-";
 
-/// The flag of each authenticator field, for errors.
+/// The flag of each authenticator field, to name the flag in errors.
 const FLAGS: &[(&str, &str)] = &[
     ("oidc[0].issuer.url", "--oidc-issuer-url"),
     ("oidc[0].issuer.audiences", "--oidc-client-id"),
@@ -33,7 +33,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("oidc[0].claimMappings.groups", "--oidc-groups-claim"),
 ];
 
-/// Builds the authenticator; None if no flag is set, or if errors were added.
+/// Builds the authenticator. None: no flag is set, or errors were added to `errors`.
 pub(super) fn read(
     flags: &OidcFlags,
     context: &Context,
@@ -90,7 +90,7 @@ fn read_certificate_authority(flags: &OidcFlags, errors: &mut Vec<ConfigError>) 
     let read = std::fs::read_to_string(path);
     let error = match read {
         Ok(text) if !text.trim().is_empty() => return text,
-        // An empty text would select the CAs of the system.
+        // An empty text as certificate authority means the CAs of the system.
         Ok(_) => "the file is empty".to_owned(),
         Err(error) => error.to_string(),
     };
@@ -133,7 +133,7 @@ fn parse_algorithms(flags: &OidcFlags, errors: &mut Vec<ConfigError>) -> Vec<Alg
     if algorithms.is_empty() { vec![Algorithm::RS256] } else { algorithms }
 }
 
-/// Renames an error of a field to its flag.
+/// Returns the error of a field as the error of its flag.
 fn rename_to_flag(text: &str) -> ConfigError {
     let flag_error = FLAGS.iter().find_map(|(field, flag)| {
         let rest = text.strip_prefix(field)?;

@@ -2,12 +2,12 @@
 //!
 //! # Contract
 //!
-//! The verifying keys are those of `--service-account-key-file`, or the serving key without the flag. The
-//! signing key is that of `--service-account-signing-key-file`, or the first private verifying key
-//! (requirements A-SA-2 to -7, A-SA-23). Without any key flag authd generates a key in `--generated-key-file`
-//! and keeps it, so that tokens survive a restart. New tokens name the first issuer, and tokens of all
-//! issuers are accepted; the default issuer is the URL of the API's own Service. Changed key files are
-//! reloaded, and a new keyring is activated as a whole.
+//! The verifying keys are those of `--service-account-key-file`, else the serving key. The signing key is
+//! that of `--service-account-signing-key-file`, or the first private verifying key (requirements A-SA-2 to
+//! -7, A-SA-23). Without any key flag authd uses the key in `--generated-key-file`, and creates the file if
+//! it is missing, so that tokens survive a restart. New tokens name the first issuer, and tokens of all
+//! issuers are accepted; the default issuer is the URL of the API's own Service. When key files change, authd
+//! activates the new keyring as a whole.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,27 +27,27 @@ const MIN_EXPIRATION: Duration = Duration::from_secs(3600);
 /// The maximum of `--service-account-max-token-expiration`.
 const MAX_EXPIRATION: Duration = Duration::from_secs(1 << 32);
 
-/// The flags of service-account tokens.
+/// The flags of service-account tokens and of their keys.
 #[derive(Debug, Default)]
 pub(super) struct TokenFlags {
     pub(super) service_accounts: ServiceAccountFlags,
-    /// The key that is used without a key of `service_accounts`.
+    /// The serving key, which verifies tokens unless `--service-account-key-file` is set.
     pub(super) tls_private_key_file: Option<PathBuf>,
-    /// The file of the generated key, which is used without any other key.
+    /// The file of the generated key, which is used only without any other key flag.
     pub(super) generated_key_file: Option<PathBuf>,
 }
 
 /// The files of the keys that sign and verify service-account tokens.
 #[derive(Clone, Debug, Default)]
 pub struct KeyFiles {
-    /// The files of verifying keys, each with its flag without dashes.
+    /// The files of verifying keys, each with its flag without leading dashes.
     verifying: Vec<(&'static str, PathBuf)>,
     /// `--service-account-signing-key-file`.
     signing: Option<PathBuf>,
 }
 
 impl KeyFiles {
-    /// Collects the files of the flags; generates the key if necessary.
+    /// Collects the files of the flags. Creates the generated key if its file is used and missing.
     fn of(flags: &TokenFlags, errors: &mut Vec<ConfigError>) -> Self {
         let TokenFlags { service_accounts, tls_private_key_file, generated_key_file } = flags;
         let has_key_flag = !service_accounts.service_account_key_file.is_empty()
@@ -104,15 +104,14 @@ impl KeyFiles {
         Ok(Keyring::new(signing, &public))
     }
 
-    /// All key files.
+    /// Returns the paths of all key files.
     pub fn paths(&self) -> Vec<PathBuf> {
         self.verifying.iter().map(|(_, path)| path).chain(&self.signing).cloned().collect()
     }
 }
 
-/// Checks the flags; returns the issuer, its key files, and a snapshot taken before they were read.
-/// The issuer is None if no key is configured. `audiences` are those of the API server; empty means the first
-/// issuer.
+/// Checks the flags. Returns the issuer, the key files, and their snapshot before they were read.
+/// The issuer is None if no key is configured or errors were added. `audiences` are those of the API server.
 pub(super) fn check(
     flags: &TokenFlags,
     audiences: &[String],
@@ -160,7 +159,7 @@ pub(super) fn check(
     (Some(Arc::new(Issuer::new(options, ring, names))), files, before_read)
 }
 
-/// Reads the keys of a file; an unreadable file gives no keys and an error.
+/// Reads the keys of a file; an invalid file gives no keys and an error.
 fn read(flag: &str, path: &Path, errors: &mut Vec<ConfigError>) -> Vec<PemKey> {
     let keys = std::fs::read(path)
         .map_err(|error| error.to_string())
@@ -171,7 +170,7 @@ fn read(flag: &str, path: &Path, errors: &mut Vec<ConfigError>) -> Vec<PemKey> {
     })
 }
 
-/// The issuers of the flag, or the URL of the API's own Service.
+/// Returns the issuers of `--service-account-issuer`, or the URL of the API's own Service.
 pub(super) fn issuers(flags: &ServiceAccountFlags, names: &Names) -> Vec<String> {
     if flags.service_account_issuer.is_empty() {
         vec![format!("https://{}.default.svc", names.api_service)]
@@ -260,7 +259,7 @@ mod tests {
                 "--service-account-key-file: ",
             ),
             (
-                // All missing files are reported at once.
+                // The file does not exist.
                 with_service_accounts(ServiceAccountFlags {
                     service_account_key_file: vec!["/nope".into()],
                     ..ServiceAccountFlags::default()

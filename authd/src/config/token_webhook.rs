@@ -8,7 +8,7 @@ use super::webhook_version;
 use crate::authn::webhook::Settings;
 use crate::config_error::ConfigError;
 
-/// Default TTL of accepted tokens.
+/// The default TTL of accepted tokens in the cache.
 const DEFAULT_TTL: Duration = Duration::from_secs(120);
 
 /// Returns the settings of the token webhook; None if it is not configured.
@@ -37,7 +37,7 @@ mod tests {
     use crate::config_error::error_texts;
     use crate::webhook::Version;
 
-    /// The settings of a command line, and the errors.
+    /// Returns the settings of a command line, and the errors.
     fn settings_of(arguments: &[&str], audiences: &[String]) -> (Option<Settings>, Vec<ConfigError>) {
         let mut errors = Vec::new();
         let settings = settings(&parse_flags(arguments).unwrap(), audiences, &mut errors);

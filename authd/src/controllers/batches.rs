@@ -1,35 +1,35 @@
-//! The write batches of one group of controllers: the open batch, and the time of the next.
+//! The state of the write batches of one group of controllers: the open batch, and when the next may open.
 //!
 //! # Invariants
 //!
-//! INVARIANT (one at a time): at most one batch is open; the next is computed from a mirror that has seen its
-//! writes.
+//! INVARIANT (one at a time): at most one batch is open. The next batch is computed only when the mirror has
+//! applied the writes of the last one.
 
 use std::time::Duration;
 
 use authproto::auth;
 
-/// The first back-off after a failure; it doubles up to [`MAX_BACK_OFF`].
+/// The back-off after the first failure; each further failure doubles the back-off up to [`MAX_BACK_OFF`].
 const MIN_BACK_OFF: Duration = Duration::from_millis(250);
 const MAX_BACK_OFF: Duration = Duration::from_secs(30);
 
-/// The batch state. `T` is the data that a group keeps for its open batch.
+/// The batch state of one group. `T` is the data that the group keeps for its open batch.
 #[derive(Debug)]
 pub(super) struct Batches<T> {
     synced: bool,
     open: Option<(u64, T)>,
     /// The id of the last batch.
     last_id: u64,
-    /// No batch opens before this time.
+    /// No batch opens before this monotonic time.
     not_before: Duration,
     failures: u32,
-    /// No batch opens before the mirror reaches this revision: it must have seen the last batch's writes.
+    /// No batch opens before the mirror reaches this revision, that of the last batch's writes.
     min_revision: u64,
 }
 
 impl<T> Batches<T> {
-    /// Creates the state before the snapshot.
-    /// Ids follow `base`: two groups on one stream must have different ids.
+    /// Creates the state; no batch opens before [`Batches::mark_synced`].
+    /// Ids of batches count up from `base + 1`: two groups on one stream need different ids.
     pub(super) fn new(base: u64) -> Self {
         Batches {
             synced: false,
@@ -41,17 +41,17 @@ impl<T> Batches<T> {
         }
     }
 
-    /// Marks the snapshot as complete.
+    /// Records that the snapshot of the mirror is complete.
     pub(super) fn mark_synced(&mut self) {
         self.synced = true;
     }
 
-    /// Whether the snapshot is complete.
+    /// Whether the snapshot of the mirror is complete.
     pub(super) fn is_synced(&self) -> bool {
         self.synced
     }
 
-    /// Whether the next batch waits only for time or the mirror's revision.
+    /// Whether no batch is open and the snapshot is complete; the next batch may wait for time or revision.
     pub(super) fn is_idle(&self) -> bool {
         self.synced && self.open.is_none()
     }
@@ -66,7 +66,7 @@ impl<T> Batches<T> {
         (self.failures > 0).then_some(self.not_before)
     }
 
-    /// Opens a batch.
+    /// Opens a batch with the next id; `data` is kept until the batch is closed.
     pub(super) fn open(
         &mut self,
         data: T,
@@ -79,19 +79,19 @@ impl<T> Batches<T> {
         auth::WriteBatch { id: self.last_id, controller: controller.to_owned(), system, writes }
     }
 
-    /// Closes the batch of this result. None: no open batch has this id.
+    /// Closes the batch of this result and returns its data. None: no open batch has the id of the result.
     pub(super) fn close(&mut self, result: &auth::WriteResult) -> Option<T> {
         let (_, data) = self.open.take_if(|(id, _)| *id == result.id)?;
         self.min_revision = result.revision;
         Some(data)
     }
 
-    /// Records a success.
+    /// Records the success of a batch, which ends the back-off.
     pub(super) fn record_success(&mut self) {
         self.failures = 0;
     }
 
-    /// Records a failure and extends the back-off.
+    /// Records the failure of a batch and starts a longer back-off.
     pub(super) fn record_failure(&mut self, now: Duration) {
         let pause = MIN_BACK_OFF.saturating_mul(1 << self.failures.min(16)).min(MAX_BACK_OFF);
         self.failures += 1;

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! One file per group of controllers. Each controller compares mirrored objects with the desired state and returns a
-//! batch of writes. Controllers do no I/O and store nothing that the mirror contains.
+//! Each group of controllers has one file. A controller compares mirrored objects with the desired state and
+//! returns a batch of writes. Controllers do no I/O and store nothing that the mirror contains.
 
 mod batches;
 pub mod names;

@@ -2,17 +2,17 @@
 //!
 //! # Contract
 //!
-//! All controllers of kube-controller-manager are accepted, for command lines written for it; controllers
-//! that authd does not implement have no effect. Any other name is an error: a misspelt name would leave on a
-//! controller that should be off.
+//! The names of all controllers of kube-controller-manager are accepted, so that its command lines can be
+//! used. Controllers that authd does not implement have no effect. Any other name is an error, because a
+//! misspelt `-name` would disable nothing.
 //!
 //! # Reference
 //!
-//! The controllers of Kubernetes 1.33, each with its short name before 1.28 if it had one.
+//! The controllers of Kubernetes 1.33, with their names before 1.28 where these differ.
 
 use crate::config_error::ConfigError;
 
-/// Each controller: its name, and its name before 1.28 if it had another, else empty.
+/// The name of each controller, and its name before Kubernetes 1.28 if that differs, else empty.
 const KNOWN: &[(&str, &str)] = &[
     ("bootstrap-signer-controller", "bootstrapsigner"),
     ("certificatesigningrequest-approving-controller", "csrapproving"),

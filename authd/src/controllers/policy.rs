@@ -1,4 +1,4 @@
-//! Controllers of policy: default policy at start, then the written rules of aggregated roles.
+//! Controllers of policy: one restores default policy at start, one writes the rules of aggregated roles.
 //!
 //! # Contract
 //!
@@ -7,8 +7,9 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (default policy first): authd is not ready before a batch of default policy succeeded, or none
-//! was needed. Aggregated roles are written later, since default policy changes them.
+//! INVARIANT (default policy first): authd is not ready before the last batch of default policy has
+//! succeeded, or no batch was needed.
+//! Aggregated roles are written only then, because default policy changes them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,18 +28,18 @@ use crate::rules::{Policy, RoleKind};
 pub struct Controllers {
     names: Arc<Names>,
     batches: Batches<OpenBatch>,
-    /// Default policy is complete.
+    /// Default policy has been written, or was complete.
     bootstrapped: bool,
-    /// A ClusterRole changed since the written rules of aggregated roles were last compared.
+    /// A ClusterRole changed since aggregated roles were last compared with their effective rules.
     roles_changed: bool,
-    /// The last failure, for readiness.
+    /// The failure of the last batch, for readiness; empty after a success.
     problem: String,
 }
 
-/// The reason for incomplete default policy.
+/// The reason why default policy is incomplete.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyNotReady {
-    /// The mirror loads its first snapshot.
+    /// The snapshot of this feed is not complete.
     #[error("the mirror's snapshot is not complete")]
     NoSnapshot,
     /// Writes of default policy have no result yet.
@@ -52,16 +53,16 @@ pub enum PolicyNotReady {
 /// A batch without a result.
 #[derive(Debug)]
 struct OpenBatch {
-    /// The batch writes default policy, not rules of aggregated roles.
+    /// The batch writes default policy, else rules of aggregated roles.
     bootstrap: bool,
-    /// No writes remain if it succeeds.
+    /// Default policy needs no further batch if this batch succeeds.
     last: bool,
-    /// The verb of each write, and its object for the log.
+    /// The verb and, for the log, the object of each write.
     verbs: Vec<(Verb, String)>,
 }
 
 impl Controllers {
-    /// Creates the controllers before the snapshot.
+    /// Creates the controllers of a new feed, whose snapshot is not complete.
     pub fn new(names: Arc<Names>) -> Self {
         Controllers {
             names,
@@ -72,7 +73,7 @@ impl Controllers {
         }
     }
 
-    /// Marks the snapshot as complete.
+    /// Records that the snapshot is complete.
     pub fn mark_synced(&mut self) {
         self.batches.mark_synced();
     }
@@ -86,7 +87,7 @@ impl Controllers {
     ///
     /// # Errors
     ///
-    /// The reason for incomplete default policy.
+    /// [`PolicyNotReady`]: the reason why default policy is incomplete.
     pub fn ready(&self) -> Result<(), PolicyNotReady> {
         match (self.batches.is_synced(), self.bootstrapped, self.problem.as_str()) {
             (false, ..) => Err(PolicyNotReady::NoSnapshot),
@@ -101,14 +102,15 @@ impl Controllers {
         self.batches.retry_at().filter(|_| self.can_start_batch())
     }
 
-    /// Whether the next batch waits at most for a time, a revision of the mirror, or a difference to write.
+    /// Whether no batch is open, and default policy or aggregated roles must be compared.
     ///
-    /// While false, [`Controllers::next`] returns None, and the caller need not lock the policy for it.
+    /// If false, [`Controllers::next`] returns None, so the caller need not lock the policy to call it.
     pub fn can_start_batch(&self) -> bool {
         self.batches.is_idle() && (!self.bootstrapped || self.roles_changed)
     }
 
-    /// Returns the batch to request now. `now` is the monotonic clock.
+    /// Returns the batch to request now, if any.
+    /// `now` is the monotonic time, and `revision` the revision of the mirror.
     pub fn next(&mut self, now: Duration, revision: u64, policy: &Policy) -> Option<auth::WriteBatch> {
         if !self.batches.can_open(now, revision) {
             return None;
@@ -116,8 +118,8 @@ impl Controllers {
         if !self.bootstrapped {
             let defaults: DefaultPolicy = bootstrap::default_policy(&self.names);
             let mut writes = reconcile::required_writes(policy, &defaults, &self.names);
-            // The writes of a batch run in any order: objects to recreate are deleted first, and the next
-            // batch creates them.
+            // The writes of a batch run in any order.
+            // So this batch deletes the objects to recreate, and the next batch creates them.
             let deleted: Vec<Write> =
                 writes.iter().filter(|write| write.operation == WriteOperation::Delete).cloned().collect();
             writes.retain(|write| {
@@ -159,9 +161,10 @@ impl Controllers {
         let mut problems = open.verbs.iter().zip(&result.results).filter_map(|((verb, object), answer)| {
             let is_success = match (verb, answer.code) {
                 (_, 200..=299) => true,
-                // A concurrent writer was faster.
+                // Another writer already created or deleted the object.
                 (Verb::Create, 409) | (Verb::Delete, 404) => true,
-                // A deleted aggregated role needs no rules; default policy recreates it.
+                // The role is gone. An aggregated role then needs no rules. For a default role this is a
+                // failure, and the retry creates the role.
                 (Verb::Patch, 404) => !open.bootstrap,
                 (Verb::Create | Verb::Update | Verb::Patch | Verb::Delete, _) => false,
             };
@@ -233,7 +236,7 @@ mod tests {
         Arc::new(Names::new(Preset::Svc, "svc.internal").unwrap())
     }
 
-    /// Performs a batch as apid would.
+    /// Applies a batch to the policy, as apid and the mirror do.
     fn perform(policy: &mut Policy, names: &Names, batch: &auth::WriteBatch) -> auth::WriteResult {
         for write in &batch.writes {
             let body = || Object::from_value(serde_json::from_slice(&write.body).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! `Authn`: issues service-account tokens, and serves the keys that verify them.
+//! `Authn`: issues service-account tokens, and returns the keys that verify them with the discovery document.
 
 use apimachinery::review::MAX_AUDIENCES;
 use authproto::auth::{self, issue_token_response::Outcome};

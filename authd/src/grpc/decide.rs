@@ -2,21 +2,23 @@
 //!
 //! # Contract
 //!
-//! The task that reads a request responds before the next read if no wait is needed: no queue, no wake-up.
-//! A request that must wait for the mirror or a remote service does not delay later ones; responses carry the request's
-//! id. Tokens are verified in the same task if the stream has no other work, else in a task of their own. A
-//! signature check takes a fraction of a millisecond, so the stream waits for one at most. Certificate chains
-//! are always verified in a task of their own.
+//! The task of the stream reads a request and, if no wait is needed, responds before it reads the next one,
+//! without a queue or a wake-up of another task. A request that must wait for the mirror or a remote service
+//! does not delay later ones; responses carry the id of the request. The task of the stream verifies a token
+//! itself if the stream has no other work, else a separate task does. A signature check takes a fraction of a
+//! millisecond, so the stream waits for one check at most.
+//! A separate task always verifies certificate chains.
 //!
-//! The response to an authentication may contain a decision under the same configuration, if the decision
-//! needs no wait. Otherwise the decision is left out, and apid requests it separately.
+//! The response to an authentication also contains the decision on the request, under the same configuration,
+//! if apid asked for it and it needs no wait. Otherwise apid requests the decision separately.
 //!
 //! # Invariants
 //!
-//! INVARIANT (limits): at most [`MAX_WAITING`] requests of a stream wait for the mirror, and at most
-//! [`MAX_VERIFICATIONS`] credentials are verified at a time. Further requests fail at once.
-//! INVARIANT (every request has a response): each request gets exactly one response; an unreadable one gets a
-//! failure.
+//! INVARIANT (limits): at most [`MAX_WAITING`] requests of a stream wait for the mirror or a remote service,
+//! and at most [`MAX_VERIFICATIONS`] credentials of all streams are under verification.
+//! Further requests fail at once.
+//! INVARIANT (every request has a response): each request gets exactly one response; a malformed request gets
+//! a failure.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -75,7 +77,7 @@ pub(super) struct ResponseStream {
     components: Components,
     requests: Streaming<auth::DecideRequest>,
     ended: bool,
-    /// The last credentials read. If a second request is ready, a task of its own verifies them.
+    /// The credentials that were read last. If the stream has other work, a separate task verifies them.
     verification: Option<Verification>,
     waiting: FuturesUnordered<PendingResponse>,
 }
@@ -102,7 +104,7 @@ impl Stream for ResponseStream {
                     }
                 }
                 if next_request.is_pending() {
-                    // The next iteration polls the future at once; otherwise no waker is registered.
+                    // The next iteration polls the pushed future, which registers its waker.
                     continue;
                 }
             }
@@ -111,7 +113,7 @@ impl Stream for ResponseStream {
                 Poll::Ready(Some(Ok(next_request))) => {
                     match handle_request(&self.components, next_request, self.waiting.len()) {
                         Reply::Now(answer) => return Poll::Ready(Some(Ok(answer))),
-                        // As above: the next iteration polls the future.
+                        // As above: the next iteration polls the pushed future.
                         Reply::PendingResponse(pending) => self.waiting.push(pending),
                         Reply::Verify(verification) => self.verification = Some(verification),
                     }
@@ -132,7 +134,7 @@ enum Reply {
     Verify(Verification),
 }
 
-/// Credentials to verify, with one verification permit.
+/// The verification of credentials, which holds one verification permit.
 struct Verification {
     future: PendingResponse,
     /// The response if the verification panics.
@@ -163,17 +165,17 @@ impl Verification {
         Verification { future, panic_response: Box::new(panic_response) }
     }
 
-    /// Verifies in this task: returns the response, or a future if the verification must wait.
+    /// Verifies in this task. Returns the response, or a future if the verification must wait.
     fn verify_inline(mut self) -> Result<auth::DecideResponse, PendingResponse> {
         match AssertUnwindSafe(&mut self.future).catch_unwind().now_or_never() {
             Some(Ok(answer)) => Ok(answer),
             Some(Err(_panic)) => Ok((self.panic_response)()),
-            // The spawned task registers its own waker.
+            // The separate task polls the future again and so registers a waker.
             None => Err(self.spawn_verify()),
         }
     }
 
-    /// Verifies in a task of its own.
+    /// Verifies in a separate task.
     fn spawn_verify(self) -> PendingResponse {
         let task = tokio::spawn(self.future);
         Box::pin(async move { task.await.unwrap_or_else(|_| (self.panic_response)()) })
@@ -201,7 +203,8 @@ fn handle_request(components: &Components, request: auth::DecideRequest, waiting
             let Ok(permit) = Arc::clone(&components.verification_permits).try_acquire_owned() else {
                 return Reply::Now(failure_response(status::too_many_verifications()));
             };
-            // The cost of verifying a chain depends on the sender, within limits.
+            // The sender of a chain determines the duration of its verification, within the limits of a
+            // chain.
             let is_inline = ask.certificate_chain.is_empty();
             let verification = Verification::new(components, permit, ask, id, request_id);
             if is_inline {
@@ -243,17 +246,17 @@ fn handle_request(components: &Components, request: auth::DecideRequest, waiting
     }
 }
 
-/// A TTL on the wire, in milliseconds: zero means none, and every other value is one more than the TTL.
+/// Encodes a TTL for the wire: the TTL in milliseconds plus one, because zero means no TTL.
 fn wire_ttl(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).saturating_add(1)
 }
 
-/// A response with the epoch of its configuration.
+/// Builds a response with the epoch of the configuration that decided.
 fn respond(id: u64, active: &ActiveConfig, answer: Answer) -> auth::DecideResponse {
     auth::DecideResponse { id, epoch: Some(active.epoch.clone()), answer: Some(answer) }
 }
 
-/// Responds at once if no wait is needed, else when the mirror and the authorizers are ready, or fails.
+/// Decides queries. Responds at once if no wait is needed, else when all are decided or the mirror is late.
 fn decide(
     components: &Components,
     waiting: usize,
@@ -284,12 +287,12 @@ fn decide(
         None if waiting >= MAX_WAITING => {
             Reply::Now(respond(id, &components.config.current(), Answer::Failure(status::too_many_waiting())))
         }
-        // The first poll has registered no waker; the stream polls the future again.
+        // The first poll registered no waker; the stream polls the future again.
         None => Reply::PendingResponse(deciding),
     }
 }
 
-/// One authorization request.
+/// One authorization request with its minimum revision.
 struct AuthzQuery {
     user: UserInfo,
     attributes: Attributes,
@@ -310,7 +313,7 @@ async fn authorize(
     metrics: &AuthdMetrics,
     queries: &[AuthzQuery],
 ) -> Result<Vec<auth::AuthorizeResponse>, MirrorNotReady> {
-    // Concurrently: a request that waits for a remote service does not delay the others.
+    // The queries run concurrently, so that one that waits for a webhook does not delay the others.
     try_join_all(queries.iter().map(async |AuthzQuery { user, attributes, at_least }| {
         let request = AuthzRequest { user, attributes, at_least: *at_least };
         let answer = active.authz.authorize(request).await?;
@@ -333,7 +336,7 @@ async fn authorize(
     .await
 }
 
-/// Explains a denial when the mirror is ready, or fails.
+/// Returns the nearest misses of a denied request when the mirror is ready, or a failure after a timeout.
 async fn explain(
     components: Components,
     query: AuthzQuery,
@@ -357,7 +360,7 @@ async fn explain(
     }
 }
 
-/// Runs the authenticators, and waits for the mirror if an authenticator needs it.
+/// Authenticates credentials, and waits for the mirror if an authenticator needs a newer one.
 async fn authenticate(
     components: &Components,
     ask: auth::AuthenticateRequest,
@@ -417,7 +420,7 @@ fn authenticate_response(
             Outcome::Identity(auth::Identity {
                 user: Some((&accepted.user).into()),
                 audiences: accepted.audiences,
-                // Zero means none, and no clock returns a time before 1970.
+                // On the wire zero means none. A time before 1970 has passed, so it restricts nothing.
                 not_before_ms: accepted.not_before.map_or(0, |time| time.as_millisecond().max(0)),
                 expires_at_ms: accepted.expires_at.map_or(0, |time| time.as_millisecond()),
                 rests_on: accepted.depends_on,
@@ -432,7 +435,8 @@ fn authenticate_response(
             Outcome::Rejected(auth::Rejected { detail: rejection.to_string() })
         }
     };
-    // Every result may depend on stored objects: a new service account makes a rejected token valid.
+    // Every result may depend on stored objects: a rejected token becomes valid when its service account is
+    // created.
     let depends_on = auth::Dependencies { identity: true, ..auth::Dependencies::default() };
     auth::AuthenticateResponse {
         outcome: Some(outcome),
@@ -442,7 +446,7 @@ fn authenticate_response(
     }
 }
 
-/// Adds the decision for the identified user, if apid requested it and the decision needs no wait.
+/// Adds the decision for the identified user to the response, if apid asked for it and it needs no wait.
 fn authorize_next(
     components: &Components,
     active: &ActiveConfig,
@@ -450,13 +454,13 @@ fn authorize_next(
     response: &mut auth::AuthenticateResponse,
 ) {
     let (Some(next), Some(Outcome::Identity(identity))) = (next, &response.outcome) else { return };
-    // A remote service has a timeout of its own, and is called once.
+    // A webhook call needs a wait. A single poll would start the call and then cancel it.
     if active.authz.uses_remote_service() {
         return;
     }
     let auth::AuthorizeNext { attributes, at_least } = next;
     let user = identity.user.clone();
-    // A malformed authorization request gets its error in the separate request.
+    // The separate request of apid then gets the error.
     let Ok(query) = AuthzQuery::of(auth::AuthorizeRequest { user, attributes, at_least }) else {
         return;
     };

@@ -1,9 +1,9 @@
-//! `grpc.health.v1`: liveness of the process, and whether it can decide requests.
+//! `grpc.health.v1`: whether the process runs, and whether it can decide requests.
 //!
 //! # Contract
 //!
-//! The service of `tonic-health`. The empty service name is always serving. `auth.v1.Decide` has the state of
-//! the mirror: without a complete mirror there are no decisions.
+//! The service is that of `tonic-health`. The status of the empty service name is always `SERVING`. The
+//! status of `auth.v1.Decide` is `SERVING` while the mirror is complete: without it there are no decisions.
 
 use std::sync::Arc;
 
@@ -15,17 +15,17 @@ use tonic_health::server::{HealthReporter, health_reporter};
 
 use crate::mirror::{Mirror, Progress};
 
-/// The service whose health is that of the mirror.
+/// The service name whose status follows the mirror.
 const DECIDE: &str = "auth.v1.Decide";
 
-/// Creates the service and starts the task that reports the state of the mirror. Needs a runtime.
+/// Creates the service and starts the task that sets the status of [`DECIDE`]. Needs a tokio runtime.
 pub(super) fn service(mirror: &Arc<Mirror>) -> HealthServer<impl Health> {
     let (reporter, service) = health_reporter();
     tokio::spawn(report_mirror(reporter, Arc::clone(mirror)));
     service
 }
 
-/// Reports each change of the mirror until the mirror is dropped.
+/// Sets the status of [`DECIDE`] after each change of the mirror, until the mirror is dropped.
 async fn report_mirror(reporter: HealthReporter, mirror: Arc<Mirror>) {
     let mut changes = WatchStream::new(mirror.changes());
     drop(mirror);

@@ -2,9 +2,10 @@
 //!
 //! # Contract
 //!
-//! The first message must be a hello with the same names preset, or authd rejects the stream. authd sends its
-//! epoch and readiness at once, its readiness after each change, and write batches of the controllers. After
-//! each reload of a configuration file authd sends the reload counters.
+//! The first message must be a hello with the same names preset and API domain, or authd rejects the stream.
+//! authd sends its epoch and its readiness at once and after each change, and the write batches of the
+//! controllers. authd sends its `apiserver_` metrics when they have changed, at once after a change of the
+//! configuration and else every [`METRICS_INTERVAL`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::controllers::policy::Controllers;
 use crate::controllers::tokens::TokenControllers;
 use crate::mirror::{Contents, Feed, FeedError, UpdateEffect};
 
-/// Limit of messages that wait for apid to read them.
+/// Limit of messages to apid that wait until apid reads them.
 const MAX_DEMANDS: usize = 16;
 
 pub(super) struct MirrorService(pub(super) Components);
@@ -40,7 +41,7 @@ impl auth::mirror_server::Mirror for MirrorService {
         };
         let names = &self.0.names;
         let authd_names = (names.preset().to_string(), names.api_domain().to_owned());
-        // The `kubernetes` preset ignores the domain.
+        // The `kubernetes` preset does not use the API domain.
         let is_same = authd_names.0 == hello.preset
             && (authd_names.0 == "kubernetes" || authd_names.1 == hello.api_domain);
         if !is_same {
@@ -84,7 +85,7 @@ impl auth::mirror_server::Mirror for MirrorService {
     }
 }
 
-/// Interval at which changed metrics are sent to apid.
+/// Interval at which metrics are sent to apid if they have changed.
 const METRICS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The state of one mirror stream.
@@ -92,7 +93,7 @@ struct Session {
     feed: Feed,
     controllers: Controllers,
     tokens: TokenControllers,
-    /// Token Secrets with an unrecorded use.
+    /// Token Secrets with a use that no label records yet, as `namespace/name`.
     used_secrets: BTreeSet<String>,
     components: Components,
     demands: mpsc::Sender<Result<auth::MirrorDemand, Status>>,
@@ -147,7 +148,7 @@ impl Session {
             }
             let pause =
                 self.controllers.wake_at().map_or(Duration::MAX, |wake_up| wake_up.saturating_sub(now));
-            // Token controllers run only while default policy is complete.
+            // Token controllers run only after default policy is complete.
             let tokens = self
                 .controllers
                 .ready()
@@ -177,7 +178,7 @@ impl Session {
                     self.tokens.handle_result(self.components.clock.monotonic(), &result);
                     UpdateEffect::default()
                 }
-                // A second hello and an empty update change nothing.
+                // Another hello, an empty update, and a wake-up without an update change nothing.
                 Some(Update::Hello(_)) | None => UpdateEffect::default(),
             };
             if effect.synced {
@@ -200,7 +201,7 @@ impl Session {
         }
     }
 
-    /// Requests the writes of the controllers. False: apid no longer reads.
+    /// Sends the next batches of the controllers. False: apid no longer reads.
     async fn request_writes(&mut self) -> Result<bool, FeedError> {
         let (now, wall_time) = (self.components.clock.monotonic(), self.components.clock.now());
         let revision = self.components.mirror.progress().revision;
@@ -212,7 +213,7 @@ impl Session {
             };
             if let Some(pending_writes) = self.feed.read(compare)? {
                 let controller = pending_writes.controller;
-                // A failed signing yields no writes, and the controller retries.
+                // A panic while signing gives no writes, and the controller retries.
                 let writes =
                     tokio::task::spawn_blocking(|| pending_writes.writes()).await.unwrap_or_default();
                 batches.extend(self.tokens.build_batch(now, controller, writes));

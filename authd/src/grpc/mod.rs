@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (thin): a service decodes a message, calls one component, and encodes the response. `status`
+//! INVARIANT (thin): a service decodes a message, calls components, and encodes the response. `status`
 //! creates every error that leaves the process.
 
 mod authn;
@@ -36,10 +36,10 @@ use crate::metrics::AuthdMetrics;
 use crate::mirror::MirrorNotReady;
 use crate::tokens::service_account::Issuer;
 
-/// How long a request waits for the mirror.
+/// How long a request waits until the mirror reaches the minimum revision of the request.
 pub const MIRROR_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Limit in bytes of a message: the largest object, with room for its encoding.
+/// Limit in bytes of a message with an object or with questions. The largest object fits, with its encoding.
 const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// Limit in bytes of a message without an object: requests for tokens and keys, health checks.
 const MAX_PLAIN_MESSAGE_BYTES: usize = 1024 * 1024;
@@ -51,7 +51,7 @@ pub struct Components {
     pub names: Arc<Names>,
     /// The active authenticators and authorizers.
     pub config: Arc<SharedConfig>,
-    /// Issues service-account tokens. None: no keys are configured.
+    /// The issuer of service-account tokens. None: no keys are configured.
     pub issuer: Option<Arc<Issuer>>,
     /// The enabled token controllers.
     pub token_controllers: EnabledControllers,
@@ -73,7 +73,7 @@ impl std::fmt::Debug for Components {
     }
 }
 
-/// Creates all services. Needs a runtime.
+/// Creates all services. Needs a tokio runtime.
 pub fn services(components: &Components) -> Routes {
     let mut routes = Routes::builder();
     routes
@@ -101,8 +101,8 @@ pub fn services(components: &Components) -> Routes {
     routes.routes()
 }
 
-/// The minimum mirror revision for a request.
-/// The greatest component decides, since one stream carries all components in one order.
+/// Returns the minimum mirror revision for a request: the greatest of its components.
+/// One number is enough, because one stream carries the changes of all components in order.
 fn min_revision(revisions: Option<&auth::Revisions>) -> u64 {
     let Some(revisions) = revisions else { return 0 };
     let component_revisions = revisions.rbac_namespace.values().chain(revisions.graph_node.values()).copied();
@@ -110,12 +110,13 @@ fn min_revision(revisions: Option<&auth::Revisions>) -> u64 {
 }
 
 impl Components {
-    /// Creates the verification permits.
+    /// Creates the permits, `decide::MAX_VERIFICATIONS` in number, for all streams together.
     pub fn verification_permits() -> Arc<Semaphore> {
         Arc::new(Semaphore::new(decide::MAX_VERIFICATIONS))
     }
 
-    /// Retries until the mirror is ready, at most for [`MIRROR_TIMEOUT`].
+    /// Calls `ask` again while the result is [`MirrorNotReady`], at most for [`MIRROR_TIMEOUT`].
+    /// Between calls it waits until the mirror reaches the revision `at_least`.
     async fn retry_until_synced<T, Attempt: Future<Output = Result<T, MirrorNotReady>>>(
         &self,
         at_least: u64,

@@ -2,12 +2,12 @@
 //!
 //! # Contract
 //!
-//! [`serve`] accepts connections until its future is dropped; connections last until the peer or the process ends.
-//! Connections use HTTP/2 with prior knowledge.
+//! [`serve`] accepts connections until its future is dropped; connections last until apid closes them or the
+//! process ends. Connections use HTTP/2 with prior knowledge.
 //!
 //! # Concurrency
 //!
-//! One task serves a connection with the decision stream. The task reads a request, decides, and writes the
+//! One task serves a connection and its decision stream. The task reads a request, decides, and writes the
 //! response without a switch of thread (see [`serving::single_task`]). Every other call runs in a separate
 //! task, so that a large review or a signature does not delay decisions.
 
@@ -24,14 +24,14 @@ use tokio::task::JoinSet;
 use tonic::service::Routes;
 use tower_service::Service;
 
-/// The path of the call that the task of the connection serves itself.
+/// The path of the call that runs in the task of the connection.
 const DECISIONS: &str = "/auth.v1.Decide/Stream";
-/// HTTP/2 flow-control window, so that a burst of requests does not wait for the peer.
+/// HTTP/2 flow-control window in bytes, so that apid can send a burst of requests without a wait.
 const WINDOW: u32 = 4 * 1024 * 1024;
-/// Pause after a failed accept, which fails at once while the process has no file descriptors left.
+/// Pause after a failed accept. While the process has no file descriptors left, each accept fails at once.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 
-/// Serves all connections of a socket.
+/// Accepts and serves all connections of a Unix socket.
 pub async fn serve(listener: UnixListener, routes: Routes) -> Infallible {
     let routes = routes.prepare();
     loop {
@@ -51,7 +51,8 @@ async fn serve_connection(stream: LocalStream, routes: Routes) {
         http2::Builder::new(spawner)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
-            // The peer is apid; each slow service limits its own waiters.
+            // No limit of streams: the only peer is apid, and services that wait limit their waiting
+            // requests.
             .max_concurrent_streams(None)
             .serve_connection(TokioIo::new(stream), service)
     });
@@ -69,7 +70,7 @@ async fn call(
     if is_decision_stream {
         return response.await;
     }
-    // Dropping this future, as when apid cancels the call, aborts the task.
+    // If apid cancels the call, this future is dropped, and the set aborts the task.
     let mut task = JoinSet::new();
     task.spawn(response);
     match task.join_next().await {

@@ -17,7 +17,7 @@ pub(super) fn mirror_not_ready(error: MirrorNotReady) -> Failure {
     )
 }
 
-/// A malformed request of apid. The client does not see the details.
+/// apid sent a malformed request, or verification panicked. The client does not see the details.
 pub(super) fn malformed_request(problem: &str) -> Failure {
     failure(
         Reason::InternalError,
@@ -47,7 +47,7 @@ pub(super) fn credentials_undecided(detail: String) -> Failure {
     failure(Reason::ServiceUnavailable, "the credentials cannot be verified now, try again", detail)
 }
 
-/// A token cannot be issued. The keys are the administrator's concern: details go to the log.
+/// A token cannot be issued. The details are for the log of apid, because clients cannot fix the keys.
 pub(super) fn token_not_issued(detail: String) -> Failure {
     failure(Reason::InternalError, "service-account tokens cannot be issued", detail)
 }
@@ -61,7 +61,7 @@ fn failure(reason: Reason, message: &str, detail: String) -> Failure {
     }
 }
 
-/// An escalation check cannot be made.
+/// The escalation check of a write has no result.
 pub(super) fn check_failed(error: CheckError) -> Status {
     match error {
         CheckError::MirrorNotReady(error) => Status::unavailable(error.to_string()),
@@ -69,7 +69,7 @@ pub(super) fn check_failed(error: CheckError) -> Status {
     }
 }
 
-/// A review cannot be answered.
+/// A review has no result.
 pub(super) fn review_failed(error: ReviewError) -> Status {
     match error {
         ReviewError::MirrorNotReady(error) => Status::unavailable(error.to_string()),
@@ -79,17 +79,17 @@ pub(super) fn review_failed(error: ReviewError) -> Status {
     }
 }
 
-/// A unary request without a required field.
+/// A message of apid lacks a required field, or has an invalid one.
 pub(super) fn incomplete_request(problem: &str) -> Status {
     Status::invalid_argument(problem.to_owned())
 }
 
-/// The mirror is not ready for a unary request.
+/// The mirror did not reach the required revision of a unary request in time.
 pub(super) fn mirror_unavailable(error: MirrorNotReady) -> Status {
     Status::unavailable(error.to_string())
 }
 
-/// The end of a feed.
+/// The mirror stream ends, because the feed cannot continue.
 pub(super) fn feed_ended(error: FeedError) -> Status {
     match error {
         FeedError::MalformedUpdate(error) => Status::invalid_argument(error.to_string()),
@@ -97,7 +97,7 @@ pub(super) fn feed_ended(error: FeedError) -> Status {
     }
 }
 
-/// A rejected feed: the two processes use different names presets.
+/// The mirror stream is rejected, because the two processes use different names presets or API domains.
 pub(super) fn names_mismatch(authd_names: &str, apid_names: &str) -> Status {
     Status::failed_precondition(format!(
         "apid has --names `{apid_names}`, authd `{authd_names}`: start both with the same"

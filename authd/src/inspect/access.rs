@@ -1,4 +1,4 @@
-//! `authd why`: explains the decision on a request, by an AccessExplanation of the server.
+//! `authd why`: explains the decision on a request with an AccessExplanation, which the server evaluates.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::connection::Connection;
 use super::resource::ResourceArgument;
 use super::{InspectError, Output};
 
-/// The user name for the caller of the command.
+/// The value of the argument USER that means the user of the kubeconfig.
 const CALLER: &str = "me";
 
 /// The flags of `authd why`.
@@ -74,7 +74,7 @@ pub(super) async fn run(connection: &Connection, flags: AccessFlags) -> Result<O
     Ok(Output { text, is_denial })
 }
 
-/// The groups of the command line, and those that the authenticators add.
+/// Returns the groups of the command line, and those that authenticators add for a user with this name.
 fn all_groups(user: &str, groups: &[String]) -> Vec<String> {
     let mut all = groups.to_vec();
     if let Some((namespace, _)) = service_account(user) {

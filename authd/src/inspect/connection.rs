@@ -14,12 +14,12 @@ use serving::client_config::ClientConfig;
 
 use super::{InspectError, ServerFlags};
 
-/// The limits of one call. A list of all bindings of a large server is the largest response.
+/// The limits of one call. The largest response is a page of a list.
 const LIMITS: Limits = Limits { within: Duration::from_secs(60), bytes: 256 * 1024 * 1024 };
-/// The size of a page of a list.
+/// The number of objects in a page of a list.
 const PAGE: usize = 500;
 
-/// A server and the credentials for it.
+/// A server, and the credentials of the kubeconfig for it.
 pub(super) struct Connection {
     remote: Remote,
     /// The namespace of the context; `default` without one.
@@ -31,7 +31,8 @@ impl Connection {
     pub(super) fn open(flags: &ServerFlags) -> Result<Self, InspectError> {
         let path = kubeconfig(flags)?;
         let config = ClientConfig::load(&path).map_err(|error| InspectError::new(error.to_string()))?;
-        // The names decide only the environment of credential plugins, which Kubernetes defines.
+        // The preset only determines the environment variables of credential plugins, which are those of
+        // Kubernetes.
         let names =
             Names::new(Preset::Kubernetes, "").map_err(|error| InspectError::new(error.to_string()))?;
         let target = config
@@ -46,12 +47,12 @@ impl Connection {
         Ok(Connection { remote, namespace: namespace.unwrap_or_else(|| "default".to_owned()) })
     }
 
-    /// Reads a document.
+    /// Reads the JSON document at a path.
     pub(super) async fn get(&self, path: &str) -> Result<Value, InspectError> {
         self.send(Method::GET, path, Bytes::new()).await
     }
 
-    /// Creates an object that the server evaluates and does not store.
+    /// Creates an object and returns the response; for objects that the server evaluates and does not store.
     pub(super) async fn create(&self, path: &str, object: &Value) -> Result<Value, InspectError> {
         self.send(Method::POST, path, object.to_string().into()).await
     }
@@ -72,7 +73,8 @@ impl Connection {
 
     /// Returns the full name of an API group of the server by its stem, such as `explain`.
     ///
-    /// The listed RBAC group has the same domain. Discovery does not list explanations.
+    /// The domain is that of the RBAC group in discovery, because discovery does not list the group of
+    /// explanations.
     pub(super) async fn group(&self, stem: &str) -> Result<String, InspectError> {
         let groups = self.get("/apis").await?;
         let mut names = groups.get("groups").and_then(Value::as_array).into_iter().flatten();
@@ -98,7 +100,7 @@ impl Connection {
     }
 }
 
-/// The kubeconfig of the flag, of the environment, or of the home directory.
+/// Returns the path of `--kubeconfig`, else the first in the variable KUBECONFIG, else `~/.kube/config`.
 fn kubeconfig(flags: &ServerFlags) -> Result<PathBuf, InspectError> {
     if let Some(path) = &flags.kubeconfig {
         return Ok(path.clone());

@@ -3,10 +3,11 @@
 //! # Contract
 //!
 //! Each command talks to the API with the credentials of a kubeconfig and needs no access to authd. `why` and
-//! `why-token` create explanations, which the server evaluates with all its authorizers. `who-can` and `matrix`
-//! read roles and bindings and evaluate RBAC alone. Results go to standard output, errors to standard error.
-//! The exit code is 0, or 1 if the command failed, or 64 if the command line is wrong. `why` exits with 2 if the
-//! request is denied, `why-token` with 2 if no authenticator accepts the token.
+//! `why-token` create explanations, which the server evaluates with all its authorizers or authenticators.
+//! `who-can` and `matrix` read roles and bindings and evaluate RBAC alone.
+//! Results go to standard output, errors to standard error.
+//! The exit code is 0, or 1 if the command failed, or 64 if the command line is wrong.
+//! `why` exits with 2 if the request is denied, `why-token` with 2 if no authenticator accepts the token.
 
 mod access;
 mod connection;
@@ -29,7 +30,7 @@ use connection::Connection;
 /// Exit code for a denied request or a rejected token.
 const DENIED: u8 = 2;
 
-/// A command that failed: the text for the user.
+/// The reason why a command failed, as the text for the user.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct InspectError(String);
@@ -40,7 +41,7 @@ impl InspectError {
     }
 }
 
-/// The result of a command: text for standard output, and whether the answer is a denial.
+/// The result of a command: text for standard output, and whether the exit code is [`DENIED`].
 struct Output {
     text: String,
     is_denial: bool,
@@ -52,7 +53,7 @@ impl Output {
     }
 }
 
-/// The server, for all commands.
+/// The flags of all commands: the server and the credentials.
 #[derive(Debug, Args)]
 struct ServerFlags {
     /// Kubeconfig with the server and the credentials. Default: the variable KUBECONFIG, then ~/.kube/config.
@@ -126,7 +127,7 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     });
     match result {
         Ok(output) => {
-            // A closed pipe is not an error of the command.
+            // A closed pipe, for example by `head`, is not an error of the command.
             let _ = std::io::stdout().write_all(output.text.as_bytes());
             if output.is_denial { ExitCode::from(DENIED) } else { ExitCode::SUCCESS }
         }

@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! The rules of an aggregated ClusterRole are those that the server shows. A subject of an unknown kind grants
+//! The rules of an aggregated ClusterRole are those in its field `rules`. A subject of an unknown kind grants
 //! nothing, as on the server. The kubeconfig user needs the permission to list all roles and bindings.
 
 use apimachinery::names::{Names, Preset};

@@ -1,10 +1,10 @@
-//! The verb and resource of a command line as attributes of a request.
+//! Converts the verb and the resource of a command line to attributes of a request.
 //!
 //! # Contract
 //!
 //! A resource is `NAME[.GROUP][/SUBRESOURCE]`; a path begins with `/`. The discovery documents of the server
-//! complete the group and resolve singular and short names. A resource that no document lists is used as written,
-//! because rules may name resources that the server does not serve.
+//! complete the group and resolve singular and short names. A resource that no document lists is used as
+//! written, because rules may name resources that the server does not serve.
 
 use apimachinery::attributes::Attributes;
 use serde_json::Value;
@@ -18,14 +18,14 @@ pub(super) struct ResourceArgument {
     pub(super) group: String,
     pub(super) resource: String,
     pub(super) subresource: String,
-    /// The path of a request outside resources; empty for a resource.
+    /// The path of a non-resource request; empty for a resource.
     pub(super) path: String,
-    /// Whether objects have namespaces; true for unknown resources.
+    /// Whether the resource is namespaced; true if discovery does not list it.
     pub(super) namespaced: bool,
 }
 
 impl ResourceArgument {
-    /// Parses a resource or path without a look-up; the group may be missing.
+    /// Parses a resource or path without discovery; an absent group is empty.
     pub(super) fn parse(text: &str) -> Self {
         if text.starts_with('/') {
             return ResourceArgument { path: text.to_owned(), ..ResourceArgument::default() };
@@ -61,7 +61,7 @@ impl ResourceArgument {
             else {
                 continue;
             };
-            // An aggregated API that is not available does not hide the other groups.
+            // If an aggregated API is unavailable, the search continues with the other groups.
             let Ok(document) = connection.get(&format!("/apis/{version}")).await else { continue };
             if argument.complete(&document, name) {
                 break;
@@ -70,7 +70,8 @@ impl ResourceArgument {
         Ok(argument)
     }
 
-    /// Takes group, plural and scope from a document that lists the resource; false if it does not list it.
+    /// Sets group, plural and scope from a discovery document; false if the document does not list the
+    /// resource.
     fn complete(&mut self, document: &Value, group: &str) -> bool {
         let resources = document.get("resources").and_then(Value::as_array).into_iter().flatten();
         let text = |resource: &Value, field: &str| {
@@ -93,7 +94,7 @@ impl ResourceArgument {
         false
     }
 
-    /// The request of a verb on the resource. The namespace does not apply to cluster-scoped resources.
+    /// Returns the attributes of a request with this verb. A cluster-scoped resource ignores the namespace.
     pub(super) fn attributes(&self, verb: &str, namespace: &str, name: &str) -> Attributes {
         let ResourceArgument { group, resource, subresource, path, namespaced } = self.clone();
         let is_resource = path.is_empty();

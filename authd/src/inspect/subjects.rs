@@ -1,4 +1,4 @@
-//! `authd who-can`: the subjects that RBAC allows a request, with the path that leads to each.
+//! `authd who-can`: lists the subjects that RBAC allows a request, each with its binding and role.
 
 use std::fmt::Write as _;
 
@@ -40,7 +40,7 @@ pub(super) async fn run(connection: &Connection, flags: SubjectsFlags) -> Result
     }))
 }
 
-/// A subject as `NAMESPACE/NAME` for a service account, else its name.
+/// Returns the name of a subject; for a service account `NAMESPACE/NAME`.
 pub(super) fn subject_name(subject: &Subject) -> String {
     match subject.kind {
         SubjectKind::ServiceAccount => format!("{}/{}", subject.namespace, subject.name),

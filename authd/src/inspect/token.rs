@@ -1,4 +1,4 @@
-//! `authd why-token`: explains the authentication of a token from standard input, by a TokenExplanation.
+//! `authd why-token`: explains the authentication of a token from standard input with a TokenExplanation.
 
 use std::fmt::Write as _;
 use std::io::Read;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::connection::Connection;
 use super::{InspectError, Output};
 
-/// Limit in bytes of a token.
+/// Limit in bytes of the token that is read; the rest of the input is ignored.
 const MAX_TOKEN_BYTES: u64 = 256 * 1024;
 
 /// The flags of `authd why-token`.

@@ -5,9 +5,9 @@ use std::time::Duration;
 use apimachinery::decision::Verdict;
 use serving::metrics::{Counter, Counters, Definition, Histogram, Histograms, Metrics, Stability};
 
-/// The labels of [`DECISIONS`]; authorizer names come from a configuration file.
+/// The labels of [`DECISIONS`]. They are owned strings, because names of authorizers come from a file.
 type DecisionLabels = [(&'static str, String); 3];
-/// Type and name of an authorizer.
+/// The labels of the other metrics: type and name of the authorizer.
 type AuthorizerLabels = [(&'static str, String); 2];
 
 const DECISIONS: Definition = Definition::new(
@@ -30,7 +30,7 @@ const CONDITION_SECONDS: Definition = Definition::new(
     Stability::Alpha,
     "Duration in seconds of match-condition evaluation, by type and name of the authorizer",
 );
-/// Histogram bucket limits of [`CONDITION_SECONDS`].
+/// Histogram bucket limits of [`CONDITION_SECONDS`], in seconds.
 const CONDITION_BUCKETS: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25];
 
 /// The metrics of all authorizers, by their labels.
@@ -81,17 +81,17 @@ pub struct AuthorizerCounters {
 }
 
 impl AuthorizerCounters {
-    /// Counts a match condition that was false.
+    /// Counts a request for which the webhook was skipped, because a match condition was false.
     pub fn count_exclusion(&self) {
         self.exclusions.inc();
     }
 
-    /// Records the duration of a match-condition evaluation.
+    /// Records the duration of the evaluation of all match conditions for a request.
     pub fn observe_condition(&self, duration: Duration) {
         self.condition_seconds.observe(duration.as_secs_f64());
     }
 
-    /// Counts match conditions that failed.
+    /// Counts a request for which the evaluation of match conditions failed.
     pub fn count_condition_error(&self) {
         self.condition_errors.inc();
     }

@@ -37,13 +37,13 @@ impl JwtMetrics {
         }
     }
 
-    /// Records the authentication of a token of a configured issuer.
+    /// Records one authentication with a token of a configured issuer, with its duration in seconds.
     pub fn observe_authentication(&self, issuer_hash: &str, result: &str, seconds: f64) {
         let labels = [("result", result.to_owned()), ("jwt_issuer_hash", issuer_hash.to_owned())];
         self.latency.get_or_create(&labels).observe(seconds);
     }
 
-    /// Records the time of a JWKS fetch.
+    /// Sets the metric to the current time, that of the last JWKS fetch with this result.
     pub fn record_fetch(&self, issuer_hash: &str, result: &str, clock: &dyn Clock) {
         let labels = [
             ("result", result.to_owned()),

@@ -7,8 +7,9 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (limited cardinality): labels are authenticators, authorizers and results, never users or
-//! objects. Counters are looked up once, at start; counting is one atomic addition.
+//! INVARIANT (limited cardinality): labels are authenticators, authorizers, issuers and results, never users
+//! or objects. The counters of authentications and decisions are looked up when they are created, so counting
+//! is one atomic addition.
 
 mod authorizer;
 mod jwt;
@@ -26,7 +27,7 @@ pub use jwt::JwtMetrics;
 pub use reload::ReloadMetrics;
 pub use webhook::{TokenWebhookMetrics, WebhookMetrics};
 
-/// Label names with their values.
+/// The names and values of `N` labels.
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 
 const AUTHENTICATIONS: Definition = Definition::new(
@@ -51,11 +52,11 @@ const SYNCED: Definition = Definition::new(
     "1 while the mirror stream of apid is open and the mirror is complete",
 );
 
-/// The prefix of the names that apid exports.
+/// The prefix of the metrics of authd that apid also exports.
 const SHARED_PREFIX: &str = "apiserver_";
 /// The label value of a failed authentication.
 const FAILURE: &str = "failure";
-/// Histogram bucket limits of remote-service durations, in seconds.
+/// Histogram bucket limits of the duration of webhook calls, in seconds.
 const SERVICE_SECONDS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// All metrics of the process.
@@ -96,14 +97,14 @@ pub struct MirrorGaugeValues {
     pub roles: usize,
     /// RoleBindings and ClusterRoleBindings.
     pub bindings: usize,
-    /// See [`crate::mirror::Progress`].
+    /// The revision of the mirror.
     pub revision: u64,
-    /// See [`crate::mirror::Progress`].
+    /// Whether a feed is connected and its snapshot is complete.
     pub synced: bool,
 }
 
 impl AuthdMetrics {
-    /// Creates all metrics at zero. `methods` are the authenticators that can accept.
+    /// Creates all metrics at zero. `methods` are the label values for authenticators.
     pub fn new(methods: impl IntoIterator<Item = &'static str>) -> Arc<Self> {
         AuthdMetrics::in_registry(Metrics::new(), methods)
     }
@@ -159,7 +160,7 @@ impl AuthdMetrics {
         self.authorizers.counters(kind, name)
     }
 
-    /// Counts an authentication by the authenticator that accepted; None: no authenticator accepted.
+    /// Counts an authentication under the accepting authenticator; None: no authenticator accepted.
     pub fn count_authentication(&self, method: Option<&str>) {
         let method = method.unwrap_or(FAILURE);
         if let Some((_, counter)) = self.authentications.iter().find(|(name, _)| *name == method) {
@@ -167,7 +168,7 @@ impl AuthdMetrics {
         }
     }
 
-    /// Counts a decision of all authorizers together.
+    /// Counts the decision on a request, which all authorizers make together.
     pub fn count_decision(&self, verdict: Verdict) {
         match verdict {
             Verdict::Allow => self.allowed.inc(),
@@ -176,14 +177,14 @@ impl AuthdMetrics {
         };
     }
 
-    /// Counts a request that ended without a decision.
+    /// Counts an authorization that failed because the mirror was not ready in time.
     pub fn count_undecided(&self) {
         self.undecided.inc();
     }
 
-    /// Returns the metrics that the reference server has too, in the text format.
+    /// Returns the metrics that kube-apiserver has too, with the prefix `apiserver_`, in the text format.
     ///
-    /// apid exports these; the attempts of authentication and authorization have counters of their own there.
+    /// apid exports these metrics. apid counts attempts of authentication and authorization itself.
     pub fn shared_text(&self) -> String {
         let is_shared = |line: &&str| {
             let sample =

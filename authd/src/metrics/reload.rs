@@ -30,9 +30,9 @@ const AUTHZ_RELOAD_TIME: Definition = Definition::new(
 /// Metrics of the reloads of one file.
 #[derive(Clone, Debug)]
 pub struct ReloadMetrics {
-    /// By status.
+    /// The number of reloads by status.
     total: Counters<ReloadLabels>,
-    /// Unix time in seconds of the last reload, by status.
+    /// The Unix time in seconds of the last reload, by status.
     last: FloatGauges<ReloadLabels>,
 }
 
@@ -51,9 +51,9 @@ impl ReloadMetrics {
         ReloadMetrics { total: registry.counter(total), last: registry.float_gauge(last) }
     }
 
-    /// Counts one reload.
+    /// Counts one reload and records its time; `status` is `success` or `failure`.
     pub fn count(&self, status: &'static str, clock: &dyn Clock) {
-        // A single server has no id to hash.
+        // kube-apiserver sets a hash of its server id here; this server has no id.
         let labels = [("apiserver_id_hash", ""), ("status", status)];
         self.total.get_or_create(&labels).inc();
         self.last.get_or_create(&labels).set(clock.now().as_microsecond() as f64 / 1e6);

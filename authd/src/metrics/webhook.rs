@@ -4,7 +4,7 @@ use serving::metrics::{Counters, Definition, Histograms, Metrics, Stability};
 
 use super::{Labels, SERVICE_SECONDS};
 
-/// Name of the authorizer, and result of the call.
+/// The labels of the metrics: name of the authorizer, and result of the call.
 type WebhookLabels = [(&'static str, String); 2];
 
 const EVALUATIONS: Definition = Definition::new(
@@ -51,8 +51,8 @@ impl WebhookMetrics {
         }
     }
 
-    /// Records one call, all attempts together.
-    /// `fails_open`: the call failed and leaves the decision to the next authorizer.
+    /// Records one call with all its attempts, and its duration in seconds.
+    /// `fails_open`: the call failed, and the next authorizer decides.
     pub fn observe_call(&self, name: &str, result: &str, seconds: f64, fails_open: bool) {
         let labels = [("name", name.to_owned()), ("result", result.to_owned())];
         self.evaluations.get_or_create(&labels).inc();
@@ -79,7 +79,7 @@ impl TokenWebhookMetrics {
         }
     }
 
-    /// Records one call, all attempts together.
+    /// Records one call with all its attempts, and its duration in seconds.
     pub fn observe_call(&self, result: &'static str, seconds: f64) {
         self.requests.get_or_create(&[("result", result)]).inc();
         self.duration.get_or_create(&[("result", result)]).observe(seconds);

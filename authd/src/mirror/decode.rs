@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! INVARIANT (grant nothing by mistake): a subject or selector of an unknown kind grants nothing. A message
-//! without a kind ends the feed, since the right that it meant to revoke would stay.
+//! without a kind ends the feed, because it could be the revocation of a right.
 
 use apimachinery::attributes::{Operator, Requirement};
 use apimachinery::names::Names;
@@ -15,7 +15,7 @@ use super::{Contents, graph, identities};
 use crate::rules::selector::Selector;
 use crate::rules::{BindingSpec, Meta, PolicyRule, RoleKind, RoleSpec, Subject, SubjectKind};
 
-/// A malformed message.
+/// A malformed message of the feed, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MalformedUpdate(&'static str);
@@ -28,9 +28,9 @@ pub(super) enum Change {
     PutBinding(String, String, BindingSpec),
     DeleteBinding(String, String),
     Identity(IdentityChange),
-    /// A change of the graph; a pod also changes identities.
+    /// A change of the graph; a pod changes identities too.
     Graph(GraphChange, Option<IdentityChange>),
-    /// A change that the mirror ignores.
+    /// No change of an object: a new revision only, or an object that the mirror does not keep.
     Nothing,
 }
 
@@ -42,7 +42,7 @@ impl Change {
         )
     }
 
-    /// Whether token controllers may need to react.
+    /// Whether an object changed that token controllers read.
     pub(super) fn concerns_token_controllers(&self) -> bool {
         use IdentityChange::{Account, ConfigMap, Secret};
         matches!(self, Change::Identity(Account(..) | Secret(..) | ConfigMap(..)))
@@ -67,7 +67,8 @@ impl Change {
     }
 }
 
-/// Decodes a put. A binding to a role of unknown kind grants nothing and is treated as deleted.
+/// Decodes a put.
+/// A binding to a role of unknown kind grants nothing, so it becomes a deletion of the binding.
 pub(super) fn put(object: Option<auth::MirrorObject>, names: &Names) -> Result<Change, MalformedUpdate> {
     use mirror_object::Kind;
     let mut object = object.ok_or(MalformedUpdate("a put without an object"))?;
@@ -103,7 +104,7 @@ pub(super) fn put(object: Option<auth::MirrorObject>, names: &Names) -> Result<C
     Ok(change)
 }
 
-/// Whether the object is a ConfigMap other than `cluster-info`, which is ignored.
+/// Whether the object is a ConfigMap other than `cluster-info`; the mirror ignores such a ConfigMap.
 fn is_other_config_map(object: &auth::MirrorObject, names: &Names) -> bool {
     matches!(object.kind, Some(mirror_object::Kind::ConfigMap(_)))
         && !(object.namespace == names.public_namespace && object.name == "cluster-info")
@@ -130,7 +131,7 @@ pub(super) fn delete(key: Option<auth::MirrorKey>) -> Result<Change, MalformedUp
     Ok(change)
 }
 
-/// Rejects an empty namespace: a namespaced object without one would grant in the whole cluster.
+/// Rejects an empty namespace, because a Role or RoleBinding without one would grant in the whole cluster.
 fn require_namespace(namespace: String) -> Result<String, MalformedUpdate> {
     if namespace.is_empty() {
         Err(MalformedUpdate("a Role or RoleBinding without a namespace"))

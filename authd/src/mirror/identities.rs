@@ -1,5 +1,5 @@
-//! The mirrored objects of identities.
-//! The objects are service accounts, token Secrets, pods, nodes, and `cluster-info`.
+//! The mirrored objects on which identities depend, and those that token controllers read.
+//! The objects are service accounts, Secrets, pods, nodes, and the ConfigMap `cluster-info`.
 //!
 //! # Contract
 //!
@@ -16,12 +16,12 @@ use jiff::{SignedDuration, Timestamp};
 /// The time for which an object stays valid after its deletion timestamp.
 const GRACE: SignedDuration = SignedDuration::from_secs(60);
 
-/// An object that tokens may be bound to.
+/// A mirrored object that a token may name: its uid and validity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityObject {
-    /// Its uid.
+    /// The uid of the object.
     pub uid: Box<str>,
-    /// The end of validity of a terminating object.
+    /// The end of validity of a terminating object; None: the object is not terminating.
     pub valid_until: Option<Timestamp>,
 }
 
@@ -32,23 +32,23 @@ impl IdentityObject {
     }
 }
 
-/// A token Secret. Contains secrets: `Debug` shows the type only.
+/// A mirrored Secret; apid sends data of token Secrets only. Contains secrets: `Debug` shows the type only.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenSecret {
-    /// The uid, and the end of validity.
+    /// The uid, and the end of validity if terminating.
     pub identity: IdentityObject,
-    /// The Secret is being deleted.
+    /// Whether the Secret has a deletion timestamp.
     pub terminating: bool,
-    /// Its type.
+    /// The type of the Secret.
     pub kind: String,
-    /// Its data, decoded.
+    /// The mirrored data, decoded from base64.
     pub data: BTreeMap<String, Vec<u8>>,
-    /// The mirrored labels and annotations.
+    /// The mirrored labels and annotations in one map.
     pub annotations: BTreeMap<String, String>,
 }
 
 impl TokenSecret {
-    /// A value of the data as text; `""` if absent or not UTF-8.
+    /// Returns a value of the data as text; `""` if absent or not UTF-8.
     pub fn text(&self, key: &str) -> &str {
         self.data.get(key).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
     }
@@ -60,7 +60,7 @@ impl std::fmt::Debug for TokenSecret {
     }
 }
 
-/// One change of a mirrored object: its key, and its new state or None if it is deleted.
+/// One change of a mirrored object: its key, and its new state; None: the object is deleted.
 #[derive(Debug)]
 pub(super) enum IdentityChange {
     Account(String, Option<IdentityObject>),
@@ -70,35 +70,36 @@ pub(super) enum IdentityChange {
     ConfigMap(String, Option<BTreeMap<String, String>>),
 }
 
-/// The objects of identities.
+/// The mirrored objects, by kind and key. See the module.
 #[derive(Debug, Default)]
 pub struct Identities {
     accounts: HashMap<Box<str>, IdentityObject>,
     secrets: HashMap<Box<str>, Arc<TokenSecret>>,
-    /// The few Secrets with mirrored data or annotations: those with a token, which the token controllers read.
+    /// The few Secrets with mirrored data, labels or annotations: token Secrets, which the token controllers
+    /// read.
     token_secrets: BTreeMap<Box<str>, Arc<TokenSecret>>,
     pods: HashMap<Box<str>, IdentityObject>,
     nodes: HashMap<Box<str>, IdentityObject>,
     config_maps: BTreeMap<Box<str>, BTreeMap<String, String>>,
 }
 
-/// The map key `namespace/name`, which is unique: names and namespaces contain no slash.
+/// Returns the map key `namespace/name`, which is unique: names and namespaces contain no slash.
 fn key(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
 impl Identities {
-    /// Returns a service account.
+    /// Returns a service account, which may be terminating.
     pub fn account(&self, namespace: &str, name: &str) -> Option<&IdentityObject> {
         self.accounts.get(key(namespace, name).as_str())
     }
 
-    /// Returns a Secret; a Secret without a token has no mirrored data.
+    /// Returns a Secret; one that is not a token Secret has no mirrored data.
     pub fn secret(&self, namespace: &str, name: &str) -> Option<&Arc<TokenSecret>> {
         self.secrets.get(key(namespace, name).as_str())
     }
 
-    /// Iterates over the Secrets with a token, as (namespace, name, Secret).
+    /// Iterates over the token Secrets, as (namespace, name, Secret).
     pub fn secrets(&self) -> impl Iterator<Item = (&str, &str, &Arc<TokenSecret>)> {
         self.token_secrets.iter().filter_map(|(key, secret)| {
             let (namespace, name) = key.split_once('/')?;
@@ -106,12 +107,12 @@ impl Identities {
         })
     }
 
-    /// Returns a pod.
+    /// Returns a pod, which may be terminating.
     pub fn pod(&self, namespace: &str, name: &str) -> Option<&IdentityObject> {
         self.pods.get(key(namespace, name).as_str())
     }
 
-    /// Returns a node.
+    /// Returns a node, which may be terminating.
     pub fn node(&self, name: &str) -> Option<&IdentityObject> {
         self.nodes.get(key("", name).as_str())
     }
@@ -150,11 +151,11 @@ impl Identities {
     }
 }
 
-/// Decodes a put of these kinds. None: a kind without identity.
+/// Decodes a put of an object that [`Identities`] keeps. None: another kind.
 pub(super) fn put(object: auth::MirrorObject) -> Option<IdentityChange> {
     use mirror_object::Kind;
     let valid_until = match object.deleted_at_ms {
-        // An object that terminates without a timestamp is invalid at once.
+        // A terminating object without a deletion timestamp is invalid at once.
         0 => object.terminating.then_some(Timestamp::MIN),
         deleted_at => Timestamp::from_millisecond(deleted_at)
             .ok()
@@ -188,7 +189,7 @@ pub(super) fn put(object: auth::MirrorObject) -> Option<IdentityChange> {
     }
 }
 
-/// Decodes a deletion of these kinds. None: a kind without identity.
+/// Decodes a deletion of an object that [`Identities`] keeps. None: another kind.
 pub(super) fn delete(kind: &mirror_key::Kind) -> Option<IdentityChange> {
     use mirror_key::Kind;
     let object_key = |object: &auth::Named| key(&object.namespace, &object.name);

@@ -2,22 +2,23 @@
 //!
 //! # Contract
 //!
-//! apid feeds a [`Feed`]: a snapshot, then every change in revision order. [`Mirror::policy`] returns the
-//! policy only if the mirror has applied everything up to the requested revision. Otherwise it returns
-//! [`MirrorNotReady`], and [`Mirror::wait_for_revision`] waits.
+//! apid sends the updates of a [`Feed`]: a snapshot, then every change in the order of revisions.
+//! [`Mirror::policy`] returns the policy only if the mirror has applied everything up to the requested
+//! revision. Otherwise it returns [`MirrorNotReady`], and [`Mirror::wait_for_revision`] waits.
 //!
 //! # Invariants
 //!
 //! INVARIANT (fresh policy): a read never returns policy older than its minimum revision, nor policy of a
 //! feed that has ended. A broken feed makes the mirror stale until a new snapshot is complete.
 //! INVARIANT (one snapshot): a snapshot replaces all contents at once; objects outside the snapshot are
-//! removed. Of two feeds the one that began later wins when its snapshot is complete; the older one then
-//! ends.
+//! removed. If two feeds exist, the one that began later takes over when its snapshot is complete; the older
+//! one then ends.
 //!
 //! # Concurrency
 //!
-//! One lock protects the state for one change or for one walk over the rules of a user, never across an
-//! await. The progress is published after the lock is released, so that a waiter sees the new state.
+//! One lock protects the state.
+//! It is held for one change or for one walk over the rules of a user, never across an await.
+//! The progress is published after the lock is released, so that a waiter sees the new state.
 //!
 //! # Reference
 //!
@@ -43,17 +44,17 @@ pub use decode::MalformedUpdate;
 pub use graph::Graph;
 pub use identities::Identities;
 
-/// The policy is not available yet: older than requested, or without a feed.
+/// The mirror is older than the requested revision, or has no feed with a complete snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("policy of revision {required} is not available yet: {state}")]
 pub struct MirrorNotReady {
-    /// The requested revision.
+    /// The minimum revision of the read.
     pub required: u64,
-    /// The state of the mirror.
+    /// The progress of the mirror at the time of the read.
     pub state: Progress,
 }
 
-/// The progress of the mirror.
+/// The progress of the mirror: whether it is usable, and its revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// A feed is connected and its snapshot is complete.
@@ -84,17 +85,17 @@ pub struct Mirror {
     names: Arc<Names>,
     state: RwLock<MirrorState>,
     progress: watch::Sender<Progress>,
-    /// The number of feeds that have begun; also the id of the newest.
+    /// The number of feeds that have begun, which is the id of the newest feed.
     feeds: AtomicU64,
-    /// Token Secrets with recorded uses, as `namespace/name`, until a controller takes them.
+    /// Token Secrets with a recorded use, as `namespace/name`, until [`Mirror::take_uses`].
     used: Mutex<BTreeSet<String>>,
-    /// Notified after each recorded use.
+    /// Notified when `used` gets a new entry.
     uses: Notify,
 }
 
 #[derive(Debug)]
 struct MirrorState {
-    /// The feed that owns the state; 0 before the first snapshot.
+    /// The id of the feed that owns the contents; 0 before the first complete snapshot.
     feed: u64,
     contents: Contents,
     progress: Progress,
@@ -105,7 +106,7 @@ struct MirrorState {
 pub struct Contents {
     /// Roles and bindings.
     pub policy: Policy,
-    /// Objects that identities depend on.
+    /// Objects that identities depend on or token controllers read.
     pub identities: Identities,
     /// The graph of the Node authorizer.
     pub graph: Graph,
@@ -132,7 +133,7 @@ impl Mirror {
     }
 
     /// Returns the policy, at least as new as `revision`.
-    /// Holds the mirror's lock: do not keep it across an await.
+    /// The guard holds the lock of the mirror: do not keep it across an await.
     ///
     /// # Errors
     ///
@@ -141,7 +142,8 @@ impl Mirror {
         Ok(MappedRwLockReadGuard::map(self.contents(revision)?, |contents| &contents.policy))
     }
 
-    /// Returns the objects of identities, at least as new as `revision`. Holds the same lock.
+    /// Returns the objects of identities, at least as new as `revision`.
+    /// The guard holds the lock of the mirror: do not keep it across an await.
     ///
     /// # Errors
     ///
@@ -150,7 +152,8 @@ impl Mirror {
         Ok(MappedRwLockReadGuard::map(self.contents(revision)?, |contents| &contents.identities))
     }
 
-    /// Returns the node graph, at least as new as `revision`. Holds the same lock.
+    /// Returns the graph of the Node authorizer, at least as new as `revision`.
+    /// The guard holds the lock of the mirror: do not keep it across an await.
     ///
     /// # Errors
     ///
@@ -172,7 +175,7 @@ impl Mirror {
     ///
     /// # Errors
     ///
-    /// [`MirrorNotReady`] after the time `limit`.
+    /// [`MirrorNotReady`] if the mirror does not reach the revision within `limit`.
     pub async fn wait_for_revision(&self, revision: u64, limit: Duration) -> Result<(), MirrorNotReady> {
         let mut progress = self.progress.subscribe();
         let reached =
@@ -188,19 +191,19 @@ impl Mirror {
         self.progress.subscribe()
     }
 
-    /// Records a use of the token of a Secret.
+    /// Records a use of the legacy token of a Secret.
     pub fn record_use(&self, namespace: &str, name: &str) {
         if self.used.lock().insert(format!("{namespace}/{name}")) {
             self.uses.notify_one();
         }
     }
 
-    /// Waits until the use of a token is recorded.
+    /// Waits until a use is recorded that is not recorded yet.
     pub async fn wait_for_use(&self) {
         self.uses.notified().await;
     }
 
-    /// Takes the uses recorded since the last call.
+    /// Takes the uses recorded since the last call, as `namespace/name` of Secrets.
     pub fn take_uses(&self) -> BTreeSet<String> {
         std::mem::take(&mut *self.used.lock())
     }
@@ -210,7 +213,7 @@ impl Mirror {
         *self.progress.borrow()
     }
 
-    /// Begins a feed. The mirror keeps its contents until the feed's snapshot is complete.
+    /// Begins a feed. The mirror keeps its contents until the snapshot of the feed is complete.
     pub fn begin(self: &Arc<Self>) -> Feed {
         let id = self.feeds.fetch_add(1, Ordering::Relaxed) + 1;
         let contents = Contents {
@@ -221,7 +224,7 @@ impl Mirror {
         Feed { mirror: Arc::clone(self), id, snapshot: Some(Box::new(contents)) }
     }
 
-    /// Changes the state, then wakes the waiters.
+    /// Changes the state under the lock, then wakes those who wait for the progress.
     fn change<T>(&self, change: impl FnOnce(&mut MirrorState) -> T) -> T {
         let mut state = self.state.write();
         let result = change(&mut state);
@@ -232,19 +235,20 @@ impl Mirror {
     }
 }
 
-/// One stream of changes. Dropping a feed makes the mirror stale, unless a later feed has taken over.
+/// The updates of one mirror stream.
+/// Dropping a feed makes the mirror stale, unless another feed owns the contents.
 #[derive(Debug)]
 pub struct Feed {
     mirror: Arc<Mirror>,
     id: u64,
-    /// The snapshot while it loads.
+    /// The contents of the snapshot while it loads; None: the snapshot is complete.
     snapshot: Option<Box<Contents>>,
 }
 
 /// The reason for the end of a feed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FeedError {
-    /// An update cannot be decoded; the feed must end, since the mirror would diverge.
+    /// An update cannot be decoded; without it the mirror would differ from the store.
     #[error("malformed update: {0}")]
     MalformedUpdate(#[from] MalformedUpdate),
     /// A later feed has taken over.
@@ -252,19 +256,19 @@ pub enum FeedError {
     Superseded,
 }
 
-/// The effect of an update.
+/// What an update changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpdateEffect {
     /// The update completed the snapshot.
     pub synced: bool,
     /// A ClusterRole changed.
     pub cluster_roles: bool,
-    /// An object that token controllers read changed.
+    /// A Secret, a service account or `cluster-info` changed.
     pub identities: bool,
 }
 
 impl Feed {
-    /// Applies one object of the snapshot, or one change.
+    /// Applies one object of the snapshot, or one created or changed object.
     ///
     /// # Errors
     ///
@@ -305,7 +309,7 @@ impl Feed {
         Ok(UpdateEffect { synced: true, cluster_roles: true, identities: true })
     }
 
-    /// Records that everything up to this revision has been sent.
+    /// Records that apid has sent all changes up to this revision.
     ///
     /// # Errors
     ///
@@ -314,11 +318,11 @@ impl Feed {
         self.apply(revision, decode::Change::Nothing)
     }
 
-    /// Reads the contents of this feed.
+    /// Reads the contents of the mirror, if this feed owns them.
     ///
     /// # Errors
     ///
-    /// [`FeedError::Superseded`], also before the snapshot is complete.
+    /// [`FeedError::Superseded`] if another feed owns the contents, or the snapshot is not complete.
     pub fn read<T>(&self, read: impl FnOnce(&Contents) -> T) -> Result<T, FeedError> {
         let state = self.mirror.state.read();
         if state.feed == self.id { Ok(read(&state.contents)) } else { Err(FeedError::Superseded) }

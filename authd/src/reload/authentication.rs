@@ -13,13 +13,13 @@ use crate::config::authentication_source::{LoadedConfiguration, Source};
 use crate::metrics::AuthdMetrics;
 use crate::mirror::Mirror;
 
-/// The subject of notes on the file.
+/// The subject of the note about the file.
 const SUBJECT: &str = "authentication configuration";
-/// The subject of notes on issuers.
+/// The subject of the note about issuers without keys.
 const ISSUERS: &str = "token issuers";
 
 /// Starts fetching issuer keys, and watches the file until the returned value is dropped.
-/// Needs a runtime.
+/// Needs a tokio runtime. None: only flags configure authentication.
 pub fn watch(
     mut source: Source,
     settings: &Settings,

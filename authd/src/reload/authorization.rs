@@ -12,11 +12,11 @@ use crate::config::authorization_source::Source;
 use crate::metrics::AuthdMetrics;
 use crate::mirror::Mirror;
 
-/// The subject of notes on the file.
+/// The subject of the note about the file.
 const SUBJECT: &str = "authorization configuration";
 
-/// Watches the file until the returned value is dropped.
-/// Needs a runtime. `initial` are the authorizers of the start.
+/// Watches the file until the returned value is dropped; None: only flags configure authorizers.
+/// Needs a tokio runtime. `initial` are the authorizers at start.
 pub fn watch(
     mut source: Source,
     initial: &Modes,

@@ -2,11 +2,12 @@
 //!
 //! # Contract
 //!
-//! [`watch`] activates changed files together, within half a second, and invalidates results cached under
-//! the previous files. An identity that depends on a removed key or CA ends, and so do its open watches.
-//! Invalid files leave the previous files active; the log and `/readyz?verbose` name them, and also the gaps
-//! of the revocation lists. The static token file is not reloaded: authd reads it once (requirements
-//! A-TOKF-8).
+//! [`watch`] watches two groups of files: CA bundles with revocation lists, and keys. authd activates the
+//! changed files of a group together, within half a second of a file-system event, and invalidates cached
+//! identities. An identity that depends on a removed key or CA ends, and so do its open watches. Invalid
+//! files leave the previous files active: the log has the errors, and `/readyz?verbose` names the group. Both
+//! also report missing and outdated revocation lists. The static token file is not reloaded: authd reads it
+//! once (requirements A-TOKF-8).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,15 +21,17 @@ use crate::authn::{Settings, Trust};
 use crate::config::ReloadedFiles;
 use crate::config_error::ConfigError;
 
-/// The subject of notes on revocation lists.
+/// The subject of the note about missing and outdated revocation lists.
 const LISTS: &str = "lists of revoked certificates";
+/// The text of that note, for any remark on the lists.
+const LISTS_NOTE: &str = "some lists are missing, outdated or of an unknown CA; see the log";
 /// The subject of the note that an outdated list does not replace the active one.
 const KEPT_LISTS: &str = "outdated list of revoked certificates";
-/// The note that an outdated list does not replace the active one.
+/// The text of that note.
 const KEPT_LISTS_NOTE: &str =
     "it does not replace the active list; revoked certificates stay revoked until a valid list arrives";
 
-/// Watches the files until the returned watches are dropped.
+/// Watches both groups of files until the returned watches are dropped.
 pub fn watch(
     files: ReloadedFiles,
     authn: &Settings,
@@ -55,18 +58,18 @@ pub fn watch(
     watches
 }
 
-/// Reports the gaps of the revocation lists.
-/// The log contains the names; the public `/readyz?verbose` does not.
+/// Reports remarks on the revocation lists.
+/// The log contains the remarks; `/readyz?verbose` is public and contains no names.
 fn report_remarks(trust: &Trust, config: &SharedConfig) {
     let remarks = trust.remarks();
     if let Some(remarks) = &remarks {
-        tracing::warn!(subject = LISTS, remarks, "some certificates cannot be revoked");
+        tracing::warn!(subject = LISTS, remarks, "lists are missing, outdated or of an unknown CA");
     }
     config.set_note(KEPT_LISTS, trust.keeps_outdated_lists().then(|| KEPT_LISTS_NOTE.to_owned()));
-    config.set_note(LISTS, remarks.map(|_| "some certificates cannot be revoked; see the log".to_owned()));
+    config.set_note(LISTS, remarks.map(|_| LISTS_NOTE.to_owned()));
 }
 
-/// Starts watching one group of files; None without files.
+/// Starts watching one group of files; None if the group is empty.
 fn watch_group(
     subject: &'static str,
     snapshot: Snapshot,

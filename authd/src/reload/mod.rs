@@ -3,14 +3,15 @@
 //! # Contract
 //!
 //! A file is watched while the returned [`Watch`] exists. A change is applied after the file was stable for
-//! [`STABLE_TIME`], so that a file under rewrite is not read half. A valid file is activated. An invalid one
-//! leaves the last-known-good configuration active; authd logs each error, counts the failure, and adds a
-//! note to `/readyz?verbose` until a valid file arrives. Only content counts: a touched file is not a change, a
-//! swapped symbolic link is one (requirements A-JWT-4, A-JWT-5, A-AZC-45, A-AZC-46, A-AZC-48).
+//! [`STABLE_TIME`], so that a file under rewrite is not read half. A valid file is activated. An invalid file
+//! leaves the last-known-good configuration active; authd logs each error and adds a note to
+//! `/readyz?verbose` until a valid file arrives. Metrics count the reloads of configuration files. Only
+//! content counts: a touched file is not a change, a symbolic link to other content is one (requirements
+//! A-JWT-4, A-JWT-5, A-AZC-45, A-AZC-46, A-AZC-48).
 //!
 //! # Invariants
 //!
-//! INVARIANT (all or nothing): a file is activated as a whole or not at all.
+//! INVARIANT (all or nothing): a file or group is activated as a whole or not at all.
 
 pub mod authentication;
 pub mod authorization;
@@ -30,20 +31,20 @@ use crate::metrics::ReloadMetrics;
 
 /// How long a changed file must be stable.
 const STABLE_TIME: Duration = Duration::from_millis(100);
-/// Limit of checks of a file that is never stable.
+/// Limit of checks whether files are stable; then files that still change are read anyway.
 const MAX_STABILITY_CHECKS: usize = 20;
 /// The note for a rejected change of a file.
-/// Readiness is public, so only the log contains the details.
+/// `/readyz?verbose` is public, so only the log contains the details.
 const RELOAD_REJECTED: &str = "change rejected, the last-known-good configuration stays active; see the log";
 
-/// One watched file.
+/// One watched configuration file.
 #[derive(Debug)]
 pub struct WatchedFile {
-    /// The name for the log and the notes: `authentication configuration`.
+    /// The name in the log and in notes, such as `authentication configuration`.
     pub subject: &'static str,
-    /// The path.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Metrics of its reloads.
+    /// The metrics of reloads of the file.
     pub metrics: ReloadMetrics,
 }
 
@@ -65,7 +66,7 @@ pub fn watch_file(
         let outcome =
             content.as_ref().map_err(|error| vec![error.clone()]).and_then(|content| apply(content));
         let status = if outcome.is_ok() { "success" } else { "failure" };
-        // A repeated attempt with equal content and outcome does not count.
+        // The watch repeats failed attempts. A repetition with equal content and result does not count.
         let attempt = Some((content, status));
         if last_attempt != attempt {
             metrics.count(status, &*clock);
@@ -77,8 +78,8 @@ pub fn watch_file(
 }
 
 /// Watches a group of files until the returned [`Watch`] is dropped.
-/// `apply` reads and activates them as a whole, or returns all errors. After a failure the group is tried
-/// again, since a later change of one file may complete it. Repeated errors are logged once.
+/// `apply` reads and activates them as a whole, or returns all errors. After a failure `apply` is called
+/// again later, because the change of another file may complete the group. Repeated errors are logged once.
 pub fn watch_files(
     subject: &'static str,
     paths: Vec<PathBuf>,
@@ -108,7 +109,7 @@ pub fn watch_files(
     })
 }
 
-/// Waits until no file has changed for [`STABLE_TIME`]: files of a group are rarely written at once.
+/// Waits until no file has changed for [`STABLE_TIME`], because files of a group are rarely written at once.
 fn wait_until_stable(paths: &[PathBuf]) {
     let mut last = Snapshot::new(paths.iter().cloned());
     for _ in 0..MAX_STABILITY_CHECKS {
@@ -185,7 +186,7 @@ mod tests {
             }
             let notes = if is_good { Vec::new() } else { vec![format!("the file: {RELOAD_REJECTED}")] };
             let counts = || (metrics.number("success"), metrics.number("failure"));
-            // Counters and notes change after the reload attempt.
+            // Metrics and notes change only after the call of `apply`.
             let reported = async {
                 while config.notes() != notes || counts() != (successes, failures) {
                     tokio::time::sleep(Duration::from_millis(2)).await;

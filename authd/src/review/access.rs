@@ -10,7 +10,7 @@ use super::{Review, ReviewResult, Reviewer, response_object};
 use crate::authz::AuthzRequest;
 use crate::mirror::MirrorNotReady;
 
-/// Reviews the access of the requesting user. The reason is that of the decision, as in Kubernetes.
+/// Answers a SelfSubjectAccessReview. The reason is that of the decision, without nearest misses.
 pub(super) async fn answer_self(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
@@ -26,7 +26,7 @@ pub(super) async fn answer_self(
     Ok(Ok(review_response(&object, "", decision)))
 }
 
-/// Reviews the access of any user.
+/// Answers a SubjectAccessReview.
 pub(super) async fn answer_any(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
@@ -35,7 +35,7 @@ pub(super) async fn answer_any(
     answer_other(reviewer, review, &object, SpecForm::RequiredSubject).await
 }
 
-/// Reviews the access of any user in one namespace.
+/// Answers a LocalSubjectAccessReview.
 pub(super) async fn answer_local(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
@@ -48,8 +48,8 @@ pub(super) async fn answer_local(
     answer_other(reviewer, review, &object, SpecForm::Namespaced(review.namespace)).await
 }
 
-/// Reviews the access of the subject of the spec. The reason of a denial names the nearest misses, because the
-/// requesting user may create access reviews.
+/// Reviews the access of the subject of the spec. The reason of a denial names the nearest misses. The
+/// requesting user has the permission to create these reviews and so may learn the rules of others.
 async fn answer_other(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
@@ -75,7 +75,7 @@ fn review_response(object: &Object, namespace: &str, decision: Decision) -> Obje
     response_object(object, namespace, Some(spec), Value::Object(decision_status(decision)))
 }
 
-/// The fields of a decision in a status.
+/// Returns the fields of a decision in the status of a review.
 pub(super) fn decision_status(decision: Decision) -> Map<String, Value> {
     let mut status = Map::new();
     status.insert("allowed".to_owned(), decision.allowed().into());

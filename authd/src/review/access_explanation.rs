@@ -1,10 +1,11 @@
-//! AccessExplanation: the opinion of each authorizer on a request, with evidence, and the smallest grant.
+//! AccessExplanation: the opinion of each authorizer on a request, with its explanation, and the smallest
+//! grant.
 //!
 //! # Contract
 //!
-//! Without a subject the explanation is about the requesting user, with the identity of the request. A user may
-//! explain their own requests; requests of other users need the permission to create AccessExplanations. Authorizers
-//! run in order until one decides, as for a request; webhooks are called.
+//! Without a subject, or with the own username alone, the explanation is about the requesting user. A user
+//! may explain their own requests; requests of other users need the permission to create AccessExplanations.
+//! Authorizers run in order until one decides, as for a request; webhooks are called.
 
 use apimachinery::attributes::Attributes;
 use apimachinery::decision::{Verdict, explain_reason};
@@ -23,7 +24,7 @@ use crate::mirror::MirrorNotReady;
 use crate::rules::reconcile::rule_json;
 use crate::rules::suggestion::SuggestedGrant;
 
-/// The group and the resource, for the permission to explain requests of other users.
+/// The group, without its domain, and the resource of AccessExplanations.
 const GROUP: &str = "explain";
 pub(super) const RESOURCE: &str = "accessexplanations";
 
@@ -64,7 +65,7 @@ pub(super) async fn answer(
     Ok(Ok(response_object(&object, "", spec, Value::Object(status))))
 }
 
-/// Whether the subject of an explanation is the requesting user: no subject, or the username alone.
+/// Whether the subject `named` means the requesting user: no subject, or the own username alone.
 fn is_own(named: &UserInfo, user: &UserInfo) -> bool {
     let has_only_name = named.groups.is_empty() && named.uid.is_empty() && named.extra.is_empty();
     has_only_name && (named.name.is_empty() || named.name == user.name)

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`AccessSpec::read`] is the only reader. It validates spec and metadata together, so that one 422 has all causes in
-//! the order of Kubernetes: attributes, subject, metadata, namespace (requirements A-REV-15 to A-REV-18).
+//! [`AccessSpec::read`] validates spec and metadata together, so that one 422 has all causes in the order of
+//! Kubernetes: attributes, subject, metadata, namespace (requirements A-REV-15 to A-REV-18).
 
 use apimachinery::attributes::Attributes;
 use apimachinery::field::{FieldError, FieldPath};
@@ -17,14 +17,14 @@ use super::{invalid, string_lists, strings};
 
 type Fields = Map<String, Value>;
 
-/// The form of a spec, by kind.
+/// The form of a spec, which depends on the kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SpecForm<'a> {
     /// The subject may be absent: SelfSubjectAccessReview and AccessExplanation.
     OptionalSubject,
     /// The spec names a user or a group: SubjectAccessReview.
     RequiredSubject,
-    /// The spec names a user or a group, and a resource in this namespace: LocalSubjectAccessReview.
+    /// Like `RequiredSubject`, with a resource in this namespace: LocalSubjectAccessReview.
     Namespaced(&'a str),
 }
 
@@ -42,7 +42,7 @@ impl AccessSpec {
     ///
     /// # Errors
     ///
-    /// 422 with a cause for each error.
+    /// A Status 422 with a cause for each error.
     pub(super) fn read(names: &Names, object: &Object, form: SpecForm<'_>) -> Result<Self, Status> {
         let spec = object.get("spec").and_then(Value::as_object);
         let mut errors = check_attributes(spec);
@@ -89,7 +89,7 @@ fn check_subject(spec: Option<&Fields>) -> Option<FieldError> {
     })
 }
 
-/// Rejects metadata, except fields that the server sets.
+/// Rejects metadata, except `managedFields`, `creationTimestamp` and, for a namespaced kind, `namespace`.
 fn check_metadata(object: &Object, namespaced: bool) -> Option<FieldError> {
     let meta = object.meta()?;
     let has_forbidden_field = meta.iter().any(|(field, value)| match field.as_str() {
@@ -102,7 +102,7 @@ fn check_metadata(object: &Object, namespaced: bool) -> Option<FieldError> {
         .then(|| FieldError::invalid(&FieldPath::new("metadata"), Value::Object(meta.clone()), detail))
 }
 
-/// Rejects attributes outside the namespace of the review.
+/// Rejects a resource outside the namespace of the review, and non-resource attributes.
 fn check_namespace(spec: Option<&Fields>, namespace: &str, errors: &mut Vec<FieldError>) {
     let path = FieldPath::new("spec");
     if let Some(resource) = object_at(spec, "resourceAttributes") {

@@ -2,9 +2,9 @@
 //!
 //! # Reference
 //!
-//! Requirements A-REV-16, A-REV-17; messages of Kubernetes. A selector may be raw or a list of requirements.
-//! A requirement with an unknown operator is accepted and dropped. The reviewed request then covers more objects,
-//! so the result can only become stricter.
+//! Requirements A-REV-16, A-REV-17; messages of Kubernetes. A selector is `rawSelector` or a list of
+//! requirements. A requirement with an unknown operator is accepted and dropped. The reviewed request then
+//! selects more objects, so the result can only become stricter.
 
 use apimachinery::attributes::{Attributes, Operator, ParsedSelector, Requirement};
 use apimachinery::field::{FieldError, FieldPath};
@@ -18,7 +18,7 @@ use super::{MAX_ERRORS, strings};
 
 type Fields = Map<String, Value>;
 
-/// Checks that exactly one kind of attributes is present, and checks their selectors.
+/// Checks that exactly one of resource and non-resource attributes is present, and checks selectors.
 pub(super) fn check_attributes(spec: Option<&Fields>) -> Vec<FieldError> {
     let path = FieldPath::new("spec");
     let (resource, non_resource) = attribute_objects(spec);
@@ -158,7 +158,7 @@ fn selector(
     ParsedSelector::Requirements(known.collect())
 }
 
-/// Formats path attributes as Kubernetes does in messages.
+/// Formats non-resource attributes as messages of Kubernetes do.
 pub(super) fn format_path_attributes(attributes: &Fields) -> String {
     let format_field = |field: &str| Value::from(text(attributes, field)).to_string();
     format!("{{\"Path\":{},\"Verb\":{}}}", format_field("path"), format_field("verb"))

@@ -3,16 +3,16 @@
 //!
 //! # Contract
 //!
-//! apid has decoded and pruned the object. A review validates it and returns it with its `status`, or returns
-//! an error Status. Nothing is stored. A status in the request is replaced.
+//! apid has decoded and pruned the object. A review validates the object and returns it with a new `status`,
+//! or returns an error Status. Nothing is stored.
 //!
-//! One file per kind, one line in [`Reviewer::review`]. Authenticators and authorizers may wait for remote
-//! services, so every review may wait.
+//! Each kind has one file and one line in [`Reviewer::review`]. A review may wait, because authenticators and
+//! authorizers may wait for remote services.
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded reviews): a review beyond the limits of [`apimachinery::review`] returns 422 before any other
-//! work. Validation collects at most [`MAX_ERRORS`] errors, in linear time.
+//! INVARIANT (bounded reviews): a review beyond the limits of [`apimachinery::review`] returns 422 before any
+//! other work. Validation collects at most [`MAX_ERRORS`] errors, in linear time.
 
 mod access;
 mod access_explanation;
@@ -45,13 +45,13 @@ const MAX_ERRORS: usize = 1_000;
 /// One review request.
 #[derive(Clone, Copy, Debug)]
 pub struct Review<'a> {
-    /// Lower-case plural.
+    /// The plural resource name in lower case.
     pub resource: &'a str,
     /// The namespace of the path; empty for cluster-wide reviews.
     pub namespace: &'a str,
     /// The requesting user.
     pub user: &'a UserInfo,
-    /// The object as JSON.
+    /// The review object in JSON.
     pub object: &'a [u8],
     /// The minimum revision of the policy.
     pub at_least: u64,
@@ -59,10 +59,10 @@ pub struct Review<'a> {
     pub request_id: &'a str,
 }
 
-/// The failure of a review without a Status.
+/// The reason why a review has no result, not even an error Status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReviewError {
-    /// The mirror is not up to date.
+    /// The mirror is older than the minimum revision of the review.
     MirrorNotReady(MirrorNotReady),
     /// The review resource is unknown.
     UnknownResource(String),
@@ -74,10 +74,10 @@ impl From<MirrorNotReady> for ReviewError {
     }
 }
 
-/// The object with its status, or the Status that the client gets instead.
+/// The object with its `status`, or the error Status that the client gets instead.
 pub type ReviewResult = Result<Object, Status>;
 
-/// Performs reviews.
+/// Performs reviews with one configuration.
 #[derive(Clone, Copy)]
 pub struct Reviewer<'a> {
     /// The names preset.
@@ -125,13 +125,13 @@ impl Reviewer<'_> {
     }
 }
 
-/// A 422 without a kind, as in Kubernetes, whose clients show the text.
+/// Returns a 422 with an empty kind, as in Kubernetes, because clients show its message.
 fn invalid(names: &Names, errors: &[FieldError]) -> Status {
     let group_kind = GroupKind { group: names.group("authorization"), kind: String::new() };
     Status::invalid(&group_kind, "", errors)
 }
 
-/// The response: type, metadata, spec (if any) and status.
+/// Builds the response: type, metadata with the namespace, spec if any, and status.
 fn response_object(object: &Object, namespace: &str, spec: Option<Value>, status: Value) -> Object {
     let mut answer = Object::default();
     answer.set_type(object.api_version(), object.kind());
@@ -160,13 +160,13 @@ fn user_json(user: &UserInfo) -> Value {
     Value::Object(json)
 }
 
-/// The strings of a list; other items are skipped.
+/// Returns the strings of a JSON list; other items are skipped.
 fn strings(list: Option<&Value>) -> Vec<String> {
     let items = list.and_then(Value::as_array).into_iter().flatten();
     items.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// A map of lists of strings.
+/// Returns a JSON object of lists of strings; other values are empty lists.
 fn string_lists(map: Option<&Value>) -> BTreeMap<String, Vec<String>> {
     let entries = map.and_then(Value::as_object).into_iter().flatten();
     entries.map(|(key, list)| (key.clone(), strings(Some(list)))).collect()

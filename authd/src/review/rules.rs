@@ -40,6 +40,6 @@ pub(super) fn answer(
     if let (Some(problem), Some(fields)) = (problem, status.as_object_mut()) {
         fields.insert("evaluationError".to_owned(), problem.into());
     }
-    // The response does not echo the namespace.
+    // As in Kubernetes, the response has an empty spec.
     Ok(Ok(response_object(&object, "", Some(json!({})), status)))
 }

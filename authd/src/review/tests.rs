@@ -102,7 +102,7 @@ fn get(resource: &str, namespace: &str, name: &str) -> Value {
     json!({"verb": "get", "resource": resource, "namespace": namespace, "name": name})
 }
 
-/// Checks the status of an access review, or field and message of each cause of its 422.
+/// Checks the `status` of an access review, or the causes of its 422.
 fn check(resource: &str, namespace: &str, object: &Value, expected: &Value) {
     let mut object = object.clone();
     object["apiVersion"] = format!("{ACCESS}/v1").into();

@@ -51,7 +51,7 @@ pub(super) async fn answer(
             for (method, check) in &refused.checks {
                 tracing::info!(request_id = review.request_id, method, check, "reviewed token rejected");
             }
-            // The field `user` is always present.
+            // As in Kubernetes, the field `user` is present without a user too.
             status.insert("user".to_owned(), Value::Object(Map::new()));
             status.insert("error".to_owned(), "invalid bearer token".into());
         }

@@ -1,9 +1,10 @@
-//! TokenExplanation: the opinion of each authenticator on a token, and the unverified fields of a signed token.
+//! TokenExplanation: the opinion of each authenticator on a token, and the unverified fields of a signed
+//! token.
 //!
 //! # Contract
 //!
-//! The response names the failed check of each authenticator. It never contains the token. The unverified fields
-//! are those that checks refer to: algorithm, key id, issuer, subject, audiences and times.
+//! The response names the failed check of each authenticator. It never contains the token. The unverified
+//! fields are those that checks refer to: algorithm, key id, issuer, subject, audiences and times.
 
 use apimachinery::object::{Map, Object, Value};
 use jiff::Timestamp;
@@ -15,7 +16,7 @@ use crate::authn::{AuthnContext, AuthnOpinion, Outcome};
 use crate::mirror::MirrorNotReady;
 use crate::tokens::jose::SignedToken;
 
-/// The result of an authenticator in the words of the API, with the failed check.
+/// Returns the outcome as the API spells it, and the failed check or the reason.
 fn outcome_words(opinion: &AuthnOpinion) -> (&'static str, &str) {
     match &opinion.outcome {
         None => ("NotConsulted", ""),
@@ -67,12 +68,12 @@ pub(super) async fn answer(
     if let Some(fields) = unverified_fields(spec.token) {
         status.insert("unverified".to_owned(), fields);
     }
-    // The response does not contain the token.
+    // The spec of the response leaves the token out.
     let spec = if spec.audiences.is_empty() { json!({}) } else { json!({"audiences": spec.audiences}) };
     Ok(Ok(response_object(&object, "", Some(spec), Value::Object(status))))
 }
 
-/// The fields of a signed token that authenticators check; None for another token.
+/// Returns the fields of a signed token that authenticators check; None for a token of another form.
 fn unverified_fields(token: &str) -> Option<Value> {
     let signed = SignedToken::parse(token).ok()?;
     let claims: Map<String, Value> = serde_json::from_slice(signed.unverified_payload()).ok()?;

@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! [`TokenSpec::read`] is the only reader. Without requested audiences the token must be valid for the API server.
+//! Without requested audiences the token must be valid for the API server.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -10,11 +10,11 @@ use apimachinery::status::Status;
 use super::strings;
 use crate::authn::{Credentials, Union};
 
-/// A spec with a token.
+/// A valid spec.
 pub(super) struct TokenSpec<'a> {
-    /// The token.
+    /// The token to review; never empty.
     pub(super) token: &'a str,
-    /// The audiences of the spec; empty without such.
+    /// The requested audiences; may be empty.
     pub(super) audiences: Vec<String>,
 }
 
@@ -23,7 +23,7 @@ impl<'a> TokenSpec<'a> {
     ///
     /// # Errors
     ///
-    /// 400 with the message `missing` without a token.
+    /// A Status 400 with the message `missing` if the spec has no token.
     pub(super) fn read(object: &'a Object, missing: &str) -> Result<Self, Status> {
         let token = object.str_at(&["spec", "token"]).unwrap_or_default();
         if token.is_empty() {
@@ -32,7 +32,7 @@ impl<'a> TokenSpec<'a> {
         Ok(TokenSpec { token, audiences: strings(object.at(&["spec", "audiences"])) })
     }
 
-    /// The token as the only credential, for the requested audiences or those of the API server.
+    /// Returns the token as the only credential, for the requested audiences or those of the API server.
     pub(super) fn credentials<'c>(&'c self, authn: &'c Union) -> Credentials<'c> {
         let audiences = if self.audiences.is_empty() { authn.api_audiences() } else { &self.audiences };
         Credentials { token: self.token, audiences, ..Credentials::default() }

@@ -1,17 +1,18 @@
 //! Aggregated ClusterRoles (requirements A-RBAC-53 to A-RBAC-55, A-DEF-30 to A-DEF-33).
-//! Their effective rules are the union of the ClusterRoles that their selectors match, updated on each
-//! change.
+//! The effective rules of an aggregated role are the union of the rules of the ClusterRoles that its
+//! selectors match. Each change of a ClusterRole updates them.
 //!
 //! # Invariants
 //!
-//! INVARIANT (projection): the written `rules` of an aggregated role grant nothing. A controller keeps them
-//! equal to the effective rules, see [`Policy::stale_aggregated_roles`].
+//! INVARIANT (projection): the written `rules` of an aggregated role grant nothing. A controller writes the
+//! effective rules to the field `rules`, see [`Policy::stale_aggregated_roles`].
 //!
 //! # Reference
 //!
-//! Kubernetes aggregates written rules: a change propagates one level per round, and a cycle of aggregated
-//! roles keeps obsolete rules alive. authd takes the union over the roles that are not aggregated, through
-//! any number of levels. Each role counts once, in the selector and name order of Kubernetes.
+//! Kubernetes aggregates the written rules: a change takes one write for each level of aggregation, and a
+//! cycle of aggregated roles keeps obsolete rules alive. authd takes the union over the roles that are not
+//! aggregated, through any number of levels.
+//! Each role counts once, in the selector and name order of Kubernetes.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use super::rule::PolicyRule;
 use super::selector::Selector;
 
 impl Policy {
-    /// Returns the aggregated roles whose written rules differ from the effective rules: name and rules to write.
+    /// Returns the aggregated roles whose written rules differ from the effective rules: the name and the
+    /// rules to write.
     pub fn stale_aggregated_roles(&self) -> Vec<(Arc<str>, Vec<PolicyRule>)> {
         let slots = self.aggregated.iter().filter_map(|id| self.slot(*id));
         slots
@@ -63,7 +65,7 @@ impl Policy {
                     let selected = selectors.iter().flat_map(|selector| self.selected_roles(selector));
                     let start = pending.len();
                     pending.extend(selected.filter(|role| !visited.contains(role)));
-                    // Reversed, because the stack pops the last first.
+                    // Reversed, because `pop` takes the last role first.
                     if let Some(added) = pending.get_mut(start..) {
                         added.reverse();
                     }
@@ -73,8 +75,8 @@ impl Policy {
         self.set_effective(id, effective_rules.into_boxed_slice());
     }
 
-    /// Recomputes every role that aggregates one of these label sets.
-    /// Roles that aggregate them through other aggregated roles are included.
+    /// Recomputes every aggregated role whose selectors match one of these sets of labels.
+    /// Roles that aggregate such a role, also through several levels, are recomputed too.
     pub(super) fn recompute_dependents<'a>(
         &mut self,
         labels: impl Iterator<Item = &'a BTreeMap<String, String>>,

@@ -1,34 +1,37 @@
-//! The comparison of granted and requested rules, and the compact form of missing rules.
+//! Compares granted with requested rules, and formats missing rules.
 //! The escalation check of roles and bindings uses both (requirements A-RBAC-56 to A-RBAC-64).
 //!
 //! # Reference
 //!
 //! Kubernetes splits the requested rules into atoms (one group, one resource, one verb, one name) and
-//! searches one granted rule that covers each. authd does not split a rule that one granted rule covers. A
-//! check that needs more than [`MAX_COMPARISONS`] counts as not covered: a small body could contain a billion
-//! atoms. A rule with more than [`MAX_MISSING`] missing atoms is reported whole.
+//! searches one granted rule that covers each. authd does not split a rule that one granted rule covers.
+//! A rule that would need more than [`MAX_COMPARISONS`] counts as not covered, because a small body could
+//! contain a billion atoms.
+//! A rule with which the missing atoms would exceed [`MAX_MISSING`] is reported whole.
 
 use std::collections::{BTreeMap, HashSet};
 
 use super::rule::{PolicyRule, StringList, contains, contains_or_star, path_covers};
 
-/// Limit of comparisons of an atom with a granted rule, for one check.
-/// Beyond it, a requested rule counts as missing entirely.
+/// Limit of comparisons of atoms or words with granted rules, for one check.
+/// A requested rule that would exceed the limit counts as missing entirely.
 pub const MAX_COMPARISONS: usize = 1_000_000;
 /// The maximum number of missing atoms that one check reports.
 pub const MAX_MISSING: usize = 10_000;
 
 /// Returns the atoms of `requested` that `granted` does not cover; empty if all are covered.
+/// Beyond a limit the result contains whole rules.
 pub fn missing_rules<R: AsRef<PolicyRule>>(granted: &[R], requested: &[PolicyRule]) -> Vec<PolicyRule> {
     let (mut missing, mut atoms) = (Vec::new(), 0);
     let mut budget = MAX_COMPARISONS;
     for rule in requested {
-        let rule_size = granted.len().saturating_mul(word_count(rule));
-        if rule_size <= budget && granted.iter().any(|grant| covers(grant.as_ref(), rule)) {
-            budget -= rule_size;
+        let whole_rule_comparisons = granted.len().saturating_mul(word_count(rule));
+        if whole_rule_comparisons <= budget && granted.iter().any(|grant| covers(grant.as_ref(), rule)) {
+            budget -= whole_rule_comparisons;
             continue;
         }
-        let comparisons = atom_count(rule).saturating_mul(granted.len() + 1).saturating_add(rule_size);
+        let comparisons =
+            atom_count(rule).saturating_mul(granted.len() + 1).saturating_add(whole_rule_comparisons);
         if comparisons > budget {
             missing.push(rule.clone());
             continue;
@@ -48,7 +51,7 @@ pub fn missing_rules<R: AsRef<PolicyRule>>(granted: &[R], requested: &[PolicyRul
     missing
 }
 
-/// Whether a grant covers a whole rule: a resource rule or a path rule, not both.
+/// Whether a grant covers a whole rule. False for a rule on both resources and paths, which must be split.
 fn covers(grant: &PolicyRule, rule: &PolicyRule) -> bool {
     let verbs = contains(&grant.verbs, "*") || rule.verbs.iter().all(|verb| contains(&grant.verbs, verb));
     if !verbs || rule.verbs.is_empty() {
@@ -79,7 +82,7 @@ fn covers_resource(granted: &[Box<str>], resource: &str) -> bool {
         })
 }
 
-/// The number of words in a rule.
+/// Returns the number of entries in all lists of a rule.
 fn word_count(rule: &PolicyRule) -> usize {
     let PolicyRule { verbs, api_groups, resources, resource_names, non_resource_urls } = rule;
     [verbs, api_groups, resources, resource_names, non_resource_urls]
@@ -88,7 +91,7 @@ fn word_count(rule: &PolicyRule) -> usize {
         .sum()
 }
 
-/// The number of atoms of a rule.
+/// Returns the number of atoms of a rule.
 fn atom_count(rule: &PolicyRule) -> usize {
     let names = rule.resource_names.len().max(1);
     let targets = rule.api_groups.len().saturating_mul(rule.resources.len()).saturating_mul(names);
@@ -131,7 +134,7 @@ fn single_item_list(word: &str) -> StringList {
 /// Group, resource and name of an atom.
 type Target<'a> = (&'a str, &'a str, Option<&'a str>);
 
-/// Joins atoms that differ only in the verb, as Kubernetes does for display.
+/// Joins atoms that differ only in the verb into one rule, as Kubernetes does for messages.
 pub fn compact(rules: &[PolicyRule]) -> Vec<PolicyRule> {
     let mut compact = Vec::new();
     let mut simple: BTreeMap<Target<'_>, Vec<Box<str>>> = BTreeMap::new();
@@ -205,7 +208,7 @@ mod tests {
                 "{APIGroups:[\"\"], Resources:[\"secrets\"], ResourceNames:[\"x\"], Verbs:[\"get\"]}\n\
                  {APIGroups:[\"apps\"], Resources:[\"deployments\"], Verbs:[\"*\"]}",
             ),
-            // Two granted rules together cover a requested rule.
+            // Granted rules that cover a requested rule only together.
             (vec!["get|-|pods", "list|-|pods"], vec!["get,list|-|pods"], ""),
             (
                 vec!["get|-|pods", "get|apps|deployments"],
@@ -233,7 +236,7 @@ mod tests {
                 vec!["get|apps|deployments"],
                 r#"{APIGroups:["apps"], Resources:["deployments"], Verbs:["get"]}"#,
             ),
-            // Non-resource URLs.
+            // A trailing `*` of a granted URL covers URLs with this prefix.
             (vec!["get||||/api/*"], vec!["get||||/api/v1"], ""),
             (vec!["get||||/api/*"], vec!["get||||/api/*"], ""),
             (vec!["get||||/api/*"], vec!["get||||/*"], r#"{NonResourceURLs:["/*"], Verbs:["get"]}"#),

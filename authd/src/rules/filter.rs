@@ -1,4 +1,4 @@
-//! Bit filters (Bloom filters) of rules: most rules are skipped without a string comparison.
+//! Bit filters (Bloom filters) of rules: a decision skips most rules without a string comparison.
 //!
 //! # Invariants
 //!
@@ -9,7 +9,7 @@ use apimachinery::attributes::Attributes;
 
 use super::rule::PolicyRule;
 
-/// The filter of a rule, or of all rules of a role.
+/// The filter of a rule, or the union of the filters of a role's rules: one bit for each hashed word.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Filter {
     verbs: u64,
@@ -17,7 +17,7 @@ pub(super) struct Filter {
     paths: u64,
 }
 
-/// The bits of one request.
+/// The bits of one request, which a filter must have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe {
     verb: u64,
@@ -31,7 +31,7 @@ impl Filter {
     /// A filter that admits everything.
     pub(super) const OPEN: Filter = Filter { verbs: ALL, resources: ALL, paths: ALL };
 
-    /// The filter of one rule.
+    /// Returns the filter of one rule.
     pub(super) fn of(rule: &PolicyRule) -> Self {
         let verbs = rule
             .verbs
@@ -41,8 +41,8 @@ impl Filter {
         let resources = if has_wildcard(&rule.api_groups) || has_wildcard(&rule.resources) {
             ALL
         } else {
-            // The bit position of a pair is the XOR of the positions of group and resource. This takes at
-            // most 64 by 64 steps for lists of any length.
+            // The bit position of a pair is the XOR of the positions of group and resource. So the loops take
+            // at most 64 by 64 steps for lists of any length.
             let groups = rule.api_groups.iter().fold(0, |bits, group| bits | bit(bit_position(&[group])));
             let resources =
                 rule.resources.iter().fold(0, |bits, resource| bits | bit(bit_position(&[resource])));
@@ -60,7 +60,7 @@ impl Filter {
         Filter { verbs, resources, paths }
     }
 
-    /// The union of two filters.
+    /// Returns the union of two filters.
     #[must_use]
     pub(super) fn union(self, other: Filter) -> Self {
         Filter {
@@ -70,14 +70,14 @@ impl Filter {
         }
     }
 
-    /// Whether a rule behind this filter may allow the request; false is exact.
+    /// Whether a rule of this filter may allow the request; false: no rule of the filter allows it.
     pub(super) fn admits(self, probe: Probe) -> bool {
         self.verbs & probe.verb != 0 && (self.resources & probe.resource) | (self.paths & probe.path) != 0
     }
 }
 
 impl Probe {
-    /// The probe of one request.
+    /// Returns the probe of one request.
     pub(super) fn of(request: &Attributes) -> Self {
         let verb = bit(bit_position(&[&request.verb]));
         if !request.resource_request {
@@ -96,7 +96,7 @@ fn bit(position: u32) -> u64 {
     1 << (position & 63)
 }
 
-/// FNV-1a over the parts as if they were one string, folded to six bits.
+/// Returns the FNV-1a hash of the concatenated parts, folded to six bits.
 fn bit_position(parts: &[&str]) -> u32 {
     let mut hash: u32 = 0x811c_9dc5;
     for byte in parts.iter().flat_map(|part| part.bytes()) {

@@ -1,6 +1,6 @@
-//! A hash index without stored keys.
-//! 64-bit hashes lead to candidates, and the caller compares the fields of each candidate. An entry takes 25
-//! bytes plus the free space of the table, for names of any length.
+//! A hash index that stores 64-bit hashes in place of keys.
+//! A look-up returns candidates, and the caller compares the fields of each candidate. An entry takes 25
+//! bytes plus the free space of the table, for keys of any length.
 //!
 //! # Contract
 //!
@@ -11,14 +11,14 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 
-/// A map from hashed keys to values.
+/// A map from the hashes of keys to values.
 #[derive(Debug)]
 pub(super) struct HashedIndex<T> {
     keys: RandomState,
     map: HashMap<u64, IndexSlot<T>, BuildHasherDefault<IdentityHasher>>,
 }
 
-/// Most keys have one value. A list is boxed, so that a slot of two numbers takes 16 bytes.
+/// Most keys have one value. A list is boxed, so that a slot with two `u32` numbers takes 16 bytes.
 #[derive(Debug)]
 enum IndexSlot<T> {
     One(T),
@@ -69,7 +69,7 @@ impl<T: Copy + PartialEq> HashedIndex<T> {
         }
     }
 
-    /// The values under a key in insertion order, and possibly others.
+    /// Returns the values of a key in insertion order, and values of other keys with an equal hash.
     pub(super) fn candidates<K: Hash>(&self, key: &K) -> &[T] {
         match self.map.get(&self.keys.hash_one(key)) {
             None => &[],

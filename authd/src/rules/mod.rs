@@ -5,17 +5,19 @@
 //! - `rule` matches one rule with a request; `visit` walks the rules of a user, and visitors decide, list and
 //!   explain; `nearest` finds and describes the rules nearest to a denied request.
 //! - `aggregation` keeps the effective rules of aggregated ClusterRoles; `selector` selects them by labels.
-//! - `covers` checks whether granted rules cover requested rules (escalation); `compact` prints rules.
+//! - `covers` checks whether granted rules cover requested rules (escalation check), and formats missing
+//!   rules.
 //! - `subjects` lists the subjects that are allowed a request.
-//! - `suggestion` makes the smallest role and binding for a request.
+//! - `suggestion` builds the smallest role and binding that allow a request.
 //! - `reconcile` compares default policy with the stored objects.
 //!
 //! # Invariants
 //!
 //! INVARIANT (no clock, no wire, no lock): this module never waits, logs, or reads revisions; the mirror owns
 //! the policy and guards its reads.
-//! INVARIANT (cost): a decision reads only the user's bindings in the namespace of the request and in the
-//! cluster. The cost of a change depends only on the changed objects.
+//! INVARIANT (cost): a decision reads only the user's RoleBindings in the namespace of the request and the
+//! user's ClusterRoleBindings.
+//! The cost of a change depends only on the changed object and the aggregated roles that include it.
 
 pub mod aggregation;
 pub mod covers;

@@ -2,48 +2,49 @@
 //!
 //! # Contract
 //!
-//! A rule is a near miss if it matches the resource of the request and only the verb, the name, or both differ.
-//! A rule that names the resource in other API groups, or another subresource of it, is a near miss if its verb
-//! matches. A rule on paths is a near miss if only the verb differs. A wrong name is nearer than a wrong verb,
-//! and one difference is nearer than two. Rules of equal distance keep the order of the walk.
+//! A rule is a near miss if it matches the resource of the request and only the verb, the name, or both
+//! differ. A rule that names the resource in other API groups, or another subresource of it, is a near miss
+//! if its verb matches. A rule on paths is a near miss if only the verb differs. A wrong name is nearer than
+//! a wrong verb, and one difference is nearer than two.
+//! Rules with the same number of differences keep the order of the walk.
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded explanation): an explanation has at most [`MAX_NEAREST`] lines, and the length of a line
-//! does not depend on the size of the rule.
+//! INVARIANT (bounded explanation): an explanation describes at most [`MAX_NEAREST`] rules. The length of a
+//! description does not depend on the size of the rule.
 
 use apimachinery::attributes::Attributes;
 use apimachinery::field::shorten;
 
 use super::rule::{PolicyRule, contains, contains_or_star};
 
-/// The maximum number of near misses in an explanation.
+/// The maximum number of described near misses in an explanation.
 const MAX_NEAREST: usize = 3;
-/// The maximum number of words of a rule that a line lists.
+/// The maximum number of entries of one list of a rule in a description.
 const MAX_WORDS: usize = 6;
 
-/// The explanation of an RBAC decision.
+/// The explanation of the opinion of an authorizer; empty for authorizers other than RBAC.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explanation {
-    /// The rule that allows the request.
+    /// The rule that allows the request, with its binding; None: the request is not allowed.
     pub grant: Option<MatchedRule>,
-    /// The nearest misses of a denied request, nearest first.
+    /// The descriptions of the nearest misses of a denied request, nearest first.
     pub nearest: Vec<String>,
-    /// The number of further near misses.
+    /// The number of near misses without a description.
     pub more: usize,
 }
 
-/// The rule that allows a request.
+/// The rule that allows a request, with the binding that applies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatchedRule {
     /// Binding, role and subject, in the wording of Kubernetes.
     pub path: String,
-    /// The rule.
+    /// The rule that allows the request.
     pub rule: PolicyRule,
 }
 
 impl Explanation {
-    /// The nearest misses and the number of the others, a line each.
+    /// Returns the descriptions of the nearest misses, and a line with the number of the others.
     pub fn nearest_lines(&self) -> Vec<String> {
         let more = (self.more > 0).then(|| format!("and {} more", self.more));
         self.nearest.iter().cloned().chain(more).collect()
@@ -55,11 +56,11 @@ impl Explanation {
 pub(super) enum Miss {
     /// The rule allows the request for other names only.
     Name,
-    /// The rule allows other verbs.
+    /// The rule allows only other verbs on the resource.
     Verb,
     /// The rule names the resource in other API groups.
     Group,
-    /// The rule names another subresource, or the resource itself.
+    /// The rule names another subresource of the resource, or the resource without a subresource.
     Subresource,
     /// The rule allows other verbs on the path.
     PathVerb,
@@ -68,7 +69,7 @@ pub(super) enum Miss {
 }
 
 impl Miss {
-    /// Returns the difference if the rule is a near miss.
+    /// Returns the difference if the rule is a near miss for the request, else None.
     pub(super) fn of(rule: &PolicyRule, request: &Attributes) -> Option<Self> {
         let parts = rule.examine(request);
         let is_inert = rule.verbs.is_empty() || request.resource_request && rule.api_groups.is_empty();
@@ -100,7 +101,7 @@ impl Miss {
         }
     }
 
-    /// Describes the similar request that the rule allows, and the difference.
+    /// Describes what the rule allows, and how the request differs.
     pub(super) fn describe(self, rule: &PolicyRule, request: &Attributes) -> String {
         let verb = word(&request.verb);
         let resource = word(&full_resource(request));
@@ -134,7 +135,7 @@ impl Miss {
     }
 }
 
-/// The nearest of all near misses, each with its place in the policy.
+/// The nearest of all near misses, each with data `P` of its rule, and the number of all.
 #[derive(Debug)]
 pub(super) struct NearestMisses<P> {
     nearest: Vec<(Miss, P)>,
@@ -151,7 +152,7 @@ impl<P> NearestMisses<P> {
     pub(super) fn add(&mut self, miss: Miss, path: P) {
         self.count += 1;
         self.nearest.push((miss, path));
-        // The sort is stable: the first of equal distance stays.
+        // The sort is stable, so of equal distances the earlier rule stays.
         self.nearest.sort_by_key(|(miss, _)| miss.distance());
         self.nearest.truncate(MAX_NEAREST);
     }
@@ -168,7 +169,7 @@ fn names_resource(rule: &PolicyRule, request: &Attributes) -> bool {
     contains(&rule.resources, &resource_path(request))
 }
 
-/// The entry of the rule with the same resource and another subresource.
+/// Returns the first entry in `resources` of the rule for the same resource, with any subresource or none.
 fn related_resource<'r>(rule: &'r PolicyRule, request: &Attributes) -> Option<&'r str> {
     if !contains_or_star(&rule.api_groups, &request.group) {
         return None;
@@ -193,13 +194,13 @@ fn full_resource(request: &Attributes) -> String {
     format!("{resource}{group}{subresource}")
 }
 
-/// A word of a rule or request in backticks, shortened and without control characters.
+/// Formats a word in backticks, shortened and without control characters.
 fn word(text: &str) -> String {
     let shown: String = shorten(text).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     format!("`{shown}`")
 }
 
-/// The first words of a list, and the number of the others.
+/// Formats the first words of a list, and the number of the others.
 fn words(list: &[Box<str>]) -> String {
     let mut shown: Vec<String> = list.iter().take(MAX_WORDS).map(|text| word(text)).collect();
     if list.len() > MAX_WORDS {

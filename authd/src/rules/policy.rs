@@ -2,16 +2,18 @@
 //!
 //! # Contract
 //!
-//! `put_*` and `delete_*` apply one change each. Their cost depends only on the changed object: the subjects
-//! of a binding, or a role and the aggregated roles that include it. The policy is consistent between two
-//! changes.
+//! `put_*` and `delete_*` apply one change each. The cost of a change depends only on the changed object: on
+//! the subjects of a binding, or on a role and the aggregated roles that include it.
+//! The policy is consistent between two changes.
 //!
 //! # Invariants
 //!
-//! INVARIANT (grants are exact): `grants` has one entry for each (binding, subject that can match), under the
-//! binding's namespace and the subject's name. Replacing or deleting a binding removes its entries.
+//! INVARIANT (grants are exact): `grants` has one entry for each binding and each of its subjects that can
+//! match, under the namespace of the binding and kind and name of the subject. Replacing or deleting a
+//! binding removes its entries.
 //! INVARIANT (slots are shared): a role slot exists as long as the role exists or a binding refers to the
-//! role. So a binding needs no look-up by name. `filters` is parallel to `roles`.
+//! role. So a binding refers to a role by slot, not by name.
+//! `filters` has the filter of each slot in `roles`.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -26,9 +28,9 @@ use super::selector::Selector;
 /// The kind of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RoleKind {
-    /// A role of one namespace.
+    /// A Role, in one namespace.
     Role,
-    /// A role of the cluster.
+    /// A ClusterRole.
     ClusterRole,
 }
 
@@ -94,7 +96,7 @@ impl SubjectKind {
 /// A subject of a binding.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Subject {
-    /// The kind.
+    /// The kind of the subject.
     pub kind: SubjectKind,
     /// The case-sensitive name.
     pub name: Box<str>,
@@ -102,27 +104,27 @@ pub struct Subject {
     pub namespace: Box<str>,
 }
 
-/// The relevant metadata.
+/// The metadata of a role or binding that authd uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// Labels, of ClusterRoles only: aggregation selects by labels.
+    /// Labels; only those of ClusterRoles are used, because aggregation selects by labels.
     pub labels: BTreeMap<String, String>,
-    /// The autoupdate annotation is `false`: default policy does not change the object.
+    /// The annotation `autoupdate` is `false`: authd does not restore the object to default policy.
     pub protected: bool,
 }
 
-/// A stored role.
+/// The contents of a stored Role or ClusterRole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoleSpec {
     /// The relevant metadata.
     pub meta: Meta,
     /// The written rules; those of an aggregated role grant nothing.
     pub rules: Vec<PolicyRule>,
-    /// Set if the role has an aggregation rule, possibly without a selector.
+    /// The selectors of the aggregation rule, possibly none; None: the role has no aggregation rule.
     pub aggregation: Option<Vec<Selector>>,
 }
 
-/// A stored binding.
+/// The contents of a stored RoleBinding or ClusterRoleBinding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BindingSpec {
     /// The relevant metadata.
@@ -131,21 +133,21 @@ pub struct BindingSpec {
     pub role_kind: RoleKind,
     /// The name of the role.
     pub role_name: String,
-    /// The subjects.
+    /// The subjects that get the role; only those of known kinds.
     pub subjects: Vec<Subject>,
 }
 
-/// The index of a role slot.
+/// The index of a role slot in `Policy::roles`.
 pub(super) type RoleId = u32;
 
 /// The slot of a role that exists or that a binding refers to.
 #[derive(Debug)]
 pub(super) struct RoleSlot {
     pub(super) kind: RoleKind,
-    /// Empty for a ClusterRole.
+    /// The namespace; empty for a ClusterRole.
     pub(super) namespace: Arc<str>,
     pub(super) name: Arc<str>,
-    /// None: the role does not exist.
+    /// The contents of the role; None: the role does not exist.
     pub(super) body: Option<Box<RoleBody>>,
     /// The number of bindings that refer to the role.
     bindings: u32,
@@ -157,11 +159,12 @@ pub(super) struct RoleBody {
     pub(super) meta: Meta,
     pub(super) written: Vec<Arc<PolicyRule>>,
     pub(super) aggregation: Option<Vec<Selector>>,
-    /// The effective rules: the written rules, or the union of the aggregated roles.
+    /// The effective rules: the written rules, or for an aggregated role the rules of the roles that it
+    /// includes.
     pub(super) effective: Box<[EffectiveRule]>,
 }
 
-/// A rule with its filter.
+/// An effective rule with its filter.
 #[derive(Clone, Debug)]
 pub(super) struct EffectiveRule {
     pub(super) filter: Filter,
@@ -174,29 +177,29 @@ impl EffectiveRule {
     }
 }
 
-/// An existing binding.
+/// A stored binding, with the slot of its role.
 #[derive(Debug)]
 pub struct Binding {
-    /// Empty for a ClusterRoleBinding.
+    /// The namespace; empty for a ClusterRoleBinding.
     pub namespace: Arc<str>,
-    /// Its name.
+    /// The name of the binding.
     pub name: Box<str>,
-    /// The subjects.
+    /// The subjects that get the role.
     pub subjects: Box<[Subject]>,
-    /// The autoupdate annotation is `false`.
+    /// The annotation `autoupdate` is `false`, see [`Meta::protected`].
     pub protected: bool,
     pub(super) role: RoleId,
 }
 
-/// The entry of one subject for one binding.
-/// The entry contains the role, so a filter needs no further look-up.
+/// The entry in `Policy::grants` for one subject of one binding.
+/// The entry contains the slot of the role, so the filter of the role is found without the binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) binding: u32,
     pub(super) role: RoleId,
 }
 
-/// All roles and bindings.
+/// All roles and bindings, with the indexes for decisions. See the module.
 #[derive(Debug)]
 pub struct Policy {
     /// `rbac.authorization.<d>`, for messages.
@@ -205,11 +208,12 @@ pub struct Policy {
     pub(super) filters: Vec<Filter>,
     pub(super) bindings: Vec<Option<Binding>>,
     pub(super) grants: HashedIndex<Grant>,
-    /// Existing ClusterRoles by name, in the order of aggregation.
+    /// Existing ClusterRoles by name; aggregation uses this order.
     pub(super) cluster_roles: BTreeMap<Arc<str>, RoleId>,
     /// The ClusterRoles with an aggregation rule.
     pub(super) aggregated: BTreeSet<RoleId>,
-    /// While a snapshot loads, [`Policy::complete_snapshot`] computes the aggregated roles later.
+    /// A snapshot loads: [`Policy::complete_snapshot`] computes the effective rules of aggregated roles
+    /// later.
     loading: bool,
     free_roles: Vec<RoleId>,
     free_bindings: Vec<u32>,
@@ -238,13 +242,13 @@ impl Policy {
         }
     }
 
-    /// Creates an empty policy for a snapshot.
+    /// Creates an empty policy into which a snapshot is loaded.
     /// Aggregated roles grant nothing until [`Policy::complete_snapshot`].
     pub fn for_snapshot(names: &Names) -> Self {
         Policy { loading: true, ..Policy::new(names) }
     }
 
-    /// Completes the snapshot.
+    /// Ends the loading of a snapshot, and computes the effective rules of all aggregated roles.
     pub fn complete_snapshot(&mut self) {
         self.loading = false;
         for id in self.aggregated.clone() {
@@ -341,12 +345,12 @@ impl Policy {
         self.release_namespace(namespace);
     }
 
-    /// Returns an existing binding.
+    /// Returns a stored binding; None if it does not exist.
     pub fn binding(&self, namespace: &str, name: &str) -> Option<&Binding> {
         self.bindings.get(self.find_binding(namespace, name)? as usize)?.as_ref()
     }
 
-    /// Returns kind and name of the role of a binding.
+    /// Returns kind and name of the role that a binding refers to, whether the role exists or not.
     pub fn role_of(&self, binding: &Binding) -> Option<(RoleKind, &str)> {
         let slot = self.slot(binding.role)?;
         Some((slot.kind, &slot.name))
@@ -368,13 +372,13 @@ impl Policy {
         )
     }
 
-    /// The message for a missing role, in the wording of Kubernetes.
+    /// Returns the message for a missing role, in the wording of Kubernetes.
     pub fn not_found(&self, kind: RoleKind, name: &str) -> String {
         let kind = kind.as_str().to_ascii_lowercase();
         format!("{kind}.{} {} not found", self.group, apimachinery::field::quote(name))
     }
 
-    /// The number of roles and the number of bindings.
+    /// Returns the number of existing roles and the number of bindings.
     pub fn len(&self) -> (usize, usize) {
         let roles = self.roles.iter().flatten().filter(|slot| slot.body.is_some()).count();
         (roles, self.bindings.len() - self.free_bindings.len())
@@ -405,7 +409,8 @@ impl Policy {
         previous
     }
 
-    /// The filter of a missing role is open: the visitor must see the role to report that it is missing.
+    /// Recomputes the filter of a slot.
+    /// That of a missing role is open, so that the walk reports the missing role.
     fn update_filter(&mut self, id: RoleId) {
         let filter = match self.slot(id).and_then(|slot| slot.body.as_deref()) {
             None => Filter::OPEN,
@@ -451,7 +456,7 @@ impl Policy {
         id
     }
 
-    /// Frees a slot without a role and without bindings.
+    /// Frees a slot if its role does not exist and no binding refers to it.
     fn release_role(&mut self, id: RoleId) {
         let Some(entry) = self.roles.get_mut(id as usize) else { return };
         if !entry.as_ref().is_some_and(|slot| slot.body.is_none() && slot.bindings == 0) {
@@ -483,9 +488,9 @@ impl Policy {
 }
 
 impl Subject {
-    /// Calls `call` with the index key of this subject for a binding in `namespace`.
-    /// Service accounts are indexed as users. A subject that can never match has no key, so `call` does not
-    /// run.
+    /// Calls `call` with the key of this subject in `grants`, for a binding in `namespace`.
+    /// Service accounts are indexed as users.
+    /// A subject that can never match has no key, so `call` does not run.
     fn with_key(&self, namespace: &str, call: impl FnOnce((&str, SubjectKind, &str))) {
         match self.kind {
             SubjectKind::User | SubjectKind::Group => call((namespace, self.kind, &self.name)),
@@ -501,7 +506,8 @@ impl Subject {
         }
     }
 
-    /// The namespace of a service account: its own, or that of the binding. None if both are empty.
+    /// Returns the namespace of a service account: that of the subject, else that of the binding.
+    /// None: both are empty.
     pub fn account_namespace<'a>(&'a self, binding: &'a str) -> Option<&'a str> {
         [&*self.namespace, binding].into_iter().find(|namespace| !namespace.is_empty())
     }

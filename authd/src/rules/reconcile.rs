@@ -1,11 +1,12 @@
-//! Reconciles default policy with the stored objects (requirements A-DEF-1 to A-DEF-9).
+//! Compares default policy with the stored objects (requirements A-DEF-1 to A-DEF-9).
 //! The result is the list of required writes.
 //!
 //! # Contract
 //!
-//! Missing objects and rules are created or added; additions by users stay. An object whose autoupdate
-//! annotation is `false` is not changed. A binding with a different `roleRef` is deleted and recreated. The
-//! result is empty if the stored objects are complete, so a second start writes nothing.
+//! Missing objects are created; missing rules, labels, selectors and subjects are added. Additions by users
+//! stay. An object whose autoupdate annotation is `false` is not changed. A binding with a different
+//! `roleRef` is deleted and recreated.
+//! The result is empty if the stored objects are complete, so a second start writes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,13 +25,13 @@ use super::selector::Selector;
 /// One write that default policy requires.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    /// The operation.
+    /// The operation, with its body.
     pub operation: WriteOperation,
-    /// Lower-case plural, of the RBAC group.
+    /// The plural resource name in lower case, of the RBAC group.
     pub resource: &'static str,
-    /// Empty for cluster-scoped objects.
+    /// The namespace; empty for cluster-scoped objects.
     pub namespace: String,
-    /// Object name.
+    /// The name of the object.
     pub name: String,
 }
 
@@ -41,18 +42,18 @@ impl Write {
     }
 }
 
-/// The operation on the object.
+/// The operation of a write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteOperation {
-    /// Creates the whole object.
+    /// Creates this object.
     Create(Value),
-    /// Applies a merge patch (RFC 7386).
+    /// Applies this merge patch (RFC 7386).
     Patch(Value),
-    /// Deletes the object; a `Create` of the same name follows.
+    /// Deletes the object; a later `Create` in the list has the same name.
     Delete,
 }
 
-/// Returns the writes that complete default policy.
+/// Returns the writes that restore default policy; empty if it is complete.
 pub fn required_writes(policy: &Policy, defaults: &DefaultPolicy, names: &Names) -> Vec<Write> {
     let mut writes = Vec::new();
     for (kind, objects) in
@@ -99,7 +100,7 @@ fn write(operation: WriteOperation, resource: &'static str, object: &Object) -> 
     Write { operation, resource, namespace: object.namespace().to_owned(), name: object.name().to_owned() }
 }
 
-/// The merge patch that adds the missing parts to a stored role; None if it is complete.
+/// Returns the merge patch that adds the missing parts to a stored role; None if nothing is missing.
 fn repair_role(kind: RoleKind, stored: &RoleBody, expected: &RoleSpec) -> Option<Value> {
     if stored.meta.protected {
         return None;

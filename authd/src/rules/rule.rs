@@ -1,9 +1,9 @@
-//! A policy rule and its match with a request.
+//! A policy rule, and whether it matches a request.
 //!
 //! # Contract
 //!
-//! [`PolicyRule::allows`] is the decision. [`PolicyRule::examine`] evaluates the same four predicates without
-//! short-circuit, for explanations. Requirements A-RBAC-43 to A-RBAC-52.
+//! [`PolicyRule::allows`] decides. [`PolicyRule::examine`] evaluates the same four conditions one by one, for
+//! explanations. Requirements A-RBAC-43 to A-RBAC-52.
 
 use apimachinery::attributes::Attributes;
 use authproto::auth;
@@ -16,7 +16,7 @@ pub type StringList = Box<[Box<str>]>;
 pub struct PolicyRule {
     /// Verbs; `*` matches all.
     pub verbs: StringList,
-    /// Full group names; `*` matches all, `` is the core group.
+    /// Full group names; `*` matches all, the empty name is the core group.
     pub api_groups: StringList,
     /// `resource`, `resource/subresource`, `*/subresource` or `*`.
     pub resources: StringList,
@@ -32,16 +32,16 @@ impl AsRef<PolicyRule> for PolicyRule {
     }
 }
 
-/// The parts of a rule that a request matches.
+/// The result of [`PolicyRule::examine`]: which parts of a rule match a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleMatch {
-    /// The verb is among the rule's.
+    /// The rule lists the verb or `*`.
     pub verb: bool,
-    /// The API group is among the rule's; true for paths.
+    /// The rule lists the API group or `*`; true for paths.
     pub group: bool,
-    /// The resource or the path is among the rule's.
+    /// The rule lists or matches the resource or the path.
     pub target: bool,
-    /// The name is among the rule's, or the rule has none.
+    /// The rule lists the object name or has no `resourceNames`; true for paths.
     pub name: bool,
 }
 
@@ -51,7 +51,7 @@ impl RuleMatch {
         self.verb && self.group && self.target && self.name
     }
 
-    /// The number of matching parts, of four.
+    /// Returns the number of matching parts, from 0 to 4.
     pub fn matched_parts(self) -> usize {
         [self.verb, self.group, self.target, self.name].into_iter().filter(|matches| *matches).count()
     }
@@ -67,14 +67,14 @@ impl PolicyRule {
         }
     }
 
-    /// Whether the rule allows the resource request for some name.
+    /// Whether the rule allows the resource request for some object name.
     pub fn allows_any_name(&self, request: &Attributes) -> bool {
         contains_or_star(&self.verbs, &request.verb)
             && contains_or_star(&self.api_groups, &request.group)
             && self.resource_matches(&request.resource, &request.subresource)
     }
 
-    /// Evaluates each part separately.
+    /// Evaluates each part of the rule, also after one that does not match.
     pub fn examine(&self, request: &Attributes) -> RuleMatch {
         let verb = contains_or_star(&self.verbs, &request.verb);
         if request.resource_request {
@@ -95,7 +95,7 @@ impl PolicyRule {
                 return true;
             }
             if subresource.is_empty() {
-                // Access reviews may contain `pods/log` as the resource itself.
+                // The `resource` of an access review may be `pods/log`, without a `subresource`.
                 return &**entry == resource;
             }
             let parent = entry.strip_suffix(subresource).and_then(|rest| rest.strip_suffix('/'));
@@ -112,7 +112,8 @@ impl PolicyRule {
     }
 }
 
-/// Whether a granted path covers a path: equal, or by a trailing `*`. In the check of escalation the path is a pattern too.
+/// Whether a granted path covers a path: both are equal, or the granted path ends with `*`.
+/// In the escalation check `path` can end with `*` too.
 pub fn path_covers(granted: &str, path: &str) -> bool {
     granted == path
         || granted.strip_suffix('*').is_some_and(|rest| path.starts_with(rest.trim_end_matches('*')))
@@ -191,7 +192,7 @@ mod tests {
             ("get|apps|*", "get", "apps", "deployments", "x", true),
             ("get|apps|*", "get", "", "pods", "x", false),
             ("get|-|*", "get", "", "pods/log", "x", true),
-            // Subresources need explicit rules.
+            // A rule on a resource does not match its subresources.
             ("get|-|pods", "get", "", "pods/log", "x", false),
             ("get|-|pods/log", "get", "", "pods/log", "x", true),
             ("get|-|pods/log", "get", "", "pods", "x", false),
@@ -199,7 +200,7 @@ mod tests {
             ("get|*|*/scale", "get", "apps", "deployments", "x", false),
             ("get|*|*/scale", "get", "apps", "deployments/status", "x", false),
             ("get|apps|deployments/*", "get", "apps", "deployments/scale", "x", false),
-            // Names.
+            // `resourceNames` restrict a rule to the listed object names.
             ("get|-|pods|x", "get", "", "pods", "x", true),
             ("get|-|pods|x", "get", "", "pods", "y", false),
             ("create|-|pods|x", "create", "", "pods", "", false),
@@ -207,7 +208,7 @@ mod tests {
             // A request may contain wildcards itself.
             ("get|-|pods", "*", "", "pods", "", false),
             ("*|*|*", "*", "*", "*", "", true),
-            // Empty fields match nothing.
+            // An empty list of verbs, groups or resources matches nothing.
             ("|-|pods", "get", "", "pods", "x", false),
             ("get||pods", "get", "", "pods", "x", false),
             ("get|-|", "get", "", "pods", "x", false),

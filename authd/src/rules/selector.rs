@@ -11,7 +11,7 @@ pub struct Selector {
     pub match_labels: BTreeMap<String, String>,
     /// Requirements that must all match.
     pub match_expressions: Vec<Requirement>,
-    /// An operator is unknown: the selector matches nothing.
+    /// Whether an operator is unknown; the selector then matches nothing.
     pub invalid: bool,
 }
 

@@ -1,9 +1,9 @@
-//! The subjects that a policy allows a request, with the path that leads to each.
+//! The subjects that a policy allows a request, each with its binding and role.
 //!
 //! # Contract
 //!
-//! A user is allowed exactly if one of the subjects matches: the user name, a group, or the service account. The
-//! cost is linear in the number of bindings, so no decision uses this.
+//! RBAC allows a user the request exactly if one of the returned subjects is the user, a group of the user,
+//! or the service account. The cost is linear in the number of bindings, so decisions do not use this module.
 
 use std::sync::Arc;
 
@@ -17,18 +17,19 @@ use super::visit::BindingPath;
 /// A subject that is allowed a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AllowedSubject {
-    /// The subject; a service account has its namespace.
+    /// The subject; the namespace of a service account is set.
     pub subject: Subject,
     /// Binding, role and subject, in the wording of Kubernetes.
     pub path: String,
-    /// The object names of the rule if the request has no name; empty for all objects.
+    /// If the request has no name, the object names for which it is allowed; empty: all objects.
     pub names: Vec<String>,
 }
 
 impl Policy {
-    /// Returns the subjects that are allowed the request, each with every path that leads to it.
+    /// Returns the subjects that are allowed the request, once for each binding.
     ///
-    /// A request without a name also finds rules for some names, which [`AllowedSubject::names`] lists.
+    /// For a request without a name, rules with `resourceNames` count too; [`AllowedSubject::names`] lists
+    /// these names.
     pub fn allowed_subjects(&self, request: &Attributes) -> Vec<AllowedSubject> {
         let mut allowed = Vec::new();
         for binding in self.bindings.iter().flatten() {
@@ -40,7 +41,7 @@ impl Policy {
             let matches =
                 |rule: &&Arc<PolicyRule>| rule.allows(request) || is_open && rule.allows_any_name(request);
             let mut matching: Vec<_> = rules.filter(matches).collect();
-            // A rule for all names makes rules for some names irrelevant.
+            // A rule without `resourceNames` comes first, because it makes the others irrelevant.
             matching.sort_by_key(|rule| !rule.resource_names.is_empty());
             let Some(first) = matching.first() else { continue };
             let mut names: Vec<String> = Vec::new();
@@ -61,7 +62,8 @@ impl Policy {
         allowed
     }
 
-    /// Returns the object names for which the user is allowed a request without a name; None: for all objects.
+    /// Returns the object names for which the user is allowed the request, which has no name.
+    /// None: all objects; an empty list: no object.
     pub fn names_allowed(&self, user: &UserInfo, request: &Attributes) -> Option<Vec<String>> {
         let namespace = if request.resource_request { request.namespace.as_str() } else { "" };
         let (rules, _) = self.rules_of(user, namespace);
@@ -76,13 +78,13 @@ impl Policy {
         Some(names)
     }
 
-    /// Returns the rules of all existing roles.
+    /// Returns the effective rules of all existing roles.
     pub fn rules(&self) -> impl Iterator<Item = &PolicyRule> {
         let roles = self.roles.iter().flatten().filter_map(|role| role.body.as_deref());
         roles.flat_map(|body| body.effective.iter().map(|entry| &*entry.rule))
     }
 
-    /// Returns all subjects of all bindings, each once.
+    /// Returns the subjects of all bindings that can match a user, each once.
     pub fn subjects(&self) -> Vec<Subject> {
         let bindings = self.bindings.iter().flatten();
         let mut subjects: Vec<Subject> = bindings
@@ -94,7 +96,7 @@ impl Policy {
     }
 }
 
-/// The subject with the namespace of its service account; None if no user can match.
+/// Returns the subject with the effective namespace of its service account; None if no user can match.
 fn resolve(subject: &Subject, binding: &Binding) -> Option<Subject> {
     match subject.kind {
         SubjectKind::User | SubjectKind::Group => {

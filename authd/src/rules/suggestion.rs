@@ -2,10 +2,11 @@
 //!
 //! # Contract
 //!
-//! [`SuggestedGrant::of`] suggests a Role with a RoleBinding for a request in a namespace, else a ClusterRole with
-//! a ClusterRoleBinding. Applied to an empty policy, the objects allow the smallest set of requests that contains
-//! this request. RBAC has no rule for requests without a name only. A cluster-wide rule applies in each namespace. A
-//! request for `*` includes all that `*` matches in a rule.
+//! [`SuggestedGrant::of`] suggests a Role with a RoleBinding for a request in a namespace, else a ClusterRole
+//! with a ClusterRoleBinding. Applied to an empty policy, the objects allow the smallest set of requests that
+//! contains this request. The set can contain more requests, because RBAC cannot limit a rule to requests
+//! without a name, and a cluster-wide rule applies in each namespace.
+//! A request for `*` contains all that `*` matches in a rule.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -25,11 +26,11 @@ const MAX_NAME_PART: usize = 40;
 /// A role with one rule, and its binding to one subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SuggestedGrant {
-    /// Name of the role and of the binding.
+    /// The name of the role and of the binding.
     pub name: String,
     /// Namespace of both; empty for a ClusterRole and a ClusterRoleBinding.
     pub namespace: String,
-    /// The rule.
+    /// The only rule of the role.
     pub rule: PolicyRule,
     /// The subject of the binding.
     pub subject: Subject,
@@ -64,12 +65,12 @@ impl SuggestedGrant {
         Some(SuggestedGrant { name, namespace, rule, subject })
     }
 
-    /// The kind of the role.
+    /// Returns the kind of the role.
     pub fn role_kind(&self) -> RoleKind {
         if self.namespace.is_empty() { RoleKind::ClusterRole } else { RoleKind::Role }
     }
 
-    /// The role and the binding as objects of the policy.
+    /// Returns the role and the binding as contents of a `Policy`.
     pub fn specs(&self) -> (RoleSpec, BindingSpec) {
         let role = RoleSpec { rules: vec![self.rule.clone()], ..RoleSpec::default() };
         let binding = BindingSpec {
@@ -81,7 +82,7 @@ impl SuggestedGrant {
         (role, binding)
     }
 
-    /// The role and the binding as YAML documents for `kubectl apply`.
+    /// Returns the role and the binding as YAML documents for `kubectl apply`.
     pub fn manifest(&self, names: &Names) -> String {
         let group = names.group("rbac.authorization");
         let kind = self.role_kind().as_str();
@@ -111,7 +112,7 @@ impl SuggestedGrant {
     }
 }
 
-/// The narrowest subject that includes the user: the service account, the user, or the first group.
+/// Returns the narrowest subject that includes the user: the service account, the user, or the first group.
 fn subject(user: &UserInfo) -> Option<Subject> {
     if let Some((namespace, name)) = service_account(&user.name) {
         return Some(Subject {

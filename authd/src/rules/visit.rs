@@ -4,15 +4,16 @@
 //!
 //! ClusterRoleBindings come first, then the bindings of the namespace; in each, bindings of the user come
 //! before those of the groups. [`Policy::decide`] stops at the first rule that allows. [`Policy::rules_of`]
-//! lists all rules. [`Policy::explain`] walks as `decide` does and collects the nearest misses.
+//! lists all rules. [`Policy::explain`] visits the rules in the same order and collects the nearest misses.
 //!
-//! A decision for any name has the same reason for every name: no earlier rule depends on the name.
+//! A decision that applies to any object name also has the same reason for every name, because no rule that
+//! was visited before depends on the name.
 //!
 //! # Invariants
 //!
 //! INVARIANT (one matcher): a decision and its explanation use the same walk over the same rules.
 //! INVARIANT (once): a binding that matches a user through several subjects is visited once, for the first of
-//! them, which the reason names.
+//! these subjects, which the reason names.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use super::nearest::{Explanation, MatchedRule, Miss, NearestMisses};
 use super::policy::{Binding, Policy, RoleKind, RoleSlot, Subject, SubjectKind};
 use super::rule::PolicyRule;
 
-/// The binding through which a rule applies to the user.
+/// The binding, subject and role through which a rule applies to the user.
 #[derive(Clone, Copy, Debug)]
 pub struct BindingPath<'p> {
     binding: &'p Binding,
@@ -34,7 +35,7 @@ pub struct BindingPath<'p> {
     role: &'p RoleSlot,
 }
 
-/// One step of the walk.
+/// What the walk over the rules of a user visits.
 enum VisitEvent<'p> {
     Rule(BindingPath<'p>, &'p Arc<PolicyRule>),
     /// The role of the binding does not exist.
@@ -46,12 +47,12 @@ enum VisitEvent<'p> {
 pub enum RbacDecision {
     /// A rule allows the request.
     Allowed {
-        /// `RBAC: allowed by ...`.
+        /// The reason: `RBAC: allowed by` and the binding, role and subject.
         reason: String,
         /// The rule applies through a ClusterRoleBinding: the decision depends on no Role and no RoleBinding.
         cluster_wide: bool,
-        /// The same rule allows every other name: it lists no `resourceNames`, and no earlier rule allows the
-        /// request for some names only.
+        /// The decision and its reason apply to every object name: the rule has no `resourceNames`, and no
+        /// rule before it allows the request for some names only.
         any_name: bool,
     },
     /// No rule allows the request.
@@ -61,9 +62,9 @@ pub enum RbacDecision {
 /// The denial of a request by RBAC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RbacDenial {
-    /// Empty, or `RBAC: ` and the missing roles of bindings, in the wording of Kubernetes.
+    /// Empty, or `RBAC: ` and messages about missing roles of bindings, in the wording of Kubernetes.
     pub reason: String,
-    /// No rule depends on the object's name: no other name is allowed either.
+    /// No rule allows the request for some object names only, so the request is not allowed for any name.
     pub any_name: bool,
 }
 
@@ -113,8 +114,9 @@ impl Policy {
         })
     }
 
-    /// Returns the rules of the user in the namespace (or in the cluster, if empty).
-    /// The second list contains errors: bindings with a missing role.
+    /// Returns the rules of the user in the namespace and cluster-wide; for an empty namespace only the
+    /// latter.
+    /// The second list contains messages about missing roles of bindings.
     pub fn rules_of(&self, user: &UserInfo, namespace: &str) -> (Vec<Arc<PolicyRule>>, Vec<String>) {
         let mut rules = Vec::new();
         let mut missing = Vec::new();
@@ -132,7 +134,8 @@ impl Policy {
 
     /// Explains the decision: the rule that allows the request, or the nearest misses.
     ///
-    /// The walk has the order of [`Policy::decide`], without the filters, which skip near misses.
+    /// The order is that of [`Policy::decide`].
+    /// The filters are not used, because they would skip near misses.
     pub fn explain(&self, user: &UserInfo, request: &Attributes) -> Explanation {
         let namespace = if request.resource_request { request.namespace.as_str() } else { "" };
         let mut allowed = None;
@@ -159,7 +162,7 @@ impl Policy {
         Explanation { grant: None, nearest: nearest.iter().map(describe).collect(), more }
     }
 
-    /// Walks the rules of the user, without those that the filters exclude for the probe.
+    /// Visits the rules of the user. With a probe, rules whose filter does not admit it are skipped.
     fn visit<'p>(
         &'p self,
         user: &UserInfo,
@@ -172,7 +175,7 @@ impl Policy {
             let user_subject = std::iter::once((SubjectKind::User, user.name.as_str()));
             let groups = user.groups.iter().map(|group| (SubjectKind::Group, group.as_str()));
             for (kind, name) in user_subject.chain(groups) {
-                // Grants of one binding under one key are adjacent.
+                // Grants of one binding under one key are adjacent, so the last visited binding is enough.
                 let mut visited = None;
                 for grant in self.grants.candidates(&(scope, kind, name)) {
                     if visited == Some(grant.binding) {
@@ -187,8 +190,8 @@ impl Policy {
                         continue;
                     };
                     let Some(role) = self.slot(grant.role) else { continue };
-                    // The index may return bindings of a different key, and returns a binding once for each of
-                    // its subjects.
+                    // The index may return bindings of other keys, and returns a binding under the key of
+                    // each of its subjects.
                     let first = binding
                         .subjects
                         .iter()
@@ -235,7 +238,7 @@ impl Subject {
         }
     }
 
-    /// Whether the index stores the subject under this kind and name.
+    /// Whether the subject, which matches the user, is in the index under this kind and name of the walk.
     /// Service accounts are indexed as users.
     fn is_indexed_as(&self, kind: SubjectKind, name: &str) -> bool {
         match self.kind {
@@ -246,12 +249,12 @@ impl Subject {
 }
 
 impl<'p> BindingPath<'p> {
-    /// The path from a subject of a binding to the role.
+    /// Creates the path of a subject of a binding to the role of the binding.
     pub(super) fn new(binding: &'p Binding, subject: &'p Subject, role: &'p RoleSlot) -> Self {
         BindingPath { binding, subject, role }
     }
 
-    /// Binding, role and subject, in the wording of Kubernetes.
+    /// Describes binding, role and subject in the wording of Kubernetes.
     pub fn describe(&self) -> String {
         let BindingPath { binding, subject, role } = self;
         let (kind, name) = if binding.namespace.is_empty() {

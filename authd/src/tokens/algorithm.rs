@@ -33,7 +33,7 @@ impl Algorithm {
         Algorithm::PS512,
     ];
 
-    /// The registered name.
+    /// Returns the registered name.
     pub fn as_str(self) -> &'static str {
         match self {
             Algorithm::RS256 => "RS256",
@@ -48,12 +48,12 @@ impl Algorithm {
         }
     }
 
-    /// Parses a registered name; None for all others, including `none` and the HMACs.
+    /// Parses a registered name. None: any other name, such as `none` or that of an HMAC.
     pub fn parse(name: &str) -> Option<Self> {
         Algorithm::ALL.into_iter().find(|algorithm| algorithm.as_str() == name)
     }
 
-    /// The verification algorithm of aws-lc-rs.
+    /// Returns the verification algorithm of aws-lc-rs.
     pub(super) fn verification(self) -> &'static dyn VerificationAlgorithm {
         match self {
             Algorithm::RS256 => &signature::RSA_PKCS1_2048_8192_SHA256,

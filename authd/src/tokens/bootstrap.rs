@@ -22,7 +22,7 @@ pub enum ExpirationError {
     Malformed,
 }
 
-/// The expiration of a token, from its Secret; None: never.
+/// Parses the `expiration` of a token Secret. None: the text is empty, and the token never expires.
 ///
 /// # Errors
 ///

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 /// The failed check of a service-account token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// No key verifies the signature.
+    /// No configured key verifies the signature.
     #[error("no key of --service-account-key-file verifies the signature")]
     Signature,
     /// The payload is not an object of claims.
@@ -21,34 +21,34 @@ pub enum TokenError {
     MalformedClaim {
         /// The name of the claim.
         name: String,
-        /// The reason.
+        /// Why the claim cannot be read.
         reason: String,
     },
-    /// A time claim is not a number.
+    /// A time claim is not a number; contains its name.
     #[error("the claim `{0}` is not a number of seconds")]
     TimeClaim(String),
-    /// The subject contradicts the private claims.
+    /// The claim `sub` and the private claims name different service accounts.
     #[error("the claim `sub` and the private claims name different accounts")]
     Subject,
     /// The token has expired.
     #[error("the token has expired")]
     Expired,
-    /// The token becomes valid later.
+    /// The time of `nbf` or `iat` is ahead by more than the allowed clock skew.
     #[error("the token is not valid yet")]
     NotYetValid,
 }
 
-/// An object in a claim.
+/// An object in the private claims.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ObjectIdentity {
-    /// Its name.
+    /// The name of the object.
     pub name: String,
-    /// Its uid.
+    /// The uid of the object; may be empty.
     #[serde(default)]
     pub uid: String,
 }
 
-/// The private claims.
+/// The private claims of a token: its service account and the objects that it is bound to.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct PrivateClaims {
     /// The namespace of the service account.
@@ -64,7 +64,7 @@ pub struct PrivateClaims {
     pub secret: Option<ObjectIdentity>,
     /// The service account.
     pub serviceaccount: ObjectIdentity,
-    /// Uses after this Unix time in seconds are logged as stale.
+    /// Uses after this Unix time in seconds are logged, because the token should have been refreshed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warnafter: Option<i64>,
 }
@@ -72,17 +72,17 @@ pub struct PrivateClaims {
 /// The verified claims of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims {
-    /// The audiences.
+    /// The audiences of the token.
     pub audiences: Vec<String>,
-    /// The expiry; None for tokens of Secrets.
+    /// The expiry; None for a legacy token without `exp`.
     pub expires: Option<Timestamp>,
     /// The first moment at which the token is valid; None if no claim sets one.
     pub not_before: Option<Timestamp>,
-    /// The token id; `""` for tokens of Secrets.
+    /// The token id; `""` for a legacy token.
     pub id: String,
     /// The service account and the bound object.
     pub private: PrivateClaims,
-    /// Whether the token must equal the data of its Secret: legacy tokens of Secrets only.
+    /// Whether this is a legacy token, which must equal the token in its Secret.
     pub legacy: bool,
 }
 
@@ -91,7 +91,7 @@ pub fn subject(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
 }
 
-/// The issuer of a payload; None if the payload is not an object or has no issuer.
+/// Returns the unverified issuer of a payload; None if the payload is not an object or has no issuer.
 pub fn issuer_of(payload: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Issuer {
@@ -105,7 +105,7 @@ pub(super) fn parse(payload: &[u8]) -> Result<Map<String, Value>, TokenError> {
     serde_json::from_slice(payload).map_err(|error| TokenError::Payload(error.to_string()))
 }
 
-/// The audiences of a token: one string or a list.
+/// Returns the audiences of a token: the claim `aud` is one string or a list.
 pub(super) fn audiences(claims: &Map<String, Value>) -> Vec<String> {
     match claims.get("aud") {
         Some(Value::String(one)) => vec![one.clone()],
@@ -114,7 +114,7 @@ pub(super) fn audiences(claims: &Map<String, Value>) -> Vec<String> {
     }
 }
 
-/// The Unix time in seconds of a time claim; None if the claim is absent.
+/// Returns the Unix time in seconds of a time claim; None if the claim is absent or null.
 ///
 /// # Errors
 ///
@@ -127,15 +127,15 @@ pub fn time_claim(claims: &Map<String, Value>, name: &str) -> Result<Option<f64>
     }
 }
 
-/// The first moment at which a token is valid.
-/// The claims `nbf` and `iat`, minus the leeway of their check, determine it.
+/// Returns the first moment at which a token is valid: the later of `nbf` and `iat`, minus the leeway.
+/// All times are in seconds. None: both claims are absent.
 pub fn first_valid(starts: [Option<f64>; 2], leeway: f64) -> Option<Timestamp> {
     let latest = starts.into_iter().flatten().reduce(f64::max)?;
     // The float conversion saturates.
     Timestamp::from_millisecond(((latest - leeway) * 1000.0).floor() as i64).ok()
 }
 
-/// Checks that the subject matches the private claims.
+/// Checks that `sub` is the service account of the private claims.
 pub(super) fn check_subject(claims: &Map<String, Value>, private: &PrivateClaims) -> Result<(), TokenError> {
     let claimed_subject = claims.get("sub").and_then(Value::as_str).unwrap_or_default();
     if claimed_subject == subject(&private.namespace, &private.serviceaccount.name) {

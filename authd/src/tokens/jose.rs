@@ -3,9 +3,9 @@
 //!
 //! # Contract
 //!
-//! [`SignedToken::parse`] decodes a token without trusting it; [`SignedToken::verify`] returns the payload if a key
-//! verifies the signature. Base64url must be canonical and without padding. The header must have no duplicate
-//! members, no critical extensions, and no `b64`.
+//! [`SignedToken::parse`] decodes a token without trusting it; [`SignedToken::verify`] returns the payload if
+//! a key verifies the signature. Base64url must be canonical and without padding. The header must not repeat
+//! a member that is read here, and must have neither `crit` nor `b64`.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,9 +14,9 @@ use serde::Deserialize;
 use super::algorithm::Algorithm;
 use super::keys::{SigningKey, VerifyingKey};
 
-/// Limit in bytes of a token, more than any provider issues or a request header can contain.
+/// Limit in bytes of a token. Providers issue shorter tokens, and a request header cannot be so long.
 pub const MAX_TOKEN_BYTES: usize = 256 * 1024;
-/// Limit in bytes of a decoded header.
+/// Limit in bytes of a header in base64url.
 const MAX_HEADER_BYTES: usize = 8 * 1024;
 
 /// The reason why a text is not a supported signed token.
@@ -25,7 +25,7 @@ pub enum TokenFormatError {
     /// The token does not have three parts.
     #[error("not a signed token of three parts")]
     NotCompact,
-    /// The token is longer than [`MAX_TOKEN_BYTES`], or its header than 8 KiB.
+    /// The token is longer than [`MAX_TOKEN_BYTES`], or its encoded header longer than 8 KiB.
     #[error("the token is too long")]
     TooLong,
     /// A part is not base64url without padding.
@@ -34,10 +34,10 @@ pub enum TokenFormatError {
     /// The header is not valid JSON of the required form.
     #[error("the header cannot be read: {0}")]
     Header(String),
-    /// The algorithm is not supported.
+    /// The algorithm of the header is not supported.
     #[error("the algorithm `{0}` is not supported")]
     Algorithm(String),
-    /// The header has critical parameters.
+    /// The header has `crit` or `b64`.
     #[error("unsupported critical header parameters")]
     Critical,
 }
@@ -55,15 +55,15 @@ struct Header {
     b64: Option<serde::de::IgnoredAny>,
 }
 
-/// A decoded token. Contains the token text: no `Debug`.
+/// A decoded token, not verified yet. Contains the token text: no `Debug`.
 pub struct SignedToken<'a> {
     /// The signed text: header and payload as received.
     input: &'a str,
-    /// The algorithm of the header.
+    /// `alg` of the header.
     pub algorithm: Algorithm,
-    /// The key id; None if absent.
+    /// `kid` of the header, the key id; None if absent.
     pub kid: Option<String>,
-    /// The declared type, unmodified.
+    /// `typ` of the header, unmodified; None if absent.
     pub typ: Option<String>,
     payload: Vec<u8>,
     signature: Vec<u8>,
@@ -90,7 +90,7 @@ impl<'a> SignedToken<'a> {
         let decode =
             |text: &str, part| URL_SAFE_NO_PAD.decode(text).map_err(|_| TokenFormatError::Base64(part));
         let header = decode(header, "header")?;
-        // The derived decoder rejects duplicate members.
+        // The derived decoder rejects duplicates of the members of [`Header`].
         let header: Header =
             serde_json::from_slice(&header).map_err(|error| TokenFormatError::Header(error.to_string()))?;
         if header.crit.is_some() || header.b64.is_some() {
@@ -109,7 +109,7 @@ impl<'a> SignedToken<'a> {
         })
     }
 
-    /// The unverified payload.
+    /// Returns the unverified payload.
     pub fn unverified_payload(&self) -> &[u8] {
         &self.payload
     }
@@ -120,7 +120,8 @@ impl<'a> SignedToken<'a> {
     }
 }
 
-/// The unverified payload of a text with three parts and any header. None: a different form.
+/// Returns the unverified payload of a token with any header.
+/// None: the text has not three parts, or the payload is not base64url.
 pub fn unverified_payload(token: &str) -> Option<Vec<u8>> {
     let mut parts = token.split('.');
     let (_, payload, _, None) = (parts.next()?, parts.next()?, parts.next()?, parts.next()) else {

@@ -2,14 +2,14 @@
 //!
 //! # Contract
 //!
-//! [`KeySet::parse`] reads untrusted bytes. An unsupported key (for encryption, of an unknown type, too weak) is
-//! skipped with a reason, so that an issuer may publish other keys. A document that is not a JWKS is an
+//! [`KeySet::parse`] reads untrusted bytes. An unsupported key (for encryption, of an unknown type, too weak)
+//! is skipped with a reason, so that an issuer may publish other keys. A document that is not a JWKS is an
 //! error. [`KeySet::verify`] tries the keys that may have signed: those with the key id of the token, or all.
 //!
 //! # Invariants
 //!
-//! INVARIANT (limits): at most [`MAX_KEYS`] keys are kept, which limits the number of verifications per
-//! token.
+//! INVARIANT (limits): a set has at most [`MAX_KEYS`] keys, which limits the number of signature checks of
+//! one token.
 
 use apimachinery::codec::{Limits, json};
 use aws_lc_rs::digest;
@@ -23,10 +23,10 @@ use super::keys::VerifyingKey;
 
 /// Limits of a JWKS in bytes and nesting.
 pub const LIMITS: Limits = Limits { bytes: 1024 * 1024, depth: 16, ..Limits::BODY };
-/// Limit of keys per issuer.
+/// Limit of keys of one issuer; further keys are skipped.
 pub const MAX_KEYS: usize = 64;
 
-/// The object identifiers of RSA and EC public keys, and of the curves, as DER.
+/// The object identifiers of RSA keys (with NULL parameters), EC keys and curves, in DER.
 const RSA_ENCRYPTION: &[u8] = &[0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00];
 const EC_PUBLIC_KEY: &[u8] = &[0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
 const P256: &[u8] = &[0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
@@ -36,9 +36,9 @@ const P521: &[u8] = &[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x23];
 /// A key of a JWKS.
 #[derive(Debug)]
 struct WebKey {
-    /// `kid`; None if absent.
+    /// `kid`, the key id; None if absent.
     name: Option<String>,
-    /// `alg`: the only allowed algorithm; None: any that fits.
+    /// `alg`: the only allowed algorithm; None: any that fits the key.
     algorithm: Option<Algorithm>,
     key: VerifyingKey,
 }
@@ -46,7 +46,7 @@ struct WebKey {
 /// The reason why a document is not a JWKS.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JwksError {
-    /// The document is not JSON, too large or nested too deeply.
+    /// The document is not JSON, is too large, or nests too deeply.
     #[error("{0}")]
     Json(String),
     /// The document has no list of keys.
@@ -58,9 +58,9 @@ pub enum JwksError {
 #[derive(Debug, Default)]
 pub struct KeySet {
     keys: Vec<WebKey>,
-    /// The reasons for skipped keys.
+    /// Why keys were skipped, one line each; at most [`MAX_KEYS`] lines.
     pub skipped_keys: Vec<String>,
-    /// SHA-256 of the document, in hexadecimal digits.
+    /// The SHA-256 of the document, in hexadecimal digits.
     pub hash: String,
 }
 
@@ -105,7 +105,7 @@ impl KeySet {
         self.keys.is_empty()
     }
 
-    /// Whether every key of `self` is in `other`, with the same key id and use.
+    /// Whether every key of `self` is in `other`, with the same key id and algorithm.
     pub fn is_within(&self, other: &KeySet) -> bool {
         let same =
             |a: &WebKey, b: &WebKey| a.name == b.name && a.algorithm == b.algorithm && a.key.kid == b.key.kid;
@@ -187,7 +187,7 @@ fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     encoded
 }
 
-/// Encodes a positive integer.
+/// Encodes a non-negative big-endian integer as DER INTEGER.
 fn integer(bytes: &[u8]) -> Vec<u8> {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     let digits = bytes.get(zeros..).unwrap_or_default();
@@ -196,7 +196,7 @@ fn integer(bytes: &[u8]) -> Vec<u8> {
     der(0x02, &content)
 }
 
-/// Encodes a SubjectPublicKeyInfo.
+/// Encodes a SubjectPublicKeyInfo from the contents of the algorithm identifier and the key.
 fn spki(algorithm: &[u8], key: &[u8]) -> Vec<u8> {
     let bits: Vec<u8> = std::iter::once(0).chain(key.iter().copied()).collect();
     der(0x30, &[der(0x30, algorithm), der(0x03, &bits)].concat())

@@ -1,4 +1,4 @@
-//! The keys of an issuer: the signing key and all verifying keys.
+//! The keys of service-account tokens: the signing key and all verifying keys.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,12 +12,12 @@ pub struct Keyring {
     /// The signing key. None: no tokens are issued.
     pub(super) signing: Option<Arc<SigningKey>>,
     keys: Vec<Arc<VerifyingKey>>,
-    /// The position of each key, by key id.
+    /// The position of each key in `keys`, by key id.
     positions: HashMap<String, usize>,
 }
 
 impl Keyring {
-    /// Creates a keyring. The signing key also verifies; a duplicate key counts once.
+    /// Creates a keyring. The signing key also verifies. A key that occurs twice counts once.
     pub fn new(signing: Option<Arc<SigningKey>>, verifying: &[Arc<VerifyingKey>]) -> Self {
         let own = signing.iter().map(|key| &key.public);
         let mut ring = Keyring { signing: signing.clone(), ..Keyring::default() };
@@ -31,13 +31,13 @@ impl Keyring {
         ring
     }
 
-    /// All keys, the signing key first.
+    /// Returns all verifying keys, that of the signing key first.
     pub(super) fn keys(&self) -> impl Iterator<Item = &VerifyingKey> {
         self.keys.iter().map(|key| &**key)
     }
 
-    /// The keys that may have signed a token: the one with its key id, or all.
-    /// A token may have no key id, or an id that a different server assigned to the same key.
+    /// Returns the keys that may have signed a token: the key with the key id `name`, else all keys.
+    /// A token may have no key id, or one that another server assigned to the same key.
     pub(super) fn candidates(&self, name: Option<&str>) -> impl Iterator<Item = &VerifyingKey> {
         let matching = name.and_then(|name| self.keys.get(*self.positions.get(name)?));
         matching.into_iter().chain(self.keys.iter().filter(move |_| matching.is_none())).map(|key| &**key)

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`read`] reads every key of a PEM text: private keys (PKCS #8, PKCS #1, SEC 1), public keys
-//! (SubjectPublicKeyInfo) and certificates (requirements A-SA-3 to -5). A private key also verifies its
-//! signatures. The key id is the SHA-256 of the SubjectPublicKeyInfo, as in Kubernetes, so that both servers
+//! (SubjectPublicKeyInfo) and certificates (requirements A-SA-3 to -5). The public half of a private key also
+//! verifies. The key id is the SHA-256 of the SubjectPublicKeyInfo, as in Kubernetes, so that both servers
 //! verify each other's tokens.
 //!
 //! # Invariants
@@ -50,13 +50,13 @@ pub enum KeyError {
     /// The DER of a certificate is malformed.
     #[error("the certificate cannot be parsed")]
     MalformedCertificate,
-    /// The DER of a public key does not end with the key.
+    /// The DER of a public key has more bytes after the key.
     #[error("bytes follow the public key")]
     TrailingBytes,
-    /// An RSA key is too short or too long.
+    /// An RSA key is too short or too long; contains its number of bits.
     #[error("an RSA key of {0} bits is not accepted: it must have 2048 to 8192")]
     RsaSize(usize),
-    /// An EC key has no supported form or curve.
+    /// A public EC key has no supported form or curve.
     #[error("an EC key must be an uncompressed point on P-256, P-384 or P-521")]
     EcPoint,
     /// A private EC key has no supported curve.
@@ -71,9 +71,9 @@ pub enum KeyError {
     /// The crypto library rejects the key.
     #[error("the {kind} is not accepted: {reason}")]
     Rejected {
-        /// The kind of the key.
+        /// What is rejected, such as `public key`.
         kind: &'static str,
-        /// The reason of the library.
+        /// The error of the library.
         reason: String,
     },
     /// The public key of a private key is unavailable.
@@ -84,17 +84,17 @@ pub enum KeyError {
     Section {
         /// The number of the section, from 1.
         number: usize,
-        /// The reason.
+        /// Why the section is invalid.
         reason: String,
     },
-    /// A PEM text has no key.
+    /// The PEM text contains no key.
     #[error("no key in the file")]
     NoKey,
 }
 
-/// A public key.
+/// A public key, with the algorithms that fit the key.
 pub struct VerifyingKey {
-    /// The key id.
+    /// The key id: the base64url SHA-256 of the SubjectPublicKeyInfo.
     pub kid: String,
     /// The algorithms that fit the key, each with the parsed key.
     parsed: Vec<(Algorithm, ParsedPublicKey)>,
@@ -108,7 +108,7 @@ impl std::fmt::Debug for VerifyingKey {
 }
 
 impl VerifyingKey {
-    /// Reads a DER SubjectPublicKeyInfo.
+    /// Reads a SubjectPublicKeyInfo in DER.
     pub(super) fn of(spki: &[u8]) -> Result<Self, KeyError> {
         let (rest, info) = SubjectPublicKeyInfo::from_der(spki).map_err(|_| KeyError::MalformedPublicKey)?;
         if !rest.is_empty() {
@@ -154,19 +154,19 @@ impl VerifyingKey {
         Ok(VerifyingKey { kid, parsed: ready, jwk })
     }
 
-    /// The key as a JSON Web Key (RFC 7517).
+    /// Returns the key as a JSON Web Key (RFC 7517).
     pub fn jwk(&self) -> &Value {
         &self.jwk
     }
 
-    /// Whether the signature is of this key, with an algorithm of the key.
+    /// Whether the key verifies the signature; false if the algorithm does not fit the key.
     pub(super) fn verify(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         let key = self.parsed.iter().find(|(known, _)| *known == algorithm);
         key.is_some_and(|(_, key)| key.verify_sig(message, signature).is_ok())
     }
 }
 
-/// An unsigned integer without its leading zeros.
+/// Returns a big-endian integer without its leading zeros.
 fn without_leading_zeros(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     bytes.get(zeros..).unwrap_or_default()
@@ -177,7 +177,7 @@ pub struct SigningKey {
     pair: Pair,
     /// The key that verifies its signatures.
     pub public: Arc<VerifyingKey>,
-    /// The signature algorithm.
+    /// The algorithm of its signatures.
     pub algorithm: Algorithm,
 }
 
@@ -217,7 +217,7 @@ impl SigningKey {
         }))
     }
 
-    /// Signs a message in JOSE form.
+    /// Signs a message. The signature has the form of RFC 7518.
     pub(super) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Unspecified> {
         let random = SystemRandom::new();
         match &self.pair {
@@ -231,7 +231,7 @@ impl SigningKey {
     }
 }
 
-/// A key of a PEM text.
+/// A key in a PEM text.
 #[derive(Debug)]
 pub enum PemKey {
     /// A key that signs and verifies.
@@ -241,7 +241,7 @@ pub enum PemKey {
 }
 
 impl PemKey {
-    /// The verifying key.
+    /// Returns the verifying key, for a private key that of its public half.
     pub fn public(&self) -> &Arc<VerifyingKey> {
         match self {
             PemKey::Private(key) => &key.public,
@@ -250,11 +250,11 @@ impl PemKey {
     }
 }
 
-/// Reads all keys of a PEM text, in order; other sections (EC parameters) are skipped.
+/// Reads all keys of a PEM text, in order. Other sections, such as EC parameters, are skipped.
 ///
 /// # Errors
 ///
-/// The section that cannot be used, and why; or the file contains no key.
+/// A section is invalid or has an unsupported key, or the text contains no key.
 pub fn read(pem: &[u8]) -> Result<Vec<PemKey>, KeyError> {
     let mut keys = Vec::new();
     for (index, section) in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem).enumerate() {

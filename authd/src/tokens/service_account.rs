@@ -3,16 +3,16 @@
 //! # Contract
 //!
 //! [`Issuer::issue`] signs a token for a service account, optionally bound to a Pod, Secret or Node; the
-//! caller checks that those exist. [`Issuer::read`] returns the [`Claims`] of a currently valid token that
-//! one of the keys signed for one of the configured issuers. For tokens of other issuers [`Issuer::read`]
-//! returns None. The claims follow requirements A-SA-22, with the private claims under the label domain of
-//! the preset.
+//! caller checks that these objects exist. [`Issuer::read`] returns the [`Claims`] of a currently valid token
+//! that one of the keys signed for one of the configured issuers. For tokens of other issuers
+//! [`Issuer::read`] returns None.
+//! The claims follow requirements A-SA-22, with the private claims under the label domain of the preset.
 //!
 //! # Reference
 //!
-//! Requirements A-SA. Lifetimes: ten minutes to 2^32 seconds, by default an hour. A request for 3,607 seconds
-//! (the lifetime of token volumes that the ServiceAccount admission plugin adds) may get a year, with `warnafter`
-//! at the requested end.
+//! Requirements A-SA. apid limits lifetimes to ten minutes to 2^32 seconds; the default is an hour. A token
+//! for 3,607 seconds (the lifetime of token volumes that the ServiceAccount admission plugin adds) may be
+//! valid for a year, with `warnafter` at the requested end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,9 +30,9 @@ use super::keys::SigningKey;
 
 /// The default lifetime, in seconds.
 pub const DEFAULT_SECONDS: i64 = 3600;
-/// The requested lifetime that marks an extendable token, in seconds.
+/// The requested lifetime of a token that may be extended, in seconds.
 const EXTENDABLE_SECONDS: i64 = 3607;
-/// The extended lifetime, in seconds.
+/// The lifetime of an extended token, in seconds.
 const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 /// Seconds that the clock of an issuer may be ahead of the local clock.
 const SKEW_SECONDS: i64 = 60;
@@ -48,9 +48,9 @@ pub struct Request {
     pub audiences: Vec<String>,
     /// The requested lifetime in seconds; 0 takes the default.
     pub seconds: i64,
-    /// The bound object.
+    /// The object that the token is bound to; None: only the service account.
     pub bound: Option<(BoundObjectKind, ObjectIdentity)>,
-    /// The node of a bound pod.
+    /// The node of the bound pod.
     pub node: Option<ObjectIdentity>,
 }
 
@@ -63,18 +63,18 @@ pub enum BoundObjectKind {
     Node,
 }
 
-/// An issued token.
+/// An issued service-account token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct IssuedServiceAccountToken {
-    /// The token text. Secret.
+    /// The token text, which is secret.
     pub token: String,
     /// The time by which the client should refresh the token.
     pub expires: Timestamp,
-    /// Its lifetime in seconds, which may be shorter than requested.
+    /// The lifetime in seconds without an extension; it may be shorter than requested.
     pub seconds: i64,
-    /// The audiences.
+    /// The audiences of the token.
     pub audiences: Vec<String>,
-    /// The token id.
+    /// The token id, the claim `jti`.
     pub id: String,
 }
 
@@ -93,10 +93,10 @@ pub enum IssueError {
     /// No issuer is configured.
     #[error("no service-account issuer is configured")]
     NoIssuer,
-    /// The key failed to sign.
+    /// The signing key could not sign the token.
     #[error("the key could not sign")]
     Signing,
-    /// The expiry is beyond the last supported time.
+    /// The expiry is later than the last time that authd can represent.
     #[error("the requested lifetime ends after the last supported time")]
     Expiry,
 }
@@ -104,15 +104,15 @@ pub enum IssueError {
 /// Settings of an [`Issuer`].
 #[derive(Debug, Default)]
 pub struct Options {
-    /// The issuers: new tokens name the first, tokens of all are accepted.
+    /// The issuers. New tokens name the first; tokens of all are accepted.
     pub issuers: Vec<String>,
     /// The audiences of the API server.
     pub audiences: Vec<String>,
-    /// The maximum lifetime of a token.
+    /// The maximum lifetime of a token; None: no maximum.
     pub max_lifetime: Option<Duration>,
-    /// Whether tokens of old clients are extended.
+    /// Whether tokens for 3,607 seconds are extended to a year, for clients that do not refresh tokens.
     pub extend: bool,
-    /// The JWKS URL in the discovery document.
+    /// The JWKS URL in the discovery document; None: the path under the address of apid.
     pub jwks_uri: Option<String>,
 }
 
@@ -120,9 +120,9 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Issuer {
     options: Options,
-    /// The name of the claim with the private claims.
+    /// The name of the claim that contains the private claims.
     private_claim: String,
-    /// The issuer of legacy tokens of Secrets.
+    /// The issuer of legacy tokens, which are stored in Secrets.
     legacy_issuer: String,
     ring: ArcSwap<Keyring>,
 }
@@ -138,31 +138,31 @@ impl Issuer {
         }
     }
 
-    /// Replaces the keys.
+    /// Replaces all keys; the old keys verify no more tokens.
     pub fn replace_keys(&self, ring: Keyring) {
         self.ring.store(Arc::new(ring));
     }
 
-    /// All accepted issuers.
+    /// Returns all accepted issuers, with that of legacy tokens.
     pub fn issuers(&self) -> impl Iterator<Item = &str> {
         self.options.issuers.iter().chain([&self.legacy_issuer]).map(String::as_str)
     }
 
-    /// The audiences of the API server.
+    /// Returns the audiences of the API server.
     pub fn audiences(&self) -> &[String] {
         &self.options.audiences
     }
 
-    /// Whether tokens can be issued.
+    /// Whether there is a signing key.
     pub fn signs(&self) -> bool {
         self.ring.load().signing.is_some()
     }
 
-    /// Signs a token with a new token id.
+    /// Signs a token for a service account with the token id `id`.
     ///
     /// # Errors
     ///
-    /// There is no signing key, or signing failed.
+    /// [`IssueError`].
     pub fn issue(
         &self,
         request: Request,
@@ -208,7 +208,7 @@ impl Issuer {
         Ok(IssuedServiceAccountToken { token, expires, seconds, audiences, id })
     }
 
-    /// Signs a token for a Secret, without expiry: it is valid as long as the Secret contains it.
+    /// Signs a legacy token for a Secret. It has no expiry, and is valid as long as the Secret contains it.
     ///
     /// # Errors
     ///
@@ -243,11 +243,12 @@ impl Issuer {
         jose::sign(key, &header, claims.as_bytes()).map_err(|_| IssueError::Signing)
     }
 
-    /// Returns the claims of a token of a configured issuer. None: an unknown issuer, or not a token.
+    /// Verifies a token and returns its claims.
+    /// None: its issuer is not accepted, or the text is not a signed token.
     ///
     /// # Errors
     ///
-    /// The token names a configured issuer and a check failed, which is named for the log.
+    /// A check of a token of an accepted issuer failed; the error names the check for the log.
     pub fn read(&self, token: &str, now: Timestamp) -> Option<Result<Claims, TokenError>> {
         let signed = SignedToken::parse(token).ok()?;
         let issuer = issuer_of(signed.unverified_payload())?;
@@ -257,7 +258,7 @@ impl Issuer {
         }
         Some(self.verify_signature(&signed).and_then(|payload| {
             let claims = parse(payload)?;
-            // An issuer with the name of the legacy issuer has both kinds of tokens.
+            // If a configured issuer has the name of the legacy issuer, the token can be of both kinds.
             match (legacy, self.options.issuers.contains(&issuer)) {
                 (true, false) => self.read_secret_claims(&claims, now),
                 (true, true) => {
@@ -325,13 +326,13 @@ impl Issuer {
         })
     }
 
-    /// `/openid/v1/jwks`.
+    /// Returns the document at `/openid/v1/jwks`.
     pub fn jwks(&self) -> Value {
         json!({"keys": self.ring.load().keys().map(|key| key.jwk()).collect::<Vec<_>>()})
     }
 
-    /// `/.well-known/openid-configuration`.
-    /// None if the issuer is not an https URL. `address` is that of apid, for the default JWKS URL.
+    /// Returns the document at `/.well-known/openid-configuration`.
+    /// None: the first issuer is not an https URL. `address` is that of apid, for the default JWKS URL.
     pub fn discovery(&self, address: &str) -> Option<Value> {
         let issuer = self.options.issuers.first().filter(|issuer| issuer.starts_with("https://"))?;
         let ring = self.ring.load();

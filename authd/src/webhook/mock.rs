@@ -21,20 +21,20 @@ use tempfile::TempDir;
 
 use super::{Webhook, WebhookContext};
 
-/// Back-off without delay.
+/// A back-off of microseconds, for tests.
 pub(crate) const QUICK: Backoff =
     Backoff { first: Duration::from_micros(1), factor: 1.0, jitter: 0.0, attempts: 5 };
 
-/// A status and a body; None: the mock never responds.
+/// HTTP status and body of the responses; None: the mock never responds.
 type Reply = Option<(u16, String)>;
 
-/// The mock with the received requests.
+/// The mock service, with the requests that it received.
 pub(crate) struct Mock {
     dir: TempDir,
     port: u16,
     requests: Arc<Mutex<Vec<ReceivedRequest>>>,
     reply: Arc<Mutex<Reply>>,
-    /// The clock of the client.
+    /// The clock of the webhook clients.
     pub(crate) clock: Arc<ManualClock>,
 }
 
@@ -90,7 +90,7 @@ impl Mock {
         Mock { dir, port, requests, reply, clock }
     }
 
-    /// Sets the response.
+    /// Sets the response to all further requests.
     pub(crate) fn set_response(&self, status: u16, body: impl ToString) {
         *self.reply.lock() = Some((status, body.to_string()));
     }
@@ -100,7 +100,7 @@ impl Mock {
         *self.reply.lock() = None;
     }
 
-    /// Takes the requests since the last call.
+    /// Takes the requests received since the last call.
     pub(crate) fn take_requests(&self) -> Vec<ReceivedRequest> {
         std::mem::take(&mut *self.requests.lock())
     }
@@ -113,7 +113,7 @@ impl Mock {
         WebhookContext { names: self.names(), clock: self.clock.clone(), rng: Arc::new(SeededRng::new(1)) }
     }
 
-    /// A client of the mock.
+    /// Creates a webhook client of the mock with the timeout of one call.
     pub(crate) fn webhook(&self, timeout: Duration) -> Webhook {
         let file = self.dir.path().join("config");
         let text = format!(
@@ -126,7 +126,7 @@ impl Mock {
     }
 }
 
-/// The system time, for certificates.
+/// The system time, for the validity of certificates.
 struct SystemTime;
 
 impl SystemTime {

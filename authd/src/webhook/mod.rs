@@ -3,9 +3,9 @@
 //! # Contract
 //!
 //! A [`Webhook`] posts a review to the server of a client configuration file and returns the `status` of the
-//! response. The response must have the version and kind of the request, or none. Transient failures are
-//! retried ([`Backoff::WEBHOOK`]), all attempts within [`TOTAL_TIMEOUT`] or the timeout of one call, whichever is
-//! longer. Errors are fit for the log: never a token, never a body.
+//! response. If the response has an `apiVersion` or `kind`, it must be that of the request. Transient
+//! failures are retried ([`Backoff::WEBHOOK`]), all attempts within [`TOTAL_TIMEOUT`] or the timeout of one
+//! call, whichever is longer. Errors never contain a token or a body, so they can be logged.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,14 +21,15 @@ use serving::client_config::ClientConfig;
 
 use crate::config_error::ConfigError;
 
-/// Limit of all attempts together, unless one call alone may take longer. apid waits 10 s by default.
+/// Limit of all attempts together, unless the timeout of one call is longer.
+/// apid waits for authd 10 s by default.
 pub const TOTAL_TIMEOUT: Duration = Duration::from_secs(9);
 /// Limit in bytes of a response.
 const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
-/// Limit in characters of remote text in the log.
+/// Limit in characters of a text of the service in the log.
 const MAX_SHOWN_CHARS: usize = 500;
 
-/// The versions of the review.
+/// The API version of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// `v1`.
@@ -38,10 +39,10 @@ pub enum Version {
 }
 
 impl Version {
-    /// The names of both versions, the newer first.
+    /// The names of both versions, the newer first, for messages.
     pub const NAMES: [&'static str; 2] = ["v1", "v1beta1"];
 
-    /// Parses the name of a version.
+    /// Parses the name of a version; None if the name is unknown.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "v1" => Some(Version::V1),
@@ -50,7 +51,7 @@ impl Version {
         }
     }
 
-    /// The name of the version.
+    /// Returns the name of the version.
     pub fn as_str(self) -> &'static str {
         match self {
             Version::V1 => "v1",
@@ -59,12 +60,12 @@ impl Version {
     }
 }
 
-/// Dependencies of webhooks: names preset, clock and random source.
+/// What webhooks need of the process: names preset, clock and random source.
 #[derive(Clone)]
 pub struct WebhookContext {
     /// The names preset.
     pub names: Arc<Names>,
-    /// The clock of cache expiry.
+    /// The clock of TTLs, of metrics and of credentials.
     pub clock: Arc<dyn Clock>,
     /// The random source of back-off jitter.
     pub rng: Arc<dyn Rng>,
@@ -76,8 +77,8 @@ impl std::fmt::Debug for WebhookContext {
     }
 }
 
-/// The problem of a webhook's server URL.
-/// Some presets require plain https, since tokens are sent to the server.
+/// Returns the problem of a webhook's server URL, if any.
+/// The `svc` preset requires https without query and fragment, because the server receives tokens.
 pub fn server_problem(names: &Names, server: &str) -> Option<&'static str> {
     if !names.behaviour.webhook_server_must_be_plain_https {
         None
@@ -90,23 +91,23 @@ pub fn server_problem(names: &Names, server: &str) -> Option<&'static str> {
     }
 }
 
-/// The failure of a review without a status.
+/// The failure of a review: no `status` was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The call timed out.
+    /// Whether a call or all attempts together timed out.
     pub timed_out: bool,
-    /// The problem, for the log.
+    /// The problem for the log, with the URL of the webhook.
     pub problem: String,
 }
 
 impl Failure {
-    /// The value of the metric label `result`.
+    /// Returns the value of the metric label `result`.
     pub fn result(&self) -> &'static str {
         if self.timed_out { "timeout" } else { "error" }
     }
 }
 
-/// A client of a review service.
+/// A client of a review service, from a client configuration file.
 pub struct Webhook {
     remote: Remote,
     backoff: Backoff,
@@ -121,13 +122,13 @@ impl std::fmt::Debug for Webhook {
 }
 
 impl Webhook {
-    /// Reads the client configuration without calling the service. `within` is the timeout of one call.
+    /// Reads the client configuration. Does not call the service. `within` is the timeout of one call.
     ///
     /// # Errors
     ///
     /// All problems of the file and of the files that it names.
     pub fn open(file: &Path, within: Duration, context: &WebhookContext) -> Result<Self, ConfigError> {
-        // The errors of the client configuration name the file themselves.
+        // The error text of the client configuration already names the file.
         let config = ClientConfig::load(file).map_err(|error| ConfigError::Combination(error.to_string()))?;
         for warning in &config.warnings {
             tracing::warn!(file = %file.display(), "client configuration: {warning}");
@@ -194,7 +195,7 @@ impl Webhook {
                 &format!("HTTP status {}{}", answer.status.as_u16(), attempts_suffix(attempt_count)),
             ));
         }
-        // Parser errors may quote the response.
+        // The text of a parser error is dropped, because it may quote the response.
         let value = answer.json().map_err(|_| self.failure(false, "the response is not JSON"))?;
         read(value, api_version, kind).map_err(|problem| self.failure(false, &problem))
     }
@@ -208,7 +209,7 @@ fn attempts_suffix(attempt_count: u32) -> String {
     if attempt_count > 1 { format!(" ({attempt_count} attempts)") } else { String::new() }
 }
 
-/// Extracts the status of a response.
+/// Checks `apiVersion` and `kind` of a response, and returns its `status`; empty if absent.
 fn read(value: Value, api_version: &str, kind: &str) -> Result<Map<String, Value>, String> {
     let Value::Object(mut answer) = value else { return Err("the response is not an object".to_owned()) };
     for (field, expected) in [("apiVersion", api_version), ("kind", kind)] {
@@ -230,7 +231,7 @@ fn read(value: Value, api_version: &str, kind: &str) -> Result<Map<String, Value
     }
 }
 
-/// Remote text, shortened and on one line for the log.
+/// Shortens a text of the service and puts it on one line, for the log.
 pub fn sanitize_remote_text(text: &str) -> String {
     text.chars().take(MAX_SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -240,7 +241,7 @@ pub fn sanitize_remote_text(text: &str) -> String {
 #[error("the response field `{0}` has the wrong type")]
 pub struct FieldTypeError(String);
 
-/// A field of a status; absent and null give None.
+/// Reads a field of a status; None if it is absent or null.
 ///
 /// # Errors
 ///
@@ -256,7 +257,7 @@ pub fn read_field<'s, T>(
     }
 }
 
-/// A list of strings.
+/// Reads a list of strings; None if an item has another type.
 pub fn string_array(value: &Value) -> Option<Vec<String>> {
     value.as_array()?.iter().map(|item| item.as_str().map(str::to_owned)).collect()
 }

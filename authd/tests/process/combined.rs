@@ -7,7 +7,7 @@ use authproto::auth::{
 
 use super::harness::{Authd, Decide, binding, pods, role};
 
-/// Credentials with an authorization request at a minimum revision.
+/// Builds an authentication with an authorization request for pods at a minimum revision.
 fn authenticate_and_authorize(token: &str, verb: &str, revision: u64) -> Ask {
     let auth::AuthorizeRequest { attributes, at_least, .. } = pods("", verb, "a", revision);
     Ask::Authenticate(auth::AuthenticateRequest {
@@ -17,7 +17,7 @@ fn authenticate_and_authorize(token: &str, verb: &str, revision: u64) -> Ask {
     })
 }
 
-/// The identified user, if any, and the verdict in the same response.
+/// Returns the identified user, if any, and the verdict in the same response, if any.
 fn user_and_verdict(answer: Answer) -> (Option<String>, Option<Verdict>) {
     let Answer::Authenticate(answer) = answer else { panic!("{answer:?}") };
     let verdict = answer.next.as_ref().map(auth::AuthorizeResponse::verdict);

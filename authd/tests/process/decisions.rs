@@ -95,7 +95,7 @@ async fn stale_policy_returns_503() {
     mirror.put(3, "a", "grant", Kind::RoleBinding(binding("Role", "r", "alice"))).await;
     mirror.synced(3).await;
     assert_eq!(decide.authorize(pods("alice", "get", "a", 3)).await.verdict(), Verdict::Allow);
-    // The revocation was acknowledged at revision 4, and its message is lost.
+    // apid acknowledged a revocation at revision 4, and the message to the mirror is lost.
     let failed = |answer: Answer| match answer {
         Answer::Failure(failure) => {
             assert_eq!((failure.code, failure.reason.as_str()), (503, "ServiceUnavailable"));
@@ -104,7 +104,7 @@ async fn stale_policy_returns_503() {
         other => panic!("{other:?}"),
     };
     failed(decide.ask(Ask::Authorize(pods("alice", "get", "a", 4))).await);
-    // The message arrives and takes effect.
+    // The message of the revocation arrives and takes effect.
     mirror.delete(4, mirror_key::Kind::RoleBinding(named("a", "grant"))).await;
     assert_eq!(decide.authorize(pods("alice", "get", "a", 4)).await.verdict(), Verdict::NoOpinion);
 }
@@ -119,7 +119,7 @@ async fn without_mirror_feed_only_system_masters_are_decided() {
     let master =
         auth::AuthorizeRequest { user: Some(user("root", &["system:masters"])), ..pods("", "get", "a", 9) };
     assert_eq!(decide.authorize(master).await.verdict(), Verdict::Allow);
-    // The request waits for the next feed.
+    // The request waits for the next mirror stream.
     let id = decide.send(Some(Ask::Authorize(pods("alice", "get", "a", 9)))).await;
     let next = authd.mirror().await;
     next.put(1, "a", "r", Kind::Role(role(&["get"], &["pods"]))).await;
@@ -131,7 +131,7 @@ async fn without_mirror_feed_only_system_masters_are_decided() {
         Answer::Authorize(answer) => assert_eq!(answer.verdict(), Verdict::Allow),
         other => panic!("{other:?}"),
     }
-    // The mirror also follows a store with restarted revisions.
+    // The mirror also follows a restored store, whose revisions are lower.
     let restored = authd.mirror().await;
     restored.synced(2).await;
     drop(next);

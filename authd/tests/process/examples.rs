@@ -8,7 +8,7 @@ fn examples_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/examples")
 }
 
-/// `authd check` accepts a file.
+/// Checks that `authd check` accepts a file.
 fn assert_accepted(file: &Path, names: &str) {
     let output = run(&["check", "--names", names, &file.display().to_string()]);
     assert!(output.status.success(), "{}: {}", file.display(), String::from_utf8_lossy(&output.stderr));
@@ -19,7 +19,7 @@ fn example_configuration_files_pass_check_under_both_presets() {
     let dir = tempfile::tempdir().unwrap();
     let service = dir.path().join("policy-service.kubeconfig");
     std::fs::copy(examples_folder().join("policy-service.kubeconfig"), &service).unwrap();
-    // The files that the webhook configuration refers to.
+    // The webhook configuration refers to these files.
     let key = rcgen::KeyPair::generate().unwrap();
     let authority = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap();
     std::fs::write(dir.path().join("policy-service-ca.crt"), authority.pem()).unwrap();
@@ -31,7 +31,7 @@ fn example_configuration_files_pass_check_under_both_presets() {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();
-        // Replaces a path outside of this repository.
+        // The example names the file of an installation; the test uses the copy.
         let adapted = text.replace("/etc/authd/policy-service.kubeconfig", &service.display().to_string());
         if adapted == text {
             assert_accepted(&path, "svc");

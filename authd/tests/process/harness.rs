@@ -19,7 +19,7 @@ use tonic::{Status, Streaming};
 
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// A timeout longer than any operation on a busy machine; reaching it fails the test.
+/// A timeout longer than any operation on a busy machine; a test that reaches it fails.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// The authd process, killed on drop.
@@ -41,13 +41,13 @@ pub(crate) fn command(flags: &[&str]) -> Command {
     command
 }
 
-/// Runs authd until it exits.
+/// Runs authd until it exits, and returns its output.
 pub(crate) fn run(flags: &[&str]) -> Output {
     command(flags).output().unwrap()
 }
 
 impl Authd {
-    /// Starts authd with a token file, under the `kubernetes` names.
+    /// Starts authd with a token file, under the `kubernetes` preset.
     pub(crate) async fn start(flags: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(
@@ -97,7 +97,7 @@ impl Authd {
         Decide { requests, responses, next: 1 }
     }
 
-    /// Opens a mirror stream, without a snapshot.
+    /// Opens a mirror stream; does not send a snapshot.
     pub(crate) async fn mirror(&self) -> Mirror {
         Mirror::begin(self.channel().await, "kubernetes", "").await.unwrap()
     }
@@ -149,7 +149,7 @@ impl Decide {
         answer.answer.unwrap()
     }
 
-    /// Authenticates credentials: `Ok(identity)` or `Err(detail)`.
+    /// Authenticates credentials. Returns the identity, or the detail of the rejection.
     pub(crate) async fn authenticate(
         &mut self,
         ask: auth::AuthenticateRequest,
@@ -284,7 +284,7 @@ pub(crate) fn user(name: &str, groups: &[&str]) -> auth::UserInfo {
     }
 }
 
-/// An authorization request for pods in a namespace, at a minimum policy revision.
+/// Builds an authorization request for pods in a namespace, at a minimum policy revision.
 pub(crate) fn pods(name: &str, verb: &str, namespace: &str, revision: u64) -> auth::AuthorizeRequest {
     let attributes = auth::Attributes {
         verb: verb.to_owned(),

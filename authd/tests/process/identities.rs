@@ -140,7 +140,7 @@ async fn only_certificates_of_configured_ca_are_accepted() {
         assert!(detail.starts_with("x509: "), "{case}: {detail}");
     }
 
-    // Each credential is tried: a valid token beside an invalid certificate, and the reverse.
+    // Every credential is tried: a valid token beside an invalid certificate, and the reverse.
     let bad = leaf(client("jane", "dev", 1), &other);
     let both = auth::AuthenticateRequest { bearer_token: "alice-token".into(), ..chain(&[&bad]) };
     assert_eq!(decide.authenticate(both).await.unwrap().user.unwrap().name, "alice");
@@ -149,7 +149,7 @@ async fn only_certificates_of_configured_ca_are_accepted() {
 }
 
 /// A token webhook that never responds gets thousands of tokens at once.
-/// Other users still authenticate.
+/// Meanwhile users of other authenticators still authenticate.
 #[tokio::test]
 async fn hanging_token_webhook_does_not_block_other_authenticators() {
     const FLOOD: usize = 3000;
@@ -169,7 +169,7 @@ async fn hanging_token_webhook_does_not_block_other_authenticators() {
     for i in 0..FLOOD {
         flood.send(Some(Ask::Authenticate(token(&format!("opaque-{i}"))))).await;
     }
-    // More than a thousand requests wait; the others fail at once.
+    // 1,024 requests wait for the webhook; the others fail at once.
     for _ in 0..FLOOD - 1024 {
         let refused = match flood.next().await.answer.unwrap() {
             Answer::Authenticate(answer) => {

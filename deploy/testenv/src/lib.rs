@@ -8,9 +8,10 @@
 //!
 //! # Contract
 //!
-//! [`Server::start`] returns when the server is ready. The server has the names preset `kubernetes`, an empty store
-//! in a temporary folder and a free port. It ends when the value is dropped, and also when the test process ends,
-//! however it ends. The program is `$APID`, or `apid` beside the test program, or `apid` on PATH.
+//! [`Server::start`] returns when the server is ready. The server has the names preset `kubernetes`, an empty
+//! store in a temporary folder and a free port. It ends when the value is dropped, and also when the test
+//! process ends, however it ends. The program is `$APID`, or `apid` in the folder of the test program or in
+//! its parent, or `apid` on PATH.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ use parking_lot::Mutex;
 
 /// Maximum bytes of the log in memory; older bytes are dropped.
 const LOG_LIMIT: usize = 256 * 1024;
-/// Interval and number of the checks whether a server has ended; afterwards the server is killed.
+/// Interval and number of the checks whether a stopped server has ended. After the last check it is killed.
 const STOP_POLL: (Duration, u32) = (Duration::from_millis(2), 5_000);
 
 /// The error of a start.
@@ -33,26 +34,26 @@ pub enum StartError {
     Program {
         /// The program.
         program: PathBuf,
-        /// The failure of the system.
+        /// The error of the system.
         error: std::io::Error,
     },
-    /// The server ended before it was ready.
+    /// The server ended before it printed a line.
     #[error("apid ended before it was ready:\n{log}")]
     Ended {
         /// The log of the server.
         log: String,
     },
-    /// The server printed an unknown line.
+    /// The first line that the server printed is not the expected JSON object.
     #[error("apid printed `{line}`: {error}")]
     Line {
         /// The line.
         line: String,
-        /// The failure of decoding.
+        /// The error of the JSON decoder.
         error: serde_json::Error,
     },
 }
 
-/// The line that a ready server prints.
+/// The JSON object that the server prints in one line when it is ready.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ReadyLine {
@@ -66,7 +67,7 @@ struct ReadyLine {
 /// A running control plane. `Debug` shows neither the token nor the log.
 pub struct Server {
     process: Child,
-    /// The server ends when this pipe closes.
+    /// Standard input of the server, which ends when this pipe closes.
     stdin: Option<ChildStdin>,
     log: Arc<Mutex<Vec<u8>>>,
     ready: ReadyLine,
@@ -155,7 +156,7 @@ impl Server {
         self.process.id()
     }
 
-    /// The log of the server.
+    /// The log of the server so far, at most its last 256 KiB.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&self.log.lock()).into_owned()
     }
@@ -176,7 +177,7 @@ impl Drop for Server {
     }
 }
 
-/// Reads a log to its end in its own thread and keeps its last bytes.
+/// Reads a log to its end in a new thread and keeps its last [`LOG_LIMIT`] bytes.
 fn collect_log(stream: Option<std::process::ChildStderr>) -> Arc<Mutex<Vec<u8>>> {
     let log = Arc::new(Mutex::new(Vec::new()));
     if let Some(mut stream) = stream {
@@ -194,7 +195,10 @@ fn collect_log(stream: Option<std::process::ChildStderr>) -> Arc<Mutex<Vec<u8>>>
     log
 }
 
-/// Returns the path of apid: `$APID`, a file beside the test program, or the bare name, which is searched on PATH.
+/// Returns the path of apid.
+///
+/// It is `$APID`, a file in the folder of the test program or in its parent, or the bare name, which is
+/// searched on PATH.
 fn program() -> PathBuf {
     if let Some(path) = std::env::var_os("APID") {
         return path.into();

@@ -10,8 +10,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (marked): every object has the label of bootstrap defaults and the annotation `autoupdate:
-//! "true"`. An administrator sets the annotation to `"false"` to disable restoration.
+//! INVARIANT (marked): every object has the label `bootstrapping: rbac-defaults` and the annotation
+//! `autoupdate: "true"`. An administrator sets the annotation to `"false"` to disable restoration.
 //! INVARIANT (projection): `admin`, `edit` and `view` have null `rules`, because they aggregate the labelled
 //! roles. authd evaluates the aggregation and updates the stored `rules`. The manifests omit these rules.
 //!
@@ -36,7 +36,8 @@ const FILES: [(&str, &str); 7] = [
     ("namespaced.yaml", include_str!("../policy/namespaced.yaml")),
 ];
 
-/// Separator of the documents of a manifest file. Lines of text values are indented and never match.
+/// Separator of the documents of a manifest file. The lines of a multi-line value are indented and never
+/// match.
 const SEPARATOR: &str = "\n---\n";
 
 /// Objects of all manifests under the Kubernetes names, in the order of the files.
@@ -62,7 +63,7 @@ pub struct DefaultPolicy {
 }
 
 impl DefaultPolicy {
-    /// All objects; roles come before the bindings that reference them.
+    /// Iterates over all objects; roles come before the bindings that reference them.
     pub fn objects(&self) -> impl Iterator<Item = &Object> {
         [&self.cluster_roles, &self.cluster_role_bindings, &self.roles, &self.role_bindings]
             .into_iter()
@@ -116,7 +117,8 @@ fn translate_map(map: &Map<String, Value>, names: &Names) -> Map<String, Value> 
     fields.collect()
 }
 
-/// Translates a value; `translate` applies to strings and to strings in lists.
+/// Translates a value: `translate` applies to a string and to the strings of a list, [`translate_map`] to a
+/// map.
 fn translate_value(value: &Value, names: &Names, translate: fn(&Names, &str) -> String) -> Value {
     match value {
         Value::String(text) => Value::String(translate(names, text)),

@@ -36,7 +36,7 @@ fn title(object: &Object) -> String {
     }
 }
 
-/// A file that is not compiled in would have no effect without an error.
+/// Without this test, a file that is not compiled in would have no effect and cause no error.
 #[test]
 fn every_manifest_file_is_compiled_in() {
     let folder = format!("{}/policy", env!("CARGO_MANIFEST_DIR"));
@@ -117,7 +117,7 @@ fn default_rules_are_sorted_resource_or_non_resource_rules() {
     }
 }
 
-/// A binding to a missing role would grant nothing without an error.
+/// Without this test, a binding to a missing role would grant nothing and cause no error.
 #[test]
 fn default_bindings_reference_existing_default_roles() {
     for (names, policy) in policies_of_presets() {
@@ -219,7 +219,7 @@ fn default_bindings_have_only_expected_subjects() {
     }
 }
 
-/// Each controller has a service account with its own name.
+/// Each controller role has a binding to the service account with the name of the controller.
 #[test]
 fn controller_roles_are_bound_to_own_service_account() {
     for (names, policy) in policies_of_presets() {
@@ -289,7 +289,8 @@ fn user_facing_roles_lack_forbidden_permissions() {
     }
 }
 
-/// The rule of appendix (f) renames the objects of one preset to the objects of the other.
+/// Renaming the Kubernetes names by the rule of requirements appendix (f) gives the objects of the preset
+/// `svc`.
 #[test]
 fn default_policies_of_presets_differ_only_in_names() {
     let [(_, kubernetes), (names, svc)] = policies_of_presets();

@@ -11,7 +11,7 @@ use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use apimachinery::object::{Object, Value};
 use bootstrap::{DefaultPolicy, default_policy};
 
-/// Fields that kube-apiserver adds to a stored object.
+/// Metadata fields that kube-apiserver adds to a stored object.
 const SERVER_FIELDS: [&str; 4] = ["uid", "resourceVersion", "creationTimestamp", "managedFields"];
 
 fn recorded_file() -> Option<PathBuf> {
@@ -32,20 +32,21 @@ fn find<'p>(policy: &'p DefaultPolicy, path: &str) -> Option<&'p Object> {
     })
 }
 
-/// The object as served: an aggregated role has the rules of its source roles, in name order.
+/// Returns the object as served: an aggregated role has the rules of the roles that it selects, in name
+/// order.
 fn as_served(policy: &DefaultPolicy, object: &Object) -> Object {
     let mut served = object.clone();
     if let Some(selector) = object.at(&["aggregationRule", "clusterRoleSelectors"]) {
         let label = selector[0]["matchLabels"].as_object().unwrap().keys().next().unwrap();
-        let mut feeders: Vec<Object> = policy
+        let mut selected: Vec<Object> = policy
             .cluster_roles
             .iter()
             .filter(|role| role.label(label) == Some("true"))
             .map(|role| as_served(policy, role))
             .collect();
-        feeders.sort_by(|a, b| a.name().cmp(b.name()));
+        selected.sort_by(|a, b| a.name().cmp(b.name()));
         let rules: Vec<Value> =
-            feeders.iter().flat_map(|role| role.get("rules").unwrap().as_array().unwrap().clone()).collect();
+            selected.iter().flat_map(|role| role.get("rules").unwrap().as_array().unwrap().clone()).collect();
         served.set("rules", rules);
     }
     served

@@ -1,7 +1,7 @@
 //! Benchmark of CEL expressions: `cargo bench -p expressions [WORDS]`.
 //! A test run executes each path once.
 //!
-//! Where the system reports it, the benchmark measures CPU time, so that other load does not distort the
+//! The benchmark measures CPU time where the system reports it, so that other load does not distort the
 //! result.
 
 use std::hint::black_box;
@@ -11,14 +11,16 @@ use apimachinery::clock::{Clock, SystemClock};
 use expressions::{Cost, Environment, Parsed, Program, Type, Value};
 use serde_json::{Value as Json, json};
 
-/// Elapsed CPU time, or elapsed wall-clock time.
+/// Returns the CPU time of this thread, or the wall-clock time where the system does not report CPU time.
 fn elapsed_time(clock: &SystemClock) -> Duration {
     let stats = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
     let nanos = stats.and_then(|text| text.split(' ').next()?.parse().ok());
     nanos.map_or_else(|| clock.monotonic(), Duration::from_nanos)
 }
 
-/// Shortest of several measurements of `work`; each is long compared to the clock resolution.
+/// Returns the time of one call of `work`: the shortest of several measurements of many calls.
+///
+/// With `quick`, calls `work` once and measures nothing.
 fn measure(clock: &SystemClock, quick: bool, work: &mut dyn FnMut()) -> Duration {
     if quick {
         work();
@@ -73,7 +75,7 @@ fn compile(source: &str) -> Program {
     environment.compile(source).unwrap_or_else(|error| unreachable!("{source}: {error}"))
 }
 
-/// Cost units of an evaluation.
+/// Evaluates a program and returns the used cost units.
 fn evaluate(program: &Program, data: &Json, schema: &Type) -> u64 {
     let mut cost = Cost::limit(expressions::limits::CALL);
     let value = Value::of(data, schema).unwrap_or(Value::Null);
@@ -101,12 +103,12 @@ fn main() {
     bench("evaluate a comparison and startsWith", "1.5 µs", &mut || {
         black_box(evaluate(&program, &small, &schema));
     });
-    bench("parse them", "", &mut || {
+    bench("parse the same expression", "", &mut || {
         black_box(Parsed::new(short).is_ok());
     });
     let environment = Environment::new().variable("self", schema.clone());
     let parsed = Parsed::new(short).unwrap_or_else(|error| unreachable!("{error}"));
-    bench("type-check them after the parse", "20 µs", &mut || {
+    bench("type-check the same expression", "20 µs", &mut || {
         black_box(environment.check(&parsed).is_ok());
     });
     let program = compile("self.items.all(x, x.size() < 64)");

@@ -12,7 +12,8 @@ pub(crate) struct Expr {
 }
 
 impl Expr {
-    /// Whether the node or a descendant reads a field of a variable. The guard limits the recursion depth.
+    /// Whether the node or a descendant reads a field of a variable. The recursion is as deep as the tree,
+    /// which [`guard`](crate::guard) limits.
     pub(crate) fn selects(&self, variable: &str, field: &str) -> bool {
         let is_variable =
             |e: &Expr| matches!(&e.kind, Kind::Ident(name) if name.trim_start_matches('.') == variable);
@@ -34,7 +35,7 @@ impl Expr {
     }
 
     /// Adds the fields of a variable that the node and its descendants select by name. A comprehension variable of
-    /// the same name counts as the variable. The guard limits the recursion depth.
+    /// the same name counts as the variable. [`guard`](crate::guard) limits the recursion depth.
     pub(crate) fn add_selected_fields<'e>(&'e self, variable: &str, fields: &mut BTreeSet<&'e str>) {
         let is_variable =
             |e: &Expr| matches!(&e.kind, Kind::Ident(name) if name.trim_start_matches('.') == variable);
@@ -81,15 +82,15 @@ pub(crate) enum Kind {
     Ident(String),
     /// `operand.field`
     Select(Box<Expr>, String),
-    /// A call or an operator (with a name such as `_+_`).
+    /// A call, or an operator, whose name has underscores for the operands: `_+_`.
     Call {
         target: Option<Box<Expr>>,
         name: String,
         arguments: Vec<Expr>,
     },
-    /// Elements with their optional flag (`?x`).
+    /// Elements, each with a flag that is true for an optional element (`?x`).
     List(Vec<(Expr, bool)>),
-    /// Keys, values and optional flags of the entries (`?k: v`).
+    /// Keys and values of the entries, each with a flag that is true for an optional entry (`?k: v`).
     Map(Vec<(Expr, Expr, bool)>),
     /// Type name and fields of `Type{field: value}`.
     Struct(String, Vec<StructField>),

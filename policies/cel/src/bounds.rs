@@ -1,9 +1,10 @@
 //! Size limits of data that a schema implies; the cost estimates start from them.
 //!
 //! # Contract
-//! - The limit of a text is `maxLength`, else its longest `enum` value or its format, else the request size.
+//! - The limit of a text of format `date`, `date-time` or `duration` is that of the format. The limit of any
+//!   other text is `maxLength`, else its longest `enum` value, else the request size.
 //! - The limit of a list is `maxItems`, the limit of a map is `maxProperties`.
-//! - Without these, the limit is the number of minimal elements that fit into a request.
+//! - Without these, the limit of a list or map is the number of minimal elements that fit into a request.
 //! - Map keys count as empty, as in kube-apiserver, because no schema limits them. Evaluation charges their
 //!   real cost.
 
@@ -19,7 +20,7 @@ const REQUEST_BYTES: u64 = 3 << 20;
 pub struct Bounds {
     /// Maximum size, in the unit of [`Value::size`](crate::Value::size).
     pub(crate) size: u64,
-    /// Minimum size of the JSON in bytes.
+    /// Minimum size of a value in JSON in bytes.
     bytes: u64,
     pub(crate) parts: PartBounds,
 }
@@ -36,7 +37,8 @@ pub(crate) enum PartBounds {
 }
 
 impl Bounds {
-    /// Limits of a schema; `None` if it has no type, as in [`Type::of_schema`](crate::Type::of_schema).
+    /// Limits of the values of a schema; `None` if it has no type, as in
+    /// [`Type::of_schema`](crate::Type::of_schema).
     pub fn of_schema(schema: &dyn Schema) -> Option<Bounds> {
         let scalar = |size: u64, bytes: u64| Some(Bounds { size, bytes, parts: PartBounds::Unknown });
         match schema.schema_type() {
@@ -66,7 +68,7 @@ impl Bounds {
         }
     }
 
-    /// Maximum number of such values in a request.
+    /// Maximum number of values with these limits that fit into a request.
     fn max_in_request(&self) -> u64 {
         REQUEST_BYTES / (self.bytes + 1)
     }
@@ -81,7 +83,7 @@ fn object(schema: &dyn Schema) -> Bounds {
     let mut fields = BTreeMap::new();
     for (name, part) in schema.properties() {
         if let Some(bounds) = Bounds::of_schema(part) {
-            // A request may omit a field with a default.
+            // A request may omit a required field with a default, so it does not count.
             if schema.requires(name) && !part.has_default() {
                 bytes += name.len() as u64 + bounds.bytes + 4;
             }
@@ -101,7 +103,7 @@ fn object(schema: &dyn Schema) -> Bounds {
 }
 
 /// Maximum occurrences of a part of a schema in one object.
-/// The number is the product of the limits of the enclosing lists and maps, if all have a limit.
+/// The number is the product of the limits of the enclosing lists and maps, and unknown if one has no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occurrences(Option<u64>);
 
@@ -115,7 +117,9 @@ impl Occurrences {
         Occurrences(self.0.zip(max).map(|(outer, inner)| outer.saturating_mul(inner)))
     }
 
-    /// Number of occurrences for a part with these limits.
+    /// Maximum number of occurrences of a part with these limits.
+    ///
+    /// If an enclosing list or map has no limit, this is the number of minimal parts that fit into a request.
     pub fn count(self, bounds: &Bounds) -> u64 {
         self.0.unwrap_or_else(|| bounds.max_in_request())
     }

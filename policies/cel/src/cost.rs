@@ -4,9 +4,9 @@
 //! INVARIANT (deterministic cost): the cost depends only on the expression and its values. A comparison costs
 //! at least 1, a list literal 40, a map literal 30. An identifier and each following link cost 1. Text costs
 //! 1 per ten processed characters. The library tables define the cost of their functions.
-//! INVARIANT (cost covers work): a cost unit pays for bounded time, whatever the data. In addition to
-//! kube-apiserver's costs, evaluation charges comparison depth, measured texts and results longer than the
-//! arguments. Small values cost the same as in kube-apiserver.
+//! INVARIANT (cost covers work): the time per cost unit is bounded, whatever the data. In addition to the
+//! costs of kube-apiserver, evaluation charges the depth of comparisons, the texts that it measures, and
+//! results that are longer than the arguments. Small values cost the same as in kube-apiserver.
 
 use crate::error::EvalError;
 use crate::estimate::{Estimate, ValueFacts};
@@ -19,7 +19,7 @@ pub(crate) const LIST_LITERAL: u64 = 40;
 pub(crate) const MAP_LITERAL: u64 = 30;
 /// Cost of a message literal.
 pub(crate) const MESSAGE_LITERAL: u64 = 40;
-/// Cost of the list that a comprehension creates for one element.
+/// Cost of the list that a comprehension such as `map` creates at first and again for each element.
 pub(crate) const LIST_STEP: u64 = 10;
 
 /// A cost limit and the used units.
@@ -45,7 +45,9 @@ impl Cost {
         self.limit.saturating_sub(self.used)
     }
 
-    /// Charges `units`. To limit a sum over several expressions, charge the used units of each.
+    /// Charges `units`.
+    ///
+    /// To limit the sum of several expressions, charge the used units of each to a common `Cost`.
     ///
     /// # Errors
     /// [`EvalError::CostLimit`] if the limit is exceeded.
@@ -67,15 +69,15 @@ pub(crate) enum CallCost {
     Second,
     /// Cost of reading the shorter of two values.
     Shorter,
-    /// Product of the lengths of both texts.
+    /// Product of the costs of reading both texts.
     Contains,
     /// Cost of reading all contents of the first argument.
     Traversal,
-    /// Product of the lengths of both lists, times this factor.
+    /// Product of the lengths of both lists and of this factor, plus one; more for nested elements.
     Pairs(u64),
-    /// One unit for passing a value, and more if it holds much text.
+    /// Cost of passing a value on: one unit for each full KiB of its text, at least one.
     PassValue,
-    /// Custom rules: for values, and for estimates.
+    /// Custom rules: one for the values of a call, one for the estimate.
     Custom(for<'v> fn(&[Value<'v>]) -> u64, for<'b> fn(&[ValueFacts<'b>]) -> Estimate),
 }
 
@@ -96,7 +98,7 @@ impl CallCost {
             CallCost::Traversal => arguments.first().map_or(0, traversal_cost),
             CallCost::Pairs(times) => {
                 let pairs = size(0).saturating_mul(size(1)).saturating_mul(times);
-                // Comparing nested elements takes longer than the unit of a pair.
+                // The comparison of nested elements takes longer than one unit per pair pays for.
                 let contents = arguments.first().map_or(0, |list| list.contents(u64::MAX));
                 let deep = read_cost(contents.saturating_mul(size(1)).saturating_mul(times));
                 pairs.max(deep).saturating_add(1)
@@ -106,7 +108,7 @@ impl CallCost {
         }
     }
 
-    /// Cost limits of a call with such arguments.
+    /// Minimum and maximum cost of a call of whose arguments these facts are known.
     pub(crate) fn estimate(self, arguments: &[ValueFacts<'_>]) -> Estimate {
         let size = |i: usize| arguments.get(i).map_or(Estimate::ZERO, |facts| facts.size);
         match self {
@@ -164,7 +166,9 @@ pub(crate) fn copy_cost(bytes: u64) -> u64 {
     (bytes / 1_024).max(1)
 }
 
-/// Cost of taking a value out of the data. The unit of the link pays for decoding a few bytes.
+/// Cost of taking a value out of the data, in addition to the unit of the link.
+///
+/// Only the base64 decoding of bytes costs more: one unit for 64 bytes.
 pub(crate) fn access_cost(value: &Value<'_>) -> u64 {
     match value {
         Value::Bytes(bytes) => bytes.len() as u64 / 64,
@@ -172,7 +176,8 @@ pub(crate) fn access_cost(value: &Value<'_>) -> u64 {
     }
 }
 
-/// Cost of comparing two values: reading all contents of the shorter value.
+/// Cost of comparing two values: the cost of reading the shorter one, with its nested values if the sizes are
+/// equal.
 #[inline]
 fn compare_cost(left: &Value<'_>, right: &Value<'_>) -> u64 {
     match (left, right) {
@@ -195,8 +200,9 @@ fn compare_cost(left: &Value<'_>, right: &Value<'_>) -> u64 {
     }
 }
 
-/// Number of nested values of the smaller of two values of equal size; 0 for values of different sizes.
-/// The walk through the larger value ends early.
+/// Number of nested values of the value that has fewer of them; 0 if the values differ in [`Value::size`].
+///
+/// The function raises a common limit of both counts, so that it does not walk through a much larger value.
 fn contents_of_smaller(left: &Value<'_>, right: &Value<'_>) -> u64 {
     if left.size() != right.size() {
         return 0;

@@ -25,8 +25,8 @@ impl Environment {
         Environment { variables: Vec::new(), functions: Table::served(), has_mutation_types: false }
     }
 
-    /// Environment for stored expressions: also includes libraries of newer releases.
-    /// Expressions that a newer server accepted keep working.
+    /// Environment for stored expressions: also includes libraries of newer releases, so that expressions
+    /// that a newer server accepted keep working.
     pub fn stored() -> Environment {
         Environment { variables: Vec::new(), functions: Table::all(), has_mutation_types: false }
     }
@@ -77,13 +77,13 @@ impl Parsed {
         Ok(Parsed { source: source.to_owned(), tree: parse(source)? })
     }
 
-    /// Whether the expression reads a field of a variable by name, also inside macros.
+    /// Whether the expression, including its macros, reads a field of a variable by name.
     /// The forms are `variable.field`, `variable.?field`, `variable["field"]` and `variable[?"field"]`.
     pub fn selects(&self, variable: &str, field: &str) -> bool {
         self.tree.selects(variable, field)
     }
 
-    /// The fields of a variable that the expression may read by name; see [`Parsed::selects`].
+    /// The fields of a variable that the expression may read by name, in the forms of [`Parsed::selects`].
     pub fn selected_fields(&self, variable: &str) -> BTreeSet<&str> {
         let mut fields = BTreeSet::new();
         self.tree.add_selected_fields(variable, &mut fields);

@@ -81,7 +81,7 @@ pub enum EvalError {
     /// The cost limit is exceeded. `&&`, `||` and comprehensions never absorb this error.
     #[error("operation cancelled: actual cost limit exceeded")]
     CostLimit,
-    /// No overload of the operator or function accepts these types.
+    /// No overload of the operator or function accepts the types of the arguments.
     #[error("no such overload")]
     NoOverload,
     /// Any other error, with its message.

@@ -17,7 +17,7 @@ use crate::value::Value;
 /// Minimum and maximum of a cost or of a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
-    /// Minimum, if evaluation does not end earlier.
+    /// Minimum of an evaluation that does not end with an error.
     pub min: u64,
     /// Maximum.
     pub max: u64,
@@ -54,7 +54,7 @@ impl std::ops::Add for Estimate {
     }
 }
 
-/// Static knowledge about a value.
+/// What the estimator knows about a value.
 #[derive(Clone)]
 pub(crate) struct ValueFacts<'b> {
     pub(crate) ty: Type,
@@ -63,7 +63,7 @@ pub(crate) struct ValueFacts<'b> {
     parts: Parts<'b>,
 }
 
-/// Static knowledge about the parts of a value.
+/// What the estimator knows about the parts of a value.
 #[derive(Clone)]
 enum Parts<'b> {
     Unknown,
@@ -79,28 +79,28 @@ impl<'b> ValueFacts<'b> {
         ValueFacts { ty, size, parts: Parts::Unknown }
     }
 
-    /// A value of an input variable, whose size `bounds` limits.
+    /// A value of the data, whose size `bounds` limits.
     fn bounded(ty: Type, bounds: &'b Bounds) -> ValueFacts<'b> {
         let size = if is_scalar(&ty) { Estimate::exactly(1) } else { Estimate { min: 0, max: bounds.size } };
         ValueFacts { ty, size, parts: Parts::Of(bounds) }
     }
 
-    /// A value of a known size.
+    /// A value with a known range of sizes.
     pub(crate) fn sized(ty: Type, size: Estimate) -> ValueFacts<'b> {
         ValueFacts { ty, size, parts: Parts::Unknown }
     }
 
-    /// A list or map of a known size with such elements or values.
+    /// A list or map with a known range of sizes; `each` describes every element or value.
     pub(crate) fn of_each(ty: Type, size: Estimate, each: ValueFacts<'b>) -> ValueFacts<'b> {
         ValueFacts { ty, size, parts: Parts::Each(Arc::new(each)) }
     }
 
-    /// Whether the value has no size.
+    /// Whether the estimator counts every value of the type as size 1.
     pub(crate) fn is_scalar(&self) -> bool {
         is_scalar(&self.ty)
     }
 
-    /// Knowledge about an element of a list or a value of a map.
+    /// Facts about every element of a list or value of a map.
     pub(crate) fn element(&self) -> ValueFacts<'b> {
         let ty = match without_optional(&self.ty) {
             Type::List(list) => list.element.clone(),
@@ -153,7 +153,7 @@ fn is_scalar(ty: &Type) -> bool {
     )
 }
 
-/// Knowledge about a part of type `ty`: a named field or any element.
+/// Facts about a part of type `ty`: a named field, or any element if `field` is None.
 fn part_facts<'b>(parts: &Parts<'b>, field: Option<&str>, ty: Type) -> ValueFacts<'b> {
     let bounds = match parts {
         Parts::Unknown => None,
@@ -187,7 +187,7 @@ impl Program {
     }
 }
 
-/// Walks a program; the methods return the cost of a node and knowledge about its value.
+/// Walks a program. The methods return the cost of a node and facts about its value.
 struct Estimator<'b> {
     slots: Vec<Option<ValueFacts<'b>>>,
 }
@@ -201,7 +201,7 @@ impl<'b> Estimator<'b> {
             Node::Slot(slot) => (ONE, self.slot(*slot)),
             Node::Chain { root, steps, ty } => {
                 let (cost, parts) = self.chain(root, steps);
-                // The last link determines the knowledge about the whole.
+                // The last link determines the facts about the value of the chain.
                 let facts = match parts {
                     Some((parts, field)) => part_facts(&parts, field.as_deref(), ty.clone()),
                     None => ValueFacts::of_type(ty.clone()),
@@ -266,7 +266,8 @@ impl<'b> Estimator<'b> {
         }
     }
 
-    /// Cost of root and links, and the parts that the last link selects from.
+    /// Returns the cost of the root and the links, and the parts from which the last link selects, with its
+    /// field.
     fn chain(&mut self, root: &Node, steps: &[Step]) -> (Estimate, Option<(Parts<'b>, Option<String>)>) {
         let (mut cost, facts) = match root {
             Node::Slot(slot) => (Estimate::ZERO, self.slot(*slot)),
@@ -350,7 +351,7 @@ impl<'b> Estimator<'b> {
         let (key, value) = match &range.ty {
             Type::Map(types) => {
                 let key = match types.0 {
-                    // No schema limits map keys.
+                    // No schema limits map keys; they count as empty.
                     Type::String => ValueFacts::sized(Type::String, Estimate::ZERO),
                     ref other => ValueFacts::of_type(other.clone()),
                 };
@@ -396,7 +397,7 @@ impl<'b> Estimator<'b> {
                 (MAP_LITERAL, step(transform + Estimate::exactly(2)), 1)
             }
         };
-        // A single element may decide the result, so the minimum is one iteration.
+        // `all` and `exists` may end after one element, so their minimum is one iteration.
         let at_least = match comprehension.kind {
             ComprehensionKind::All | ComprehensionKind::Exists => range.size.min.min(1),
             _ => range.size.min,
@@ -432,7 +433,7 @@ impl<'b> Estimator<'b> {
     }
 }
 
-/// Knowledge about a constant of the program.
+/// Facts about a constant of the program.
 fn constant<'b>(value: &Value<'_>) -> ValueFacts<'b> {
     let ty = match value {
         Value::Null => Type::Null,

@@ -3,9 +3,9 @@
 //! # Invariants
 //! INVARIANT (bounded recursion): parser, checker and evaluator recurse on the syntax tree. [`inspect`]
 //! limits the tree height to [`MAX_HEIGHT`] and bracket nesting to [`MAX_NESTING`]. So no recursion can
-//! exhaust the stack. The guard computes the height from the text and never underestimates it. Each link of a
-//! chain counts one. Each arithmetic or conditional operator counts one within its run. The parser balances
-//! `&&` and `||`, so they add little height.
+//! exhaust the stack. The guard computes an upper bound of the height from the text. Each link of a chain
+//! counts one. A run is the text between commas, brackets, `&&` and `||`; each other operator of a run counts
+//! one. The parser balances `&&` and `||`, so they add little height.
 
 use std::iter::Peekable;
 use std::str::CharIndices;
@@ -19,7 +19,7 @@ pub(crate) const MAX_NESTING: usize = 40;
 /// Maximum tree height, which grows with chain links, nested calls and consecutive operators.
 pub(crate) const MAX_HEIGHT: u32 = 200;
 
-/// An open bracket, or the whole expression.
+/// Heights inside an open bracket, or in the whole expression.
 #[derive(Default)]
 struct Level {
     /// Height of the current operand.
@@ -123,8 +123,9 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Skips a string literal that opened with `quote` at `at`.
-/// Rejects literals that the parser would not accept, so that guard and parser agree about the end.
+/// Skips the string literal that begins with `quote` at `at`.
+///
+/// Rejects literals that the parser would not accept, so that guard and parser find the same end.
 fn skip_string(
     source: &str,
     at: usize,

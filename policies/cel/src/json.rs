@@ -1,11 +1,13 @@
-//! Conversion to JSON of the values that mutation expressions create, and the check of their message types.
+//! Conversion to JSON of the values that expressions of mutations create, and the check of their message
+//! types.
 //!
 //! # Contract
 //! - [`Value::to_json`] converts a value: bytes become base64 text, times and durations their text.
 //! - [`Value::misplaced_messages`] compares the names of message types with the fields that hold the messages.
 //!
 //! # Invariants
-//! INVARIANT (bounded JSON): the JSON is not larger than the limit, although parts of a value can be shared.
+//! INVARIANT (bounded JSON): the JSON is not larger than the limit, although the same part can occur many
+//! times in a value.
 
 use base64::Engine as _;
 use serde_json::{Map as JsonMap, Value as Json};
@@ -16,7 +18,7 @@ use crate::value::Value;
 
 /// Estimated memory of a JSON value without its text, in bytes.
 const VALUE_BYTES: usize = 64;
-/// Maximum number of misplaced messages in an error.
+/// Maximum number of error texts about misplaced messages.
 const MISPLACED_MAX: usize = 100;
 
 impl Value<'_> {
@@ -30,8 +32,10 @@ impl Value<'_> {
         to_json_within(self, &mut budget)
     }
 
-    /// Returns an error text for each message whose type does not name the path of its field. The root of the path is
-    /// the type of this message; lists and maps are no part of a path.
+    /// Returns an error text for each message in this message whose type does not name the path of its field.
+    ///
+    /// A path is the type of this message with the names of the fields: `Object.spec.template`. Lists and
+    /// maps do not change a path.
     pub fn misplaced_messages(&self) -> Vec<String> {
         let mut found = Vec::new();
         if let Value::Map(map) = self
@@ -97,7 +101,7 @@ fn to_json_within(value: &Value<'_>, budget: &mut usize) -> Result<Json, EvalErr
     })
 }
 
-/// Compares the message types in a value with a path.
+/// Adds an error text for each message in a value whose type is not the path of its field.
 fn check_message_types(value: &Value<'_>, path: &str, found: &mut Vec<String>) {
     if found.len() >= MISPLACED_MAX {
         return;

@@ -1,14 +1,14 @@
 //! Cost limits of the Kubernetes API, and messages about exceeded estimates.
 
-/// Maximum units of one evaluation of one expression.
+/// Maximum cost units of one evaluation of one expression.
 pub const CALL: u64 = 1_000_000;
-/// Maximum units of all rules on one object.
+/// Maximum cost units of all rules together on one object.
 pub const OBJECT: u64 = 10_000_000;
-/// Maximum units of all match conditions of one object.
+/// Maximum cost units of all match conditions together on one object.
 pub const MATCH_CONDITIONS: u64 = 2_500_000;
-/// Maximum estimate of one rule of a schema.
+/// Maximum estimated cost of one rule of a schema.
 pub const RULE_ESTIMATE: u64 = 10_000_000;
-/// Maximum sum of the estimates of all rules of a schema.
+/// Maximum sum of the estimated costs of all rules of a schema.
 pub const SCHEMA_ESTIMATE: u64 = 100_000_000;
 
 /// Number of expressions that a message about an exceeded sum names.
@@ -24,7 +24,7 @@ pub fn excess(phrase: &str, cost: u64, limit: u64) -> Option<String> {
     }
     let factor = match factor {
         f if f > 100.0 => "more than 100".to_owned(),
-        // One decimal would round the excess to nothing.
+        // With one decimal, a small excess would look like a factor of 1.0.
         f if f < 1.5 => format!("{f:.6}"),
         f => format!("{f:.1}"),
     };
@@ -46,7 +46,7 @@ impl EstimateSum {
     /// Adds the estimate of the rule at a schema path.
     pub fn add(&mut self, path: impl Into<String>, cost: u64) {
         self.total = self.total.saturating_add(cost);
-        // Estimates below a hundredth of the limit are not worth naming.
+        // Estimates below a hundredth of the limit are not named.
         if cost >= SCHEMA_ESTIMATE / 100 {
             let before = self.highest.partition_point(|(known, _)| *known >= cost);
             self.highest.insert(before, (cost, path.into()));

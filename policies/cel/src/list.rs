@@ -23,7 +23,7 @@ pub struct List<'a> {
 
 #[derive(Clone)]
 enum Items<'a> {
-    /// A list of the data, and the type of its elements.
+    /// A list of the data in JSON, and the type of its elements.
     Json(&'a [Json], &'a Type),
     Created(Arc<[Value<'a>]>),
     /// Concatenation of two lists without a copy.
@@ -52,12 +52,12 @@ impl<'a> List<'a> {
         List { items, kind, weight }
     }
 
-    /// Number of nested values, including repetitions.
+    /// Number of nested values; see [`Value::weight`].
     pub(crate) fn weight(&self) -> u64 {
         self.weight
     }
 
-    /// Number of nested values including data; the count stops at `max`.
+    /// Number of all nested values; see [`Value::contents`].
     pub(crate) fn contents(&self, max: u64) -> u64 {
         match &self.items {
             Items::Json(items, _) => sum_to(max, items.iter(), contents),
@@ -73,7 +73,7 @@ impl<'a> List<'a> {
         matches!(self.items, Items::Json(..))
     }
 
-    /// Whether concatenation processes each element.
+    /// Whether concatenation processes each element: the list is a set or map list.
     pub(crate) fn joins_elements(&self) -> bool {
         *self.kind != ListKind::Atomic
     }
@@ -109,7 +109,7 @@ impl<'a> List<'a> {
         (0..self.len()).filter_map(|i| self.at(i))
     }
 
-    /// Elements, if all conform to the schema.
+    /// Elements; an error if one does not conform to the schema.
     pub(crate) fn to_vec(&self) -> Result<Vec<Value<'a>>, EvalError> {
         self.iter().collect()
     }
@@ -137,7 +137,7 @@ impl<'a> List<'a> {
         };
         match self.kind {
             ListKind::Atomic => in_order(),
-            // Order is irrelevant: both lists have the same canonical elements.
+            // The order is irrelevant: the canonical bytes of the elements are compared.
             ListKind::Set | ListKind::Map(_) => match (self.canonical(), other.canonical()) {
                 (Some(mine), Some(theirs)) => {
                     let theirs: HashSet<Vec<u8>> = theirs.into_iter().collect();
@@ -148,7 +148,8 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether the elements at an index are equal; None if the scalars of the data do not decide this.
+    /// Whether the elements at an index are equal. None: they are not both scalars of the data with simple
+    /// equality.
     fn are_scalars_equal(&self, other: &List<'a>, at: usize) -> Option<bool> {
         let (Items::Json(mine, ty), Items::Json(theirs, other_ty)) = (&self.items, &other.items) else {
             return None;
@@ -188,7 +189,7 @@ impl<'a> List<'a> {
             let right = right?;
             let identity = identity(&right);
             match identity.as_ref().and_then(|identity| index_by_identity.get(identity)) {
-                // Equal elements of a set need no replacement.
+                // In a set this changes nothing, because the elements are equal.
                 Some(at) => {
                     if let Some(left) = items.get_mut(*at) {
                         *left = right;
@@ -207,12 +208,12 @@ impl<'a> List<'a> {
     }
 }
 
-/// Weight of a value with these parts.
+/// Weight of a created value with these parts.
 pub(crate) fn total_weight<'v, 'a: 'v>(values: impl Iterator<Item = &'v Value<'a>>) -> u64 {
     values.fold(1, |sum, value| sum.saturating_add(value.weight()))
 }
 
-/// Canonical bytes of the keys of an element.
+/// Canonical bytes of the values of an element for the keys of a map list.
 fn key_values(item: &Value<'_>, keys: &[String]) -> Option<Vec<u8>> {
     let Value::Map(fields) = item else { return None };
     let mut out = Vec::new();
@@ -225,7 +226,8 @@ fn key_values(item: &Value<'_>, keys: &[String]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Number of nested values in JSON; long texts count more. The count stops at `max`.
+/// Number of nested values in JSON, including the value itself; long texts count more. The count stops at
+/// `max`.
 pub(crate) fn contents(json: &Json, max: u64) -> u64 {
     match json {
         Json::String(text) => 1 + text.len() as u64 / 32,
@@ -235,7 +237,7 @@ pub(crate) fn contents(json: &Json, max: u64) -> u64 {
     }
 }
 
-/// One plus the sum over the parts, up to `max`.
+/// Returns one plus the sum of the counts of the parts, and stops at `max`.
 pub(crate) fn sum_to<T>(max: u64, parts: impl Iterator<Item = T>, count: impl Fn(T, u64) -> u64) -> u64 {
     let mut sum = 1;
     for part in parts {

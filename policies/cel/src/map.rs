@@ -26,9 +26,10 @@ enum Inner<'a> {
 /// A map that an expression created.
 struct CreatedMap<'a> {
     entries: Vec<(Value<'a>, Value<'a>)>,
-    /// Type of a message; None for a map.
+    /// Name of the message type; None for a map.
     message: Option<&'a str>,
-    /// Index of each key by its canonical bytes; empty for few entries.
+    /// Index in `entries` of each key, by its canonical bytes; empty for at most [`LINEAR_SEARCH_MAX`]
+    /// entries.
     index_by_key: HashMap<Vec<u8>, usize>,
     weight: u64,
 }
@@ -40,7 +41,7 @@ impl<'a> Map<'a> {
         Map(Inner::Json(fields, ty))
     }
 
-    /// Number of nested values, including repetitions; for an object of the data, the number of its fields.
+    /// Number of nested values; see [`Value::weight`].
     pub(crate) fn weight(&self) -> u64 {
         match &self.0 {
             Inner::Json(fields, _) => fields.len() as u64,
@@ -48,7 +49,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Number of nested values including data; the count stops at `max`.
+    /// Number of all nested values; see [`Value::contents`].
     pub(crate) fn contents(&self, max: u64) -> u64 {
         match &self.0 {
             Inner::Json(fields, _) => sum_to(max, fields.values(), contents),
@@ -84,7 +85,7 @@ impl<'a> Map<'a> {
         matches!(self.0, Inner::Json(..))
     }
 
-    /// The type of a message that an expression created.
+    /// Name of the type of a message; None for a map and for data.
     pub(crate) fn message(&self) -> Option<&str> {
         match &self.0 {
             Inner::Created(created) => created.message,
@@ -181,7 +182,8 @@ pub(crate) struct MapBuilder<'a> {
 }
 
 impl<'a> MapBuilder<'a> {
-    /// Adds an entry.
+    /// Adds an entry; an error for a key of another type than bool, int, uint or string, and for a duplicate
+    /// key.
     pub(crate) fn insert(&mut self, key: Value<'a>, value: Value<'a>) -> Result<(), EvalError> {
         if !matches!(key, Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::String(_)) {
             return Err(EvalError::failed("unsupported key type"));
@@ -223,7 +225,7 @@ fn value_type<'a>(ty: &'a Type, key: &str, json: &Json) -> Option<&'a Type> {
         Type::Map(types) => Some(&types.1),
         Type::Object(object) => match object.fields.get(key) {
             Some(field) if field.name == key => Some(&field.ty),
-            // Expressions use the escaped name.
+            // `fields` is ordered by the escaped names; `key` is the name in the data.
             _ => object.fields.values().find(|field| field.name == key).map(|field| &field.ty),
         },
         _ => Some(&DYN),

@@ -1,8 +1,8 @@
 //! Escaping of property names in expressions.
 //!
-//! Expressions can use a name that matches `[a-zA-Z_.-/][a-zA-Z0-9_.-/]*` (dot, dash and slash are literal).
-//! Escapes: `__` to `__underscores__`, `.` to `__dot__`, `-` to `__dash__`, `/` to `__slash__`. A reserved
-//! word gets the prefix and suffix `__`.
+//! Expressions can use a property whose name consists of ASCII letters, digits and `_.-/` and does not begin
+//! with a digit. Escapes: `__` to `__underscores__`, `.` to `__dot__`, `-` to `__dash__`, `/` to `__slash__`.
+//! A reserved word gets the prefix and suffix `__`.
 
 /// Reserved words of the language.
 const RESERVED: [&str; 20] = [

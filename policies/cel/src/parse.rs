@@ -1,4 +1,4 @@
-//! Parser from text to [`ast`](crate::ast). The `cel` crate provides the grammar.
+//! Parses text to [`ast`](crate::ast). The `cel` crate provides the grammar.
 //!
 //! # Invariants
 //! INVARIANT (bounded recursion): the guard always runs before the parser.

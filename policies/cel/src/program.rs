@@ -36,7 +36,7 @@ impl Program {
     }
 
     /// Evaluates the expression with an object variable whose fields are computed on access.
-    /// The computation of a field charges its own cost; `cost` only pays for the access.
+    /// `cost` is charged for the access only; the implementation of [`LazyFields`] charges the computation.
     ///
     /// # Errors
     /// See [`Program::evaluate`]; also the errors of computed fields.
@@ -77,7 +77,7 @@ impl Program {
 }
 
 impl Node {
-    /// Whether the node or a descendant reads a slot. Compilation limits the depth.
+    /// Whether the node or a descendant reads a slot. The recursion is limited, because the tree height is.
     fn reads(&self, slot: usize) -> bool {
         let any = |nodes: &[Node]| nodes.iter().any(|node| node.reads(slot));
         let steps_read = |steps: &[Step]| {
@@ -154,7 +154,8 @@ pub(crate) enum Node {
         entries: Vec<(Node, Node, bool)>,
     },
     Comprehension(Box<Comprehension>),
-    /// `operand.optMap(slot, body)`; flat if the body returns an optional.
+    /// `operand.optMap(slot, body)`; with `flat`, `operand.optFlatMap(slot, body)`, whose body returns an
+    /// optional.
     OptionalMap {
         operand: Box<Node>,
         slot: usize,
@@ -175,9 +176,9 @@ pub(crate) enum Step {
 pub(crate) struct Comprehension {
     pub(crate) kind: ComprehensionKind,
     pub(crate) range: Node,
-    /// The only variable, or the first of two: index or key.
+    /// Slot of the only variable, or of the first of two variables: index or key.
     pub(crate) first: usize,
-    /// The second of two variables: element or value.
+    /// Slot of the second of two variables: element or value.
     pub(crate) second: Option<usize>,
     pub(crate) condition: Option<Node>,
     pub(crate) transform: Option<Node>,

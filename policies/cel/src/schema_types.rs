@@ -29,7 +29,7 @@ pub enum SchemaType {
     Unspecified,
 }
 
-/// Schema interface for types and [`Bounds`](crate::Bounds).
+/// Access to a schema, for the conversion to types and [`Bounds`](crate::Bounds).
 pub trait Schema {
     /// Type keyword.
     fn schema_type(&self) -> SchemaType;

@@ -62,7 +62,7 @@ impl Timestamp {
             .map_err(|_| EvalError::failed("duration overflow"))
     }
 
-    /// Civil time in a time zone; UTC without one.
+    /// Date and time of day in a time zone; in UTC without a zone.
     pub(crate) fn in_zone(self, zone: Option<&str>) -> Result<DateTime, EvalError> {
         let offset = match zone {
             None => 0,
@@ -71,7 +71,7 @@ impl Timestamp {
         self.civil_time(i64::from(offset)).ok_or_else(overflow_error)
     }
 
-    /// Civil time at an offset from UTC in seconds.
+    /// Date and time of day at an offset from UTC in seconds; None if the year is out of range.
     fn civil_time(self, offset: i64) -> Option<DateTime> {
         let nanos = i32::try_from(self.nanos).ok()?;
         EPOCH.checked_add(SignedDuration::new(self.seconds + offset, nanos)).ok()
@@ -98,7 +98,7 @@ pub(crate) fn parse_timestamp(text: &str) -> Result<Timestamp, EvalError> {
     rfc_3339(text).ok_or_else(|| EvalError::failed(format!("invalid timestamp `{text}`")))
 }
 
-/// Parses a field of format `date` or `date-time`, with lower-case `t` and `z` allowed.
+/// Parses a field of format `date` or `date-time`. Lower-case `t` and `z` are allowed.
 pub(crate) fn parse_field(text: &str) -> Result<Timestamp, EvalError> {
     let invalid = || EvalError::failed(format!("invalid date `{text}`"));
     if text.len() == 10 {

@@ -1,7 +1,7 @@
 //! CEL types, and the declaration notation of library functions.
 //!
 //! # Contract
-//! - [`Type::Dyn`] agrees with every type; evaluation checks dynamic values.
+//! - [`Type::Dyn`] is compatible with every type; evaluation checks dynamic values.
 //! - Two object types are equal if their names are equal; names are schema paths.
 //! - [`Type::parse`] parses declaration notation (`list(A)`, `map(string, int)`, `optional(A)`).
 //! - In this notation a single capital letter is a type parameter.
@@ -45,7 +45,7 @@ pub enum Type {
     Type,
     /// A library type, by its name.
     Opaque(&'static str),
-    /// A type parameter of a function declaration.
+    /// A type parameter of a function declaration, such as `A`.
     Param(char),
 }
 
@@ -95,7 +95,7 @@ pub struct Field {
 }
 
 impl Type {
-    /// An ordered list type.
+    /// A list type with the semantics of an ordered list.
     pub fn list(element: Type) -> Type {
         Type::List(Arc::new(ListType { element, kind: ListKind::Atomic }))
     }
@@ -116,7 +116,7 @@ impl Type {
     }
 
     /// An object type; `fields` are pairs of data name and type.
-    /// Omits names that expressions cannot use even with escaping.
+    /// Fields whose names expressions cannot use even with escaping are left out.
     pub fn object(name: impl Into<String>, fields: impl IntoIterator<Item = (String, Type)>) -> Type {
         let fields = fields
             .into_iter()
@@ -125,8 +125,9 @@ impl Type {
         Type::Object(Arc::new(ObjectType { name: name.into(), fields }))
     }
 
-    /// Whether a value of type `self` is assignable to `expected`.
-    /// `bindings` holds the bindings of type parameters.
+    /// Whether an argument of type `self` is assignable to a parameter of type `expected`.
+    ///
+    /// The call binds type parameters in `bindings`.
     pub(crate) fn is_assignable_to(&self, expected: &Type, bindings: &mut Bindings) -> bool {
         match (self, expected) {
             (_, Type::Param(p)) => match bindings.of(*p) {
@@ -146,7 +147,7 @@ impl Type {
         }
     }
 
-    /// Whether both types may have common values.
+    /// Whether a value of one type can be used where the other type is expected.
     pub(crate) fn is_compatible_with(&self, other: &Type) -> bool {
         match (self, other) {
             (Type::Dyn, _) | (_, Type::Dyn) => true,
@@ -196,7 +197,7 @@ impl Type {
         }
     }
 
-    /// Parses declaration notation. Unknown names are library types.
+    /// Parses the notation of declarations. Unknown names are library types.
     pub(crate) fn parse(text: &'static str) -> Type {
         let text = text.trim();
         if let Some((head, rest)) = text.split_once('(') {

@@ -78,11 +78,11 @@ pub trait Opaque: Any + Send + Sync {
     fn type_name(&self) -> &'static str;
     /// Whether the value equals another library value.
     fn equals(&self, other: &dyn Opaque) -> bool;
-    /// Size in cost units; 1 for values without a size.
+    /// Size for [`Value::size`]; 1 for values without a size.
     fn size(&self) -> u64 {
         1
     }
-    /// Bytes of text that the value holds and its functions read.
+    /// Bytes of the text in the value that its functions read.
     fn text_bytes(&self) -> u64 {
         0
     }
@@ -193,7 +193,9 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Number of nested values, including repetitions: the work of a traversal.
+    /// Number of nested values; a shared part counts each time that it occurs.
+    ///
+    /// A list or object of the data counts only its direct elements.
     pub(crate) fn weight(&self) -> u64 {
         match self {
             Value::List(list) => list.weight(),
@@ -203,7 +205,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Number of nested values including data; the count stops at `max`.
+    /// Number of all nested values, including those of the data; long texts count more. The count stops at
+    /// `max`.
     pub(crate) fn contents(&self, max: u64) -> u64 {
         match self {
             Value::List(list) => list.contents(max),
@@ -223,8 +226,9 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Canonical bytes: equal exactly for equal values.
-    /// `None` for values without equality (NaN) and for library values.
+    /// Canonical bytes, which are equal exactly for equal values.
+    ///
+    /// `None` for NaN, which equals no value, and for library values.
     pub(crate) fn canonical(&self) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         self.write_canonical(&mut out).map(|()| out)

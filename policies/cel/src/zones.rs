@@ -1,4 +1,4 @@
-//! Time zones by IANA name or as offset such as `+05:30`.
+//! Time zones by IANA name, or by an offset such as `+05:30`.
 //!
 //! # Contract
 //! The program includes the time zone database, so an expression has the same value on every machine. Names

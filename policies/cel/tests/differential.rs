@@ -1,8 +1,8 @@
 //! Differential test of generated expressions against `cel` and `cel-core`.
 //!
-//! All implementations must return the same value, or all an error. The test runs `DIFFERENTIAL_ROUNDS`
-//! (default 3,000) expressions from `DIFFERENTIAL_SEED`. [`KNOWN_DIFFERENCES`] lists known differences with reasons.
-//! Remove an entry that no longer occurs in a long run.
+//! All implementations must return the same value, or all must return an error. The test runs
+//! `DIFFERENTIAL_ROUNDS` (default 3,000) expressions from `DIFFERENTIAL_SEED`. [`KNOWN_DIFFERENCES`] lists
+//! known differences with reasons. Remove an entry that no longer occurs in a long run.
 
 #![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -88,7 +88,8 @@ fn exponentially_growing_values_are_rejected() {
 }
 
 /// INVARIANT (cost covers work): evaluation charges before the work.
-/// Without this, each of these expressions would take minutes or exhaust memory on large data.
+///
+/// Otherwise each of these expressions would take minutes or exhaust the memory on large data.
 #[test]
 fn cost_limit_stops_slow_expressions_on_large_data() {
     let fields = [

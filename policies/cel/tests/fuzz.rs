@@ -27,12 +27,12 @@ fn parses(text: &str) {
     }
 }
 
-/// Checker: a program without dynamic parts returns its declared type.
+/// Checker: the value of a program has the result type of the program.
 fn checks(text: &str) {
     let Ok(program) = Environment::new().compile(text) else { return };
     let _ = program.estimate(&[]);
     let Ok(value) = program.evaluate(&[], &mut Cost::limit(UNITS)) else { return };
-    let as_said = match program.result_type() {
+    let has_result_type = match program.result_type() {
         Type::Bool => matches!(value, Value::Bool(_)),
         Type::Int => matches!(value, Value::Int(_)),
         Type::Uint => matches!(value, Value::Uint(_)),
@@ -42,7 +42,7 @@ fn checks(text: &str) {
         Type::List(_) => matches!(value, Value::List(_)),
         _ => true,
     };
-    assert!(as_said, "{value:?} is not a {}", program.result_type());
+    assert!(has_result_type, "{value:?} is not a {}", program.result_type());
 }
 
 /// Evaluation: stays within its cost limit and is deterministic.
@@ -63,7 +63,7 @@ fn evaluates(text: &str) {
     assert!(first.1 <= UNITS || first.0.is_err(), "{first:?}");
 }
 
-/// Functions that parse text, with the whole input.
+/// Functions that parse text: each gets the whole input.
 fn reads(text: &str) {
     const READERS: &[&str] = &[
         "int(text)",
@@ -129,7 +129,7 @@ fn reads(text: &str) {
     }
 }
 
-/// One text as the value of fields of every format.
+/// Schema of a string field with this format.
 struct Field(&'static str);
 
 impl Schema for Field {

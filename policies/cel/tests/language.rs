@@ -2,7 +2,7 @@
 //! The files are in `testdata/language`.
 //!
 //! A row is `EXPRESSION ==> OUTCOME`. The outcome is a value, `compile: ` with the first error, or `error: `
-//! with the evaluation error. For a syntax error the first words suffice. A suffix `@ UNITS` is the cost of
+//! with the evaluation error. Of a syntax error the first words are enough. A suffix `@ UNITS` is the cost of
 //! the evaluation. `var NAME = JSON` declares a variable of dynamic type for the following rows. `stored`
 //! uses the environment for stored expressions in the whole file.
 

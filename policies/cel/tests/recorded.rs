@@ -16,7 +16,8 @@ use expressions::{Bounds, Cost, Environment, Program, Type, Value, excess, limit
 use json_schema::JsonSchema;
 use serde_json::Value as Json;
 
-/// Cases that the test skips: defaults, which a server sets before the rules run, and transition rules.
+/// Skipped cases: their rules run on updates (ratcheting and transition rules), and this test runs creates
+/// only.
 const SKIPPED_CASES: [&str; 2] = ["unchanged-invalid-values-are-tolerated", "set-and-map-list-equality"];
 
 fn recorded() -> Option<Json> {
@@ -25,7 +26,7 @@ fn recorded() -> Option<Json> {
     Some(serde_json::from_str(&text).unwrap())
 }
 
-/// A rule with its schema path and its error path.
+/// A rule with the path of its schema and the path of the field in its errors.
 struct Rule {
     schema_path: Vec<String>,
     error_path: String,
@@ -112,7 +113,7 @@ fn rules_match_recorded_results() {
                     continue;
                 }
                 rejected += 1;
-                // Ignores causes about messages and message expressions.
+                // Only the causes about rules count, not those about messages and message expressions.
                 let rule_causes: Vec<&Json> = answer["body"]["details.causes"]
                     .as_array()
                     .into_iter()
@@ -132,7 +133,7 @@ fn rules_match_recorded_results() {
                     if data.is_null() || rule.rule.contains("oldSelf") {
                         continue;
                     }
-                    // A default that the server sets.
+                    // Sets the default that the server sets before the rules run.
                     let mut data = data.clone();
                     if rule.rule.contains("self.d == 'dflt'") {
                         data["d"] = "dflt".into();
@@ -142,7 +143,7 @@ fn rules_match_recorded_results() {
                     match program.evaluate(&[("self", value)], &mut cost) {
                         Ok(Value::Bool(true)) => {}
                         Ok(Value::Bool(false)) => drop(failed.insert(rule.error_path.clone())),
-                        // Evaluation errors belong to the path of the rule.
+                        // An evaluation error has the path of the schema of the rule.
                         _ => drop(failed.insert(rule.schema_path.join("."))),
                     }
                 }

@@ -1,8 +1,10 @@
-//! Table tests of validation rules on schema data, which a server with custom kinds can run as well.
+//! Table tests of validation rules on data with a schema.
+//!
+//! The tables are data, so that tests of a server with custom kinds can use them, too.
 //!
 //! A file of `testdata/rules` has groups with a schema, an object, an optional old object (`old`) and rows.
-//! The root of the schema is the root of a kind; without a schema `self` is dynamic. A row has the register
-//! row, the rule, its outcome as in `testdata/language`, and optionally its cost.
+//! The root of the schema is the root of a kind; without a schema `self` is dynamic. A row has the id
+//! of a requirement, the rule, its outcome as in `testdata/language`, and optionally its cost.
 
 #![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +25,7 @@ fn read(file: &str) -> Json {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Runs a table and checks that it has all required rows of the register.
+/// Runs a table and checks that it has a row for each of these requirements.
 fn check(file: &str, required_rows: impl IntoIterator<Item = String>) {
     let table = read(&format!("rules/{file}.json"));
     let mut failures = Vec::new();
@@ -199,7 +201,7 @@ fn list_literal_adds_40_to_estimate() {
     assert!(in_a_list(1).is_some_and(|message| message.contains("factor of 7.2x")), "{:?}", in_a_list(1));
 }
 
-/// The estimate of a rule below lists and maps is multiplied by the occurrences of its schema part.
+/// The estimate of a rule inside lists and maps is multiplied by the occurrences of its part of the schema.
 #[test]
 fn element_rule_estimate_is_multiplied_by_occurrences() {
     let bounded = json!({"type": "integer"});
@@ -219,8 +221,8 @@ fn element_rule_estimate_is_multiplied_by_occurrences() {
     assert_eq!(sum.highest().count(), 4);
 }
 
-/// Property test: the estimate is never below the evaluation cost.
-/// The random data is within the size limits of a schema.
+/// Property test: the estimate is never below the cost of an evaluation on random data within the size limits
+/// of a schema.
 #[test]
 fn estimate_is_never_below_evaluation_cost() {
     let schema = json!({"type": "object", "properties": {

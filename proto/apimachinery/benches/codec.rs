@@ -8,7 +8,7 @@ use apimachinery::codec::{Limits, json, yaml};
 use apimachinery::selector::label::LabelSelector;
 use serde_json::{Value, json};
 
-/// Pod of about 3.8 kB.
+/// Pod of about 3.8 kB of JSON.
 fn pod() -> Value {
     let container = |name: &str| {
         json!({
@@ -42,7 +42,7 @@ fn pod() -> Value {
     })
 }
 
-/// Prints the mean time of many runs; runs once under `cargo test`.
+/// Runs `run` many times and prints the mean time; under `cargo test` runs it once.
 fn measure(name: &str, mut run: impl FnMut()) {
     let bench = std::env::args().any(|argument| argument == "--bench");
     let clock = SystemClock::new();

@@ -1,4 +1,4 @@
-//! Request attributes that authorization examines (access control, "Decision rules").
+//! Request attributes that authorization examines (specification: access control, "Decision rules").
 
 /// Attributes of one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -13,17 +13,17 @@ pub struct Attributes {
     pub resource_request: bool,
     /// Full group name, `""` for core.
     pub group: String,
-    /// API version.
+    /// API version, without the group: `v1`.
     pub version: String,
-    /// Lower-case plural.
+    /// Resource, in lower case and plural: `pods`.
     pub resource: String,
     /// Subresource or `""`.
     pub subresource: String,
-    /// Namespace or `""`. For an item of `namespaces` the namespace itself.
+    /// Namespace or `""`. A request for one Namespace object has the name of that object here.
     pub namespace: String,
     /// Object name or `""`.
     pub name: String,
-    /// URL path.
+    /// URL path, without the query.
     pub path: String,
     /// Field selector of a list, watch or deletecollection.
     pub field_selector: ParsedSelector,
@@ -43,7 +43,7 @@ impl Attributes {
 pub enum ParsedSelector {
     /// Every requirement must be true; an empty list selects everything.
     Requirements(Vec<Requirement>),
-    /// Selector text, unchanged: authorizers treat it as no restriction.
+    /// Text of a selector that cannot be parsed. Authorizers treat it as no restriction.
     Unparsable(String),
 }
 
@@ -78,7 +78,7 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// Returns the name in the API.
+    /// Returns the name of the operator in access reviews.
     pub fn as_str(self) -> &'static str {
         match self {
             Operator::In => "In",
@@ -88,7 +88,7 @@ impl Operator {
         }
     }
 
-    /// Parses the name in the API.
+    /// Parses the name of an operator in access reviews; None: there is no such operator.
     pub fn parse(word: &str) -> Option<Self> {
         match word {
             "In" => Some(Operator::In),

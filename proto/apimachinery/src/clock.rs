@@ -48,18 +48,19 @@ impl Clock for SystemClock {
 /// Clock that a test moves.
 #[derive(Debug)]
 pub struct ManualClock {
+    /// Time of the monotonic clock in milliseconds; the start is a Unix time.
     millis: AtomicI64,
-    /// Milliseconds between wall clock and monotonic clock.
+    /// Milliseconds to add to `millis` for the wall clock; negative after [`ManualClock::set_back`].
     wall_offset: AtomicI64,
 }
 
 impl ManualClock {
-    /// Creates a clock at a time.
+    /// Creates a clock whose wall clock shows `start`.
     pub fn at(start: Timestamp) -> Self {
         ManualClock { millis: AtomicI64::new(start.as_millisecond()), wall_offset: AtomicI64::new(0) }
     }
 
-    /// Moves the clock forward.
+    /// Moves both the wall clock and the monotonic clock forward.
     pub fn advance(&self, by: Duration) {
         self.millis.fetch_add(i64::try_from(by.as_millis()).unwrap_or(i64::MAX), Ordering::SeqCst);
     }
@@ -107,7 +108,7 @@ pub trait Rng: Send + Sync + 'static {
     }
 }
 
-/// Random generator of the operating system, through one generator per thread.
+/// Random generator of each thread, which the operating system seeds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemRng;
 
@@ -124,7 +125,7 @@ pub struct SeededRng {
 }
 
 impl SeededRng {
-    /// Creates a generator from a seed, which tests print.
+    /// Creates a generator from a seed. A test prints its seed, so that a failure can be repeated.
     pub fn new(seed: u64) -> Self {
         SeededRng { state: std::sync::atomic::AtomicU64::new(seed) }
     }

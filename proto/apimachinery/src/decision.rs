@@ -8,11 +8,11 @@ pub enum Verdict {
     Deny,
     /// Allowed; later authorizers are not called.
     Allow,
-    /// The next authorizer decides; denied when there is none.
+    /// The next authorizer decides. Without a next authorizer the request is denied.
     NoOpinion,
 }
 
-/// Appends the nearest misses of a denial to its reason.
+/// Appends the nearest misses of a denial (rules that allow a similar request) to its reason.
 pub fn explain_reason(reason: &str, nearest_misses: &[String]) -> String {
     if nearest_misses.is_empty() {
         return reason.to_owned();

@@ -25,9 +25,9 @@ use crate::codec::yaml::{self, Lines};
 use crate::codec::{DecodeError, Decoded, Limits};
 use crate::field::{FieldError, FieldPath};
 
-/// Limits of a document, well beyond any legitimate configuration.
+/// Limits of a configuration file, well beyond any legitimate configuration.
 pub const LIMITS: Limits = Limits { depth: 32, ..Limits::BODY };
-/// Limit of recorded errors, and of recorded warnings, per file.
+/// Limit of recorded errors, and of recorded warnings, of an [`ErrorList`].
 const MAX_DOCUMENT_ERRORS: usize = 100;
 /// Limit of the characters of an unknown field's name in a text: the name may be a misplaced secret.
 const MAX_NAME_CHARS: usize = 40;
@@ -35,9 +35,9 @@ const MAX_NAME_CHARS: usize = 40;
 /// An error of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DocumentError {
-    /// The line, from 1, if known.
+    /// The line in the file, from 1; None if unknown.
     pub line: Option<usize>,
-    /// The field and its problem.
+    /// The path of the field, if the error concerns a field, and the problem.
     pub text: String,
 }
 
@@ -74,7 +74,7 @@ impl ErrorList {
         self.add_text(&error.path, &error.body());
     }
 
-    /// Records an error of a field as a text that follows the path.
+    /// Records an error of a field. `text` follows the path in the message.
     pub fn add_text(&self, path: &FieldPath, text: &str) {
         self.push(DocumentError { line: self.lines.line_of(path.as_str()), text: format!("{path}: {text}") });
     }
@@ -153,7 +153,9 @@ impl Document {
         Document { root: FieldPath::root(), value: decoded.value, lines, duplicates: decoded.duplicates }
     }
 
-    /// Creates a document of a field of this file. This document reports the duplicate fields.
+    /// Creates a document from the value of a field of this document.
+    ///
+    /// Only this document reports the duplicate fields of the file; the part reports none.
     pub fn part(&self, path: FieldPath, value: Value) -> Self {
         Document { root: path, value, lines: Arc::clone(&self.lines), duplicates: Vec::new() }
     }
@@ -173,7 +175,7 @@ impl Document {
         self.value.get("kind").and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The line of a field, from 1.
+    /// The line of a field, from 1; None if neither the field nor a field around it has a known line.
     pub fn line(&self, path: &str) -> Option<usize> {
         self.lines.line_of(path)
     }
@@ -182,7 +184,8 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// All errors: those that `decode` records, and those of the document form.
+    /// All errors: those that `decode` records, another kind or version, unknown and duplicate fields, and a
+    /// document that is not an object.
     pub fn decode<T>(
         &self,
         kind: &str,
@@ -204,11 +207,12 @@ impl Document {
         })
     }
 
-    /// Decodes the document as an object without a type.
+    /// Decodes the document as an object without `apiVersion` and `kind`.
     ///
     /// # Errors
     ///
-    /// Those of [`Document::decode`].
+    /// All errors: those that `decode` records, unknown and duplicate fields, and a document that is not an
+    /// object.
     pub fn decode_fields<T>(
         &self,
         decode: impl FnOnce(&mut Fields<'_>) -> T,
@@ -238,7 +242,7 @@ impl Document {
         if errors.is_empty() { Ok((decoded, sorted(errors.warnings))) } else { Err(errors.into_list()) }
     }
 
-    /// Creates the list of errors, with the duplicate fields.
+    /// Creates the list of errors and records the duplicate fields in it.
     fn error_list(&self, is_lenient: bool) -> ErrorList {
         let errors = ErrorList { lines: Arc::clone(&self.lines), is_lenient, ..ErrorList::default() };
         for path in &self.duplicates {
@@ -266,7 +270,7 @@ pub struct Fields<'d> {
     path: FieldPath,
     errors: &'d ErrorList,
     known: Vec<&'static str>,
-    /// Whether the object is a map, in which each name is known.
+    /// Whether the object is a map, which has no unknown fields.
     is_map: bool,
 }
 
@@ -330,7 +334,7 @@ impl<'d> Fields<'d> {
         self.optional_text(name).unwrap_or_default()
     }
 
-    /// All fields, for an object that is a map.
+    /// All fields of an object that is a map. None of them is unknown afterwards.
     pub fn entries(&mut self) -> impl Iterator<Item = (&'d str, &'d Value)> + use<'d> {
         self.is_map = true;
         self.object.iter().map(|(name, value)| (name.as_str(), value))
@@ -401,7 +405,7 @@ impl<'d> Fields<'d> {
         decoded
     }
 
-    /// Records the unknown fields, each with the known field of a similar name.
+    /// Records the unknown fields, each with a known field of a similar name if there is one.
     fn finish(&self) {
         if self.is_map {
             return;
@@ -429,7 +433,7 @@ fn is_similar(known: &str, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Name, tags and items.
+    /// The decoded test file: name, tags and items.
     type Sample = (String, Vec<String>, Vec<Option<bool>>);
 
     fn read(text: &str) -> Result<Sample, Vec<String>> {

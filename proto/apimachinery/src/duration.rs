@@ -2,16 +2,16 @@
 //!
 //! # Contract
 //!
-//! A duration is an optional sign and a sequence of decimal numbers with a unit: `ns`, `us` (`µs`), `ms`, `s`, `m`
-//! or `h`. `0` needs no unit. The value is a number of nanoseconds of 64 bits, rounded toward zero. The time is
-//! linear in the length of the text.
+//! A duration is an optional sign and a sequence of decimal numbers with a unit: `ns`, `us` (`µs`), `ms`,
+//! `s`, `m` or `h`. `0` needs no unit. The value is a signed 64-bit number of nanoseconds, rounded toward
+//! zero. Parsing takes time linear in the length of the text.
 
 use std::time::Duration;
 
 /// Nanoseconds of a second.
 const SECOND: i128 = 1_000_000_000;
 
-/// Number of digits of a fraction that count: the next digit is below a nanosecond for every unit.
+/// Number of digits of a fraction that count: later digits are below a nanosecond for every unit.
 const FRACTION_DIGITS: usize = 18;
 
 /// The reason why a text is not a duration.
@@ -28,7 +28,7 @@ pub enum DurationError {
     Negative,
 }
 
-/// Parses a duration to nanoseconds; a negative duration has a sign.
+/// Parses a duration to nanoseconds, which are negative after a minus sign.
 ///
 /// # Errors
 ///
@@ -90,7 +90,7 @@ fn parse_part(text: &str) -> Result<(i128, &str), DurationError> {
     Ok((integer(whole)? * unit + integer(fraction)? * unit / scale, after))
 }
 
-/// Parses decimal digits; no digits are zero.
+/// Parses decimal digits; `""` is zero.
 fn integer(digits: &str) -> Result<i128, DurationError> {
     match digits {
         "" => Ok(0),

@@ -7,7 +7,7 @@ use std::ops::Deref;
 
 use serde_json::Value;
 
-/// Path of a field: `spec.containers[0].name`, `data[key]`. Cheap to extend; rendered once.
+/// Path of a field as text: `spec.containers[0].name`, `data[key]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FieldPath(String);
 
@@ -22,25 +22,25 @@ impl FieldPath {
         FieldPath(name.to_owned())
     }
 
-    /// Returns the path of a field of this one.
+    /// Returns the path of a field of the object at this path.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
         if self.0.is_empty() { FieldPath(name.to_owned()) } else { FieldPath(format!("{}.{name}", self.0)) }
     }
 
-    /// Returns the path of an item of this list.
+    /// Returns the path of an item of the list at this path.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
         FieldPath(format!("{}[{index}]", self.0))
     }
 
-    /// Returns the path of an entry of this map.
+    /// Returns the path of an entry of the map at this path.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
         FieldPath(format!("{}[{}]", self.0, shorten_name(key)))
     }
 
-    /// Returns the text.
+    /// Returns the path as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -52,7 +52,7 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// Kinds of validation errors; each is a cause reason of a 422 Status.
+/// Kinds of validation errors; each kind is the `reason` of a cause in a 422 Status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldErrorKind {
     /// `FieldValueNotFound`
@@ -78,7 +78,7 @@ pub enum FieldErrorKind {
 }
 
 impl FieldErrorKind {
-    /// Returns the `reason` of the cause.
+    /// Returns the `reason` of a cause of this kind.
     pub fn reason(self) -> &'static str {
         match self {
             FieldErrorKind::NotFound => "FieldValueNotFound",
@@ -94,7 +94,7 @@ impl FieldErrorKind {
         }
     }
 
-    /// Beginning of the message after the path.
+    /// Returns the beginning of the message, which follows the path.
     fn message_prefix(self) -> &'static str {
         match self {
             FieldErrorKind::NotFound => "Not found",
@@ -117,9 +117,11 @@ pub struct FieldError {
     pub kind: FieldErrorKind,
     /// Path of the field.
     pub path: FieldPath,
-    /// Tail of the message, separated by `: `: the value if it is shown, then the detail.
+    /// Rest of the message after its prefix: the value if the message shows it, then the detail, with `: `
+    /// between.
     tail: String,
-    /// Validation tag of the type that finds the same error.
+    /// Declarative validation tag of the API type, such as `minimum`, that finds the same error; None: no tag
+    /// does.
     tag: Option<&'static str>,
 }
 
@@ -134,13 +136,17 @@ impl FieldError {
         Self::with_value(FieldErrorKind::Invalid, path, &value.into(), detail)
     }
 
-    /// Like `invalid`, for a value that messages do not format as sorted JSON: structs in the order of
-    /// declaration.
+    /// Like `invalid`, for a value that the caller has formatted.
+    ///
+    /// The messages of kube-apiserver show some structs with the fields in the order of declaration, not as
+    /// sorted JSON.
     pub fn invalid_text(path: &FieldPath, text: &str, detail: &str) -> Self {
         Self::without_value(FieldErrorKind::Invalid, path, &format!("{}: {detail}", shorten(text)))
     }
 
-    /// Like `invalid`, without a value: kube-apiserver passes an error there, which has no JSON form.
+    /// Like `invalid`, without a value.
+    ///
+    /// kube-apiserver passes a Go error as the value in these cases, and its message shows no value.
     pub fn invalid_without_value(path: &FieldPath, detail: &str) -> Self {
         Self::without_value(FieldErrorKind::Invalid, path, detail)
     }
@@ -208,14 +214,14 @@ impl FieldError {
         FieldError { kind, path: path.clone(), tail, tag: None }
     }
 
-    /// Marks the error as one that a validation tag of the type finds too.
+    /// Marks an error of hand-written validation that the declarative validation tag `tag` finds too.
     #[must_use]
     pub fn with_tag(mut self, tag: &'static str) -> Self {
         self.tag = Some(tag);
         self
     }
 
-    /// Returns the validation tag of the type that finds the same error; None for rules without a tag.
+    /// Returns the declarative validation tag that finds the same error; None for rules without a tag.
     pub fn tag(&self) -> Option<&'static str> {
         self.tag
     }
@@ -243,7 +249,7 @@ const KEY_MAX: usize = 512;
 /// Maximum number of errors that [`FieldErrors`] keeps.
 pub const ERRORS_MAX: usize = 100;
 
-/// Errors of one validation: the first 100, and the number of further errors.
+/// Errors of one validation: the first [`ERRORS_MAX`] errors, and the number of further errors.
 ///
 /// An update may tolerate errors of unchanged values. Their texts become warnings instead of errors.
 ///
@@ -260,7 +266,7 @@ pub struct FieldErrors {
 }
 
 impl FieldErrors {
-    /// Creates an empty collector.
+    /// Creates an empty list.
     pub const fn new() -> Self {
         FieldErrors { kept: Vec::new(), more: 0, tolerated: Vec::new() }
     }
@@ -274,7 +280,7 @@ impl FieldErrors {
         }
     }
 
-    /// Adds the errors of a part, in order.
+    /// Adds the errors of a part of the object, in order.
     pub fn extend<M>(&mut self, errors: impl FieldErrorSource<M>) {
         errors.add_to(self);
     }
@@ -284,7 +290,7 @@ impl FieldErrors {
         self.tolerated.push(text);
     }
 
-    /// Removes the errors that validation tags of the type find too.
+    /// Removes the kept errors that declarative validation tags find too. The number of further errors stays.
     #[must_use]
     pub fn without_tagged(mut self) -> Self {
         self.kept.retain(|error| error.tag.is_none());
@@ -350,15 +356,18 @@ impl From<FieldError> for FieldErrors {
     }
 }
 
-/// Source of errors for [`FieldErrors::extend`]: a collector, whose count is kept, or any iterator.
+/// Source of errors for [`FieldErrors::extend`]: another [`FieldErrors`], with its number of further errors,
+/// or any iterator.
+///
+/// `M` is a marker type that keeps the two implementations apart.
 pub trait FieldErrorSource<M> {
-    /// Adds its errors at the end of a collector.
+    /// Adds the errors of the source to `errors`.
     fn add_to(self, errors: &mut FieldErrors);
 }
 
-/// Marker type of the collector as a source.
+/// Marker type of the source [`FieldErrors`].
 pub struct Collector;
-/// Marker type of iterators as sources.
+/// Marker type of iterators of errors.
 pub struct Items;
 
 impl FieldErrorSource<Collector> for FieldErrors {
@@ -378,10 +387,10 @@ impl<I: IntoIterator<Item = FieldError>> FieldErrorSource<Items> for I {
 
 /// List of errors for [`Status::invalid`](crate::status::Status::invalid).
 pub trait ErrorList {
-    /// Returns the kept errors.
+    /// Returns the errors, of which the Status reports the first [`ERRORS_MAX`].
     fn kept(&self) -> &[FieldError];
 
-    /// Returns the number of further errors.
+    /// Returns the number of errors beyond those of [`ErrorList::kept`].
     fn more(&self) -> usize {
         0
     }
@@ -462,7 +471,7 @@ fn format_collection(value: &Value) -> String {
     format!("{}… (more than {} bytes)", text.get(..end).unwrap_or_default(), out.bytes)
 }
 
-/// Writer that keeps the beginning of a text and fails when the text gets long.
+/// Writer that keeps the first `8 * SHOWN_MAX` bytes and fails after `64 * SHOWN_MAX` bytes.
 struct BoundedWriter {
     text: Vec<u8>,
     bytes: usize,

@@ -44,7 +44,7 @@ pub fn label_1035(text: &str) -> Vec<String> {
     })
 }
 
-/// Validates a segment of a URL path; with `prefix` the beginning of a segment.
+/// Validates a segment of a URL path, or the beginning of a segment if `prefix` is true.
 pub fn path_segment(text: &str, prefix: bool) -> Vec<String> {
     let mut errors = Vec::new();
     if !prefix && (text == "." || text == "..") {
@@ -108,7 +108,7 @@ pub fn config_key(text: &str) -> Vec<String> {
     errors
 }
 
-/// Returns the errors of a length limit and of a form.
+/// Returns the errors of a text: its length above `max`, and `message` if `valid` is false.
 fn check_length_and_form(text: &str, max: usize, message: &str, valid: impl Fn(&str) -> bool) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > max {
@@ -120,7 +120,7 @@ fn check_length_and_form(text: &str, max: usize, message: &str, valid: impl Fn(&
     errors
 }
 
-/// Message for labels and qualified names; kube-apiserver counts characters of other names.
+/// Message for labels and qualified names. For other names kube-apiserver says "characters" ([`too_long`]).
 fn too_many_bytes(max: usize) -> String {
     format!("must be no more than {max} bytes")
 }

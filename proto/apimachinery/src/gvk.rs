@@ -35,12 +35,12 @@ impl fmt::Display for GroupVersion {
     }
 }
 
-/// Group and lower-case plural of a resource, in the form of messages: `deployments.apps`.
+/// API group and name of a resource, formatted as in messages: `deployments.apps`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupResource {
-    /// Full group name.
+    /// Full group name, `""` for the core group.
     pub group: String,
-    /// Lower-case plural.
+    /// Resource in lower case and plural: `deployments`.
     pub resource: String,
 }
 
@@ -54,12 +54,12 @@ impl fmt::Display for GroupResource {
     }
 }
 
-/// Group and kind, in the form of messages: `Deployment.apps`.
+/// API group and kind, formatted as in messages: `Deployment.apps`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupKind {
-    /// Full group name.
+    /// Full group name, `""` for the core group.
     pub group: String,
-    /// Kind.
+    /// Kind: `Deployment`.
     pub kind: String,
 }
 

@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (names are a preset): no other code names a suffix or queries the preset. The few behaviours
-//! that requirements appendix (g) marks "preset switch" are the fields of [`Behaviour`].
+//! INVARIANT (names are a preset): no other code contains a domain suffix or queries the preset. The few
+//! behaviours that requirements appendix (g) marks "preset switch" are the fields of [`Behaviour`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -46,12 +46,12 @@ pub enum NamesError {
     /// No preset has the name.
     #[error("unknown names preset `{0}`: use `svc` or `kubernetes`")]
     UnknownPreset(String),
-    /// The domain is no DNS name of at least two labels.
+    /// The domain is not a DNS name of at least two labels.
     #[error(
         "api domain `{0}` must be a lower-case DNS name of at least two labels, like `{DEFAULT_API_DOMAIN}`"
     )]
     InvalidDomain(String),
-    /// The domain is one of Kubernetes.
+    /// The domain belongs to Kubernetes.
     #[error("api domain `{0}` belongs to Kubernetes: use `--names kubernetes` for its names")]
     KubernetesDomain(String),
 }
@@ -101,7 +101,7 @@ pub struct Names {
     pub extension_prefix: &'static str,
     /// Full name of the extension that marks an embedded object.
     pub embedded_extension: &'static str,
-    /// Environment variable of exec credential plugins.
+    /// Name of the environment variable with the ExecCredential for a credential plugin.
     pub exec_info_env: &'static str,
     /// Name of the backing-store health check.
     pub store_check: &'static str,
@@ -249,8 +249,8 @@ impl Names {
 
     /// Returns the full name of an API group from its stem.
     ///
-    /// `` stays the core group. `apps`, `batch`, `autoscaling` and `extensions` have no domain, `policy` has
-    /// one under `svc` only (appendix (g) 3), and all others have one.
+    /// The empty stem is the core group. `apps`, `batch`, `autoscaling` and `extensions` have no domain,
+    /// `policy` has one under `svc` only (appendix (g) 3), and all others have one.
     pub fn group(&self, stem: &str) -> String {
         match stem {
             "" | "apps" | "batch" | "autoscaling" | "extensions" => stem.to_owned(),
@@ -289,9 +289,10 @@ impl Names {
         format!("{}.{segment}.{}.{name}", domain.join("."), package.replace('/', "."))
     }
 
-    /// Returns the flags of the preset whose name of an API group is `group`, if that is not this preset.
+    /// Returns the flags of the preset under which the API group with this stem has the name `group`.
     ///
-    /// `stem` is the stem of the group. For hints about files of a server with other names.
+    /// None: this preset, or no preset. Messages use the flags as a hint about files for a server with other
+    /// names.
     pub fn flags_of_other_preset(&self, stem: &str, group: &str) -> Option<String> {
         let domain = group.strip_prefix(stem)?.strip_prefix('.')?;
         if domain == self.group_domain || domain == self.label_domain {
@@ -305,7 +306,8 @@ impl Names {
         }
     }
 
-    /// Returns the source of the scheme of a group, by its stem, as messages about unregistered kinds name it.
+    /// Returns the Go source position of the scheme of a group, by its stem, for messages about unregistered
+    /// kinds.
     ///
     /// A scheme is a table of kinds: kube-apiserver has one for each of the three servers in it. None under `svc`.
     pub fn scheme_source(&self, stem: &str) -> Option<&'static str> {
@@ -377,7 +379,7 @@ impl Names {
         })
     }
 
-    /// Returns the annotation that approves a custom kind in a protected group.
+    /// Returns the key of the annotation that approves a custom kind in a protected group.
     pub fn approval_annotation(&self) -> String {
         format!("api-approved.{}", self.label_domain)
     }
@@ -387,27 +389,28 @@ impl Names {
         self.group("meta")
     }
 
-    /// Returns the label of default policy objects, value `rbac-defaults`.
+    /// Returns the key of the label of default policy objects; its value is `rbac-defaults`.
     pub fn bootstrapping_label(&self) -> String {
         self.label_key("bootstrapping")
     }
 
-    /// Returns the annotation that enables or disables the restoring of default policy.
+    /// Returns the key of the annotation that enables or disables the restoration of a default policy object.
     pub fn autoupdate_annotation(&self) -> String {
         self.label_sub_key("rbac.authorization", "autoupdate")
     }
 
-    /// Returns the label that aggregates the rules of a ClusterRole into `admin`, `edit` or `view`.
+    /// Returns the key of the label that aggregates the rules of a ClusterRole into `admin`, `edit` or
+    /// `view`.
     pub fn aggregate_to_label(&self, role: &str) -> String {
         self.group_sub_key("rbac.authorization", &format!("aggregate-to-{role}"))
     }
 
-    /// Returns the label of every namespace with its own name.
+    /// Returns the key of the label that every namespace has; its value is the name of the namespace.
     pub fn metadata_name_label(&self) -> String {
         self.label_key("metadata.name")
     }
 
-    /// Returns the user extra key that identifies a credential.
+    /// Returns the key in the `extra` of a user whose value identifies the credential.
     pub fn credential_id_extra(&self) -> String {
         self.label_sub_key("authentication", "credential-id")
     }
@@ -426,7 +429,8 @@ impl Names {
         }
     }
 
-    /// Translates the domains and the built-in namespaces in a text from the Kubernetes names.
+    /// Translates a text from the Kubernetes names: the name of a built-in namespace, or the domains in any
+    /// other text.
     pub fn translate(&self, text: &str) -> String {
         match text {
             "kube-system" => self.system_namespace.to_owned(),

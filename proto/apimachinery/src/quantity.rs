@@ -8,14 +8,14 @@
 //! Values are rounded up, away from zero, to a billionth (or to the precision of the caller). Binary values
 //! are at most 2^63 - 1.
 //!
-//! Only short whole numbers are converted to machine numbers; other digits are not, so no input is too large. The
-//! time is linear in the length.
+//! Parsing works on decimal digits, so an input may have any length. Only whole numbers of at most 18 digits
+//! are computed as machine integers. The time is linear in the length of the input.
 
 use std::cmp::Ordering;
 
-/// The finest scale of quantities: 10^-9.
+/// Power of ten of the finest scale of quantities: 10^-9.
 pub const NANO: i32 = -9;
-/// The finest scale of resource lists: 10^-3.
+/// Power of ten of the finest scale of resource lists: 10^-3.
 pub const MILLI: i32 = -3;
 
 /// The reason why a text is not a quantity.
@@ -66,7 +66,9 @@ pub fn canonical(text: &str, finest: i32) -> Result<Option<String>, QuantityErro
     if is_plainly_canonical(text) { Ok(None) } else { compute(text, finest) }
 }
 
-/// Fast path: one to three digits and a suffix of at least thousandths, which is always canonical.
+/// Whether a text is one to three digits without a leading zero, with a common suffix or none.
+///
+/// Fast path: every such text is canonical.
 fn is_plainly_canonical(text: &str) -> bool {
     let (digits, suffix) = split_digits(text);
     (1..=3).contains(&digits.len())
@@ -74,7 +76,8 @@ fn is_plainly_canonical(text: &str) -> bool {
         && matches!(suffix, "" | "m" | "k" | "M" | "G" | "T" | "P" | "Ki" | "Mi" | "Gi" | "Ti" | "Pi")
 }
 
-/// Returns the value in billionths, rounded up, and the notation. Larger values saturate.
+/// Returns the value in billionths, rounded away from zero, and the notation. Values beyond 128 bits
+/// saturate.
 ///
 /// # Errors
 ///
@@ -90,7 +93,7 @@ pub fn nanos(text: &str) -> Result<(i128, Form), QuantityError> {
 
 /// Fast path of [`nanos`]: a number without sign and fraction whose value fits into machine numbers.
 fn nanos_of_whole_number(text: &str) -> Option<(i128, Form)> {
-    /// Numbers with as many digits are below 2^63, also times 1024^6 below 2^127.
+    /// A number of 18 digits is below 2^63, and times 1024^6 below 2^127.
     const DIGITS_MAX: usize = 18;
     let (digits, suffix) = split_digits(text);
     if digits.len() > DIGITS_MAX {
@@ -110,7 +113,7 @@ fn nanos_of_whole_number(text: &str) -> Option<(i128, Form)> {
     }
 }
 
-/// Formats a quantity of billionths canonically.
+/// Returns the canonical form of a quantity in billionths.
 pub fn of_nanos(nanos: i128, form: Form) -> String {
     let digits = nanos.unsigned_abs().to_string();
     let mut number = Decimal::new(&digits, "");
@@ -122,7 +125,7 @@ fn compute(text: &str, finest: i32) -> Result<Option<String>, QuantityError> {
     let (negative, mut number, form) = read(text.trim())?;
     number.round_up(finest);
     let canonical = write(negative, &mut number, form);
-    // The reference keeps the sign of a text that is canonical without it.
+    // The reference keeps a plus sign before a text that is canonical without the sign.
     Ok((text.strip_prefix('+').unwrap_or(text) != canonical).then_some(canonical))
 }
 
@@ -205,7 +208,8 @@ impl Decimal {
 
     /// Multiplies by 2^`times`.
     ///
-    /// Digits above the cap or far below a billionth are cut first, to limit the work.
+    /// Digits far above 2^63 or far below a billionth are cut first, to limit the work. They do not affect
+    /// the result after [`Decimal::cap`] and rounding.
     fn double(&mut self, times: u32) {
         /// Number of digits kept before and after the decimal point.
         const KEPT: i64 = 40;

@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! [`check_sizes`] counts list items and bytes of the fields that determine the work of authd. It takes
-//! linear time in the number of list entries and reports at most one error per field. A review within the
-//! limits costs authd a limited amount of work. apid applies the limits before it calls authd; authd applies
-//! them again, because it limits its own inputs.
+//! [`check_sizes`] counts list items and bytes of the fields that determine the work of authd. Its time is
+//! linear in the number of list items, and it reports at most one error per field. A review within the limits
+//! costs authd a limited amount of work. apid applies the limits before it calls authd; authd applies them
+//! again, because it limits its own inputs.
 //!
 //! # Reference
 //!

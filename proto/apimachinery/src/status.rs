@@ -19,11 +19,11 @@ use crate::gvk::{GroupKind, GroupResource};
 
 /// Maximum bytes of a message in a body, escaped as in JSON.
 const MESSAGE_MAX: usize = 64 * 1024;
-/// Maximum bytes of the other texts in details, escaped as in JSON.
+/// Maximum bytes of each other text in a body, escaped as in JSON.
 const TEXT_MAX: usize = 4 * 1024;
-/// Maximum bytes of the causes in a body, escaped as in JSON.
+/// Maximum bytes of all causes in a body, escaped as in JSON.
 const CAUSES_MAX: usize = 128 * 1024;
-/// Bytes of a cause without its texts.
+/// Maximum bytes of a cause in JSON without its texts.
 const CAUSE_FRAME: usize = 48;
 
 /// Truncates a text whose escaped form would exceed a number of bytes: `text… (3000 bytes)`.
@@ -42,7 +42,7 @@ fn bounded(text: &str, max: usize) -> Cow<'_, str> {
     Cow::Borrowed(text)
 }
 
-/// Size of a character in JSON in bytes; at least its size in the other encodings.
+/// Maximum bytes of a character in a JSON string; other encodings need no more.
 fn escaped_len(c: char) -> usize {
     match c {
         '"' | '\\' => 2,
@@ -54,7 +54,7 @@ fn escaped_len(c: char) -> usize {
 /// Machine-readable reasons, each with its HTTP code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The body has no reason; only the code counts.
+    /// No reason in the body; [`Reason::code`] is only a default.
     Unknown,
     /// 400
     BadRequest,
@@ -153,7 +153,8 @@ pub struct Cause {
     pub field: String,
 }
 
-/// Object of a Status. Empty fields are omitted in the body.
+/// Field `details` of a Status: the object that the Status concerns, and the causes. Empty fields are
+/// omitted.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Details {
     /// Object name.
@@ -181,9 +182,9 @@ pub struct Status {
     pub remote_reason: String,
     /// Message for people; user input is quoted.
     pub message: String,
-    /// Object of the Status; None omits `details` in the body.
+    /// Details; None omits `details` in the body.
     pub details: Option<Box<Details>>,
-    /// Whether this is a `Success`.
+    /// Whether the field `status` is `Success` instead of `Failure`.
     pub success: bool,
     /// `metadata.continue`: a token to continue a list whose token has expired; `""` is omitted.
     pub continue_token: String,
@@ -232,7 +233,7 @@ impl Status {
         self
     }
 
-    /// 400.
+    /// 400: the request is malformed.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::failure(Reason::BadRequest, message)
     }
@@ -273,7 +274,7 @@ impl Status {
             .with_details(Details::default())
     }
 
-    /// 405.
+    /// 405: the resource exists and does not support the HTTP method.
     pub fn method_not_allowed() -> Self {
         Self::failure(
             Reason::MethodNotAllowed,
@@ -295,7 +296,7 @@ impl Status {
         Status { code: 501, ..Self::failure(Reason::Unknown, message) }
     }
 
-    /// 406.
+    /// 406: the client accepts none of the media types in `accepted`.
     pub fn not_acceptable(accepted: &[&str]) -> Self {
         Self::failure(
             Reason::NotAcceptable,
@@ -334,12 +335,12 @@ impl Status {
         Self::failure(Reason::Expired, message)
     }
 
-    /// 413.
+    /// 413: the body of the request exceeds a limit.
     pub fn too_large(message: impl Into<String>) -> Self {
         Self::failure(Reason::RequestEntityTooLarge, message)
     }
 
-    /// 415.
+    /// 415: the media type of the body is none of those in `accepted`.
     pub fn unsupported_media_type(accepted: &[&str]) -> Self {
         Self::failure(
             Reason::UnsupportedMediaType,
@@ -430,12 +431,12 @@ impl Status {
         })
     }
 
-    /// Whether the causes include this kind.
+    /// Whether a cause has the reason of this kind.
     pub fn has_cause(&self, kind: FieldErrorKind) -> bool {
         self.details.iter().flat_map(|d| &d.causes).any(|c| c.reason == kind.reason())
     }
 
-    /// Returns the body.
+    /// Returns the body of the response, with texts truncated to the limits.
     pub fn to_value(&self) -> Value {
         let mut body = Map::new();
         body.insert("kind".into(), "Status".into());
@@ -490,7 +491,7 @@ impl Details {
 }
 
 impl Cause {
-    /// Size in a body in bytes.
+    /// Maximum bytes of the cause in a JSON body.
     fn size(&self) -> usize {
         let texts = [&self.reason, &self.message, &self.field].map(|text| bounded(text, TEXT_MAX));
         CAUSE_FRAME + texts.iter().flat_map(|text| text.chars()).map(escaped_len).sum::<usize>()
@@ -528,7 +529,7 @@ mod tests {
     fn status_of_million_errors_has_100_causes_and_count_in_linear_time() {
         let errors: Vec<FieldError> =
             (0..1_000_000).map(|i| FieldError::required(&FieldPath::new("data").index(i), "")).collect();
-        // Comparing each error with every earlier one would take hours.
+        // A comparison of each error with all earlier errors would take hours.
         let status = Status::invalid(&config_map(), "x", &errors);
         let collected: FieldErrors = errors.into_iter().collect();
         assert_eq!((collected.len(), collected.iter().count()), (1_000_000, 100));

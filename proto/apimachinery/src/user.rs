@@ -1,4 +1,5 @@
-//! User identity, as authentication established it (access control, "Principals and attributes").
+//! User identity, as authentication established it (specification: access control, "Principals and
+//! attributes").
 
 use std::collections::BTreeMap;
 

@@ -39,7 +39,7 @@ fn fuzz_yaml(data: &[u8]) {
 
 /// Accepted CBOR encodes to bytes that decode equal, as does JSON encoded as CBOR.
 ///
-/// One wrong byte in it is an error or a different document.
+/// A changed byte in the encoding is an error or gives a different document.
 fn fuzz_cbor(data: &[u8]) {
     if let Ok(first) = cbor::decode(data, Limits::BODY) {
         let written = cbor::encode(&first.value);
@@ -87,13 +87,14 @@ fn fuzz_group_version(data: &[u8]) {
     }
 }
 
-/// Seeds of the mutations.
+/// JSON documents that the fuzzer mutates.
 const JSON: &[&str] = &[
     r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"x","labels":{"a":"b","a":"c"}},"spec":{"containers":[{"name":"c","ports":[{"containerPort":80}]}],"n":1.5e3}}"#,
     r#"[null,true,false,-0,-1,0.1,1e-7,9223372036854775808,"\u0000\ud83d\ude00\n"]"#,
     "[[[[[[[[[[{}]]]]]]]]]]",
 ];
-/// Items of definite and indefinite length, tags, floats of each width, chunks and simple values.
+/// CBOR documents that the fuzzer mutates: definite and indefinite lengths, tags, floats of each width,
+/// chunks and simple values.
 const CBOR: &[&[u8]] = &[
     b"\xd9\xd9\xf7\xa2\x44kind\x43Pod\x48metadata\xa1\x44name\x41x",
     b"\xbf\x41a\x9f\x01\x20\xf9\x3c\x00\xfa\x47\xc3\x50\x00\xfb\x3f\xf1\x99\x99\x99\x99\x99\x9a\xff\xff",

@@ -1,5 +1,6 @@
-//! Conversions between protocol messages and `apimachinery` types. Lossless, except that a requirement
-//! with an unknown operator is left out.
+//! Conversions between protocol messages and `apimachinery` types.
+//!
+//! They are lossless, except that a selector requirement with an unknown operator is left out.
 
 use apimachinery::attributes::{Attributes, Operator, ParsedSelector, Requirement};
 use apimachinery::user::UserInfo;

@@ -2,15 +2,15 @@
 //!
 //! # Contract
 //!
-//! - `Decide.Stream` carries the requests for authentication and authorization. Ids match responses to
-//!   requests; the order is arbitrary.
+//! - `Decide.Stream` carries the requests for authentication and authorization. A response has the id of its
+//!   request; responses come in any order.
 //! - Every request carries the minimum policy revisions for the decision ([`auth::Revisions`]). A response
 //!   names the components on which it depends ([`auth::Dependencies`]).
 //! - The zero value of every verdict denies.
 //!
 //! # Invariants
 //!
-//! INVARIANT (secrets stay secret): messages with tokens, keys or secret data print only their shape.
+//! INVARIANT (secrets stay secret): the `Debug` output of a message contains no token, key or secret data.
 
 mod convert;
 mod redact;

@@ -1,4 +1,4 @@
-//! Redacted `Debug` for messages with secrets: sizes of secrets, and the other fields.
+//! Redacted `Debug` for messages with secrets: fields that are not secret, and at most the size of a secret.
 
 use std::fmt;
 

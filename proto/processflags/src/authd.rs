@@ -132,7 +132,7 @@ pub struct OidcFlags {
 }
 
 impl OidcFlags {
-    /// Whether a flag has a value.
+    /// Whether any of these flags is set.
     pub fn is_any_set(&self) -> bool {
         let texts = [
             &self.oidc_issuer_url,

@@ -46,7 +46,8 @@ pub fn text_arguments(arguments: impl IntoIterator<Item = OsString>) -> Result<V
 ///
 /// # Errors
 ///
-/// One line for each mistake, when clap cannot continue after the last of them.
+/// One line for each mistake. This is the result only if the last mistake has no argument that can be
+/// removed, such as a missing required argument; otherwise [`ParsedLine::Flags`] has the mistakes.
 pub fn parse(
     command: Command,
     arguments: impl IntoIterator<Item = String>,
@@ -113,7 +114,7 @@ impl Mistake {
 }
 
 impl InvalidArgument {
-    /// Finds the flag and its value among the arguments.
+    /// Returns the range of the flag and its value among the arguments; None if they are not there.
     fn find(&self, arguments: &[String], command: &Command) -> Option<std::ops::Range<usize>> {
         let short = command
             .get_arguments()
@@ -130,7 +131,7 @@ impl InvalidArgument {
                     (None, true) => return Some(index..index + 1),
                     (None, false) if attached.is_some() => return Some(index..index + 1),
                     (Some(value), true) if value.is_empty() => {
-                        // An empty value is an argument of its own.
+                        // The missing value may be given as an empty argument.
                         let end = if next.is_some_and(String::is_empty) { index + 2 } else { index + 1 };
                         return Some(index..end);
                     }

@@ -5,7 +5,9 @@ use clap::{Arg, ArgMatches, Args, Command};
 
 use super::{AuthdFlags, SharedFlags};
 
-/// Returns the flags of authd on a command line that declares [`AuthdFlags`] and [`SharedFlags`], as arguments.
+/// Returns the given flags that authd reads, as arguments `--name=value`. Defaults are left out.
+///
+/// The command line must declare [`AuthdFlags`] and [`SharedFlags`].
 pub fn given_arguments(matches: &ArgMatches) -> Vec<String> {
     let mut arguments = Vec::new();
     for arg in declared_flags::<AuthdFlags>().iter().chain(&declared_flags::<SharedFlags>()) {

@@ -2,11 +2,11 @@
 //!
 //! # Contract
 //!
-//! A flag has the form `--name=value` or `--name value`. The last occurrence of a flag counts. A flag with a name of
-//! one letter also has the form `-n`. clap checks names and values; this module finds flags that decide about other
-//! flags.
+//! A flag has the form `--name=value` or `--name value`. The last occurrence of a flag counts. [`has_flag`]
+//! also knows the form `-n` of a flag with a name of one letter. clap checks names and values; this module
+//! finds flags that decide about other flags.
 
-/// Returns the last value of a flag.
+/// Returns the last value of a flag; None without the flag.
 pub fn flag_value(arguments: &[String], name: &str) -> Option<String> {
     let mut value = None;
     let mut rest = arguments.iter();
@@ -30,7 +30,7 @@ pub fn has_flag(arguments: &[String], name: &str) -> bool {
     arguments.iter().any(|argument| is_short(argument) || Occurrence::from_argument(argument, name).is_some())
 }
 
-/// Removes a flag with its value.
+/// Removes all occurrences of a flag with their values.
 pub fn without_flag(arguments: Vec<String>, name: &str) -> Vec<String> {
     let mut rest = arguments.into_iter();
     let mut others = Vec::new();
@@ -44,7 +44,7 @@ pub fn without_flag(arguments: Vec<String>, name: &str) -> Vec<String> {
     others
 }
 
-/// A flag on a command line, with the place of its value.
+/// An argument that is a flag, with the place of its value.
 enum Occurrence<'a> {
     /// The value is the next argument.
     Detached,

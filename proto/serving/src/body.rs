@@ -115,7 +115,8 @@ impl http_body::Body for Body {
 
 /// Creates a streamed body fed by a channel, for example by a watch.
 ///
-/// Dropping the sender ends the body. The sender sees when the body is dropped.
+/// `capacity` is the number of chunks that wait in the channel. Dropping the sender ends the body. After the
+/// body is dropped, sends fail.
 pub fn channel(capacity: usize) -> (tokio::sync::mpsc::Sender<Bytes>, Body) {
     let (sender, mut receiver) = tokio::sync::mpsc::channel(capacity);
     let frames = futures_util::stream::poll_fn(move |context| {
@@ -138,7 +139,7 @@ pub enum ReadError {
     Broken(String),
 }
 
-/// Multiple of the limit that is read and discarded after a body turned out too large.
+/// Multiple of the limit: so many bytes are read and discarded after a body turned out too large.
 ///
 /// A client that sends its whole body before it reads then gets the response instead of a broken connection.
 const DISCARD_FACTOR: usize = 4;
@@ -147,7 +148,7 @@ const DISCARD_FACTOR: usize = 4;
 ///
 /// # Errors
 ///
-/// See [`ReadError`]. A body that announces far too many bytes is rejected before any is read.
+/// See [`ReadError`]. A body that announces more than four times the limit is rejected before a byte is read.
 pub async fn read(mut body: Incoming, limit: usize, within: Duration) -> Result<Bytes, ReadError> {
     if http_body::Body::is_end_stream(&body) {
         return Ok(Bytes::new());
@@ -162,7 +163,7 @@ pub async fn read(mut body: Incoming, limit: usize, within: Duration) -> Result<
     tokio::time::timeout(within, read_future).await.map_err(|_| ReadError::Timeout)?
 }
 
-/// Reads and discards an unwanted body, limited in bytes and time.
+/// Reads and discards a body that the handler does not need, up to a number of bytes and a time.
 pub async fn drain(mut body: Incoming, limit: usize, within: Duration) {
     // A body that is too slow or too large is abandoned.
     drop(tokio::time::timeout(within, discard(&mut body, limit)).await);
@@ -195,7 +196,7 @@ where
     if announced > limit {
         return Err(ReadError::TooLarge(limit));
     }
-    // A single frame is passed on unchanged; several frames are joined.
+    // A single frame is returned without a copy; several frames are joined.
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -223,7 +224,7 @@ mod tests {
     use std::collections::VecDeque;
     use std::convert::Infallible;
 
-    /// Body of a list of frames.
+    /// Body of a list of frames, with the lower bound of its size hint.
     struct Frames(VecDeque<Bytes>, u64);
 
     impl http_body::Body for Frames {

@@ -27,7 +27,7 @@ pub struct BuildInfo {
 }
 
 impl BuildInfo {
-    /// The commit without its mark.
+    /// The commit without `-dirty`.
     pub fn commit_id(&self) -> &'static str {
         self.commit.strip_suffix("-dirty").unwrap_or(self.commit)
     }

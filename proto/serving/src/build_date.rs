@@ -1,4 +1,5 @@
-//! Dates of builds as RFC 3339 text, without a package: the build script compiles this file too.
+//! Dates of builds as RFC 3339 text. The build script compiles this file too, so it uses only the standard
+//! library.
 
 /// Formats seconds since 1970 as `YYYY-MM-DDThh:mm:ssZ`.
 pub(crate) fn format(seconds: u64) -> String {

@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! Files are generated once and kept. A serving certificate of the authority in the same directory is
-//! reissued for its existing key if it lacks a required name or expires within a month. A serving certificate
-//! of any other issuer is used unchanged, as by kube-apiserver. An incomplete pair (a key without its
-//! certificate, or the reverse) is an error.
+//! Files are generated once and kept. A serving certificate that the authority in the same directory has
+//! issued is reissued for its existing key if it lacks a required name or expires within a month. A serving
+//! certificate of any other issuer is used unchanged, as by kube-apiserver. An incomplete pair (a key without
+//! its certificate, or the reverse) is an error.
 //!
 //! # Invariants
 //!
@@ -38,7 +38,7 @@ const AUTHORITY_VALIDITY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 const SERVING_VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
 /// A serving certificate that expires within this time is reissued.
 const RENEWAL_WINDOW: Duration = Duration::from_secs(30 * 24 * 3600);
-/// `notBefore` is this much in the past, to tolerate clocks that are behind.
+/// Time from `notBefore` of a new certificate to its creation, to tolerate clients whose clocks are behind.
 const BACKDATING: Duration = Duration::from_secs(3600);
 
 /// Error from generating or reading certificates.
@@ -52,7 +52,7 @@ pub enum CertError {
         /// I/O error.
         source: io::Error,
     },
-    /// A file exists and has invalid content.
+    /// A file has invalid content, or is missing while the other file of its pair exists.
     #[error("{path}: {problem}", path = path.display())]
     Unusable {
         /// Path of the file.
@@ -119,7 +119,8 @@ impl std::fmt::Debug for PemPair {
 /// Generates an authority and a serving certificate in a directory, or keeps existing files.
 ///
 /// A generated certificate covers `localhost`, `127.0.0.1` and `::1`; `names` adds DNS names and addresses.
-/// [`ServingPair::ca`] does not exist if the directory has a serving certificate of another issuer alone.
+/// A directory with a serving certificate and without a complete authority gets no authority: the files
+/// [`ServingPair::ca`] and [`ServingPair::ca_key`] may then be missing.
 ///
 /// # Errors
 ///
@@ -147,7 +148,7 @@ pub fn ensure_serving_pair(dir: &Path, names: &[String], now: Timestamp) -> Resu
     let authority =
         Authority::ensure(&pair.ca, &pair.ca_key, &format!("serving-ca@{}", now.as_second()), now)?;
     let mut all_names: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
-    // Servers bind the unspecified address; clients never dial it.
+    // A server may listen on the unspecified address (`0.0.0.0`, `::`), but no client connects to it.
     let dialable_names =
         names.iter().filter(|name| !name.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified()));
     all_names.extend(dialable_names.cloned());
@@ -362,7 +363,13 @@ fn matches_key(certificate: &CertificateDer<'_>, key: &KeyPair) -> bool {
         .is_ok_and(|(_, parsed)| parsed.public_key().raw == key.subject_public_key_info().as_slice())
 }
 
-/// Whether the serving certificate on disk stays: a valid one of the authority, or one of another issuer.
+/// Whether the serving certificate on disk stays in use.
+///
+/// A certificate of the authority stays if [`is_current`]; a certificate of another issuer always stays.
+///
+/// # Errors
+///
+/// The certificate is unreadable, or the key file does not belong to a certificate of the authority.
 fn certificate_is_kept(
     pair: &ServingPair,
     authority: &Authority,
@@ -385,7 +392,7 @@ fn certificate_is_kept(
     Ok(is_current(&leaf, names, now))
 }
 
-/// Whether a certificate covers all names and does not expire soon.
+/// Whether a certificate is valid, covers all names and does not expire within [`RENEWAL_WINDOW`].
 fn is_current(leaf: &X509Certificate<'_>, names: &[String], now: Timestamp) -> bool {
     let alternatives = leaf.subject_alternative_name().ok().flatten();
     let has = |name: &String| {
@@ -441,7 +448,7 @@ fn make_dir(dir: &Path) -> Result<(), CertError> {
         .map_err(|source| CertError::File { path: dir.to_owned(), source })
 }
 
-/// Writes a file atomically and syncs it; the file has its mode from the beginning.
+/// Writes a file under a temporary name, syncs it and renames it. The file has its mode from the beginning.
 ///
 /// # Errors
 ///

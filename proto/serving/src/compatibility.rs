@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-/// The current minor release (of 1.x): its API is implemented.
+/// The current minor release (of 1.x), whose API the server implements.
 pub const CURRENT: u32 = 33;
 /// The oldest minor release that can be emulated.
 pub const OLDEST_EMULATED: u32 = 31;
@@ -58,7 +58,7 @@ impl Default for CompatibilityVersions {
 }
 
 impl CompatibilityVersions {
-    /// The versions for an emulated release without another oldest compatible release.
+    /// The versions for an emulated release with the default of the oldest compatible release.
     fn of_emulated(emulated: u32) -> Self {
         let min_compatible = emulated.saturating_sub(1).max(OLDEST_COMPATIBLE);
         CompatibilityVersions { emulated, min_compatible }
@@ -137,7 +137,7 @@ impl Version {
     }
 }
 
-/// Parses the values of one flag; None: the flag is not given.
+/// Parses the values of one flag; None: there is no value.
 fn parse_component(values: &[String]) -> Result<Option<Version>, String> {
     let mut found: Option<Version> = None;
     for value in values.iter().flat_map(|value| value.split(',')).filter(|value| !value.trim().is_empty()) {

@@ -29,7 +29,7 @@ const VERSION: &str = "v1alpha1";
 /// The flag that names the file.
 const FLAG: &str = "config";
 
-/// A flag with its values.
+/// A flag with its values, from the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlagValues {
     /// The name, without dashes.
@@ -46,7 +46,7 @@ impl FlagValues {
         FlagValues { name: name.to_owned(), values: vec![value.into()], is_list: false }
     }
 
-    /// The arguments of a command line.
+    /// The flag as arguments of a command line, `--name=value` for each value.
     pub fn arguments(&self) -> impl Iterator<Item = String> {
         self.values.iter().map(|value| format!("--{}={value}", self.name))
     }
@@ -55,7 +55,7 @@ impl FlagValues {
 /// A configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfiguration {
-    /// The file.
+    /// The path of the file.
     pub path: PathBuf,
     /// The API version as given.
     api_version: String,
@@ -100,7 +100,7 @@ impl ServerConfiguration {
         let bytes = fs::read(path).map_err(|error| vec![failed(error.to_string())])?;
         let document = Document::read(&bytes).map_err(|error| vec![failed(error.to_string())])?;
         let api_version = document.api_version().to_owned();
-        // The flags decide which version is valid; see `check_version`.
+        // Any version is accepted here: flags determine the valid one, which `check_version` checks.
         let decoded = document.decode(KIND, std::slice::from_ref(&api_version), |fields| {
             let (apid, authd) = (section(fields, "apid"), section(fields, "authd"));
             for flag in &apid {
@@ -122,13 +122,13 @@ impl ServerConfiguration {
         self.apid.iter().chain(&self.authd).any(|flag| flag.name == name)
     }
 
-    /// The last value of a flag in the section of apid, or in that of authd.
+    /// The last value of a flag: of the section `apid`, or of the section `authd` if only it has the flag.
     pub fn flag_value(&self, name: &str) -> Option<&str> {
         let flag = self.apid.iter().chain(&self.authd).find(|flag| flag.name == name)?;
         flag.values.last().map(String::as_str)
     }
 
-    /// Checks the API version against the names preset, which flags decide.
+    /// Checks the API version of the file against the names preset, which is known only from the flags.
     ///
     /// # Errors
     ///
@@ -151,9 +151,10 @@ impl ServerConfiguration {
         format!("{}: {problem}", error_prefix(&self.path))
     }
 
-    /// Checks that a section holds flags of a command, and lists only for flags with several values.
+    /// Checks that the flags of a section belong to a command, and that lists are only for flags with several
+    /// values.
     ///
-    /// Returns one line for each mistake. clap checks the values.
+    /// The flag `config` is a mistake, too. Returns one line for each mistake. clap checks the values.
     pub fn check_flags(&self, flags: &[FlagValues], command: &clap::Command) -> Vec<String> {
         let mut errors = Vec::new();
         for flag in flags {
@@ -176,7 +177,7 @@ impl ServerConfiguration {
     }
 }
 
-/// Puts flags before a command line that does not have them.
+/// Inserts the flags that a command line does not have before its arguments.
 pub fn merge(defaults: &[FlagValues], arguments: Vec<String>) -> Vec<String> {
     let missing = defaults.iter().filter(|flag| !has_flag(&arguments, &flag.name));
     let mut merged: Vec<String> = missing.flat_map(FlagValues::arguments).collect();
@@ -204,7 +205,7 @@ fn section(fields: &mut Fields<'_>, name: &'static str) -> Vec<FlagValues> {
     flags.unwrap_or_default()
 }
 
-/// The values of a flag, and whether they are a list.
+/// Returns the values of a flag, and whether they are a list or an object; None for other types.
 fn values(value: &Value) -> Option<(Vec<String>, bool)> {
     match value {
         Value::Array(items) => Some((items.iter().map(scalar).collect::<Option<_>>()?, true)),
@@ -225,7 +226,7 @@ fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// The flag of a command with the least edit distance, if it is close.
+/// The flag of a command with the least edit distance, if that is at most a third of the length of `name`.
 fn similar(name: &str, command: &clap::Command) -> Option<String> {
     let longs = command.get_arguments().filter_map(clap::Arg::get_long);
     let (distance, nearest) = longs.map(|long| (edit_distance(name, long), long)).min()?;

@@ -23,10 +23,11 @@ use tokio::time::Instant;
 /// Maximum number of unfinished TLS handshakes: about 17 KiB each, 4 MiB in total.
 pub(crate) const MAX_HANDSHAKES: usize = 256;
 
-/// Time for which a handshake keeps its slot while others wait: several round trips of a distant client.
+/// Time for which a handshake keeps its slot while other clients wait: several round trips of a distant
+/// client.
 pub(crate) const HANDSHAKE_GRACE: Duration = Duration::from_millis(500);
 
-/// Maximum number of open file descriptors of the process; None: no limit.
+/// Returns the maximum number of open file descriptors of the process; None: no limit.
 ///
 /// The soft limit is first raised to the hard limit, as the Go runtime does, because the soft limit is often
 /// 1024.
@@ -43,7 +44,7 @@ pub(crate) fn raise_descriptor_limit() -> Option<u64> {
     }
 }
 
-/// Limits the number of connections so that descriptors remain for files.
+/// Limits the number of connections to three quarters of the descriptors; the rest is for files.
 pub(crate) fn limit_connections(connections: usize, descriptors: Option<u64>) -> usize {
     let room = descriptors.map_or(usize::MAX, |all| usize::try_from(all - all / 4).unwrap_or(usize::MAX));
     connections.min(room)
@@ -69,7 +70,8 @@ impl Connections {
         Arc::new(Connections { max, open: Mutex::default() })
     }
 
-    /// Takes a connection slot, which is free again when the value is dropped. None: the limit is reached.
+    /// Takes a connection slot, which is free again when the value is dropped. None: one of the limits is
+    /// reached.
     pub(crate) fn acquire(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<ConnectionPermit> {
         let mut open = self.open.lock();
         if open.all >= self.max {
@@ -116,7 +118,8 @@ pub(crate) struct Handshakes {
     finished: Notify,
 }
 
-/// Handshakes by their number. A dropped sender cuts the handshake.
+/// Handshakes by their number, with their start. The oldest has the lowest number; dropping its sender cuts
+/// it.
 #[derive(Debug, Default)]
 struct Unfinished {
     next_number: u64,
@@ -146,7 +149,7 @@ impl Handshakes {
                 }
                 HANDSHAKE_GRACE.saturating_sub(age)
             };
-            // On timeout the oldest handshake may be cut.
+            // After the grace period of the oldest handshake, the next iteration cuts it.
             let _ = tokio::time::timeout(remaining_grace, self.finished.notified()).await;
         }
     }
@@ -163,7 +166,7 @@ pub(crate) struct HandshakePermit {
 impl HandshakePermit {
     /// Returns when the accept loop cuts the handshake to free its slot.
     pub(crate) async fn wait_until_cut(&mut self) {
-        // The channel carries no value: the sender is dropped.
+        // No value is ever sent: the receiver ends when the sender is dropped.
         let _ = (&mut self.is_cut).await;
     }
 }
@@ -222,7 +225,7 @@ mod tests {
             tokio::time::timeout(Duration::from_millis(5), permits[1].wait_until_cut()).await.is_err(),
             "other handshakes continue"
         );
-        // The waiting handshake takes a freed slot at once.
+        // A slot that becomes free is available at once, before the grace period ends.
         permits.pop();
         let begun = Instant::now();
         let _newer = handshakes.acquire().await;

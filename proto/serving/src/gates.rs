@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! Gates that are not on the command line have their defaults of the emulated release; `AllAlpha` and `AllBeta` set
-//! the default of their stage. Unknown gates, gates locked to the other value, gates of later releases, and values
-//! that are not booleans are errors and reported together. Setting a stable or deprecated gate causes a
-//! warning (requirements D-FGL), and so does a gate of a feature that neither process has
+//! A gate that is not on the command line has its default of the emulated release; `AllAlpha` and `AllBeta`
+//! set the default of their stage. Unknown gates, gates locked to the other value, gates of later releases,
+//! and values that are not booleans are errors, which are reported together. Setting a stable or deprecated
+//! gate causes a warning (requirements D-FGL), and so does setting a gate that neither process consults
 //! ([`GateDefinition::has_effect`]).
 
 mod table;
@@ -19,7 +19,7 @@ pub use table::{GATES, Gate, GateDefinition, Milestone, Stage};
 const ALL_ALPHA: &str = "AllAlpha";
 /// Gate that enables all beta features.
 const ALL_BETA: &str = "AllBeta";
-/// The component whose gates the flag sets; an optional prefix of each gate.
+/// Optional prefix of each gate: the only component whose gates the flag sets.
 const COMPONENT: &str = "kube:";
 
 /// All errors in a value of `--feature-gates`.
@@ -39,7 +39,7 @@ impl std::error::Error for GateErrors {}
 pub struct FeatureGates {
     /// The emulated minor release.
     release: u32,
-    /// In the order of [`GATES`].
+    /// Whether each gate is on, in the order of [`GATES`].
     on: Vec<bool>,
 }
 
@@ -57,9 +57,9 @@ impl FeatureGates {
         FeatureGates { release, on: GATES.iter().map(default).collect() }
     }
 
-    /// Parses `A=true,B=false` for an emulated minor release and returns warnings with it.
+    /// Parses `A=true,B=false` for an emulated minor release; returns the gates and the warnings.
     ///
-    /// Several flags are joined by commas; the last value of a gate wins.
+    /// The caller joins several flags with commas; the last value of a gate wins.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl FeatureGates {
         gates.filter_map(|(gate, is_on)| Some((gate, gate.milestone(self.release)?, is_on)))
     }
 
-    /// Returns the warning for alpha features in an emulated release.
+    /// Returns the warning for enabled alpha features when the server emulates an older release.
     fn emulation_warning(&self) -> Option<String> {
         if self.release == CURRENT {
             return None;
@@ -112,7 +112,7 @@ impl FeatureGates {
 #[derive(Default)]
 struct Parser {
     release: u32,
-    /// In the order of [`GATES`].
+    /// Value of each gate in the flag, in the order of [`GATES`]; None: not in the flag.
     requested: Vec<Option<bool>>,
     all_alpha: Option<bool>,
     all_beta: Option<bool>,
@@ -212,7 +212,7 @@ pub fn help() -> String {
     )
 }
 
-/// Returns the line of a gate in help texts.
+/// Returns the line of a gate in the help text; None: the current release does not have the gate.
 fn help_line(gate: &GateDefinition) -> Option<String> {
     let milestone = gate.current()?;
     let note = match milestone.stage {

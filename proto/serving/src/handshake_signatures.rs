@@ -1,8 +1,8 @@
-//! Verification of TLS handshake signatures, which certificate verifiers share.
+//! Verification of TLS handshake signatures, shared by the certificate verifiers of server and client.
 
 use rustls_pki_types::CertificateDer;
 
-/// A check of the leaf certificate before the verification of its signature.
+/// A check of the leaf certificate before its key verifies the handshake signature.
 pub(crate) type LeafCheck = fn(&CertificateDer<'_>) -> Result<(), rustls::Error>;
 
 /// Accepts each leaf certificate.

@@ -40,7 +40,7 @@ impl std::fmt::Debug for Checks {
     }
 }
 
-/// Response of a health endpoint.
+/// Response of a health endpoint or of a single check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthAnswer {
     /// 200, 404 or 500.
@@ -70,7 +70,7 @@ impl Checks {
         Checks::default()
     }
 
-    /// Adds a check; the probe is fast and returns the reason of a failure.
+    /// Adds a check. The probe must be fast; it returns the reason of a failure.
     #[must_use]
     pub fn with(
         mut self,
@@ -81,8 +81,9 @@ impl Checks {
         self
     }
 
-    /// Adds notes, which a verbose response shows as lines `warn: …` without failing. All clients may read
-    /// them.
+    /// Adds notes, which a verbose response without failures shows as lines `warn: …`.
+    ///
+    /// Every client that may request the endpoint can read the notes.
     #[must_use]
     pub fn with_notes(mut self, notes: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
         self.notes.push(Arc::new(notes));

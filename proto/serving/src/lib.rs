@@ -1,7 +1,7 @@
 //! Serving infrastructure of both processes.
 //!
 //! Listeners, TLS, certificates, HTTP server and client, logs, metrics, feature gates, health checks, flags and
-//! file reloading. This crate knows no kinds, users or policy. Each file covers one subject.
+//! file reloading. This crate contains no code for API kinds, users or policy. Each file covers one subject.
 //!
 //! Summary of the public interface:
 //!

@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 pub enum Listener {
     /// TCP listener with its bound address.
     Tcp(TcpListener, SocketAddr),
-    /// Unix socket. The file is removed before the socket closes, so that it never belongs to the next
+    /// Unix socket. The file is removed before the socket closes: later, the file could be that of the next
     /// process.
     Unix(SocketFile, UnixListener),
 }
@@ -128,8 +128,8 @@ pub fn unix(path: &Path) -> io::Result<UnixListener> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(listen_error(e)),
     }
-    // The socket is bound under a temporary name and renamed once it is private, so that no client connects
-    // before.
+    // The socket is bound under a temporary name and renamed after its mode is 0600, so that no client of
+    // another user connects before.
     let mut private_path = path.as_os_str().to_owned();
     private_path.push(format!(".{}", std::process::id()));
     let private_path = PathBuf::from(private_path);

@@ -24,9 +24,9 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 /// Connected unix stream.
 #[derive(Debug)]
 pub struct LocalStream {
-    /// The stream, registered for readability.
+    /// The stream, registered with the runtime for readability only.
     stream: AsyncFd<UnixStream>,
-    /// The same stream, registered for writability while a write waits.
+    /// A duplicate of the stream, registered for writability. Present only while a write waits.
     write_readiness: Option<AsyncFd<UnixStream>>,
 }
 
@@ -49,7 +49,7 @@ impl LocalStream {
         Ok(LocalStream { stream: register(stream.into_std()?, Interest::READABLE)?, write_readiness: None })
     }
 
-    /// Writes when the socket is writable.
+    /// Calls `write` until the socket accepts data.
     fn poll_write_with(
         &mut self,
         context: &mut Context<'_>,
@@ -100,8 +100,8 @@ impl AsyncRead for LocalStream {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => readiness.clear_ready(),
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(count) => {
-                    // A short read has emptied the socket; later data wakes the task again. The stream stays
-                    // readable at its end.
+                    // A read that does not fill the buffer has emptied the socket; later data wakes the task
+                    // again. A read of 0 bytes is the end of the stream, where the socket stays readable.
                     if 0 < count && count < free.len() {
                         readiness.clear_ready();
                     }

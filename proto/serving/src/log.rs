@@ -4,9 +4,10 @@
 //!
 //! # Contract
 //!
-//! `-v N`: below 4 information, warnings and errors; 4 and 5 debug (rejections with their reasons); from 6 on
-//! everything. Libraries log only warnings up to 7, so debug lines come from this code base. Lines at
-//! INFO, WARN and ERROR are rate-limited by call site and cause (see [`rate_limit`]); DEBUG and TRACE are not.
+//! The flag `-v N` selects the levels. Below 4: INFO, WARN and ERROR. 4 and 5: also DEBUG (rejections with
+//! their reasons). From 6 on: also TRACE. Up to `-v 7` libraries log only WARN and ERROR, so other lines come
+//! from this code base. Lines at INFO, WARN and ERROR are rate-limited by call site and cause (see
+//! [`rate_limit`]); DEBUG and TRACE are not.
 
 mod arrays;
 #[cfg(test)]
@@ -27,7 +28,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 
-/// Libraries whose log lines are filtered.
+/// Libraries that log only WARN and ERROR up to `-v 7`.
 const LIBRARIES: [&str; 11] = [
     "fjall",
     "h2",
@@ -75,7 +76,7 @@ impl std::str::FromStr for Format {
 #[error("logging is set up already")]
 pub struct AlreadySetUp;
 
-/// Sets up logging for the process. The clock measures the rate of lines.
+/// Sets up logging for the process. The rate limit of lines uses the clock.
 ///
 /// # Errors
 ///
@@ -102,7 +103,7 @@ pub fn init(verbosity: u8, format: Format, clock: Arc<dyn Clock>) -> Result<(), 
     Ok(())
 }
 
-/// Filter of `-v N`.
+/// Returns the filter for `-v N`.
 fn filter(verbosity: u8) -> Targets {
     let level = match verbosity {
         0..=3 => Level::INFO,
@@ -113,11 +114,11 @@ fn filter(verbosity: u8) -> Targets {
     Targets::new().with_default(level).with_targets(LIBRARIES.map(|name| (name, libraries)))
 }
 
-/// Health check `log`: whether standard error accepts lines.
+/// Health check `log`: flushes standard error.
 ///
 /// # Errors
 ///
-/// The system error.
+/// The system error. Standard error has no buffer, so a flush rarely fails.
 pub fn check() -> std::io::Result<()> {
     std::io::stderr().flush()
 }

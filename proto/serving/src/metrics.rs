@@ -8,8 +8,9 @@
 //! The registry knows each declared family ([`Metrics::declared`]), so that tests find families without a
 //! sample. Components look up a series once and keep its handle; counting is then an atomic addition.
 //!
-//! A metric that was deprecated three minor releases ago is hidden: it counts but is not exported, unless
-//! [`Metrics::showing_hidden`] requests it (requirements D-METRIC-15 to 27).
+//! A metric that was deprecated at least three minor releases ago is hidden, whatever its stability class: it
+//! counts but is not exported, unless [`Metrics::showing_hidden`] requests it (requirements D-METRIC-15 to
+//! 27).
 //!
 //! # Reference
 //!
@@ -32,7 +33,7 @@ pub use prometheus_client::metrics::counter::Counter;
 pub use prometheus_client::metrics::gauge::Gauge;
 pub use prometheus_client::metrics::histogram::Histogram;
 
-/// Minor release whose metrics policy applies.
+/// Minor release (of 1.x) to which the age of a deprecation is compared.
 const CURRENT_MINOR: u32 = crate::compatibility::CURRENT;
 /// Number of releases between deprecation and hiding of a metric.
 const HIDDEN_AFTER_RELEASES: u32 = 3;
@@ -43,11 +44,11 @@ pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Stability class of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stability {
-    /// No guarantee.
+    /// The metric may be removed at any time.
     Alpha,
-    /// Kept for one release after deprecation.
+    /// The metric is kept for at least one release after its deprecation.
     Beta,
-    /// Kept for three releases after deprecation.
+    /// The metric is kept for at least three releases after its deprecation.
     Stable,
 }
 
@@ -114,7 +115,7 @@ impl MetricConstructor<Histogram> for Buckets {
     }
 }
 
-/// Sets gauges to their current values before a scrape.
+/// Function that sets gauges to their current values before a scrape.
 type Collector = Box<dyn Fn() + Send + Sync>;
 
 /// Metrics of a process.
@@ -136,7 +137,7 @@ impl Debug for Metrics {
     }
 }
 
-/// Hidden metrics were requested for a release other than the previous one.
+/// Error: hidden metrics were requested for a release other than the previous one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("hidden metrics can be shown for {previous} only, not for `{version}`")]
 pub struct HiddenMetricsError {
@@ -152,9 +153,9 @@ impl Metrics {
         Metrics::default()
     }
 
-    /// Creates a registry that shows hidden metrics: `--show-hidden-metrics-for-version`.
+    /// Creates a registry that shows hidden metrics, for the value of `--show-hidden-metrics-for-version`.
     ///
-    /// Only the release before the current one is accepted.
+    /// The value is the release before the current one, or `""`, which shows no hidden metrics.
     ///
     /// # Errors
     ///

@@ -6,8 +6,9 @@
 //! A file that vanishes is a change, and so is its return. Symbolic links are followed (mounted volumes swap
 //! links).
 //!
-//! SIGHUP starts a check of all watched files. File-system events start a check after [`DEBOUNCE`]. A poll finds
-//! changes without an event within [`POLL_INTERVAL`]. The hash of the content decides in both cases.
+//! SIGHUP and file-system events start a check of all watched files after [`DEBOUNCE`]. A poll finds changes
+//! without an event within [`POLL_INTERVAL`]. The hash of the content decides in each case whether a file has
+//! changed.
 
 mod file_events;
 
@@ -35,7 +36,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 const POLL_INTERVAL_WITHOUT_EVENTS: Duration = Duration::from_millis(250);
 /// Time after which a change that was not accepted is offered again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum bytes of a file that are read to detect a change.
+/// Maximum bytes of a file that the hash covers. Changes beyond them are not detected.
 const MAX_READ_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Content of a set of files at the last check.
@@ -49,8 +50,9 @@ struct File {
     path: PathBuf,
     stat: Option<Stat>,
     content: Option<[u8; 32]>,
-    /// The file was read again after its last change. A second change within one tick of the clock of the
-    /// file system leaves no other trace.
+    /// Whether the file was read again after its last change.
+    ///
+    /// A second change within one tick of the clock of the file system changes the content but not the times.
     settled: bool,
 }
 
@@ -91,15 +93,17 @@ impl Snapshot {
         changed
     }
 
-    /// Makes the next check read all files: an event can follow a check within one tick of the clock.
+    /// Makes the next check read all files, also those with unchanged times.
+    ///
+    /// An event can follow a check within one tick of the clock of the file system.
     fn unsettle(&mut self) {
         self.files.iter_mut().for_each(|file| file.settled = false);
     }
 
     /// Calls `on_change` on a blocking thread after each change, until the returned watch is dropped.
     ///
-    /// Changes in quick succession cause one call. A change that is not accepted (false) is offered again
-    /// from time to time: it may depend on a file outside the snapshot.
+    /// Changes in quick succession cause one call. If `on_change` returns false, it rejects the change and is
+    /// called again after a while: the change may depend on a file outside the snapshot.
     pub fn watch(self, on_change: impl FnMut() -> bool + Send + 'static) -> Watch {
         let signal = Arc::new(Notify::new());
         match FileEvents::new(Arc::clone(&signal)) {
@@ -138,7 +142,7 @@ impl Snapshot {
                 let is_due = next_offer.is_some_and(|at| now >= at);
                 let check = tokio::task::spawn_blocking(move || {
                     if let Some(events) = &mut events {
-                        // Before the check: later changes are events.
+                        // Before the check, so that a change after the check is an event.
                         events.follow(self.files.iter().map(|file| file.path.as_path()));
                     }
                     if has_event {
@@ -164,13 +168,13 @@ impl Snapshot {
     }
 }
 
-/// The SIGHUP signals of the process, which then no longer end it.
+/// Receives the SIGHUP signals of the process, which then no longer end it. None: the system refused this.
 pub fn hangups() -> Option<Signal> {
     let hangups = tokio::signal::unix::signal(SignalKind::hangup());
     hangups.inspect_err(|error| tracing::warn!(%error, "cannot receive SIGHUP; it ends the process")).ok()
 }
 
-/// Waits for the next SIGHUP.
+/// Waits for the next SIGHUP; forever without [`hangups`].
 pub async fn next_hangup(hangups: &mut Option<Signal>) {
     if let Some(hangups) = hangups
         && hangups.recv().await.is_some()
@@ -240,11 +244,12 @@ mod tests {
         assert!(snapshot.changed());
     }
 
-    /// Upper bound of the time from a change to its call: far above [`DEBOUNCE`], far below the poll of a test.
+    /// Upper bound of the time from a change to its call: far above [`DEBOUNCE`], far below [`NEVER`].
     const DEADLINE: Duration = Duration::from_secs(20);
     const NEVER: Duration = Duration::from_secs(3600);
 
-    /// Watches a path; returns the number of each call. `accepted` is the first accepted call.
+    /// Watches a path; the receiver gets the number of each call. The callback accepts from call `accepted`
+    /// on.
     fn watch(
         path: &Path,
         has_events: bool,
@@ -263,7 +268,7 @@ mod tests {
         (watch, calls)
     }
 
-    /// Waits for the first check, which installs the watches of the folders.
+    /// Waits long enough for the first check, which installs the watches of the folders.
     async fn wait_for_first_check() {
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
@@ -297,7 +302,7 @@ mod tests {
         assert_eq!(calls.recv().await, Some(4), "the next call is the next change");
     }
 
-    /// Runs changes without a poll; each must cause a call.
+    /// Makes changes to a file that is watched without polls; each change must cause a call.
     async fn assert_changes_call_back(path: &Path, changes: &mut [&mut dyn FnMut()]) {
         let (_watch, mut calls) = watch(path, true, (NEVER, NEVER), 1);
         for (index, change) in changes.iter_mut().enumerate() {
@@ -328,7 +333,8 @@ mod tests {
         .await;
     }
 
-    /// A mounted volume: `file -> ..data/file`, and `..data -> ..1`, which is swapped.
+    /// A mounted volume: `file` links to `..data/file`, and `..data` links to `..1`. The test replaces the
+    /// link `..data`.
     #[tokio::test]
     async fn swapped_volume_link_without_poll_calls_back() {
         let dir = tempfile::tempdir().unwrap();
@@ -343,7 +349,7 @@ mod tests {
         };
         swap("..1");
         symlink("..data/file", root.join("file")).unwrap();
-        // The volume is itself reached through a link of a folder.
+        // The path of the volume contains a further link, to a folder.
         let outside = tempfile::tempdir().unwrap();
         symlink(root, outside.path().join("current")).unwrap();
         let path = outside.path().join("current/file");

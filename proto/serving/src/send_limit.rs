@@ -28,21 +28,21 @@ use crate::body::{Body, BodyError};
 
 /// Unwritten bytes of a connection above which each of its streams buffers at most one chunk.
 ///
-/// The limit is several times the size of one socket write, so that a client that reads never waits for it.
+/// The limit is several times the size of one socket write, so that it never delays a client that reads.
 pub(crate) const CONNECTION_LIMIT: usize = 512 * 1024;
 
 /// Largest chunk of a body while its connection is over the limit: one chunk of a list.
 const CHUNK: usize = 32 * 1024;
 
-/// Bodies up to this size are not counted against the send limit.
+/// Maximum bytes of a whole body that is not counted against the send limit.
 const UNMETERED_BODY_MAX: usize = 4 * 1024;
 
-/// Unwritten bytes of a connection.
+/// Counter of the unwritten bytes of a connection. Clones share the counter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SendLimit(Arc<AtomicUsize>);
 
 impl SendLimit {
-    /// Counts the chunks of a body against the limit.
+    /// Wraps a body so that its chunks count against the limit; a small whole body does not count.
     pub(crate) fn meter(&self, body: Body) -> MeteredBody {
         let is_small = body.as_whole().is_some_and(|bytes| bytes.len() <= UNMETERED_BODY_MAX);
         let stream = (!is_small).then(|| Arc::new(StreamBytes::new(Arc::clone(&self.0))));
@@ -50,7 +50,7 @@ impl SendLimit {
     }
 }
 
-/// Unwritten bytes of a stream.
+/// Counters of the unwritten bytes of a stream and of its connection.
 struct StreamBytes {
     connection: Arc<AtomicUsize>,
     unwritten: AtomicUsize,
@@ -70,7 +70,7 @@ impl StreamBytes {
         self.unwritten.load(Ordering::Acquire) > 0 && self.is_over_limit()
     }
 
-    /// Counts bytes until they are dropped.
+    /// Counts bytes from now until the returned value is dropped.
     fn count(self: &Arc<Self>, bytes: Bytes) -> Bytes {
         self.unwritten.fetch_add(bytes.len(), Ordering::AcqRel);
         self.connection.fetch_add(bytes.len(), Ordering::Relaxed);
@@ -99,7 +99,7 @@ impl Drop for CountedBytes {
     }
 }
 
-/// Body that waits while its connection buffers too many of its bytes.
+/// Body that waits while its connection is over the limit and an earlier chunk of the body is unwritten.
 pub(crate) struct MeteredBody {
     body: Body,
     /// Rest of a frame that is larger than a chunk.
@@ -109,13 +109,13 @@ pub(crate) struct MeteredBody {
 }
 
 impl MeteredBody {
-    /// Wraps a body without a limit.
+    /// Wraps a body that does not count against a limit.
     pub(crate) fn unmetered(body: Body) -> Self {
         MeteredBody { body, rest: Bytes::new(), stream: None }
     }
 }
 
-/// Splits the next chunk from the front of a frame.
+/// Splits the next chunk from the front of a frame and counts it.
 fn next_chunk(frame: &mut Bytes, stream: &Arc<StreamBytes>) -> Bytes {
     let size = if stream.is_over_limit() { CHUNK } else { CONNECTION_LIMIT };
     stream.count(frame.split_to(size.min(frame.len())))

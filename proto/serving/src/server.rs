@@ -65,7 +65,7 @@ pub struct ConnectionInfo {
     pub client_chain: Vec<Bytes>,
     /// SHA-256 of the chain, for caches; None without a chain.
     pub client_fingerprint: Option<[u8; 32]>,
-    /// Unsent response bytes of the connection; the handler counts them.
+    /// Counter of the unsent response bytes of the connection, for use by the handler; the server ignores it.
     pub unsent_bytes: Arc<AtomicUsize>,
     /// Ends the connection.
     pub cut: ConnectionCloser,
@@ -119,9 +119,9 @@ pub struct ServerOptions {
     pub max_concurrent_streams: u32,
     /// Maximum open connections, unless file descriptors allow fewer; half as many per address.
     pub max_connections: usize,
-    /// Ping interval of HTTP/2 peers, and timeout of the response.
+    /// Interval of pings to HTTP/2 peers, and timeout of the response to a ping.
     pub ping: (Duration, Duration),
-    /// Time limit of responses in flight after `shutdown`.
+    /// Time after `shutdown` for responses in flight.
     pub drain: Duration,
     /// Counts failed TLS handshakes.
     pub handshake_errors: Counter,
@@ -182,16 +182,16 @@ const MAX_PENDING_RESETS: usize = 20;
 const MAX_ERROR_RESETS: usize = 256;
 /// Maximum header fields of an HTTP/1.1 request; a request with more gets a bare 431.
 ///
-/// For each request the parser allocates two arrays of 32 bytes per field. Arrays of 512 fields and more cost
-/// a tenth of the instructions of a small request, because the thread cache of the allocator does not keep
-/// them.
+/// For each request the parser allocates two arrays of 32 bytes per field. With a maximum of 512 fields or
+/// more, these allocations would take a tenth of the instructions of a small request, because the thread
+/// cache of the allocator does not keep such large arrays.
 pub const MAX_HEADER_FIELDS: usize = 256;
 /// Pause after an accept that failed for lack of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Minimum interval between log lines about failed accepts.
 const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Serves until `shutdown` is ready and the connections are drained.
+/// Serves until `shutdown` is ready and all connections have ended, at most [`ServerOptions::drain`] later.
 pub async fn serve<H: Handler>(
     listener: Listener,
     tls: Option<Arc<ServingTls>>,
@@ -278,7 +278,7 @@ impl AcceptFailures {
     }
 }
 
-/// Whether an accept error affects only one connection.
+/// Whether an accept error concerns one connection only, so that the server accepts the next one at once.
 fn affects_one_connection(error: &std::io::Error) -> bool {
     use std::io::ErrorKind;
     matches!(
@@ -298,7 +298,7 @@ struct Server<H> {
     options: ServerOptions,
 }
 
-/// Connection builders by protocol detection.
+/// hyper's builders of connections: HTTP/1.1, HTTP/2, and one that detects the protocol from the first bytes.
 struct Builders {
     http1: hyper::server::conn::http1::Builder,
     http2: hyper::server::conn::http2::Builder<TokioExecutor>,
@@ -369,7 +369,7 @@ impl<H: Handler> Server<H> {
         }
     }
 
-    /// Makes the TLS handshake, if the server has TLS, and serves the stream.
+    /// Completes the TLS handshake, if the server has TLS, and serves HTTP on the stream.
     async fn serve_stream<S>(
         &self,
         stream: S,
@@ -428,8 +428,8 @@ impl<H: Handler> Server<H> {
             is_silent.store(false, Ordering::Relaxed);
             let (handler, info) = (Arc::clone(&self.handler), Arc::clone(&info));
             let send_limit = (request.version() == Version::HTTP_2).then(|| send_limit.clone());
-            // Boxed: hyper keeps the memory of this future until the response is sent, which may take an
-            // hour.
+            // The future is boxed, so that its memory is freed when it ends. hyper would keep the memory of
+            // an unboxed future until the response is sent, which may take an hour.
             Box::pin(async move {
                 let response = handler.handle(request, info).await;
                 Ok::<_, Infallible>(response.map(|body| match send_limit {
@@ -471,7 +471,7 @@ fn peer_text(info: &ConnectionInfo) -> String {
 
 /// Logs the reason of a failed handshake with its peer. The log limits the rate of these lines.
 ///
-/// A peer that closes its connection before it sends a byte is a port check, not an error of TLS.
+/// A peer that closes the connection is logged at debug level only: it may be a port check.
 fn log_handshake_error(info: &ConnectionInfo, error: &std::io::Error) {
     let peer = peer_text(info);
     if let Some(reason) = tls::client_certificate_error(error) {
@@ -483,7 +483,7 @@ fn log_handshake_error(info: &ConnectionInfo, error: &std::io::Error) {
     }
 }
 
-/// Returns when the accept loop cuts the handshake to free its slot.
+/// Returns when the accept loop cuts the handshake to free its slot; never without a permit.
 async fn wait_until_cut(permit: &mut Option<HandshakePermit>) {
     match permit {
         Some(permit) => permit.wait_until_cut().await,
@@ -497,7 +497,10 @@ struct FirstRequestTimeout<'a> {
     timeout: Duration,
 }
 
-/// Drives a connection until it ends, is stopped, or sends no first request in time.
+/// Drives a connection until it ends, its handler cuts it, the server ends, or no first request arrives in
+/// time.
+///
+/// `stop` begins the graceful shutdown of the connection.
 async fn drive<C, E>(
     connection: C,
     stop: impl Fn(Pin<&mut C>),
@@ -549,7 +552,7 @@ enum Protocol {
     Either,
 }
 
-/// SHA-256 of a chain: each certificate is prefixed with its length.
+/// SHA-256 of a certificate chain, in which each certificate follows its length; None for an empty chain.
 fn fingerprint(chain: &[Bytes]) -> Option<[u8; 32]> {
     if chain.is_empty() {
         return None;

@@ -37,7 +37,7 @@ pub struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// The service manager of the environment, if there is one.
+    /// The service manager that `NOTIFY_SOCKET` names; without the variable, notifications have no effect.
     pub fn from_environment() -> Self {
         ServiceManager { socket: std::env::var_os(SOCKET_VARIABLE).filter(|socket| !socket.is_empty()) }
     }
@@ -47,7 +47,7 @@ impl ServiceManager {
         ServiceManager { socket: Some(socket.into()) }
     }
 
-    /// Sends a state.
+    /// Notifies the service manager of a state. A failure is logged.
     pub fn notify(&self, state: ServiceState) {
         let Some(socket) = &self.socket else { return };
         if let Err(error) = send(socket, &message(state)) {

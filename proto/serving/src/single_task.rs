@@ -11,9 +11,9 @@
 //! hyper runs each HTTP/2 stream as its own task. A short request between processes then passes through three
 //! tasks. The tasks wake each other and also idle threads, which try to steal work that is done before they
 //! run. These wake-ups take most of the time of such an exchange. In one task, the thread that the message
-//! woke polls the futures in turn.
+//! woke polls all futures one after the other.
 //!
-//! Use this for connections whose streams compute little. Spawn long work on the runtime.
+//! Use [`run_as_single_task`] for connections whose streams compute little. Spawn long work on the runtime.
 //!
 //! # Invariants
 //!
@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 
 type SpawnedFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Spawns futures into the task of the main future.
+/// Spawns futures that run in the task of the main future.
 #[derive(Clone, Default)]
 pub struct Spawner {
     /// Futures that have not been polled yet.
@@ -46,7 +46,9 @@ impl std::fmt::Debug for Spawner {
 }
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Spawner {
-    /// Call this only while one of the futures is polled, as hyper does: otherwise nothing polls the new
+    /// Adds a future to the task.
+    ///
+    /// Call this only while a future of the task is polled, as hyper does: otherwise nothing polls the new
     /// future.
     fn execute(&self, future: F) {
         self.new_futures.lock().push(Box::pin(future));
@@ -70,7 +72,7 @@ struct SingleTask<F> {
 /// Waker of the combined futures.
 ///
 /// A waker first sets `is_woken`, then checks `is_polling`. The polling task first clears `is_polling`, then checks
-/// `is_woken`. So one of the two sees the other.
+/// `is_woken`. So at least one of the two sees the change of the other, and no wake is lost.
 #[derive(Default)]
 struct SharedWaker {
     is_woken: AtomicBool,
@@ -180,7 +182,7 @@ mod tests {
                 forward.send(message).await.unwrap();
             }
             drop(forward);
-            // The peer ends once its last response is taken.
+            // The main future stays, so that the spawned future can pass on the last messages.
             std::future::pending::<()>().await;
         }));
         let feeding = tokio::spawn(async move {

@@ -1,10 +1,11 @@
-//! TLS for serving: reloaded certificate files, and client certificates with proof of possession only.
+//! TLS for serving: certificate files that are reloaded, and client certificates with proof of possession
+//! only.
 //!
 //! # Contract
 //!
-//! TLS 1.2 and 1.3, ALPN `h2` and `http/1.1`, tickets for resumption. A client certificate is requested but
-//! optional. New connections use the last-known-good files; an invalid file is logged and the previous files
-//! stay in use.
+//! The server offers TLS 1.2 and 1.3, ALPN `h2` and `http/1.1`, and tickets for resumption. It requests a
+//! client certificate and does not require one. New connections use the last valid files: an invalid file is
+//! logged, and the previous files stay in use.
 //!
 //! # Invariants
 //!
@@ -63,7 +64,7 @@ pub enum TlsError {
         /// Description of the problem.
         problem: String,
     },
-    /// Certificate and key do not match, or the library rejects them.
+    /// Certificate and key do not match, or the TLS library rejects them.
     #[error("{cert}: {problem}", cert = cert.display())]
     Pair {
         /// Path of the certificate.
@@ -79,7 +80,7 @@ pub struct ServingTls {
     current: ArcSwap<ServerConfig>,
     tickets: Arc<dyn ProducesTickets>,
     snapshot: Mutex<Snapshot>,
-    /// Expiration of the certificate in seconds since 1970; 0: unknown.
+    /// Expiration of the serving certificate in seconds since 1970; 0: unknown.
     expiration: AtomicI64,
 }
 
@@ -109,7 +110,7 @@ impl ServingTls {
         self.current.load_full()
     }
 
-    /// Returns the expiration of the certificate in seconds since 1970; None: unknown.
+    /// Returns the expiration of the serving certificate in seconds since 1970; None: unknown.
     pub fn expiration(&self) -> Option<i64> {
         Some(self.expiration.load(Ordering::Relaxed)).filter(|seconds| *seconds != 0)
     }
@@ -141,7 +142,7 @@ impl ServingTls {
                 Ok(false) => {}
                 Err(e) => tracing::error!(error = %e, "tls reload failed; using the previous files"),
             }
-            // The snapshot covers all files of the pair: no other file can fix an invalid pair.
+            // A failed reload is accepted as well: only a change of a file in the snapshot can fix it.
             true
         })
     }
@@ -206,7 +207,7 @@ fn subjects(path: &Path) -> Result<Vec<DistinguishedName>, TlsError> {
     let subject = |certificate: &CertificateDer<'_>| match X509Certificate::from_der(certificate) {
         Ok((_, parsed)) => {
             let mut inner = parsed.subject().as_raw();
-            // `in_sequence` adds the outer header again.
+            // Only the content of the sequence is used, because `in_sequence` adds the header again.
             inner = x509_parser::der_parser::asn1_rs::Any::from_der(inner).map_or(inner, |(_, any)| any.data);
             Ok(DistinguishedName::in_sequence(inner))
         }
@@ -215,7 +216,8 @@ fn subjects(path: &Path) -> Result<Vec<DistinguishedName>, TlsError> {
     certificates.iter().map(subject).collect()
 }
 
-/// Verifier that accepts any chain and verifies the handshake signature with the key of its leaf.
+/// Verifier of client certificates that accepts any chain and verifies only the handshake signature of its
+/// leaf.
 #[derive(Debug)]
 struct PossessionOnly {
     hints: Vec<DistinguishedName>,
@@ -247,13 +249,14 @@ impl ClientCertVerifier for PossessionOnly {
     verify_handshake_signatures!(provider, check_version);
 }
 
-/// The version of a client certificate that the TLS library does not support.
+/// Error: the TLS library does not support the X.509 version of a client certificate.
 #[derive(Debug, thiserror::Error)]
 #[error("the client certificate is X.509 version {0}: issue a version 3 certificate")]
 struct UnsupportedVersion(u32);
 
 /// Rejects a leaf certificate of X.509 version 1 or 2 with a clear error.
-/// Other defects are left to the signature verification.
+///
+/// The verification of the handshake signature finds other defects.
 fn check_version(leaf: &CertificateDer<'_>) -> Result<(), rustls::Error> {
     match X509Certificate::from_der(leaf) {
         Ok((_, parsed)) if parsed.version.0 < 2 => {
@@ -264,7 +267,7 @@ fn check_version(leaf: &CertificateDer<'_>) -> Result<(), rustls::Error> {
     }
 }
 
-/// The reason of a failed handshake that concerns the certificate of the client; None for other reasons.
+/// Returns the reason of a failed handshake if the client certificate is the cause; None for other causes.
 pub(crate) fn client_certificate_error(error: &std::io::Error) -> Option<String> {
     let tls_error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     match tls_error {

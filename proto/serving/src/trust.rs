@@ -1,4 +1,4 @@
-//! Trusted server certificates, and the client certificate.
+//! TLS settings of clients: trusted server certificates, and the client certificate.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub enum Trust {
     /// Certificates issued by the CA bundle of this machine (`SSL_CERT_FILE` and `SSL_CERT_DIR` override it).
     #[default]
     System,
-    /// Certificates issued by one of these authorities, and these certificates themselves.
+    /// Certificates that one of these authorities has issued, and server certificates that are in this list.
     Authorities(Vec<CertificateDer<'static>>),
     /// All certificates, without verification, for tests only: a man in the middle can read and change
     /// everything.
@@ -55,7 +55,7 @@ impl Trust {
     ///
     /// # Errors
     ///
-    /// An authority is invalid, or this machine lists none.
+    /// An authority is invalid, or this machine has no CA bundle.
     pub fn tls(&self) -> Result<ClientConfig, SettingsError> {
         Ok(ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -111,11 +111,12 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads the PEM of a certificate, followed by its intermediates, and the PEM of its key.
+    /// Reads a certificate with its intermediates, and its key, both in PEM.
     ///
     /// # Errors
     ///
-    /// Either is invalid or missing, or they do not match. The error contains nothing of the key.
+    /// The certificate or the key is invalid or missing, or they do not match. The error contains nothing of
+    /// the key.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, SettingsError> {
         let chain = CertificateDer::pem_slice_iter(certificate)
             .collect::<Result<Vec<_>, _>>()
@@ -123,7 +124,7 @@ impl Identity {
         if chain.is_empty() {
             return Err(SettingsError("the client certificate: contains no certificate".to_owned()));
         }
-        // The error of the PEM reader could quote the key.
+        // The error of the PEM reader is not used, because it could quote the key.
         let parsed = PrivateKeyDer::from_pem_slice(key)
             .map_err(|_| SettingsError("the client key: contains no private key in PEM".to_owned()))?;
         let signer = provider()
@@ -148,7 +149,7 @@ impl Identity {
         Ok(Identity { key: Arc::new(certified), digest })
     }
 
-    /// Sends the certificate to servers that request one.
+    /// Makes a TLS configuration send the certificate to servers that request one.
     pub fn configure(&self, tls: &mut ClientConfig) {
         tls.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(CertifiedKey {
             cert: self.key.cert.clone(),
@@ -172,10 +173,10 @@ impl std::fmt::Debug for Identity {
     }
 }
 
-/// Verifier that trusts certificates issued by the listed authorities, and the listed certificates
-/// themselves.
+/// Verifier that trusts certificates from the listed authorities, and listed server certificates themselves.
 ///
-/// Many servers have a self-signed certificate, which configurations list instead of its authority.
+/// Many servers have a self-signed certificate, which configurations list instead of an authority. For such a
+/// certificate the verifier checks the name and the validity only.
 #[derive(Debug)]
 struct ListedVerifier {
     listed: Vec<CertificateDer<'static>>,
@@ -210,7 +211,7 @@ impl ServerCertVerifier for ListedVerifier {
     verify_handshake_signatures!(provider);
 }
 
-/// Verifier that accepts every certificate whose key the server possesses.
+/// Verifier that accepts every server certificate and checks only that the server possesses its key.
 #[derive(Debug)]
 struct InsecureSkipVerify {
     provider: Arc<CryptoProvider>,

@@ -31,7 +31,7 @@ use crate::policy;
 /// Time limit for the start of authd.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// authd in its own process, with the authorization client of apid in this process.
+/// authd in its own process, and the authorization client of apid in this process.
 pub struct AuthdProcess {
     /// Authorization client of apid.
     pub auth: Arc<Auth>,
@@ -41,7 +41,7 @@ pub struct AuthdProcess {
     revisions: Arc<PolicyRevisions>,
     updates: mpsc::Sender<MirrorUpdate>,
     revision: u64,
-    /// Keeps the stream open; the benchmark ignores the demands of authd.
+    /// The stream of requests from authd. It stays open, but the benchmark ignores the requests.
     _demands: Streaming<MirrorDemand>,
     child: Child,
     _dir: TempDir,
@@ -134,7 +134,7 @@ impl AuthdProcess {
     ///
     /// # Errors
     ///
-    /// authd does not reach the revision.
+    /// authd does not decide at the newest revision.
     pub async fn settle(&self) -> Result<(), Error> {
         self.revisions.start_at(Revision(self.revision));
         let attributes = policy::request("nothing", "settled");

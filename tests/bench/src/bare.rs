@@ -19,7 +19,7 @@ use crate::tls_server::{ServerResponse, TlsServer};
 ///
 /// # Errors
 ///
-/// No port, no certificate.
+/// The server cannot listen, or cannot create its certificate.
 pub async fn serve(body: Bytes, ready: impl FnOnce(u16)) -> Result<(), Error> {
     let server = TlsServer::bind().await?;
     ready(server.port()?);

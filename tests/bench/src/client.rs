@@ -1,4 +1,4 @@
-//! Low-overhead client: HTTP/1.1 or HTTP/2 over TLS, one connection at a time.
+//! Client of the benchmarks: HTTP/1.1 or HTTP/2 over TLS, with little CPU time of its own.
 //!
 //! The client does not verify the server.
 
@@ -22,9 +22,9 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 /// Server under measurement.
 #[derive(Clone)]
 pub struct Target {
-    /// `127.0.0.1:6443`
+    /// Host and port, such as `127.0.0.1:6443`.
     pub address: String,
-    /// Bearer token, `""` for none.
+    /// Bearer token; `""`: none.
     pub token: String,
     tls: TlsConnector,
     tls_http2: TlsConnector,
@@ -35,11 +35,11 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// Another scheme, or no TLS provider.
+    /// The URL has another scheme, or TLS cannot be configured.
     pub fn new(url: &str, token: &str) -> Result<Self, Error> {
         let address =
             url.strip_prefix("https://").ok_or("the server must be https://host:port")?.trim_end_matches('/');
-        // Benchmarks connect to loopback only.
+        // The certificate of the server is not verified, because benchmarks connect to the loopback address.
         let config = Trust::Insecure.tls()?;
         let mut config_http2 = config.clone();
         config_http2.alpn_protocols = vec![b"h2".to_vec()];
@@ -85,7 +85,7 @@ pub struct Connection {
     send: SendRequest<Full<Bytes>>,
     /// Bearer token of the next requests.
     pub token: String,
-    /// `Accept-Encoding`, `""` for none.
+    /// Header `Accept-Encoding` of the next requests; `""`: none.
     pub accept_encoding: &'static str,
 }
 

@@ -11,20 +11,20 @@ use tokio::process::{Child, Command};
 use crate::client::{Error, Target};
 use crate::process;
 
-/// Token of a user with all permissions on a started control plane.
+/// Bearer token of a user with all permissions, on a control plane that the benchmark starts.
 const TOKEN: &str = "bench-token";
 
-/// Time limit of a start.
+/// Time limit for the start of a control plane.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Server and processes whose CPU time counts.
+/// A control plane: the address of apid, and the processes whose CPU time counts.
 pub struct ControlPlane {
     /// Server.
     pub target: Target,
     /// Process ids, apid first.
     pub pids: Vec<u32>,
     child: Option<Child>,
-    /// Directory of a started control plane, removed at the end. The data are in `data`.
+    /// Directory of a control plane that the benchmark started, removed on drop. The store is in `data`.
     dir: Option<TempDir>,
 }
 
@@ -119,7 +119,7 @@ pub fn command(name: &str) -> Result<Command, Error> {
     Ok(Command::new(program))
 }
 
-/// Waits a moment; fails when the start takes too long.
+/// Pauses between two checks of the start. Fails when the start takes longer than [`START_TIMEOUT`].
 async fn pause(started: Instant) -> Result<(), Error> {
     if started.elapsed() > START_TIMEOUT {
         return Err("not ready within 20 seconds".into());

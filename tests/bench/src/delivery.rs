@@ -14,10 +14,10 @@ use crate::client::{Error, Target};
 use crate::objects::{collection, config_map, watch_from_now};
 use crate::throughput::{Figure, MeasuredServer, Rounds};
 
-/// Connections that create events at a steady rate.
+/// Number of connections that create events at a steady rate.
 const WRITERS: u64 = 8;
 
-/// Text before the number in the name of an event, which has [`DIGITS`] digits.
+/// Text before the number in the JSON of an event. The number has [`DIGITS`] digits.
 const NUMBER_PREFIX: &[u8] = b"\"name\":\"event-";
 const DIGITS: usize = 9;
 
@@ -27,7 +27,7 @@ const WARM_UP: Duration = Duration::from_secs(1);
 /// Source of events on one server.
 pub struct EventSource {
     server: MeasuredServer,
-    /// Path of the watch; None: the collection of objects, from now on.
+    /// Path of the watch; None: a watch of the ConfigMaps from the current revision on.
     watch: Option<String>,
     create: String,
     /// Builds the request body that creates the event with a number.
@@ -35,7 +35,7 @@ pub struct EventSource {
 }
 
 impl EventSource {
-    /// Creates objects and watches their namespace.
+    /// Creates a source whose events are creates of ConfigMaps on a control plane.
     pub fn of_objects(server: MeasuredServer) -> EventSource {
         EventSource {
             server,
@@ -45,7 +45,7 @@ impl EventSource {
         }
     }
 
-    /// Uses the baseline server, which forwards its input: lines as long as `sample`.
+    /// Creates a source on the baseline server, which forwards each request body: lines as long as `sample`.
     ///
     /// # Errors
     ///
@@ -76,11 +76,11 @@ impl EventSource {
         }
     }
 
-    /// Receives one event.
+    /// Creates one event and returns its line of the watch.
     ///
     /// # Errors
     ///
-    /// No event arrives.
+    /// The event is not created, or does not arrive.
     pub async fn sample(&self, number: u64) -> Result<Bytes, Error> {
         let mut connection = self.server.target.connect().await?;
         let mut response = connection.open(Method::GET, &self.watch().await?, Bytes::new()).await?;
@@ -114,7 +114,7 @@ async fn create(target: &Target, path: &str, body: Bytes) -> Result<(), Error> {
     }
 }
 
-/// Creates events at full speed with four connections, alternating between both sources.
+/// Creates events at full speed over four connections, in rounds that alternate between both sources.
 ///
 /// # Errors
 ///
@@ -161,7 +161,7 @@ pub async fn measure_at_full_speed(
             for writer in writers {
                 writer.await??;
             }
-            // Events in transit are delivered and counted.
+            // Wait for events in transit, so that they are counted.
             wait_until_stable(delivered).await;
             let count = delivered.load(Ordering::Relaxed) - before;
             let (seconds, cpu) = (started.elapsed().as_secs_f64(), source.server.cpu()? - cpu);
@@ -188,7 +188,8 @@ async fn wait_until_stable(counter: &AtomicU64) {
     }
 }
 
-/// Creates events at a steady rate and measures each delivery from the moment the write was sent.
+/// Creates events at a steady rate and measures the latency of each delivery, from the time of the write
+/// request.
 ///
 /// # Errors
 ///
@@ -249,12 +250,12 @@ pub async fn measure_at_rate(
     Ok(Figure { count: events * watchers as u64, seconds, cpu: cpu_used, times })
 }
 
-/// Processes the lines of a watch.
+/// Processes the data of a watch as it arrives.
 trait LineReader: Send + Sync + 'static {
     fn read(&self, lines: &mut Vec<u8>, data: &[u8]);
 }
 
-/// Counts events.
+/// Reader that counts the events of all watches.
 struct EventCounter(Arc<AtomicU64>);
 
 impl LineReader for EventCounter {
@@ -269,7 +270,7 @@ struct LatencyRecorder {
     started: Instant,
     /// Number of the first event.
     first: u64,
-    /// Number of events of the warm-up.
+    /// Number of events during [`WARM_UP`], whose latency is ignored.
     ignored: u64,
     /// Time at which each event was sent, in nanoseconds since `started`.
     sent: Arc<Vec<AtomicU64>>,

@@ -11,10 +11,10 @@ use std::time::Duration;
 use crate::client::Error;
 use crate::process;
 
-/// Limits that the bench has missed.
+/// Number of limits that the bench has missed.
 static MISSED: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns the word for a limit that holds or not, and counts a missed limit.
+/// Returns the word for a limit that is met or missed, and counts a missed one.
 pub fn verdict(holds: bool) -> &'static str {
     if holds {
         return "holds";
@@ -51,16 +51,16 @@ pub fn report(name: &str, figure: f64, bound: f64, unit: &str) {
     println!("{name:<52} {figure:>8.2} {unit:<5} at most {bound:>4} {unit:<5} {verdict}");
 }
 
-/// CPU time of processes since a moment.
+/// CPU time of processes since the start of a measurement.
 ///
-/// The CPU time of work that never waits is its duration on a quiet machine, even if the machine is busy.
+/// Other load on the machine changes the CPU time of work only a little, but can change its duration a lot.
 pub struct CpuMeter {
     pids: Vec<u32>,
     before: f64,
 }
 
 impl CpuMeter {
-    /// Starts a measurement.
+    /// Starts a measurement of the CPU time of processes.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl CpuMeter {
     }
 }
 
-/// Returns a percentile in microseconds.
+/// Returns a percentile of sorted latencies, in microseconds.
 pub fn percentile(sorted: &[Duration], percent: usize) -> f64 {
     let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
     sorted.get(index).map_or(0.0, |duration| duration.as_secs_f64() * 1e6)

@@ -13,7 +13,7 @@ use crate::client::{Error, Target};
 /// Namespace of the benchmarks.
 const NAMESPACE: &str = "bench-load";
 
-/// Bytes of text in an object.
+/// Length of the text in each object, in bytes.
 const TEXT_BYTES: usize = 1000;
 
 /// Interval between reads of a namespace that is being deleted.

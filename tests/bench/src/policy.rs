@@ -21,12 +21,12 @@ pub const USER_BINDINGS: usize = 100;
 const NAMESPACE: &str = "namespace-7";
 /// API group of all resources.
 const GROUP: &str = "apps";
-/// Number of namespaces.
+/// Number of namespaces with roles.
 const NAMESPACES: usize = 1000;
 /// Number of roles in each namespace.
 const ROLES: usize = 4;
 
-/// Returns the user as authentication establishes it.
+/// Returns the measured user, with the groups that authentication adds.
 pub fn caller(names: &Names) -> UserInfo {
     let groups = ["system:serviceaccounts", "system:serviceaccounts:namespace-7", "system:authenticated"];
     UserInfo {
@@ -37,7 +37,7 @@ pub fn caller(names: &Names) -> UserInfo {
     }
 }
 
-/// Builds a request of the user for a resource.
+/// Builds the attributes of a request of the user for an object of a resource.
 pub fn request(resource: &str, name: &str) -> Attributes {
     Attributes {
         verb: "get".to_owned(),
@@ -52,7 +52,7 @@ pub fn request(resource: &str, name: &str) -> Attributes {
     }
 }
 
-/// Builds the bindings of the user, their roles, and the roles of all namespaces.
+/// Builds the bindings of the user, the roles of these bindings, and the roles of all namespaces.
 pub fn user_objects() -> Vec<MirrorObject> {
     let mut all = Vec::new();
     for number in 0..USER_BINDINGS {
@@ -96,7 +96,7 @@ pub fn unrelated_binding(names: &Names, number: usize) -> MirrorObject {
     }
 }
 
-/// Wraps an object with a revision.
+/// Builds the message that adds an object to the policy mirror at a revision.
 pub fn put(revision: u64, object: MirrorObject) -> MirrorPut {
     MirrorPut { revision, object: Some(object) }
 }

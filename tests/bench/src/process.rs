@@ -4,14 +4,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::{fs, io};
 
-/// Returns the CPU time (user and system) of processes in seconds; None: one has ended.
+/// Returns the CPU time (user and system) of processes in seconds; None if a process has ended.
 pub fn cpu_seconds(pids: &[u32]) -> Option<f64> {
     pids.iter().map(|pid| cpu_ticks(*pid)).sum::<Option<u64>>().map(|ticks| ticks as f64 / 100.0)
 }
 
-/// CPU ticks from fields 14 and 15 of `stat`, counted after the closing parenthesis of the command.
+/// Returns the CPU time of a process in ticks of 10 ms: the sum of the fields 14 (user) and 15 (system) of
+/// `stat`.
 ///
-/// A tick is a hundredth of a second.
+/// The fields are counted after the closing parenthesis, because the command before it can contain spaces.
 fn cpu_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
@@ -30,7 +31,7 @@ pub fn peak_mib(pid: u32) -> Option<f64> {
     status_mib(pid, "VmHWM:")
 }
 
-/// Resets [`peak_mib`].
+/// Resets the peak that [`peak_mib`] returns to the current resident memory.
 ///
 /// # Errors
 ///
@@ -50,7 +51,7 @@ fn status_mib(pid: u32, field: &str) -> Option<f64> {
 ///
 /// # Errors
 ///
-/// A directory cannot be read. A file that was removed meanwhile counts zero.
+/// A directory cannot be read. A file that is removed meanwhile is not an error and counts zero.
 pub fn disk_mib(dir: &Path) -> io::Result<f64> {
     const BLOCK_BYTES: f64 = 512.0;
     let mut sum = 0.0;

@@ -15,13 +15,13 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use crate::client::{Connection, Error, Target};
 use crate::{control_plane, process};
 
-/// Server and the processes whose CPU time counts.
+/// A server, and the processes whose CPU time counts.
 pub struct MeasuredServer {
     /// Server.
     pub target: Target,
     /// Process ids of the server.
     pub pids: Vec<u32>,
-    /// Kills the baseline server on drop.
+    /// The process of the baseline server, killed on drop.
     _child: Option<tokio::process::Child>,
 }
 
@@ -66,12 +66,12 @@ impl MeasuredServer {
     }
 }
 
-/// Result of one server over its rounds.
+/// Result of the measurement of one server, summed over its rounds.
 #[derive(Default)]
 pub struct Figure {
     /// Number of responses or deliveries.
     pub count: u64,
-    /// Wall-clock seconds.
+    /// Duration of all rounds in seconds.
     pub seconds: f64,
     /// CPU seconds of the server.
     pub cpu: f64,
@@ -97,7 +97,7 @@ impl Figure {
         self.count as f64 / self.cpu
     }
 
-    /// Returns the latency percentile of a fraction.
+    /// Returns a percentile of the latencies; `part` is between 0 and 1.
     pub fn percentile(&mut self, part: f64) -> Duration {
         self.times.sort_unstable();
         let index = (self.times.len() as f64 * part) as usize;
@@ -108,28 +108,28 @@ impl Figure {
 /// Number and length of the rounds.
 #[derive(Clone, Copy)]
 pub struct Rounds {
-    /// Rounds of each server.
+    /// Number of rounds of each server.
     pub count: u32,
     /// Length of a round.
     pub length: Duration,
 }
 
-/// Repeated request.
+/// A request that a measurement repeats.
 #[derive(Clone)]
 pub struct Load {
     /// Method.
     pub method: Method,
     /// Expected status code.
     pub expected_status: StatusCode,
-    /// Builds path and body of the request with a unique number.
+    /// Returns path and body of a request. The argument is a number that is unique to the request.
     pub make: Arc<dyn Fn(u64) -> (String, Bytes) + Send + Sync>,
 }
 
-/// Runs connections with one request in flight each, alternating between both servers.
+/// Measures two servers in alternating rounds, over `clients` connections with one request in flight each.
 ///
 /// # Errors
 ///
-/// A response with another code; a broken connection.
+/// A response has another status code than expected, or a connection breaks.
 pub async fn closed_loop(
     servers: [(&MeasuredServer, Load); 2],
     clients: usize,
@@ -185,7 +185,7 @@ async fn send_requests(
         let (path, body) = (load.make)(numbers.fetch_add(1, Ordering::Relaxed));
         let sent = Instant::now();
         let mut response = connection.open(load.method.clone(), &path, body).await?;
-        // Chunks are dropped after reading, so that a large response costs the client as little as possible.
+        // Chunks are not collected, so that a large response costs the client little memory and CPU time.
         while let Some(frame) = response.body_mut().frame().await {
             frame?;
         }

@@ -19,7 +19,7 @@ use crate::client::Error;
 /// Response of a [`TlsServer`].
 pub type ServerResponse = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// HTTPS server that listens and serves nothing yet.
+/// An HTTPS server that listens, but does not serve requests yet.
 pub struct TlsServer {
     listener: TcpListener,
     acceptor: TlsAcceptor,
@@ -32,7 +32,7 @@ impl TlsServer {
     ///
     /// # Errors
     ///
-    /// No port, no certificate.
+    /// The server cannot listen, or cannot create its certificate.
     pub async fn bind() -> Result<Self, Error> {
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
         let pair = rcgen::generate_simple_self_signed(names)?;
@@ -76,7 +76,7 @@ impl TlsServer {
                 let Ok(stream) = acceptor.accept(stream).await else { return };
                 let connection = hyper::server::conn::http1::Builder::new()
                     .serve_connection(TokioIo::new(stream), service_fn(handler));
-                // Broken connections are ignored.
+                // An error of a connection concerns only its client.
                 drop(connection.await);
             });
         }

@@ -1,12 +1,13 @@
 //! Linearizability of single objects, from values and times alone.
 //!
 //! The check searches an order of all operations, each between its request and its response, that explains
-//! every response. The search ignores revisions, so that it verifies revisions independently.
+//! every response. The search ignores revisions, so it also finds errors that consistent wrong revisions
+//! hide.
 //!
 //! # Contract
 //!
 //! An operation without a response may have happened between its request and the death of its server, or
-//! never. A list of the newest state is a read of each object of its scope.
+//! never. A list without a resourceVersion counts as a read of each object of its scope.
 //!
 //! # Reference
 //!
@@ -21,40 +22,40 @@ use crate::collections::Key;
 use crate::history::{Action, At, ListEnding, Operation, Outcome, Time, WriteId};
 use crate::reconstructed_history::ReconstructedHistory;
 
-/// State of an object: its last write; None: the object does not exist.
+/// State of an object: the write of its content; None: the object does not exist.
 type State = Option<WriteId>;
 
-/// Operation in the search.
+/// An operation on one object, as the search sees it.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// Time of the request.
     pub begin: Time,
-    /// Time of the response, or time after which the operation cannot happen.
+    /// Time of the response; without a response, the time after which the operation cannot happen.
     pub end: Time,
     /// Whether the operation may never have happened.
     pub optional: bool,
     /// Effect of the operation.
     pub effect: Effect,
-    /// Name in the report.
+    /// Description of the operation in the report.
     pub name: String,
 }
 
-/// Precondition and result of an operation.
+/// The state of its object that an operation requires, and the change that it makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Read this state.
+    /// The operation read this state.
     Read(State),
-    /// Read that the object exists.
+    /// The operation observed that the object exists.
     Present,
-    /// Read a different state.
+    /// The operation observed that the object exists in another state than this.
     Other(WriteId),
-    /// Created the object.
+    /// The operation created the object.
     Create(WriteId),
-    /// Replaced this state, or any existing state.
+    /// The operation replaced the first state, or any existing state, by the second one.
     Write(Option<WriteId>, WriteId),
-    /// Replaced this state, or created the object.
+    /// The operation replaced the first state by the second one, or created the object.
     Put(WriteId, WriteId),
-    /// Deleted this state, or any existing state.
+    /// The operation deleted the object in this state, or in any state.
     Delete(Option<WriteId>),
 }
 
@@ -95,7 +96,7 @@ pub fn check(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violatio
     }
 }
 
-/// Groups the operations by object, ordered by request time.
+/// Returns the operations on each object, ordered by request time.
 fn calls(reconstructed: &ReconstructedHistory) -> BTreeMap<Key, Vec<Call>> {
     let history = reconstructed.history;
     let mut calls: BTreeMap<Key, Vec<Call>> = BTreeMap::new();
@@ -138,7 +139,7 @@ fn calls(reconstructed: &ReconstructedHistory) -> BTreeMap<Key, Vec<Call>> {
     calls
 }
 
-/// Returns the effect of an operation; None: the outcome implies nothing.
+/// Returns the effect of an operation; None: the outcome says nothing about the object.
 fn effect(operation: &Operation) -> Option<Effect> {
     let id = operation.id;
     let over = |expected: Option<crate::history::Expected>| expected.map(|expected| expected.write);
@@ -160,7 +161,7 @@ fn effect(operation: &Operation) -> Option<Effect> {
     }
 }
 
-/// Step of the search: the attempted call, and the state before it.
+/// Step of the search: the chosen call, and the state, latest request time and first open call before it.
 struct Step {
     call: usize,
     state: State,
@@ -168,17 +169,19 @@ struct Step {
     first: usize,
 }
 
-/// Maximum number of states in a search; beyond it the search assumes that an order exists.
+/// Maximum number of visited states; a longer search assumes that an order exists.
 const PATIENCE: usize = 1 << 20;
 
-/// Whether calls, ordered by request time, have an explaining order. Initially the object does not exist.
+/// Whether some order of the calls explains all responses.
+///
+/// `calls` are sorted by request time. The object does not exist at first.
 pub fn is_linearizable(calls: &[Call]) -> bool {
     let required = calls.iter().filter(|call| !call.optional).count();
     let mut done = Done(vec![0; calls.len().div_ceil(64)]);
     let mut visited = HashSet::new();
     let mut path: Vec<Step> = Vec::new();
     let (mut state, mut latest, mut found) = (None, Time::ZERO, 0);
-    // First open call, and next call to try.
+    // Index of the first call that has no place in the order yet, and index of the next call to try.
     let (mut first, mut next) = (0, 0);
     loop {
         if found == required || visited.len() >= PATIENCE {
@@ -208,12 +211,12 @@ pub fn is_linearizable(calls: &[Call]) -> bool {
     }
 }
 
-/// Whether an optional call can no longer happen.
+/// Whether an optional call can no longer happen after a call that began at `latest`.
 fn is_past(call: &Call, latest: Time) -> bool {
     call.optional && call.end < latest
 }
 
-/// Returns the next possible call from `next` on, and the state after it.
+/// Returns the first call from index `next` on that can come next in the order, and the state after it.
 fn candidate(
     calls: &[Call],
     done: &Done,
@@ -222,7 +225,7 @@ fn candidate(
     state: State,
     latest: Time,
 ) -> Option<(usize, State)> {
-    // A call whose response precedes the request of a second call happens first.
+    // A call that was answered before the request of another call comes before it in the order.
     let mut bound = Time::MAX;
     for (index, call) in calls.iter().enumerate().skip(first) {
         if call.begin > bound {
@@ -245,7 +248,7 @@ fn candidate(
     None
 }
 
-/// Whether no open earlier call was answered before the request of this one.
+/// Whether no call without a place in the order was answered before the request of the call at `index`.
 fn no_open_call_precedes(calls: &[Call], done: &Done, first: usize, index: usize) -> bool {
     let before = calls[first..index].iter().enumerate();
     before
@@ -253,7 +256,7 @@ fn no_open_call_precedes(calls: &[Call], done: &Done, first: usize, index: usize
         .all(|(_, call)| call.end >= calls[index].begin)
 }
 
-/// Set of calls.
+/// The set of calls that have a place in the order, one bit per index.
 struct Done(Vec<u64>);
 
 impl Done {
@@ -261,8 +264,8 @@ impl Done {
         self.0[index / 64] >> (index % 64) & 1 == 1
     }
 
-    /// Returns the set including all calls that can no longer happen: equal sets have the same remaining
-    /// search.
+    /// Returns the set together with all calls that can no longer happen. Searches with equal results and
+    /// equal states continue in the same way.
     fn settled(&self, calls: &[Call], first: usize, latest: Time) -> Vec<u64> {
         let mut all = Done(self.0.clone());
         (0..first).for_each(|index| all.set(index, true));
@@ -285,14 +288,18 @@ impl Done {
     }
 }
 
-/// Time limit of minimizing a history.
+/// Time limit for the removal of unnecessary calls from a violation.
 const MINIMIZE_TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// Returns a minimal set of calls without an order: the shortest prefix without unnecessary reads.
+/// Returns a small set of calls for which no order exists: the shortest such prefix, without unnecessary
+/// reads.
+///
+/// Of this set, at most the last 24 calls are returned.
 fn minimal(calls: Vec<Call>) -> Vec<Call> {
     let mut by_end = calls.clone();
     by_end.sort_by_key(|call| call.end);
-    // A prefix contains all requests before a time; calls without a response by then are optional.
+    // A prefix contains the calls that began before a time. Those without a response at that time are
+    // optional.
     let beginning = |count: usize| -> Vec<Call> {
         let time = by_end[count - 1].end;
         let sent = calls.iter().filter(|call| call.begin <= time).cloned();
@@ -313,7 +320,7 @@ fn minimal(calls: Vec<Call>) -> Vec<Call> {
         }
     }
     let mut least = beginning(fails);
-    // A read without concurrent calls can replace all earlier calls; pure reads can be removed.
+    // Remove each read without which there is still no order.
     let mut index = 0;
     let begun = Instant::now();
     while index < least.len() && begun.elapsed() < MINIMIZE_TIME_LIMIT {

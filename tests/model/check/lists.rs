@@ -1,4 +1,4 @@
-//! Checks of lists: the requested version, and its complete state over all pages.
+//! Checks of lists: each has the requested revision, and its pages are the complete state at that revision.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub fn check(reconstructed: &ReconstructedHistory, retention: Duration, violatio
 
 type ListViolation = Option<(Check, String)>;
 
-/// Checks that the list and each of its pages have the requested version.
+/// Checks that the revision of a list is the requested one, and the same on all pages.
 fn version(reconstructed: &ReconstructedHistory, list: &List) -> ListViolation {
     let first = list.pages.first()?;
     let observed = reconstructed.observed_before(first.begin);
@@ -49,7 +49,7 @@ fn version(reconstructed: &ReconstructedHistory, list: &List) -> ListViolation {
     Some((Check::Snapshot, description))
 }
 
-/// Checks that the pages are the complete state of their revision, in order.
+/// Checks that the pages of a list are the complete state at its revision, in order.
 fn snapshot(reconstructed: &ReconstructedHistory, list: &List) -> ListViolation {
     let revision = list.pages.first()?.revision;
     if revision > reconstructed.covered(&list.scope) {
@@ -110,7 +110,9 @@ fn expiry(reconstructed: &ReconstructedHistory, list: &List, retention: Duration
     Some((Check::Expiry, format!("a list of revision {revision} returns 410, and {description}")))
 }
 
-/// Returns why a revision cannot have expired at a time: the store was still at it within the retention time.
+/// Returns why a revision cannot have expired at a time; None if it can have.
+///
+/// It cannot have expired if it was the newest revision less than the history retention before.
 pub fn premature_expiry(
     reconstructed: &ReconstructedHistory,
     revision: u64,

@@ -20,22 +20,22 @@ use crate::collections::Scope;
 use crate::history::History;
 use crate::reconstructed_history::ReconstructedHistory;
 
-/// Requirements on a history.
+/// The requirements on a history that the checks verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     /// Every response is valid for its request.
     Answers,
-    /// Every revision is one change for all observers.
+    /// All clients observe the same change at a revision.
     OneHistory,
-    /// Revisions never go back and are never reused, also over restarts.
+    /// Revisions never decrease and are never reused, also over restarts.
     Revisions,
     /// A rejected write has no effect.
     Refused,
-    /// Operations on one object have an order that explains every response.
+    /// Operations on one object have an order that explains every response to them.
     Linearizable,
-    /// A list is the state of its revision, page by page.
+    /// A list is the state at its revision, over all pages.
     Snapshot,
-    /// A list has the requested version.
+    /// A list has a revision that its `resourceVersion` parameters allow.
     Version,
     /// The server returns 410 only when the history has expired.
     Expiry,
@@ -43,7 +43,7 @@ pub enum Check {
     Ordered,
     /// No event comes twice.
     Unique,
-    /// An event is one complete change: type, object and version belong together.
+    /// An event is one complete change: type, object and revision belong together.
     Atomic,
     /// No event is missing.
     Reliable,
@@ -51,11 +51,11 @@ pub enum Check {
     Resumable,
     /// A bookmark comes only after all events before it.
     Bookmarkable,
-    /// A watch with a selector reports objects that begin and cease to match.
+    /// A watch with a selector reports objects that begin or cease to match.
     Selected,
     /// A watch with initial events sends the same objects as a list.
     Initial,
-    /// The reference data of the other checks is complete: watches of whole collections have no gap.
+    /// Watches of whole collections have no gap, so the other checks know every change.
     Covered,
 }
 
@@ -64,7 +64,7 @@ pub enum Check {
 pub struct Violation {
     /// Violated check.
     pub check: Check,
-    /// Description.
+    /// Description of the error.
     pub description: String,
     /// Relevant part of the history.
     pub story: Vec<String>,
@@ -77,8 +77,10 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Runs all checks. `base`: for each collection a revision at which it was empty; `retention`: history
-/// retention of the store.
+/// Runs all checks.
+///
+/// `base`: for each collection a revision at which it was empty. `retention`: the history retention of the
+/// store.
 ///
 /// # Errors
 ///
@@ -101,10 +103,11 @@ pub fn all(history: &History, base: &[u64], retention: Duration) -> Result<(), V
     if violations.is_empty() { Ok(()) } else { Err(violations) }
 }
 
-/// Checks that every collection is covered to the end; other checks ignore uncovered revisions.
+/// Checks that all changes of every collection are known up to its last write.
 ///
-/// Coverage may end when the store had compacted the history that its watchers lacked, which
-/// [`Check::Expiry`] checks.
+/// The other checks ignore revisions after the known ones. Changes may be unknown if a watch could not
+/// continue, because the store had compacted the history. [`Check::Expiry`] checks that the compaction was
+/// allowed.
 fn covered(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violation>) {
     for (collection, fence) in reconstructed.uncovered() {
         let name = Scope::whole(collection);

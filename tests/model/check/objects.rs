@@ -19,7 +19,7 @@ pub fn check(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violatio
     }
     for removal in &reconstructed.history.removals {
         for seen in removal.removed.iter().flatten() {
-            // The delete is acknowledged: later reads do not find this revision.
+            // The response reports the object as deleted, so a later revision must be its deletion.
             let gone = reconstructed
                 .revisions_of(&seen.key)
                 .iter()
@@ -40,7 +40,7 @@ pub fn check(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violatio
 
 fn unexplained(reconstructed: &ReconstructedHistory, operation: &Operation) -> Option<String> {
     let Operation { key, begin, end, action, outcome, .. } = operation;
-    // Unknown deletes explain nothing.
+    // Deletes after the covered revision may be unknown, so the response cannot be judged.
     if reconstructed.observed_before(*end) > reconstructed.covered[key.collection] {
         return None;
     }

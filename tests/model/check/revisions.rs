@@ -1,4 +1,5 @@
-//! Checks of revisions: one change each, never back, never reused; and every change was written by a client.
+//! Checks of revisions: each is one change, they never decrease and are never reused; a client wrote every
+//! change.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ pub fn check(
     check_uids(reconstructed, violations);
 }
 
-/// Checks that a write that begins after an observed revision gets a later one.
+/// Checks that a write gets a later revision than all those that clients observed before its request.
 fn check_revisions_increase(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violation>) {
     for operation in reconstructed.history.operations.iter().filter(|operation| operation.writes()) {
         let Outcome::Done(seen) = &operation.outcome else { continue };
@@ -90,7 +91,7 @@ fn check_uids(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violati
             Some((_, old)) => old.uid != content.uid,
             None => owners.contains_key(&content.uid),
         };
-        // For each object a create makes it, and an update finds it.
+        // A create requires that the object does not exist, an update that it exists.
         let created = reconstructed.operation(content.write).map(|writer| writer.action);
         let out_of_place = match created {
             Some(Action::Create | Action::CreateByPut) => before.is_some(),

@@ -4,7 +4,7 @@ use crate::collections::{GROUPS, Key, ObservedObject, Scope};
 use crate::history::{List, Notice, Operation, Outcome, Stream};
 use crate::reconstructed_history::{Change, ReconstructedHistory};
 
-/// Maximum number of lines of each kind.
+/// Maximum number of lines of each part of a story, such as changes or watches.
 const LINES: usize = 14;
 
 /// Formats the changes of an object around some revisions, and the operations and watches that observed them.

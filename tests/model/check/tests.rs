@@ -11,7 +11,7 @@ use crate::history::{
     StreamEnding, Time,
 };
 
-/// Version at which the collections are empty.
+/// Revision at which the collections are empty.
 const BASE: u64 = 10;
 
 fn at(second: u64) -> Time {

@@ -29,7 +29,7 @@ pub fn check(reconstructed: &ReconstructedHistory, retention: Duration, violatio
     }
 }
 
-/// Violation in a stream: its notice, and the revisions to show.
+/// Violation in a stream, with the index of its notice and the range of revisions for the report.
 struct StreamViolation {
     check: Check,
     description: String,
@@ -48,7 +48,7 @@ enum ExpectedEvent<'a> {
     Deleted(&'a Content),
 }
 
-/// Returns the expected events of a scope in a range of revisions.
+/// Returns the events that a watch of a scope must deliver for the changes after `after` up to `upto`.
 fn expected<'a>(
     reconstructed: &'a ReconstructedHistory,
     scope: &'a Scope,
@@ -71,7 +71,7 @@ fn expected<'a>(
     )
 }
 
-/// Checks that the notices from an index on are the changes after a revision.
+/// Checks that the notices from index `from` on are the changes after revision `begin`.
 fn after(reconstructed: &ReconstructedHistory, stream: &Stream, begin: u64, from: usize) -> StreamResult {
     let scope = &stream.scope;
     let covered = reconstructed.covered(scope);
@@ -84,7 +84,7 @@ fn after(reconstructed: &ReconstructedHistory, stream: &Stream, begin: u64, from
             Err(StreamViolation { check, description, at, first, last: revision.max(first) })
         };
         let (Notice::Added(seen) | Notice::Modified(seen) | Notice::Deleted(seen)) = notice else {
-            // All events up to a bookmark come before it.
+            // All events up to the revision of a bookmark must come before the bookmark.
             if let Some((missed, key, _)) = awaited.next_if(|(missed, ..)| *missed <= revision) {
                 let description =
                     format!("a bookmark of revision {revision} comes before the event {missed} of {key}");
@@ -142,7 +142,8 @@ fn after(reconstructed: &ReconstructedHistory, stream: &Stream, begin: u64, from
     Ok(())
 }
 
-/// Whether a change is an event only with a selector: the object also existed before, or still exists.
+/// Whether only the selector makes a change ADDED or DELETED: the object also existed before, or still
+/// exists.
 fn is_transition(
     reconstructed: &ReconstructedHistory,
     revision: u64,
@@ -166,11 +167,12 @@ fn fits(notice: &Notice, key: &Key, due: &ExpectedEvent) -> bool {
     seen.key == *key && seen.write == content.write && seen.group == content.group && seen.uid == content.uid
 }
 
-/// Checks a stream with initial events: the state of the revision in its bookmark, and the changes after it.
+/// Checks a stream with `sendInitialEvents`: first the state at the revision of the bookmark that ends the
+/// initial events, then the changes after this revision.
 fn streamed(reconstructed: &ReconstructedHistory, stream: &Stream) -> StreamResult {
     let is_mark = |(_, notice): &(Time, Notice)| matches!(notice, Notice::Bookmark { initial: true, .. });
     let Some(mark) = stream.notices.iter().position(is_mark) else {
-        // The stream ended before its bookmark: it contains a part of the state at some revision.
+        // The stream ended before the bookmark, so it contains a part of the state at an unknown revision.
         return from_state(reconstructed, stream, At::MostRecent);
     };
     let revision = stream.notices[mark].1.revision();
@@ -189,7 +191,7 @@ fn streamed(reconstructed: &ReconstructedHistory, stream: &Stream) -> StreamResu
     if revision <= reconstructed.covered(&stream.scope) {
         let state = reconstructed.snapshot(&stream.scope, revision);
         if state.len() != mark || !is_beginning(stream, mark, &state) {
-            // An object that changed between the state and the bookmark, or did not exist at all.
+            // Either an object changed between the initial events and the bookmark, or an event is wrong.
             let description = format!(
                 "the bookmark after the initial events says {revision}, and the {mark} objects before it are not the {} of that \
                  revision",
@@ -207,7 +209,7 @@ fn streamed(reconstructed: &ReconstructedHistory, stream: &Stream) -> StreamResu
     after(reconstructed, stream, revision, mark + 1)
 }
 
-/// Whether notices are the first objects of a state.
+/// Whether the first `count` notices are the first objects of a state.
 fn is_beginning(stream: &Stream, count: usize, state: &[(&Key, u64, &Content)]) -> bool {
     let pairs = stream.notices.iter().take(count).zip(state);
     pairs.into_iter().all(|((_, notice), (key, at, content))| {
@@ -219,14 +221,14 @@ fn same(seen: &ObservedObject, key: &Key, at: u64, content: &Content) -> bool {
     seen.key == *key && seen.revision == at && seen.write == content.write && seen.uid == content.uid
 }
 
-/// Checks that the stream is the state of some revision and the changes after it.
+/// Checks that the stream is the state at some revision, and then the changes after this revision.
 fn from_state(reconstructed: &ReconstructedHistory, stream: &Stream, at: At) -> StreamResult {
     let scope = &stream.scope;
     let (Some((_, oldest)), Some((_, newest))) = (stream.notices.first(), stream.notices.last()) else {
         return Ok(());
     };
     let least = if at == At::Any { 0 } else { reconstructed.observed_before(stream.begin) };
-    // The first notice is part of the state, or follows an empty state.
+    // The first notice is part of the initial state, or the first change after an empty one.
     let least = least.max(oldest.revision().saturating_sub(1));
     let upto = reconstructed.covered(scope);
     if newest.revision() > upto {
@@ -267,7 +269,7 @@ fn from_state(reconstructed: &ReconstructedHistory, stream: &Stream, at: At) -> 
     }))
 }
 
-/// Checks that only requested bookmarks come, and that they do not go back.
+/// Checks that bookmarks come only if requested, and that their revisions do not decrease.
 fn bookmarks(stream: &Stream) -> Option<StreamViolation> {
     let mut last = 0;
     for (at, (_, notice)) in stream.notices.iter().enumerate() {
@@ -293,7 +295,7 @@ fn bookmarks(stream: &Stream) -> Option<StreamViolation> {
     None
 }
 
-/// Checks that 410 responses are justified.
+/// Checks that a watch gets 410 only after expiry of its revision or an overflow of the event buffer.
 fn expiry(
     reconstructed: &ReconstructedHistory,
     stream: &Stream,

@@ -48,11 +48,11 @@ impl AuditLog {
         complete.map(|line| serde_json::from_str(line).expect("an audit event")).collect()
     }
 
-    /// The oldest event that matches, as soon as it is written.
+    /// Waits for an event that matches. Returns the oldest one.
     ///
     /// # Panics
     ///
-    /// Not within [`DEADLINE`](super::DEADLINE).
+    /// No event matches within [`DEADLINE`](super::DEADLINE).
     pub async fn event(&self, description: &str, is_match: impl Fn(&Value) -> bool) -> Value {
         eventually(description, || async { self.events().into_iter().find(&is_match) }).await
     }

@@ -29,7 +29,7 @@ pub struct Client {
     tls: TlsConnector,
 }
 
-/// Complete response.
+/// A complete response.
 #[derive(Debug)]
 pub struct TestResponse {
     /// Status code.
@@ -96,7 +96,7 @@ impl Client {
         self.request("PUT", path, &[("content-type", "application/json")], body.to_string().as_bytes()).await
     }
 
-    /// Sends PATCH of a patch type.
+    /// Sends PATCH. `kind` is the media type of the patch.
     pub async fn patch(&self, path: &str, kind: &str, body: &Value) -> TestResponse {
         self.request("PATCH", path, &[("content-type", kind)], body.to_string().as_bytes()).await
     }
@@ -125,7 +125,7 @@ impl Client {
         }
     }
 
-    /// Sends any request; the server may be down.
+    /// Sends a request to a server that may be down.
     pub async fn try_request(
         &self,
         method: &str,
@@ -148,7 +148,7 @@ impl Client {
         WatchStream { body: response.into_body(), buffer: BytesMut::new() }
     }
 
-    /// Opens a connection for sequential requests.
+    /// Opens an HTTP/1.1 connection for many requests, one after the other.
     pub async fn connect(&self) -> Result<Session, Error> {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
         stream.set_nodelay(true)?;
@@ -169,7 +169,7 @@ impl Client {
     }
 }
 
-/// Persistent connection.
+/// A connection for many requests, one after the other.
 pub struct Session {
     send: http1::SendRequest<Full<Bytes>>,
     token: Option<String>,
@@ -181,7 +181,7 @@ impl Session {
         self.request_of_type("application/json", method, path, body).await
     }
 
-    /// Sends a merge patch like [`Session::request`].
+    /// Sends a merge patch and reads the whole response. After an error the connection is unusable.
     pub async fn merge(&mut self, path: &str, patch: &[u8]) -> Result<TestResponse, Error> {
         self.request_of_type("application/merge-patch+json", "PATCH", path, patch).await
     }
@@ -243,7 +243,7 @@ impl WatchStream {
     }
 }
 
-/// Returns TLS that accepts every server and offers these protocols.
+/// Returns a TLS connector that accepts every server certificate and offers `protocols` in ALPN.
 pub fn tls(protocols: &[&str]) -> TlsConnector {
     let mut config = configuration(None);
     config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();

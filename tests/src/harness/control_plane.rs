@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use super::client::Client;
 use super::eventually;
 
-/// Static tokens of every control plane: token, user, uid, groups.
+/// Token file of every control plane; a line contains token, user, uid and groups.
 pub const TOKENS: &str = "admin-token,admin,admin-uid,system:masters\n\
                           alice-token,alice,alice-uid,team-a\n\
                           bob-token,bob,bob-uid,\"team-a,team-b\"\n\
@@ -30,7 +30,7 @@ pub struct Options {
     pub mode: String,
     /// Whether the ConfigMap `kube-root-ca.crt` appears in each namespace, as without the harness.
     pub publishes_root_ca: bool,
-    /// Further flags.
+    /// Further flags of apid.
     pub flags: Vec<String>,
     /// `--data-dir`, if not below [`ControlPlane::dir`].
     pub data_dir: Option<PathBuf>,
@@ -93,7 +93,7 @@ impl ControlPlane {
         ControlPlane { options, dir, authority, process: None, port: 0, starts: 0 }
     }
 
-    /// Starts again on the same data. The port may change.
+    /// Starts apid on the existing data and waits until it is ready. The port may change.
     pub async fn launch(&mut self) {
         drop(fs::remove_file(self.port_file()));
         self.starts += 1;
@@ -111,7 +111,7 @@ impl ControlPlane {
         .await;
     }
 
-    /// Stops, and starts again on the same data with other flags.
+    /// Stops apid and starts it again on the same data. `flags` replace the further flags.
     pub async fn relaunch_with(&mut self, flags: &[&str]) {
         self.stop().await;
         self.options.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
@@ -134,7 +134,7 @@ impl ControlPlane {
             .args(&self.options.flags);
         let has_controllers = self.options.flags.iter().any(|flag| flag.starts_with("--controllers"));
         if !self.options.publishes_root_ca && !has_controllers {
-            // A list without the publisher: tests count ConfigMaps.
+            // Without the publisher of `kube-root-ca.crt`, because tests count ConfigMaps.
             command.arg("--controllers=*,-root-ca-certificate-publisher-controller");
         }
         if !self.options.mode.is_empty() {
@@ -155,7 +155,7 @@ impl ControlPlane {
         .await;
     }
 
-    /// Sends SIGKILL.
+    /// Sends SIGKILL to apid and waits for its end.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             drop(process.kill());
@@ -181,7 +181,7 @@ impl ControlPlane {
         self.process.as_ref().expect("apid runs").id()
     }
 
-    /// Returns the child processes of apid.
+    /// Returns the process ids of the children of apid, which are authd.
     pub fn authd_pids(&self) -> Vec<u32> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).into_iter().flatten().flatten();
         tasks
@@ -291,7 +291,7 @@ impl ControlPlane {
 impl Drop for ControlPlane {
     fn drop(&mut self) {
         self.kill();
-        // authd ends at end-of-file of the pipe that apid held; nothing else needs to be stopped.
+        // authd need not be stopped: it ends when apid no longer holds the pipe to its standard input.
         if std::thread::panicking() {
             let log = self.log();
             let tail = log.len().saturating_sub(4000);

@@ -16,14 +16,14 @@ pub use control_plane::{ControlPlane, Options, TOKENS, program};
 use std::future::Future;
 use std::time::Duration;
 
-/// Time limit of any wait in a test.
+/// Time limit of each wait in a test.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Polls until the result is `Some`.
 ///
 /// # Panics
 ///
-/// Not within [`DEADLINE`].
+/// The result is not `Some` within [`DEADLINE`].
 pub async fn eventually<T, F>(condition: &str, mut poll: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,

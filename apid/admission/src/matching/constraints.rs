@@ -12,7 +12,7 @@ pub struct Constraints {
     pub rules: Option<Vec<Rule>>,
     /// A write must match none of these rules.
     pub excluded: Vec<Rule>,
-    /// Comparison of rules with other versions of the resource.
+    /// Whether rules are also compared with other versions of the resource.
     pub policy: MatchPolicy,
     /// Label selector on the namespace; null selects all namespaces.
     pub namespace_selector: Value,
@@ -20,12 +20,12 @@ pub struct Constraints {
     pub object_selector: Value,
 }
 
-/// Comparison of rules with other versions of the resource of a request.
+/// The field `matchPolicy`: the versions of the requested resource with which rules are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MatchPolicy {
-    /// Rules match only the group and version of the request.
+    /// Only the group and version of the request.
     Exact,
-    /// Rules match every version in which the object can be represented.
+    /// Every served group and version of the resource.
     #[default]
     Equivalent,
 }

@@ -27,7 +27,7 @@ pub enum MatchedResource {
     Equivalent {
         /// The resource in that version.
         resource: Arc<Resource>,
-        /// The version.
+        /// The version that a rule matched.
         version: String,
     },
 }
@@ -65,7 +65,7 @@ impl Matcher {
         Ok(selected.then_some(matched))
     }
 
-    /// Compares the rules of constraints with a write, without the selectors.
+    /// Compares the rules of constraints with a write, without the selectors. None without a match.
     pub fn rules_match(
         &self,
         constraints: &Constraints,
@@ -119,8 +119,8 @@ impl Matcher {
         None
     }
 
-    /// Whether a label selector selects the namespace of a write. Cluster-scoped objects other than Namespaces
-    /// always match.
+    /// Whether a label selector selects the namespace of a write. For a written Namespace its new labels
+    /// count. Other cluster-scoped objects always match.
     ///
     /// # Errors
     ///
@@ -163,7 +163,7 @@ fn labels_match(selector: &Value, object: &Object) -> bool {
     labels::matches(selector, object.at(&["metadata", "labels"]).unwrap_or(&Value::Null))
 }
 
-/// Whether the server serves a version to clients.
+/// Whether the server serves this version of the resource to clients.
 fn is_served(resource: &Resource) -> bool {
     match &resource.kind {
         KindRef::BuiltIn(_) => true,

@@ -14,8 +14,8 @@
 //!
 //! # Reference
 //!
-//! A rule of an earlier position precedes a better version of the resource: all rules are compared with the
-//! version of the request first, then each rule with all other versions.
+//! All rules are compared with the version of the request first. Then the rules are compared in order, each
+//! with all other versions of the resource; the first match decides the version.
 
 mod constraints;
 mod index;

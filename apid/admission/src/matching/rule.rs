@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{Attributes, Operation};
 
-/// Wildcard of all lists of a rule.
+/// Wildcard in the lists of operations, groups, versions and resources of a rule.
 const ALL: &str = "*";
 
 /// A rule of a webhook or a policy.
@@ -13,7 +13,7 @@ pub struct Rule {
     operations: Vec<String>,
     groups: Vec<String>,
     versions: Vec<String>,
-    /// Resources and subresources: `pods`, `pods/status`, `pods/*`, `*/scale`.
+    /// Pairs of resource and subresource (`""` for none): `pods`, `pods/status`, `pods/*`, `*/scale`.
     resources: Vec<(String, String)>,
     scope: RuleScope,
     /// Names of matching objects; empty: all names.
@@ -32,13 +32,13 @@ enum RuleScope {
 /// The facts of a write with which rules are compared.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleTarget<'a> {
-    /// Operation.
+    /// Operation of the write.
     pub operation: Operation,
     /// Full group name.
     pub group: &'a str,
-    /// Version.
+    /// Version of the resource with which rules are compared.
     pub version: &'a str,
-    /// Lower-case plural.
+    /// Lower-case plural name of the resource.
     pub resource: &'a str,
     /// Subresource, or `""`.
     pub subresource: &'a str,
@@ -106,7 +106,8 @@ impl Rule {
             && (self.names.is_empty() || self.names.iter().any(|name| name == target.name))
     }
 
-    /// Requests for a Namespace have a namespace, although Namespaces are cluster-scoped.
+    /// Whether the scope matches. A Namespace is cluster-scoped, although the target has its name as
+    /// namespace.
     fn scope_matches(&self, target: &RuleTarget<'_>) -> bool {
         let is_cluster = target.namespace.is_empty() || target.is_namespace_object();
         match self.scope {

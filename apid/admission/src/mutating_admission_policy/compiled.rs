@@ -12,7 +12,7 @@ use crate::policy::{
 /// Maximum memory of the result of a mutation in bytes.
 const RESULT_MAX: usize = 32 << 20;
 
-/// The expressions of a policy.
+/// The compiled expressions of a mutating policy.
 pub(super) struct CompiledMutatingPolicy {
     /// Match conditions and variables.
     pub(super) common: CommonExpressions,
@@ -41,13 +41,13 @@ pub(super) enum PatchType {
 /// The reason why the expression of a mutation has no result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum EvaluationFailure {
-    /// The evaluation exceeds the budget.
+    /// The evaluation exceeds the cost budget.
     #[error("{BUDGET}")]
     Budget,
     /// The expression failed.
     #[error(transparent)]
     Expression(#[from] ExpressionFailure),
-    /// Messages have another type than that of their field.
+    /// CEL messages such as `Object.spec{}` are in fields of another type. One text for each such message.
     #[error("type mismatch: {}", .0.join("\n"))]
     MisplacedMessages(Vec<String>),
 }
@@ -95,7 +95,7 @@ impl Mutation {
     }
 }
 
-/// Checks the message types in the values of the operations of a patch.
+/// Checks the types of the CEL messages in the field `value` of each patch operation.
 fn check_values(patch: &expressions::Value<'_>) -> Result<(), EvaluationFailure> {
     let expressions::Value::List(operations) = patch else { return Ok(()) };
     for operation in operations.iter().flatten() {

@@ -2,9 +2,10 @@
 //!
 //! # Contract
 //!
-//! [`policy`](crate::policy) selects the policies of a write. They apply in the order of their names, bindings and
-//! parameters, each to the result of the policy before. Match conditions see that result too; constraints see the object
-//! before the first policy. The plugin runs before mutating webhooks and never for a deletion.
+//! [`policy`](crate::policy) selects the policies of a write. The policies apply in the order of their names,
+//! bindings and parameters, each to the result of the policy before. Match conditions see that result too;
+//! constraints see the object before the first policy. The plugin runs before mutating webhooks and never for
+//! a deletion.
 //!
 //! A failed policy denies the write unless it ignores failures. The denial lists the errors of all policies. A server
 //! that does not store policies has no plugin.
@@ -15,8 +16,8 @@
 //!
 //! # Reference
 //!
-//! The plugin requests the second round of the mutating phase after each evaluated mutation, also without a change. In
-//! the second round a policy with the reinvocation policy `IfNeeded` applies again.
+//! The plugin requests the second round of the mutating phase after each applied mutation, even without a
+//! change. In the second round a policy with the reinvocation policy `IfNeeded` applies again.
 
 mod compiled;
 mod patch;
@@ -53,7 +54,7 @@ impl MutatingAdmissionPolicy {
         Some(MutatingAdmissionPolicy(PolicySource::new(environment, POLICY, BINDING)))
     }
 
-    /// Applies all policies whose rules match a write.
+    /// Applies the policies that match a write, through their bindings.
     async fn apply(
         &self,
         policies: &Policies<CompiledMutatingPolicy>,

@@ -24,7 +24,7 @@ use crate::{Attributes, Environment, mutation};
 pub(super) enum MutationError {
     /// An error of the policy, to which the failure policy applies.
     Policy(String),
-    /// The response to the write.
+    /// An error that ends the write regardless of the failure policy.
     Status(Status),
 }
 

@@ -7,7 +7,7 @@ use apimachinery::object::Object;
 
 /// Label rules under the names of a preset.
 pub(super) struct LabelRules {
-    /// API domains.
+    /// API domains of labels, such as `kubernetes.io` and `k8s.io`.
     domains: [String; 2],
     /// Prefix of labels that only administrators may set.
     restricted: String,
@@ -17,7 +17,7 @@ pub(super) struct LabelRules {
     known: Vec<String>,
 }
 
-/// Known node labels: prefix in the domain, and name.
+/// Known node labels: subdomain of the label domain (`""` for the domain itself), and name.
 const KNOWN: [(&str, &str); 11] = [
     ("", "hostname"),
     ("", "os"),
@@ -68,7 +68,7 @@ impl LabelRules {
         is_in_domain(prefix, &self.restricted) || is_api_domain && !is_kubelet_label
     }
 
-    /// The forbidden labels that a write changes, in order.
+    /// The forbidden labels that a write adds, changes or removes, sorted.
     pub(super) fn forbidden<'o>(&self, new: &'o Object, old: Option<&'o Object>) -> BTreeSet<&'o str> {
         let labels = |object: Option<&'o Object>| object.into_iter().flat_map(|object| object.labels());
         let differs = |(label, value): &(&str, &str), other: Option<&Object>| {

@@ -46,9 +46,9 @@ pub(crate) struct NodeRestriction {
     names: KubeletNames,
 }
 
-/// Names about kubelets, which depend on the preset.
+/// Names and label rules that concern kubelets and depend on the preset.
 struct KubeletNames {
-    /// Mirror pod annotation.
+    /// Key of the annotation of mirror pods.
     mirror: String,
     lease_namespace: &'static str,
     labels: labels::LabelRules,
@@ -162,7 +162,8 @@ impl<'a> KubeletWrite<'a> {
         self.check_own_name("can only access node lease with the same name as the requesting node")
     }
 
-    /// Checks creations and deletions. Other writes cannot change the node of a slice, and the authorizer checks them.
+    /// Checks the node of a created or deleted ResourceSlice. An update cannot change the node; the
+    /// authorizer checks it.
     fn check_resource_slice(&self) -> Result<(), Status> {
         let is_own = |slice: Option<&Object>| {
             slice.and_then(|slice| slice.str_at(&["spec", "nodeName"])) == Some(self.node)
@@ -229,7 +230,8 @@ impl<'a> KubeletWrite<'a> {
     }
 }
 
-/// 404 for a referenced object; only the message contains the kind.
+/// Returns 404 for an object to which the write refers. Only the message names the resource; `details.kind`
+/// is empty, as in kube-apiserver.
 fn not_found(resource: &str, name: &str) -> Status {
     let group_resource =
         apimachinery::gvk::GroupResource { group: String::new(), resource: resource.to_owned() };
@@ -255,7 +257,7 @@ fn without_empty_values(value: &Value) -> Option<Value> {
     }
 }
 
-/// Items of a list.
+/// Items of the list at a path; none if the list is absent.
 fn items<'o>(object: &'o Object, path: &[&str]) -> impl Iterator<Item = &'o Value> + use<'o> {
     object.at(path).and_then(Value::as_array).into_iter().flatten()
 }

@@ -77,7 +77,8 @@ impl KubeletWrite<'_> {
         Ok(())
     }
 
-    /// Checks pod writes other than creations and subresources: only deletions on the node are allowed.
+    /// Checks pod writes other than creations and subresources: only deletions of pods on the node are
+    /// allowed.
     pub(super) fn check_pod_deletion(&self) -> Result<(), Status> {
         let node = self.node;
         match self.attributes.operation {
@@ -152,7 +153,7 @@ fn referenced_kind(pod: &Object) -> Option<&'static str> {
                 || any_item_has(container, "env", [&["valueFrom", key]])
         })
     };
-    // These drivers have their secret reference in the same field.
+    // These volume sources have their secret reference in the field `secretRef`.
     let drivers = ["cephfs", "cinder", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos"];
     let has_text = |field: &str| pod.str_at(&["spec", field]).is_some_and(|name| !name.is_empty());
     if has_text("serviceAccountName") || has_text("serviceAccount") {

@@ -3,8 +3,8 @@
 //! # Reference
 //!
 //! A pod names the audiences of its projected tokens and of the CSI drivers of its volumes. A kubelet with
-//! the verb `request-serviceaccounts-token-audience` may also request another audience. The verb applies to
-//! the audience as resource and the service account as resource name.
+//! permission for `request-serviceaccounts-token-audience` may also request another audience. In the check of
+//! this permission the audience is the resource, and the service account is the resource name.
 
 use apimachinery::attributes::Attributes as RequestAttributes;
 use apimachinery::object::{Object, Value};
@@ -16,7 +16,7 @@ use crate::ObjectKind;
 const VOLUME: ObjectKind = ObjectKind::new("", "PersistentVolume");
 const DRIVER: ObjectKind = ObjectKind::new("storage", "CSIDriver");
 
-/// Verb on an audience.
+/// Verb that allows a kubelet to request tokens for an audience.
 const VERB: &str = "request-serviceaccounts-token-audience";
 
 impl KubeletWrite<'_> {

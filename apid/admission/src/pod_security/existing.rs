@@ -16,7 +16,7 @@ use crate::{Attributes, MaybeFuture, ObjectKind, Operation};
 
 /// Maximum number of evaluated pods per namespace write.
 const MAX_PODS: usize = 3_000;
-/// Maximum evaluation time.
+/// Maximum evaluation time per namespace write; the remaining pods are not evaluated.
 const MAX_EVALUATION_TIME: Duration = Duration::from_secs(1);
 
 impl PodSecurity {
@@ -61,7 +61,8 @@ impl PodSecurity {
         })
     }
 
-    /// Warning about labels on an exempt namespace.
+    /// Warning that the labels of an exempt namespace have no effect. None if the policy is the configured
+    /// default or allows everything.
     fn exempt_labels_warning(&self, namespace: &Object, policy: &Policy) -> Option<String> {
         if policy.is_equivalent(&self.settings.defaults) || policy.is_equivalent(&Policy::default()) {
             return None;
@@ -76,8 +77,8 @@ impl PodSecurity {
         ))
     }
 
-    /// Evaluates the existing pods of a namespace.
-    /// Returns one line for each combination of violations, with the name of the first such pod.
+    /// Evaluates the existing pods of a namespace and returns the warnings. After the summary there is one
+    /// line for each combination of violations, with the name of the first such pod.
     fn evaluate_existing(&self, namespace: &str, pods: Vec<Arc<Object>>, enforce: Standard) -> Vec<String> {
         let pods = self.order_by_distinct_controller(pods);
         let total = pods.len();

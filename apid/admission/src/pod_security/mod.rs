@@ -10,7 +10,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (stored labels fail closed): an invalid stored level enforces `restricted`.
+//! INVARIANT (stored labels fail closed): an invalid stored enforce level counts as `restricted`.
 //! INVARIANT (pinned releases stay): the rules of a release never change; see [`controls`].
 //!
 //! # Reference
@@ -173,7 +173,7 @@ impl PodSecurity {
         }
         self.reader.namespace(attributes.namespace).map(move |namespace| {
             let Ok(namespace) = namespace else {
-                // The pods of the template are checked at their creation, so the plugin does not reject the object.
+                // The pods of the template are checked at their creation, so the plugin allows the object.
                 let reason = format!("failed to lookup namespace {:?}", attributes.namespace);
                 attributes.notes.annotate(self.audit.error.clone(), reason);
                 return Ok(());

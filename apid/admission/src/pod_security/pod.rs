@@ -5,7 +5,7 @@ use apimachinery::object::{Map, Value};
 
 static NULL: Value = Value::Null;
 
-/// Keys of the profile annotations under the preset.
+/// Keys of the AppArmor and seccomp annotations, with the names of the preset.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     /// Prefix of AppArmor annotation keys; the container name follows.
@@ -115,12 +115,12 @@ impl<'a> Container<'a> {
     }
 }
 
-/// Nested value, if set.
+/// Nested value at a path; None if absent or null.
 pub(super) fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(value, |value, field| value.get(field)).filter(|value| !value.is_null())
 }
 
-/// Nested string; `""` if absent.
+/// Nested string at a path; `""` if absent.
 pub(super) fn text<'a>(value: &'a Value, path: &[&str]) -> &'a str {
     at(value, path).and_then(Value::as_str).unwrap_or("")
 }

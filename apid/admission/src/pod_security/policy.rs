@@ -157,7 +157,7 @@ impl Policy {
     }
 }
 
-/// Keys of the labels.
+/// Label keys of the level and of the version, for each mode.
 #[derive(Clone, Debug)]
 pub(super) struct LabelKeys([(Mode, String, String); 3]);
 
@@ -165,7 +165,8 @@ pub(super) struct LabelKeys([(Mode, String, String); 3]);
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ParsedPolicy {
     /// The effective policy.
-    /// If a label is invalid, enforce falls back to the strictest level, and audit and warn to `privileged`.
+    /// An invalid enforce level counts as `restricted`, an invalid audit or warn level as `privileged`, and
+    /// an invalid version as `latest`.
     pub(super) policy: Policy,
     /// Errors of the invalid labels.
     pub(super) errors: Vec<FieldError>,
@@ -223,7 +224,7 @@ impl LabelKeys {
         parsed_policy
     }
 
-    /// Labelled modes with a level above `privileged`, and their standards.
+    /// Modes with a level or version label and a level above `privileged`, with their standards in `policy`.
     pub(super) fn labelled_modes<'a>(
         &self,
         label: impl Fn(&str) -> Option<&'a str>,

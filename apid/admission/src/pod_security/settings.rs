@@ -10,7 +10,7 @@ use crate::{PluginConfiguration, PluginConfigurationError};
 /// Pod Security configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
-    /// Policy without labels.
+    /// Policy of namespaces without labels.
     pub(super) defaults: Policy,
     /// Exempt users.
     pub(super) users: Vec<String>,
@@ -53,7 +53,7 @@ impl Settings {
     }
 }
 
-/// The field of the version of a mode.
+/// Name of the configuration field with the version of a mode.
 fn version_field(mode: Mode) -> &'static str {
     match mode {
         Mode::Enforce => "enforce-version",
@@ -79,7 +79,7 @@ fn parse_field<T>(
     }
 }
 
-/// Reads a list of exempt names.
+/// Reads a list of exempt names and records errors for invalid and duplicate names.
 fn read_exemptions(
     fields: &mut Fields<'_>,
     field: &'static str,

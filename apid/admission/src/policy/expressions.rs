@@ -120,10 +120,10 @@ impl Uses {
     }
 }
 
-/// Error: a group of expressions exceeds its cost budget.
+/// The error of a group of expressions that exceeds its cost budget.
 pub(crate) struct BudgetExceeded;
 
-/// Expressions that share a budget and computed variables.
+/// Expressions of one policy that share a cost budget and the computed values of variables.
 pub(crate) struct ExpressionGroup<'a, 'i> {
     inputs: &'i [(&'static str, expressions::Value<'a>)],
     variables: Variables<'a, 'i>,
@@ -163,7 +163,7 @@ pub(crate) fn items<'o>(policy: &'o Object, list: &str) -> &'o [Value] {
     policy.at(&["spec", list]).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// A text of an item; `""` when absent.
+/// A text field of an item; `""` if absent.
 pub(crate) fn text<'v>(item: &'v Value, field: &str) -> &'v str {
     item.get(field).and_then(Value::as_str).unwrap_or_default()
 }

@@ -70,7 +70,8 @@ impl PolicyMetrics {
         }
     }
 
-    /// Observes a failed validation with its message, for one enforcement action: `deny`, `audit`, `warn` or `allow`.
+    /// Observes a failed validation with its message, for one enforcement action: `deny`, `audit`, `warn`, or
+    /// `allow` for an ignored error.
     pub(crate) fn observe_validation(
         &self,
         (policy, binding): (&str, &str),

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! A [`PolicySource`] has the policies and bindings of a kind. A policy applies to a write if its constraints and those
-//! of a binding match. Each parameter of the binding leads to one [`Invocation`]. A [`PolicyWrite`] evaluates the
-//! expressions of a policy for one write.
+//! A [`PolicySource`] has the validating or the mutating policies, and their bindings. A policy applies to a
+//! write if its constraints and those of a binding match. Each parameter of the binding leads to one
+//! [`Invocation`]. A [`PolicyWrite`] evaluates the expressions of a policy for one write.
 //!
 //! # Invariants
 //!

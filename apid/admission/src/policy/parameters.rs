@@ -22,7 +22,7 @@ pub(super) struct UnservedParamKind {
 /// The reason why a binding has no parameters for a write.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum ParametersError {
-    /// The write has no namespace, in which the parameters are.
+    /// The parameters are in the namespace of the write, but the write has no namespace.
     #[error("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")]
     NoNamespace,
     /// The reference has a namespace, but the kind of the parameters is cluster-scoped.
@@ -34,7 +34,7 @@ pub(super) enum ParametersError {
     /// There is no parameter, although the binding requires one.
     #[error("no params found for policy binding with `Deny` parameterNotFoundAction")]
     NotFound,
-    /// The version of the kind cannot represent a parameter.
+    /// A parameter cannot be converted to the version of `paramKind`.
     #[error(transparent)]
     Representation(#[from] TypeError),
 }
@@ -99,7 +99,7 @@ async fn select(
     reader.select_of(resource, namespace, selector).get().await
 }
 
-/// An object in the version of a resource, with the names of responses.
+/// Converts a stored object to the version of a resource, with the names of the preset as in responses.
 ///
 /// # Errors
 ///

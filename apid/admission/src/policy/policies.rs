@@ -8,9 +8,9 @@ use apimachinery::object::{Object, Value};
 use super::expressions::{PolicyExpressions, text};
 use crate::matching::{Constraints, ResourceIndex};
 
-/// All policies of a kind.
+/// All validating policies, or all mutating policies.
 pub(crate) struct Policies<E> {
-    /// The policies by name.
+    /// The policies in the order of their names.
     all: Vec<Arc<Policy<E>>>,
     index: ResourceIndex,
 }
@@ -21,7 +21,7 @@ pub(crate) struct Policy<E> {
     object: Arc<Object>,
     /// Writes to which the policy applies.
     pub(crate) constraints: Constraints,
-    /// Effect of errors.
+    /// Effect of errors of the policy on a write.
     pub(crate) failure_policy: FailurePolicy,
     /// Kind of the parameters.
     pub(super) param_kind: Option<ParamKind>,
@@ -69,7 +69,7 @@ pub(crate) struct Binding {
     pub(super) constraints: Constraints,
     /// Selection of the parameters; None: no parameters.
     pub(super) param_ref: Option<ParamRef>,
-    /// Actions after a failed validation, as written; empty for mutating policies.
+    /// The field `validationActions`, as written; empty for mutating policies.
     pub(crate) actions: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct ParamRef {
     pub(super) namespace: String,
     /// Label selector of the parameters.
     pub(super) selector: Option<Value>,
-    /// Whether the binding denies writes without parameters.
+    /// Whether a write is denied if no parameter is found.
     pub(super) denies_without_parameters: bool,
 }
 
@@ -105,7 +105,7 @@ impl<E: PolicyExpressions> Policies<E> {
         Policies { all, index }
     }
 
-    /// The policies that may apply to writes to a resource, by name.
+    /// The policies that may apply to writes to a resource, in the order of their names.
     pub(crate) fn candidates<'a>(&'a self, resource: &str) -> impl Iterator<Item = &'a Arc<Policy<E>>> {
         self.index.candidates(resource).iter().filter_map(|position| self.all.get(*position))
     }
@@ -151,7 +151,7 @@ impl Bindings {
         Bindings(by_policy)
     }
 
-    /// The bindings of a policy, by name.
+    /// The bindings of a policy, in the order of their names.
     pub(crate) fn of_policy(&self, policy: &str) -> &[Binding] {
         self.0.get(policy).map_or(&[], Vec::as_slice)
     }
@@ -182,7 +182,7 @@ impl ParamRef {
     }
 }
 
-/// Reads match resources. Without rules every resource matches.
+/// Reads a `MatchResources`. Without rules every resource matches.
 fn constraints(resources: Option<&Value>) -> Constraints {
     let Some(resources) = resources else { return Constraints::default() };
     let rules = Constraints::read_rules(resources.get("resourceRules"));

@@ -19,7 +19,7 @@ pub(crate) struct PolicySource<E> {
 }
 
 impl<E: PolicyExpressions> PolicySource<E> {
-    /// The policies and bindings of these kinds.
+    /// Creates the source of the policies and bindings of these kinds.
     pub(crate) fn new(environment: &Environment, policy: ObjectKind, binding: ObjectKind) -> Self {
         let reader = &environment.reader;
         PolicySource {
@@ -30,7 +30,8 @@ impl<E: PolicyExpressions> PolicySource<E> {
         }
     }
 
-    /// The policies, if the rules of at least one match a write. The result is ready after the first load.
+    /// All policies, if the rules of at least one match a write; otherwise None. The result is ready after
+    /// the first load of the policies.
     pub(crate) fn policies<'a>(
         &'a self,
         attributes: &'a Attributes<'a>,

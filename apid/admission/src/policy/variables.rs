@@ -2,8 +2,10 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded recursion): a variable at the end of a long chain is computed after all variables below it.
-//! INVARIANT (computed once): an evaluation computes a variable at most once, with the cost limit of one expression.
+//! INVARIANT (bounded recursion): a variable at the end of a long chain is computed after all variables that
+//! it reads, so that evaluation does not recurse along the chain.
+//! INVARIANT (computed once): each [`Variables`] computes a variable at most once, with the cost limit of one
+//! expression.
 
 use std::cell::{Cell, RefCell};
 
@@ -12,7 +14,7 @@ use kinds::admission_expressions::VARIABLES;
 
 use super::expressions::CommonExpressions;
 
-/// Values of variables that an evaluation has computed.
+/// The variables of a policy during one evaluation, with the values computed so far.
 pub(super) struct Variables<'a, 'i> {
     policy: &'a CommonExpressions,
     inputs: &'i [(&'static str, Value<'a>)],
@@ -21,7 +23,8 @@ pub(super) struct Variables<'a, 'i> {
 }
 
 impl<'a, 'i> Variables<'a, 'i> {
-    /// The variables of a policy over the values of all other variables.
+    /// Creates the variables of a policy. `inputs` are the other values that their expressions read, such as
+    /// `object` and `request`.
     pub(super) fn new(policy: &'a CommonExpressions, inputs: &'i [(&'static str, Value<'a>)]) -> Self {
         let computed = RefCell::new(vec![None; policy.variables.len()]);
         Variables { policy, inputs, computed, cost: Cell::new(0) }

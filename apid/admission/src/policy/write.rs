@@ -109,7 +109,8 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
         PolicyWrite { source, attributes, registry, answers: Arc::default() }
     }
 
-    /// Compares a policy and its bindings with the write. Returns None if the policy does not match.
+    /// Compares a policy and its bindings with the write. Returns None if the policy does not match or has no
+    /// binding.
     ///
     /// # Errors
     ///
@@ -194,7 +195,7 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
         Ok(FixedValues { request, condition_request, namespace })
     }
 
-    /// Evaluates expressions of a policy, until all authorization checks have answers.
+    /// Runs `run`, which evaluates expressions of a policy, until all authorization checks have answers.
     pub(crate) async fn evaluate<T>(
         &self,
         common: &CommonExpressions,

@@ -64,19 +64,19 @@ pub(super) enum QuotaError {
         /// The names of the resources.
         resources: String,
     },
-    /// The object uses less than nothing.
+    /// The usage of the object is negative.
     #[error("quota usage is negative for resource(s): {resources}")]
     Negative {
         /// The names of the resources.
         resources: String,
     },
-    /// No quota covers limited resources.
+    /// No quota covers resources that the configuration limits.
     #[error("insufficient quota to consume: {resources}")]
     UncoveredResources {
         /// The names of the resources.
         resources: String,
     },
-    /// No quota covers limited scopes.
+    /// No quota covers scopes that the configuration limits.
     #[error("insufficient quota to match these scopes: [{scopes}]")]
     UncoveredScopes {
         /// The selectors of the scopes.
@@ -96,13 +96,13 @@ pub(super) enum QuotaError {
     },
 }
 
-/// A charged quota and its new usage.
+/// A quota to charge and its new usage.
 pub(super) struct Charge {
     pub(super) quota: Arc<Object>,
     pub(super) used: Amounts,
 }
 
-/// Computes the charges of a write.
+/// Computes the charges of a write to all matching quotas.
 ///
 /// # Errors
 ///

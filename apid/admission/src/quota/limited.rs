@@ -15,9 +15,9 @@ const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
 #[derive(Clone, Debug)]
 pub(super) struct LimitedResource {
     pub(super) resource: GroupResource,
-    /// Substrings of the limited resource names.
+    /// The entry limits the resource names that contain one of these texts.
     pub(super) contains: Vec<String>,
-    /// Scopes that limit the entry; the covering quota must have the same scope.
+    /// Scopes of objects; for each one that an object matches, a quota must have the same scope.
     pub(super) scopes: Vec<QuotaScope>,
 }
 

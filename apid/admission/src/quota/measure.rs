@@ -99,11 +99,11 @@ fn class_part(names: &Names) -> String {
 /// Measured quota usage of an object.
 #[derive(Clone, Debug, Default)]
 pub struct MeasuredObject {
-    /// Usage.
+    /// Usage until the time in `ends`.
     amounts: Amounts,
-    /// Usage after the end of the grace period: the object count.
+    /// Usage after the time in `ends`: the object count.
     count: Amounts,
-    /// End of the grace period; None if the object is not terminating.
+    /// Result of [`grace_period_end`] for a terminating pod; None for all other objects.
     ends: Option<jiff::Timestamp>,
     /// Facts for scopes; None for objects other than pods, which match no scope.
     pod: Option<PodFacts>,
@@ -211,7 +211,8 @@ impl MeasuredObject {
     }
 }
 
-/// End of the grace period of a terminating pod.
+/// Time after which a terminating pod uses only its object count: its deletion timestamp plus its grace
+/// period, as in kube-apiserver.
 fn grace_period_end(pod: &Object) -> Option<jiff::Timestamp> {
     let begun = time::parse(pod.meta_str("deletionTimestamp"))?;
     let grace = pod.meta()?.get("deletionGracePeriodSeconds")?.as_i64()?;
@@ -346,7 +347,7 @@ impl Scopes {
     }
 }
 
-/// Formats missing container resources as a sentence.
+/// Describes containers without a required request or limit; None if all containers have them.
 /// Example: `must specify requests.cpu for: a,b; requests.memory for: a`.
 pub(super) fn missing_resources<'a>(
     pod: &Object,

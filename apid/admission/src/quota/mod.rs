@@ -3,13 +3,14 @@
 //! # Contract
 //!
 //! Before an object is stored, the plugin adds its usage increase to the status of every matching quota. It
-//! rejects the write if a quota has no room. A controller recounts the actual usage, which returns the
-//! charges of deletions and failed writes. Plugin and controller share [`Reservations`].
+//! rejects a write that exceeds a quota. A controller recounts the actual usage, which takes back the charges
+//! of deleted objects and failed writes. Plugin and controller share [`Reservations`].
 //!
 //! # Reference
 //!
-//! The *status* of the quota decides. Until the first count of a new quota, the plugin rejects matching
-//! writes. For updates, the plugin only charges services, claims and pod resizes.
+//! The plugin compares with the limits and the usage in the status of a quota. Until the first count of a new
+//! limit, the plugin rejects matching writes. Of the updates, the plugin charges only those of services and
+//! claims, and pod resizes.
 
 mod check;
 mod limited;
@@ -39,7 +40,7 @@ use measure::{MeasurementRule, rule};
 
 /// ResourceQuota kind.
 pub const QUOTA: ObjectKind = ObjectKind::new("", "ResourceQuota");
-/// Maximum attempts of a charge after conflicting writes to a quota.
+/// Maximum number of attempts to charge the quotas of a namespace; a conflicting write causes a new attempt.
 const ATTEMPTS: usize = 16;
 
 pub(crate) struct ResourceQuota {
@@ -98,7 +99,8 @@ impl ResourceQuota {
         result
     }
 
-    /// Adds the charges to the current quotas, each once.
+    /// Adds the usage increase to the status of all matching quotas. `charged` collects the uids of charged
+    /// quotas, so that a new attempt does not charge them again.
     async fn write_charges(
         &self,
         attributes: &Attributes<'_>,
@@ -151,7 +153,7 @@ impl ResourceQuota {
     }
 }
 
-/// Copy of a quota with new usage.
+/// Copy of a quota with a new `status.used`.
 pub fn with_used(quota: &Object, used: &Amounts) -> Object {
     let mut new = quota.clone();
     if let Some(status) = crate::tree::object_at(&mut new.0, "status") {
@@ -195,8 +197,7 @@ impl Plugin for ResourceQuota {
     }
 }
 
-/// Sums the measured usage for each limit of a quota that counts served resources.
-/// `counted`: whether a limit is one of these.
+/// Sums measured usage for each resource name of `spec.hard` for which `counted` returns true.
 pub fn sum<'a>(
     quota: &Object,
     measured: impl Iterator<Item = &'a Amounts>,

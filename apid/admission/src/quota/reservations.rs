@@ -1,12 +1,12 @@
 //! Quota reservations of in-flight writes.
-//! The plugin records them; the quota controller adds them to its count.
+//! The plugin ResourceQuota records reservations; the quota controller adds the reservations to its count.
 //!
 //! # Invariants
 //!
 //! INVARIANT (never exceeded): the plugin writes a charge to the quota status by compare-and-swap before
-//! storage. During a recount of a namespace, the plugin makes no reservation in it ([`Reservations::lock_namespace`]).
-//! The count includes the reservations of writes that are not yet stored. So no reservation is lost and no
-//! object counts twice.
+//! the object is stored. During a recount of a namespace, the plugin makes no reservation in the namespace
+//! ([`Reservations::lock_namespace`]). The count includes the reservations of writes that are not yet stored.
+//! So no reservation is lost and no object counts twice.
 //!
 //! # Concurrency
 //!
@@ -102,7 +102,7 @@ impl Reservations {
     }
 }
 
-/// Guard of a reservation. The write drops it at its end, with any result.
+/// Guard of a reservation. The write drops the guard at its end, also after a failure.
 pub struct ReservationGuard {
     reservations: Arc<Reservations>,
     id: u64,

@@ -7,7 +7,7 @@ use kinds::admission_expressions::{Compiler, Purpose};
 use crate::match_conditions::Expression;
 use crate::policy::{CommonExpressions, PolicyExpressions, items, text};
 
-/// The expressions of a policy.
+/// The compiled expressions of a validating policy.
 pub(super) struct CompiledValidatingPolicy {
     /// Match conditions and variables.
     pub(super) common: CommonExpressions,
@@ -19,11 +19,11 @@ pub(super) struct CompiledValidatingPolicy {
 
 /// A validation of a policy.
 pub(super) struct Validation {
-    /// The condition.
+    /// The expression that must be true.
     pub(super) expression: Expression,
     /// The fixed message, trimmed; `""` without one.
     pub(super) message: String,
-    /// The computed message.
+    /// The expression of the message, which precedes the fixed message.
     pub(super) message_expression: Option<Expression>,
     /// The reason of a denial.
     pub(super) reason: Reason,

@@ -2,12 +2,14 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (budget): the match conditions of a write use at most [`limits::MATCH_CONDITIONS`] units, its validations with
-//! their messages at most [`limits::OBJECT`] units, and its audit annotations as many again.
+//! INVARIANT (budget): one evaluation uses at most [`limits::MATCH_CONDITIONS`] cost units for match
+//! conditions, [`limits::OBJECT`] for validations with their messages, and [`limits::OBJECT`] for audit
+//! annotations.
 //!
 //! # Reference
 //!
-//! Each of the three groups computes the variables anew, as in kube-apiserver, so the costs are the same.
+//! Validations, messages and audit annotations each compute the variables anew, as in kube-apiserver, so the
+//! costs are the same.
 
 use std::time::Duration;
 
@@ -22,12 +24,12 @@ use crate::policy::{BudgetExceeded, ExpressionGroup, FailurePolicy, Inputs};
 /// Maximum size of an evaluated message in bytes.
 const MESSAGE_MAX: usize = 5 * 1024;
 
-/// The result of an evaluation.
+/// The result of the evaluation of a policy with one parameter.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Outcome {
-    /// Validations that deny the write, in order.
+    /// Failed validations in order; the actions of the binding decide their effect.
     pub(super) failures: Vec<Failure>,
-    /// Audit annotations without the prefix of their key.
+    /// Audit annotations: key without the policy name, and value.
     pub(super) annotations: Vec<(String, String)>,
     /// Errors of audit annotations, which deny the write.
     pub(super) annotation_errors: Vec<Failure>,
@@ -37,10 +39,10 @@ pub(super) struct Outcome {
     pub(super) conditions: Option<ConditionsOutcome>,
 }
 
-/// A validation that denies the write.
+/// A failed validation, or an audit annotation with an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// Position of the validation.
+    /// Position of the validation or audit annotation in its list, from 0.
     pub(super) index: usize,
     /// Message for the client.
     pub(super) message: String,
@@ -68,7 +70,7 @@ impl Outcome {
     }
 }
 
-/// Evaluates a policy.
+/// Evaluates the match conditions, and if they are true, the validations and audit annotations of a policy.
 pub(super) fn evaluate<'a>(
     policy: &'a CompiledValidatingPolicy,
     failure_policy: FailurePolicy,
@@ -115,7 +117,7 @@ fn evaluate_matched<'a>(
     match failures_with_messages(policy, inputs, &failed_validations, group.budget) {
         Ok(failures) => outcome.failures = failures,
         Err(BudgetExceeded) => {
-            // An exceeded budget fails the whole policy.
+            // An exceeded cost budget of the messages fails the whole policy.
             let message = format!("failed messageExpression: {BUDGET}");
             return Outcome::of_error(failure_policy, message);
         }

@@ -28,10 +28,10 @@ use crate::{Attributes, Environment, MaybeFuture, ObjectKind, Operation, Phase, 
 const POLICY: ObjectKind = ObjectKind::new("admissionregistration", "ValidatingAdmissionPolicy");
 const BINDING: ObjectKind = ObjectKind::new("admissionregistration", "ValidatingAdmissionPolicyBinding");
 
-/// Maximum size of the value of an audit annotation in bytes.
+/// Maximum size of the value of an audit annotation in bytes; longer values are cut.
 const ANNOTATION_MAX: usize = 10 * 1024;
 
-/// The plugin.
+/// The plugin ValidatingAdmissionPolicy.
 pub(crate) struct ValidatingAdmissionPolicy(PolicySource<CompiledValidatingPolicy>);
 
 impl ValidatingAdmissionPolicy {

@@ -32,7 +32,8 @@ pub(super) fn record_fail_open(
     notes.annotate(key, hook.name.clone());
 }
 
-/// Adds an annotation of a webhook; a key that is not a name is dropped.
+/// Adds an audit annotation from a webhook response. An annotation with an invalid or prefixed key is
+/// dropped.
 pub(super) fn add(notes: &PluginOutput, hook: &Hook, key: &str, value: String) {
     if kinds::format::qualified_name(key).is_empty() && !key.contains('/') {
         notes.annotate(format!("{}/{key}", hook.name), value);

@@ -27,7 +27,7 @@ use crate::{
     PluginConfigurationError, mutation,
 };
 
-/// Limit in bytes of a response.
+/// Maximum size of a webhook response in bytes.
 const MAX_RESPONSE_BYTES: usize = 3 << 20;
 
 /// Kinds whose writes never reach a webhook.
@@ -86,14 +86,15 @@ pub(super) struct HookCall<'a> {
     request: Map<String, Value>,
 }
 
-/// The reason why a call ends the write.
+/// The failure of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum HookFailure {
     /// The webhook could not be called or its response is unusable; the failure policy applies.
     Calling { reason: String, code: u16 },
     /// The webhook denied the write.
     Denied(Status),
-    /// An error of apid, to which the failure policy does not apply.
+    /// Another error, to which the failure policy does not apply: an unusable patch, or no support of dry
+    /// runs.
     Internal(Status),
 }
 
@@ -238,7 +239,7 @@ impl Dispatcher {
         outcome.result
     }
 
-    /// The object name in reviews: a generated name is unknown before validation.
+    /// The object name in reviews; `""` for a generated name in the mutating phase.
     fn name<'a>(&self, attributes: &Attributes<'a>) -> &'a str {
         match self.phase {
             Phase::Mutating => mutation::visible_name(attributes),
@@ -246,7 +247,7 @@ impl Dispatcher {
         }
     }
 
-    /// Calls a webhook. A denial is a failure. Warnings and audit annotations are recorded.
+    /// Calls a webhook and records the warnings and audit annotations of its response. A denial is an error.
     pub(super) async fn call(
         &self,
         call: &HookCall<'_>,
@@ -303,7 +304,8 @@ impl Dispatcher {
         }
     }
 
-    /// Counts a call and applies the failure policy. Returns the Status that ends the write.
+    /// Observes a call in the metrics and applies the failure policy. Returns the Status that ends the write,
+    /// or None if the write continues.
     pub(super) fn conclude(
         &self,
         call: &HookCall<'_>,

@@ -35,7 +35,7 @@ pub(super) struct Hook {
     pub(super) timeout: Duration,
     /// Whether a dry run may call the webhook.
     pub(super) supports_dry_run: bool,
-    /// Whether the webhook is called again after changes by others.
+    /// Whether the webhook is called again if the object changes after its call.
     pub(super) is_reinvocable: bool,
     conditions: Option<(Vec<Value>, OnceLock<MatchConditions>)>,
 }
@@ -87,7 +87,7 @@ pub(super) struct Hooks {
 }
 
 impl Hooks {
-    /// Compiles configurations; those that `previous` has are reused.
+    /// Compiles configurations; unchanged ones are taken from `previous`.
     pub(super) fn compile(configurations: &[Arc<Object>], previous: Option<&Hooks>) -> Self {
         let mut all = Vec::new();
         let mut compiled = HashMap::new();

@@ -33,7 +33,7 @@ const REQUESTS: Definition = Definition::new(
 
 /// Upper limits of the histogram buckets in seconds.
 const BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
-/// Codes above this one are counted as this one.
+/// Highest code in metric labels; higher codes are counted under this code.
 const MAX_CODE: u16 = 600;
 
 type Labels = Vec<(&'static str, String)>;
@@ -49,9 +49,9 @@ pub(crate) struct WebhookMetrics {
 /// Cause of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ErrorType {
-    /// The webhook could not be called.
+    /// The webhook could not be called, or its response is not a valid review.
     CallingWebhook,
-    /// apid could not use the response.
+    /// apid could not apply the patch, or the webhook does not support dry runs.
     Internal,
     /// The webhook denied the write.
     None,

@@ -13,7 +13,8 @@
 //! # Invariants
 //!
 //! INVARIANT (fresh): see [`CompiledObjects`](crate::CompiledObjects).
-//! INVARIANT (no side effects in a dry run): a dry run calls only webhooks that declare no side effects for it.
+//! INVARIANT (no side effects in a dry run): a dry run calls only webhooks that declare no side effects for
+//! it. A match of any other webhook rejects the dry run.
 //! INVARIANT (fast path): a write whose resource no rule names costs one comparison and one lookup.
 
 mod annotations;

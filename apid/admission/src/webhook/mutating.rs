@@ -44,7 +44,7 @@ impl MutatingWebhooks {
         for candidate in hooks.candidates(&attributes.served.group_resource.resource) {
             let matched = self.0.matches(candidate.1, attributes, object.as_deref()).await?;
             let Some(matched) = matched else { continue };
-            // The webhook changes the object, so the review has a copy.
+            // The review has a copy, because the response of the webhook can change the object.
             let copy = object.as_deref().map(|object| Cow::Owned(object.clone()));
             let objects = Arc::new(self.0.objects(&matched, attributes, copy)?);
             let call = self.0.prepare(candidate, matched, attributes, objects).await?;

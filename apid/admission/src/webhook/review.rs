@@ -50,7 +50,7 @@ pub(super) fn body(
     (object, old): (&str, &str),
 ) -> String {
     let mut fields = serde_json::to_string(request).unwrap_or_default();
-    // The uid and the objects follow the last field of the request.
+    // Without the closing brace, the uid and the objects can follow the last field of the request.
     fields.pop();
     let api_version = api_version(names, version);
     format!(

@@ -15,7 +15,7 @@ use crate::{
     PluginConfigurationError,
 };
 
-/// Maximum total bytes of the bodies of parallel calls for one write.
+/// Maximum total size of the objects in the bodies of parallel calls for one write, in bytes.
 const MAX_BODY_BYTES: usize = 16 << 20;
 
 /// The plugin ValidatingAdmissionWebhook.
@@ -53,7 +53,8 @@ impl ValidatingWebhooks {
             let failure = self.0.call(call, attributes).await.err();
             self.0.conclude(call, attributes, failure, started)
         });
-        // The reference returns the failure that came first; apid returns the failure of the first webhook.
+        // kube-apiserver returns the failure that arrived first; apid returns that of the first webhook in
+        // order.
         match join_all(outcomes).await.into_iter().flatten().next() {
             Some(status) => Err(status),
             None => Ok(()),

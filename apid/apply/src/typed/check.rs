@@ -14,7 +14,7 @@ use crate::set::path_text;
 pub struct TypingError {
     /// The path of the value.
     pub path: String,
-    /// The error.
+    /// The kind of the error.
     pub why: TypingErrorKind,
 }
 

@@ -42,7 +42,7 @@ use crate::set::{Node, Set};
 /// The fields of a JSON object.
 pub type Fields = Map<String, Value>;
 
-/// The traversal of a value.
+/// The kind of traversal of a value.
 #[derive(Clone, Copy)]
 enum Form<'s> {
     /// An atomic value without parts.
@@ -77,7 +77,8 @@ fn form<'s>(ty: &'s Merge, value: Option<&Value>) -> Form<'s> {
     }
 }
 
-/// The type of a field or of a map value, and whether the field is declared.
+/// The type of a field or of a map value, and whether the field is declared. None for an undeclared field of
+/// a struct that forbids such fields, and for a scalar or a list.
 fn child<'s>(ty: &'s Merge, name: &str) -> Option<(&'s Merge, bool)> {
     match ty {
         Merge::Struct(r) => {
@@ -131,7 +132,8 @@ fn is_empty(value: Option<&Value>) -> bool {
     }
 }
 
-/// The paths of an object: leaves, list items and map entries, without the structs above them.
+/// The paths of an object: leaves, list items and map entries, without the structs above them. An empty
+/// struct is a leaf.
 pub fn field_set(ty: &Merge, object: &Fields) -> Set {
     map_field_set(ty, object)
 }
@@ -222,7 +224,7 @@ fn part<'s>(ty: &'s Merge, element: &Element) -> Option<&'s Merge> {
     }
 }
 
-/// Whether values of the type have a single owner.
+/// Whether a struct, a map or a list of the type has a single owner.
 fn is_atomic(ty: &Merge) -> bool {
     match ty {
         Merge::Struct(r) => r.is_atomic(),

@@ -12,7 +12,8 @@ use crate::structural::StoredRules;
 pub struct SchemaPart<'a> {
     /// The part, with the stored names of schema extensions.
     pub schema: &'a Map<String, Value>,
-    /// Whether the part is the root, which describes an object with `apiVersion`, `kind` and `metadata`.
+    /// Whether the part is the root of a schema: it describes an object with `apiVersion`, `kind` and
+    /// `metadata`.
     pub is_resource: bool,
 }
 

@@ -35,7 +35,7 @@ fn validate_column(column: Props<'_>, path: &FieldPath) -> FieldErrors {
     if !format.is_empty() && !FORMATS.contains(&format) {
         errors.push(FieldError::invalid(&path.child("format"), format, &choices(&FORMATS)));
     }
-    // The internal form spells the field with an upper-case name.
+    // Errors name the field as the internal form of kube-apiserver does: `JSONPath`.
     let json_path = path.child("JSONPath");
     match column.text("jsonPath") {
         "" => errors.push(FieldError::required(&json_path, "")),

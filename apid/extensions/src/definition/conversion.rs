@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! The paths of errors are those of the internal form: `webhookClientConfig` and `conversionReviewVersions`
-//! lie directly below `conversion`.
+//! The paths of errors are those of the internal form of kube-apiserver: `webhookClientConfig` and
+//! `conversionReviewVersions` lie directly below `conversion`.
 
 use std::collections::HashSet;
 
@@ -26,7 +26,8 @@ const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 pub(super) struct ConversionRules {
     /// Whether the review versions must include one of [`REVIEW_VERSIONS`].
     pub(super) requires_known_review_version: bool,
-    /// Whether the certificates of the webhook may be invalid.
+    /// Whether the certificates of the webhook may be invalid: in a definition that is not established, or
+    /// whose certificates were invalid before.
     pub(super) allows_invalid_bundle: bool,
 }
 
@@ -141,7 +142,7 @@ fn validate_service_path(text: &str, path: &FieldPath) -> FieldErrors {
     if !text.starts_with('/') {
         errors.push(FieldError::invalid(path, text, "must start with a '/'"));
     }
-    // The first character counts as the slash, whatever it is.
+    // As in kube-apiserver, the first character is skipped as the slash, even if it is another one.
     let mut chars = text.chars();
     chars.next();
     let rest = chars.as_str();

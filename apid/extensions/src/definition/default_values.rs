@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded work): the schema of a default compiles once for each default above it.
+//! INVARIANT (bounded work): a part of a schema compiles once for each default at the part or above it.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::SchemaExtension;
@@ -61,7 +61,8 @@ impl<'a> Position<'a> {
         Position { embedded: schema, steps: None, is_in_metadata: false, is_root: true }
     }
 
-    /// Builds the embedded object with only this value at the position.
+    /// Builds an embedded object that has this value at the position, an `apiVersion` and a `kind`, and
+    /// nothing else.
     fn surround(self, value: Value) -> Object {
         let mut value = value;
         let mut step = self.steps;

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! Expressions are validated only in a structural schema with valid defaults. The rules of a part are
-//! validated only if the part and its descendants have no other error. An update does not repeat the cost
-//! estimates of single expressions for a schema that did not change.
+//! validated only if the part and its descendants have no other error. An update does not report excessive
+//! cost estimates of single expressions in a schema that did not change.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;

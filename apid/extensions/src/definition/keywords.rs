@@ -9,14 +9,16 @@
 //! know only the stored names. Field paths and messages in responses have the served names; [`to_served_text`]
 //! renames those of the type table.
 //!
-//! Both functions rename the keywords of every `openAPIV3Schema`, and of the field sets in `managedFields`.
-//! They change no other key: a property, a default or an example may have any name. [`to_stored`] also renames
-//! a stored name in a body, so that the schema of the kind reports it as an unknown field.
+//! [`to_stored`] and [`to_served`] rename the keywords of every `openAPIV3Schema`, and of the field sets in
+//! `managedFields`. They change no other key: a property, a default or an example may have any name.
+//! [`to_stored`] also marks a stored name in a body, which the preset does not know: the schema of the kind
+//! then reports the marked name as an unknown field.
 
 use apimachinery::names::{Names, SchemaExtension};
 use apimachinery::object::{Map, Object, Value};
 
-/// A mark in the renamed form of an extension that the preset does not know. No valid field name contains the mark.
+/// The suffix of a name in a body that only the other preset knows. No valid field name contains this
+/// character.
 const UNKNOWN_MARK: char = '?';
 
 /// Direction of a renaming.

@@ -54,7 +54,7 @@ pub(super) fn validate_choice(value: &str, path: &FieldPath, choices: &[&str]) -
     }
 }
 
-/// Validates a name of a version or in `names`.
+/// Validates the name of a version, or a name in `names`, as an RFC 1035 label.
 pub(super) fn validate_label(value: &str, path: &FieldPath) -> Option<FieldError> {
     let messages = format::label_1035(value);
     (!messages.is_empty()).then(|| FieldError::invalid(path, value, &messages.join(",")))

@@ -68,7 +68,7 @@ impl<'a> Props<'a> {
         self.list(keyword).iter().map(|value| value.as_str().unwrap_or(""))
     }
 
-    /// The type.
+    /// The keyword `type`; `""` if absent.
     pub(crate) fn ty(self) -> &'a str {
         self.text("type")
     }

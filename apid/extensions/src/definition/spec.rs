@@ -23,7 +23,7 @@ pub(crate) struct Spec<'a> {
     has_own_subresources: bool,
 }
 
-/// A version; its moved fields are absent.
+/// A version, or the fields that all versions share. Shared fields are absent in the versions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Version<'a> {
     pub(crate) fields: Option<Props<'a>>,
@@ -134,7 +134,7 @@ impl<'a> Spec<'a> {
         self.common.schema().into_iter().chain(self.versions.iter().filter_map(Version::schema))
     }
 
-    /// The subresources of a version of the internal form.
+    /// Whether a version has the subresource `status`, in its own fields or in the common ones.
     pub(crate) fn has_status(&self, version: &Version<'a>) -> bool {
         if self.has_own_subresources { version.has_status() } else { self.common.has_status() }
     }

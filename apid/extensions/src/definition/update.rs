@@ -18,17 +18,17 @@ use super::structure::{unsupported, validate_structure};
 /// Rules that an update enforces only if the old definition already obeys them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tolerance {
-    /// Each version has a schema.
+    /// Whether each version must have a schema.
     pub(super) requires_schema: bool,
-    /// Each type is known.
+    /// Whether each type must be known.
     pub(super) requires_known_types: bool,
-    /// Each schema is structural.
+    /// Whether each schema must be structural.
     pub(super) requires_structure: bool,
-    /// Defaults have no fields that pruning drops.
+    /// Whether defaults must have no fields that pruning drops.
     pub(super) requires_pruned_defaults: bool,
-    /// Items of sets are scalar or atomic.
+    /// Whether the items of sets must be scalar or atomic.
     pub(super) requires_atomic_set_items: bool,
-    /// Keys of map lists always have a value.
+    /// Whether the keys of map lists must be required or have a default.
     pub(super) requires_map_keys: bool,
     /// Rules for the conversion.
     pub(super) conversion: ConversionRules,

@@ -15,7 +15,9 @@ use super::spec::{Spec, Version};
 const WARNING_MAX: usize = 256;
 
 /// Validates that each version has a schema.
-/// Without `requires_schema`, which only old definitions lack, served versions need one.
+///
+/// Without `requires_schema`, in an update of a definition that lacks a schema, only served versions that
+/// prune unknown fields need one.
 pub(super) fn validate_presence_of_schemas(
     spec: &Spec<'_>,
     requires_schema: bool,

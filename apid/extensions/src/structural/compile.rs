@@ -16,7 +16,7 @@ use super::values::is_supported_format;
 /// Maximum depth of a schema.
 pub const DEPTH_MAX: usize = 128;
 
-/// A schema that does not compile.
+/// The reason why a schema does not compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
     /// A schema is not a JSON object.

@@ -19,7 +19,7 @@ use apimachinery::object::{Map, Object, Value};
 
 /// Maximum number of steps, including those of filters.
 const STEPS_MAX: usize = 64;
-/// Maximum number of values that a path selects at any step.
+/// Maximum number of values that a path selects at any step; the step drops further values.
 const SELECTED_MAX: usize = 100_000;
 
 /// A compiled path.
@@ -187,7 +187,7 @@ fn apply<'a>(steps: &[Step], mut values: Vec<&'a Value>, root: &'a Object) -> Ve
     values
 }
 
-/// Collects a value and all values below it, or only the fields with a name.
+/// Collects a value and all values below it. With `name`, collects only the values of fields with that name.
 fn descend<'a>(value: &'a Value, name: Option<&str>, found: &mut Vec<&'a Value>) {
     if found.len() >= SELECTED_MAX {
         return;

@@ -101,13 +101,13 @@ fn key_values(item: &Value, keys: &[Box<str>]) -> Value {
 /// A text that is equal for two values exactly if the values are equal; never empty.
 fn identity_text(value: &Value) -> Cow<'_, str> {
     match value {
-        // No JSON text of another value equals a plain string, so the string itself identifies the value.
+        // A plain string is no JSON text of any value, so the string itself identifies the value.
         Value::String(text) if !text.is_empty() && is_plain(text) => Cow::Borrowed(text),
         other => Cow::Owned(other.to_string()),
     }
 }
 
-/// Whether a string differs from the JSON text of every value that is not a string.
+/// Whether a string differs from the JSON text of every value.
 fn is_plain(text: &str) -> bool {
     let first = text.chars().next().unwrap_or('"');
     first.is_ascii_alphabetic() && !matches!(text, "true" | "false" | "null")

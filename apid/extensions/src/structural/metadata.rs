@@ -128,7 +128,7 @@ fn each_embedded_below(
         return Ok(());
     }
     for (name, value) in fields {
-        // Paths of unknown fields name keys of maps like fields.
+        // In the paths of unknown fields, keys of maps look like fields.
         if let Some(child) = node.field(name) {
             each_embedded(child, value, &path.child(name), visit)?;
         }

@@ -18,9 +18,9 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (conforming twice changes nothing), and the same holds for defaults.
+//! INVARIANT (idempotent): conforming an object twice changes nothing more, and neither does defaulting.
 //! INVARIANT (ratcheting): an error in a changed value is never tolerated.
-//! INVARIANT (rules are final): rules run only on objects without structural errors, within
+//! INVARIANT (rules come last): rules run only on objects without blocking errors, within
 //! [`limits::OBJECT`](expressions::limits::OBJECT) units for each object.
 //! INVARIANT (bounded recursion): a schema deeper than [`DEPTH_MAX`] does not compile. No step descends
 //! deeper than the schema, except to compare or drop values.
@@ -77,7 +77,7 @@ struct CompiledSchema {
 pub struct Validation {
     /// Errors; the caller rejects the object if there are any.
     pub errors: FieldErrors,
-    /// Errors of rules on unchanged values, as texts of warnings. An update tolerates them.
+    /// Errors of rules on unchanged values, which an update tolerates, as texts of warnings. At most 100.
     pub warnings: Vec<String>,
 }
 
@@ -86,7 +86,7 @@ impl Schema {
     ///
     /// # Errors
     ///
-    /// The schema is not structural, for example too deep. A validated definition never fails.
+    /// The schema or one of its parts is not an object, or the schema is deeper than [`DEPTH_MAX`].
     pub fn compile(schema: &Value) -> Result<Schema, SchemaError> {
         Ok(Schema::new(compile::root(schema)?))
     }
@@ -108,7 +108,8 @@ impl Schema {
         &self.0.root
     }
 
-    /// The CEL type of the objects; None if the schema has no type. In that type `metadata` has only its names.
+    /// The CEL type of the objects; None if the schema has no type. In that type `metadata` has only the
+    /// fields `name` and `generateName`.
     pub fn object_type(&self) -> Option<expressions::Type> {
         expressions::Type::of_schema(self.root(), "object")
     }
@@ -143,7 +144,7 @@ impl Schema {
         metadata::repair_embedded(self.root(), &mut object.0);
     }
 
-    /// Drops unknown fields and returns their paths in order, at most 100.
+    /// Drops unknown fields, and returns their paths, sorted, at most 100.
     /// Keeps `apiVersion`, `kind` and `metadata` of the object and of embedded objects.
     pub fn prune(&self, object: &mut Object) -> Vec<String> {
         prune::object(self.root(), &mut object.0)
@@ -162,8 +163,9 @@ impl Schema {
     /// Validates an object. With `old` the errors of unchanged values are tolerated, and transition rules
     /// run. `metadata` validates the metadata of embedded objects.
     ///
-    /// The metadata of the object itself is not validated. The order of causes is: values, metadata of
-    /// embedded objects, duplicates in lists, rules.
+    /// The metadata of the object itself is not validated. If `old` has duplicates in set or map lists,
+    /// duplicates are tolerated everywhere. The order of causes is: values, metadata of embedded objects,
+    /// duplicates, rules.
     pub fn validate(&self, new: &Object, old: Option<&Object>, metadata: MetadataRules<'_>) -> Validation {
         self.validate_after(FieldErrors::new(), new, old, metadata)
     }

@@ -10,7 +10,7 @@ use super::node::{Additional, Flag, Node, is_type_or_metadata};
 /// Maximum number of reported fields.
 pub(super) const UNKNOWN_MAX: usize = 100;
 
-/// Prunes an object. Returns the paths of dropped fields in order.
+/// Prunes an object. Returns the sorted paths of dropped fields, at most [`UNKNOWN_MAX`].
 pub(super) fn object(node: &Node, fields: &mut Map<String, Value>) -> Vec<String> {
     let mut pruner = Pruner { path: String::new(), unknown: Vec::new() };
     pruner.prune_fields(Some(node), fields);
@@ -60,7 +60,8 @@ impl Pruner {
         self.visit_items(items, |pruner, item| pruner.prune_preserved(items_node, item));
     }
 
-    /// Visits a value in a part that preserves unknown fields: only declared fields are pruned.
+    /// Visits a value in a part that preserves unknown fields: it keeps all its fields, and the values of
+    /// declared fields are pruned.
     fn prune_preserved(&mut self, node: &Node, value: &mut Value) {
         match value {
             Value::Object(fields) => self.prune_declared(node, fields),
@@ -102,7 +103,7 @@ impl Pruner {
         });
     }
 
-    /// Prunes the declared fields of an object and keeps all others.
+    /// Prunes the values of the declared fields of an object, and keeps all its fields.
     fn prune_declared(&mut self, node: &Node, fields: &mut Map<String, Value>) {
         for (name, value) in fields.iter_mut() {
             let is_kept = node.has(Flag::Embedded) && is_type_or_metadata(name);

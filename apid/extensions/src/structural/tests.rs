@@ -19,7 +19,7 @@ fn names() -> Names {
     Names::new(Preset::Kubernetes, DEFAULT_API_DOMAIN).unwrap()
 }
 
-/// Stands for the rules of metadata, which another crate has: a name must not contain an underscore.
+/// Replaces the rules of metadata, which are in another crate: a name must not contain an underscore.
 fn metadata_rules(metadata: &Map<String, Value>, path: &FieldPath) -> FieldErrors {
     let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
     let error =

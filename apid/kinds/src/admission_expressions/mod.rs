@@ -30,15 +30,15 @@ pub const OBJECT: &str = "object";
 pub const OLD_OBJECT: &str = "oldObject";
 /// The parameter object; null without one.
 pub const PARAMS: &str = "params";
-/// The attributes of the request.
+/// The fields of the AdmissionRequest.
 pub const REQUEST: &str = "request";
 /// The namespace of the request; null for cluster-scoped objects.
 pub const NAMESPACE_OBJECT: &str = "namespaceObject";
 /// Authorization checks for the user of the request.
 pub const AUTHORIZER: &str = "authorizer";
-/// The authorization check of the resource of the request, without its verb.
+/// An authorization check for the resource of the request; the expression adds the verb.
 pub const REQUEST_RESOURCE: &str = "authorizer.requestResource";
-/// The variables of the policy.
+/// The variables that the policy declares.
 pub const VARIABLES: &str = "variables";
 
 /// Use of an expression, which determines its variables and its result type.
@@ -135,26 +135,26 @@ pub struct Compiler<'s> {
     has_variables: bool,
     /// Types of the compiled variables.
     variables: HashMap<String, Type>,
-    /// Expressions that compile as expressions of the stored object.
+    /// Expressions that the stored object has already, so they may use libraries of later releases.
     stored: StoredExpressions<'s>,
 }
 
-/// The expressions of the stored object, which may use libraries of later releases.
+/// The expressions that compile with the libraries of later releases, as expressions of a stored object.
 #[derive(Clone, Debug)]
 enum StoredExpressions<'s> {
     /// Every expression.
     All,
-    /// These expressions.
+    /// Only these expressions.
     Only(BTreeSet<&'s str>),
 }
 
 impl<'s> Compiler<'s> {
-    /// A compiler of stored expressions. `has_variables` is whether the policy declares variables.
+    /// A compiler of expressions of a stored object. `has_variables`: whether the policy declares variables.
     pub fn of_stored(types: ObjectTypes, has_variables: bool) -> Self {
         Compiler { types, has_variables, variables: HashMap::new(), stored: StoredExpressions::All }
     }
 
-    /// A compiler of new expressions, and of the expressions `stored` of the stored object.
+    /// A compiler of the expressions of a written object. `stored` are the expressions of the stored object.
     pub fn of_new(types: ObjectTypes, has_variables: bool, stored: BTreeSet<&'s str>) -> Self {
         Compiler { types, has_variables, variables: HashMap::new(), stored: StoredExpressions::Only(stored) }
     }
@@ -183,7 +183,8 @@ impl<'s> Compiler<'s> {
         Ok(program)
     }
 
-    /// Declares a variable. Authorizers and their checks have no type in other expressions, as in the reference.
+    /// Declares a variable. A variable with an authorizer or its check has a dynamic type, as in
+    /// kube-apiserver.
     pub(crate) fn declare(&mut self, name: &str, result: Type) {
         let result = if matches!(result, Type::Opaque(_)) { Type::Dyn } else { result };
         self.variables.insert(name.to_owned(), result);

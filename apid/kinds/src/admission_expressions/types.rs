@@ -72,7 +72,7 @@ pub static NAMESPACE_TYPE: LazyLock<Type> = LazyLock::new(|| {
     object("Namespace", &[("metadata", metadata), ("spec", spec), ("status", status)])
 });
 
-/// An object type. Expressions select all fields without escapes, also the field `namespace`.
+/// An object type whose field names are not escaped: expressions select `namespace` by this name.
 fn object(name: &str, fields: &[(&str, Type)]) -> Type {
     let field =
         |(name, ty): &(&str, Type)| ((*name).to_owned(), Field { name: (*name).to_owned(), ty: ty.clone() });

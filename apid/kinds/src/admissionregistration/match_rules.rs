@@ -77,8 +77,8 @@ pub(super) fn validate_match_resources(resources: &Field<'_, '_>, errors: &mut F
     }
 }
 
-/// Reports operations that a mutating policy cannot match: it never runs for deletions. The reference omits the
-/// index of the rule from the path.
+/// Reports operations that the rules of a mutating policy cannot have: the policy never runs for deletions.
+/// kube-apiserver omits the index of the rule from the path.
 pub(super) fn check_mutating_operations(resources: &Field<'_, '_>, errors: &mut FieldErrors) {
     let rules = resources.child("resourceRules");
     for rule in rules.items() {
@@ -145,7 +145,7 @@ fn validate_resource_list(list: &Field<'_, '_>, errors: &mut FieldErrors) {
             if item.text().is_empty() {
                 errors.push(item.required(""));
             } else {
-                // Only the last resource counts in the reference.
+                // As in kube-apiserver, only the last item without a subresource counts.
                 has_resource = item.text() != "*";
             }
             continue;

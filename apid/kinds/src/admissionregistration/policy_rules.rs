@@ -15,7 +15,7 @@ use crate::table::cell::{PathReader as _, UNSET};
 use crate::validation::{Field, conditions, text};
 use crate::{Column, format};
 
-/// Column of the kind of the parameters.
+/// Column with the kind of the parameters of a policy.
 pub(super) const PARAMETER_KIND_COLUMN: Column = Column::text("ParamKind", "Kind of the parameters.");
 
 /// Maximum number of audit annotations.
@@ -23,7 +23,7 @@ const ANNOTATIONS_MAX: usize = 20;
 /// Maximum bytes of the expression of an audit annotation.
 const VALUE_EXPRESSION_MAX: usize = 5 * 1024;
 
-/// Reserved words of CEL, which are no names of variables.
+/// Reserved words of CEL, which cannot be names of variables.
 const RESERVED: [&str; 21] = [
     "as",
     "break",

@@ -32,7 +32,7 @@ pub(super) const KIND: Kind = Kind {
     ..Kind::CLUSTER_SCOPED
 };
 
-/// The beta version.
+/// The kind in its beta version.
 pub(super) const V1BETA1: Kind =
     same_fields(KIND, &["v1beta1"], "admissionregistration/v1beta1.ValidatingAdmissionPolicyBinding", &BETA);
 
@@ -42,7 +42,7 @@ const BETA: Deprecation = Deprecation {
     releases: "v1.31+, unavailable in v1.34+",
 };
 
-/// The alpha version.
+/// The kind in its alpha version.
 pub(super) const V1ALPHA1: Kind = same_fields(
     KIND,
     &["v1alpha1"],

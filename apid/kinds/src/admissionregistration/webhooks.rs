@@ -30,7 +30,7 @@ struct Checks {
     has_no_side_effects: bool,
 }
 
-/// The table of configurations.
+/// The Table of webhook configurations.
 pub(super) static TABLE: Table = Table {
     columns: &[NAME, Column::integer("Webhooks", "Number of webhooks."), AGE],
     cells: |object: &Object, clock: &dyn Clock| {
@@ -38,7 +38,7 @@ pub(super) static TABLE: Table = Table {
     },
 };
 
-/// Sets the defaults of all webhooks.
+/// Sets the defaults of all webhooks in a configuration.
 pub(super) fn default(object: &mut Object) {
     let Some(Value::Array(webhooks)) = object.get_mut("webhooks") else { return };
     for webhook in webhooks.iter_mut().filter_map(Value::as_object_mut) {
@@ -75,7 +75,7 @@ pub(super) fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
     errors
 }
 
-/// The expressions of all match conditions.
+/// The expressions of all match conditions in a configuration.
 fn condition_expressions(object: &Object) -> BTreeSet<&str> {
     let conditions =
         object.items("webhooks").iter().filter_map(|webhook| webhook.get("matchConditions")?.as_array());

@@ -96,7 +96,7 @@ impl Translation for CustomResourceDefinition {
     }
 }
 
-/// Checks of defaults and expressions.
+/// The facts that the checks of schema defaults and expressions need.
 fn checks<'a>(ctx: &Context<'a>) -> CompiledChecks<'a> {
     CompiledChecks { names: ctx.names, metadata: &metadata::validate_embedded }
 }

@@ -46,7 +46,7 @@ impl Strategy for ApiService {
         }
     }
 
-    /// A new local API service is available.
+    /// A new APIService without a Service is local, and gets the condition `Available`.
     fn prepare_create(&self, object: &mut Object, ctx: &Context<'_>) {
         if object.find("spec.service").is_none() {
             let now = time::time(ctx.clock.now());
@@ -80,11 +80,11 @@ impl Strategy for ApiService {
     }
 }
 
-/// Statuses of a condition.
+/// Allowed values of `status` in a condition.
 const CONDITION_STATUSES: [&str; 3] = ["True", "False", "Unknown"];
-/// Maximum priority of a group.
+/// Maximum of `groupPriorityMinimum`.
 const GROUP_PRIORITY_MAX: i64 = 20_000;
-/// Maximum priority of a version in its group.
+/// Maximum of `versionPriority`.
 const VERSION_PRIORITY_MAX: i64 = 1_000;
 
 fn validate(object: &Object) -> FieldErrors {

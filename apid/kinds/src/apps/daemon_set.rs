@@ -66,7 +66,7 @@ impl Strategy for DaemonSet {
                 fill(rolling, "maxUnavailable", 1);
                 fill(rolling, "maxSurge", 0);
             }
-            // For other types, the reference stores absent numbers as 0.
+            // For other types of update strategies, kube-apiserver stores absent numbers as 0.
             if let Some(Value::Object(rolling)) = strategy.get_mut("rollingUpdate") {
                 fill(rolling, "maxUnavailable", 0);
                 fill(rolling, "maxSurge", 0);

@@ -76,7 +76,7 @@ impl Strategy for Deployment {
     }
 }
 
-/// Terms of the reference, which calls a deployment a ReplicaSet in the message about a deadline.
+/// Terms of kube-apiserver, which calls a deployment a ReplicaSet in the message about a deadline.
 const TERMS: WorkloadTerms = WorkloadTerms { selector: "deployment", deadline: "ReplicaSet" };
 
 fn validate_spec(object: &Object, names: &Names) -> FieldErrors {
@@ -123,7 +123,7 @@ fn validate_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// The internal type of a strategy of deployments and daemon sets.
+/// The internal type of kube-apiserver for a strategy of deployments and daemon sets.
 pub(super) const STRATEGY: Shape = Shape::Struct(&[
     Member("Type", "type", Shape::Text),
     Member("RollingUpdate", "rollingUpdate", Shape::Optional(&Shape::Struct(ROLLING_UPDATE))),

@@ -63,7 +63,7 @@ impl Strategy for ReplicaSet {
     }
 }
 
-/// Terms of the reference, which calls a replica set a deployment in the message about a selector.
+/// Terms of kube-apiserver, which calls a replica set a deployment in the message about a selector.
 const TERMS: WorkloadTerms = WorkloadTerms { selector: "deployment", deadline: "ReplicaSet" };
 
 fn validate_spec(object: &Object, names: &Names) -> FieldErrors {

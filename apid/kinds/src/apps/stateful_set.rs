@@ -44,7 +44,7 @@ impl Strategy for StatefulSet {
         }
         let spec = Field::new(new.get("spec"), "spec");
         for claim in spec.child("volumeClaimTemplates").items() {
-            // The reference omits `spec` from these paths.
+            // kube-apiserver omits `spec` from these paths.
             let claim_spec = claim.child("spec");
             pods::warnings::claim_spec(&claim.with_value(claim_spec.value()), &mut warnings);
         }

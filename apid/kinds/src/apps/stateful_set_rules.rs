@@ -113,7 +113,7 @@ fn validate_spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// The internal type of the parameters of rolling updates.
+/// The internal type of kube-apiserver for the parameters of rolling updates.
 const ROLLING_UPDATE: Shape = Shape::Struct(&[
     Member("Partition", "partition", Shape::Number),
     Member("MaxUnavailable", "maxUnavailable", Shape::Any),
@@ -153,7 +153,7 @@ fn validate_selector(selector: &Field<'_, '_>, errors: &mut FieldErrors) -> bool
     is_valid
 }
 
-/// Validates the metadata of the pod template. The reference does not validate the spec of these pods.
+/// Validates the metadata of the pod template. kube-apiserver does not validate the spec of these pods.
 fn validate_pod_template(spec: &Field<'_, '_>, template: &Field<'_, '_>, errors: &mut FieldErrors) {
     let selector = spec.child("selector");
     let is_match = |found: &Value| {
@@ -163,7 +163,7 @@ fn validate_pod_template(spec: &Field<'_, '_>, template: &Field<'_, '_>, errors:
     };
     validation::matching_labels(template, is_match, errors);
     let metadata = template.child("metadata");
-    // The reference omits `metadata` from this path.
+    // kube-apiserver omits `metadata` from this path.
     let path = template.path().child("labels");
     errors.extend(labels::validate(metadata.child("labels").value(), &path));
 }

@@ -8,9 +8,9 @@ use crate::{Context, Kind, REVIEW_VERBS, Storage, Strategy};
 
 /// Default lifetime of a token in seconds.
 const DEFAULT_SECONDS: i64 = 3600;
-/// Minimum lifetime in seconds.
+/// Minimum lifetime of a token in seconds.
 const MIN_SECONDS: i64 = 600;
-/// Maximum lifetime in seconds.
+/// Maximum lifetime of a token in seconds.
 const MAX_SECONDS: i64 = 1 << 32;
 
 pub(crate) const KIND: Kind = Kind {

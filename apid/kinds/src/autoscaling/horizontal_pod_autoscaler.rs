@@ -116,7 +116,7 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
     ]
 }
 
-/// The first two metrics as `current/target`.
+/// The first two metrics as `current/target`, and the number of further metrics.
 fn targets(object: &Object) -> String {
     let current = object.items("status.currentMetrics");
     let metrics = object.items("spec.metrics").iter().enumerate();

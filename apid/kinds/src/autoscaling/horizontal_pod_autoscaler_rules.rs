@@ -8,12 +8,12 @@ use apimachinery::quantity;
 use crate::format;
 use crate::validation::{Field, number, resource, text};
 
-/// Maximum seconds of a stabilization window.
+/// Maximum of `stabilizationWindowSeconds`.
 const WINDOW_MAX: i64 = 3600;
-/// Maximum seconds of the period of a policy.
+/// Maximum of `periodSeconds` in a scaling policy.
 const PERIOD_MAX: i64 = 1800;
 
-/// Types of metrics, each with the field of its source, in the order of the reference.
+/// Types of metrics, each with the field of its source, in the order of kube-apiserver.
 const SOURCES: [(&str, &str); 5] = [
     ("Object", "object"),
     ("External", "external"),
@@ -81,14 +81,14 @@ fn validate_metric(metric: &Field<'_, '_>, names: &Names, errors: &mut FieldErro
     let expected = SOURCES.iter().find(|(name, _)| *name == kind.text()).map(|(_, field)| *field);
     if expected.is_none() {
         let supported = &["ContainerResource", "External", "Object", "Pods", "Resource"];
-        // The reference reports this error twice.
+        // kube-apiserver reports this error twice.
         for _ in 0..2 {
             errors.push(kind.with_value(Some(&kind.text().into())).not_supported(supported));
         }
     }
     let present: Vec<&str> =
         SOURCES.iter().map(|(_, field)| *field).filter(|field| metric.child(field).is_present()).collect();
-    // The reference validates only the first source.
+    // kube-apiserver validates only the first source.
     if let Some(first) = present.first() {
         validate_source(first, &metric.child(first), names, errors);
     }

@@ -151,7 +151,8 @@ impl Conversion for HorizontalPodAutoscaler {
         let percent = status.remove("currentCPUUtilizationPercentage").filter(|value| !value.is_null());
         let percent =
             percent.map(|percent| vec![cpu_metric("current", json!({"averageUtilization": percent}))]);
-        // The annotation holds the complete metric statuses.
+        // A valid annotation holds all metric statuses; without one, the CPU utilization is the only metric
+        // status.
         if let Some(current_metrics) = current_metrics.or(percent) {
             status.insert("currentMetrics".to_owned(), current_metrics.into());
         }

@@ -75,7 +75,7 @@ impl Strategy for CronJob {
     }
 }
 
-/// Maximum characters of the name: names of jobs have a suffix.
+/// Maximum bytes of the name of a cron job: the names of its jobs add a suffix to it.
 const NAME_MAX: usize = 52;
 
 fn validate_spec(object: &Object, old: Option<&Object>, names: &Names) -> FieldErrors {
@@ -96,7 +96,7 @@ fn validate_spec(object: &Object, old: Option<&Object>, names: &Names) -> FieldE
     errors
 }
 
-/// Validates the schedule. It may contain a time zone only if the stored schedule contains one.
+/// Validates the schedule. The schedule may contain a time zone only if the stored schedule contains one.
 fn validate_schedule(spec: &Field<'_, '_>, old: Option<&Object>, errors: &mut FieldErrors) {
     let field = spec.child("schedule");
     if field.text().is_empty() {

@@ -5,7 +5,7 @@ use apimachinery::field::quote;
 /// The error of an invalid list, with the text of kube-apiserver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum IndexesError {
-    /// An interval has more than two ends.
+    /// An interval has more than two parts.
     #[error(
         "the fragment {} violates the requirement that an index interval can have at most two parts separated by '-'",
         quote(.0)
@@ -27,7 +27,7 @@ pub(super) enum IndexesError {
     },
 }
 
-/// Indexes as ordered ranges.
+/// Indexes as ascending ranges, each with its first and its last index.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Indexes(Vec<(i64, i64)>);
 

@@ -79,8 +79,9 @@ impl Strategy for Job {
         job_rules::generate_selector(object, ctx.names);
     }
 
-    /// Sets the labels again: the template has generated labels, or is that of the stored job.
-    /// The reference does this after validation, so a job does not receive invalid labels.
+    /// Sets the labels of a job without labels to those of its template again: since defaulting, the template
+    /// has got generated labels, or has been restored from the stored job. kube-apiserver does this after
+    /// validation, so a job does not receive invalid labels.
     fn canonicalize(&self, object: &mut Object, _ctx: &Context<'_>) {
         if job_rules::has_valid_template_labels(object) {
             label_like_template(object);

@@ -120,7 +120,7 @@ pub(super) fn validate_update(new: &Object, old: &Object, names: &Names) -> Fiel
     let mut spec_errors = FieldErrors::new();
     job_spec::validate(&new_spec, names, &mut spec_errors);
     validate_selector(&new_spec, &mut spec_errors);
-    // The reference validates the spec of an update twice.
+    // kube-apiserver validates the spec of an update twice.
     errors.extend(spec_errors.clone());
     errors.extend(spec_errors);
     validate_completions(&new_spec, &old_spec, &mut errors);

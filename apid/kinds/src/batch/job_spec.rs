@@ -14,20 +14,22 @@ use crate::table::cell::PathReader as _;
 use crate::validation::internal::{self, Member, Shape};
 use crate::validation::{Field, number, text};
 
-/// Highest number of indexes, and of concurrent pods of an indexed job.
+/// Maximum of `parallelism` and `maxFailedIndexes` of an indexed job, and limit of `completions` above which
+/// [`LARGE_JOB_MAX`] applies.
 const INDEXED_MAX: i64 = 100_000;
-/// Highest number of failed indexes and concurrent pods of a job with more than [`INDEXED_MAX`] completions.
+/// Maximum of `parallelism` and `maxFailedIndexes` of an indexed job with a back-off limit per index and more
+/// than [`INDEXED_MAX`] completions.
 const LARGE_JOB_MAX: i64 = 10_000;
-/// Maximum characters of the name of an external controller.
+/// Maximum bytes of the name of an external controller.
 const MANAGED_BY_MAX: usize = 63;
-/// Maximum rules of a policy.
+/// Maximum number of rules of a success policy or pod failure policy.
 const RULES_MAX: usize = 20;
-/// Maximum exit codes of a rule.
+/// Maximum number of exit codes in a rule of a pod failure policy.
 const EXIT_CODES_MAX: usize = 255;
-/// Maximum conditions of a rule.
+/// Maximum number of pod conditions in a rule of a pod failure policy.
 const CONDITIONS_MAX: usize = 20;
 
-/// Warnings about the spec of a job at a path.
+/// Warnings about the job spec at a path of the object.
 pub(super) fn warnings(new: &Object, old: Option<&Object>, path: &str, names: &Names) -> Vec<String> {
     let (spec, mut warnings) = (Field::new(new.find(path), path), Vec::new());
     let number = |name: &str| spec.child(name).integer().unwrap_or(0);
@@ -283,7 +285,7 @@ fn validate_success_rule(rule: &Field<'_, '_>, completions: i64, errors: &mut Fi
     }
     let mut index_count = None;
     if indexes.is_present() {
-        // The reference compares the count with zero indexes if the list is invalid.
+        // kube-apiserver compares the count with zero indexes if the list is invalid.
         let parsed = Indexes::parse(indexes.text(), completions);
         index_count = Some(parsed.as_ref().map_or(0, Indexes::len));
         if let Err(error) = parsed {
@@ -307,7 +309,7 @@ fn validate_success_rule(rule: &Field<'_, '_>, completions: i64, errors: &mut Fi
     }
 }
 
-/// The internal type of a success policy.
+/// The internal type of kube-apiserver for a success policy.
 pub(super) const SUCCESS_POLICY: Shape =
     Shape::Optional(&Shape::Struct(&[Member("Rules", "rules", Shape::List(&Shape::Struct(SUCCESS_RULE)))]));
 
@@ -316,7 +318,7 @@ const SUCCESS_RULE: &[Member] = &[
     Member("SucceededCount", "succeededCount", Shape::Any),
 ];
 
-/// The internal type of a pod failure policy.
+/// The internal type of kube-apiserver for a pod failure policy.
 pub(super) const FAILURE_POLICY: Shape =
     Shape::Optional(&Shape::Struct(&[Member("Rules", "rules", Shape::List(&Shape::Struct(FAILURE_RULE)))]));
 

@@ -30,7 +30,7 @@ pub(super) fn validate(new: &Object, old: &Object) -> FieldErrors {
     errors
 }
 
-/// The internal type of uncounted pods.
+/// The internal type of kube-apiserver for `uncountedTerminatedPods`.
 const UNCOUNTED_PODS: Shape =
     Shape::Struct(&[Member("Succeeded", "succeeded", Shape::Any), Member("Failed", "failed", Shape::Any)]);
 

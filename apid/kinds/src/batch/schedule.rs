@@ -20,7 +20,7 @@ const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 const DESCRIPTORS: [&str; 7] =
     ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
 
-/// Maximum characters of a component of a time zone name.
+/// Maximum bytes of a component of a time zone name.
 const ZONE_PART_MAX: usize = 14;
 
 /// Allowed values of a field of a schedule.

@@ -46,16 +46,16 @@ pub const USAGES: [&str; 23] = [
     "timestamping",
 ];
 
-/// Types of conditions of the approval.
+/// Types of the conditions that record an approval or a denial.
 const APPROVAL: [&str; 2] = ["Approved", "Denied"];
 /// Types of conditions that are never removed. Their only status is `True`.
 const FINAL: [&str; 3] = ["Approved", "Denied", "Failed"];
 
-/// Minimum seconds of the duration of a certificate.
+/// Minimum of `expirationSeconds`.
 const EXPIRATION_MIN: i64 = 600;
-/// Maximum characters of the domain of a signer name.
+/// Maximum bytes of the domain of a signer name.
 const DOMAIN_MAX: usize = 253;
-/// Maximum characters of a signer name: a domain, a slash, a label, a dot and a subdomain.
+/// Maximum bytes of a signer name: a domain, a slash, a label, a dot and a subdomain.
 const SIGNER_NAME_MAX: usize = 253 + 1 + 63 + 1 + 253;
 
 /// Returns the conditions of a type.
@@ -82,7 +82,7 @@ fn conditions_mut(object: &mut Object) -> impl Iterator<Item = &mut Value> {
     conditions.and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Sets the missing times of conditions.
+/// Sets missing `lastUpdateTime` and `lastTransitionTime` of conditions.
 pub(super) fn complete_conditions(new: &mut Object, old: &Object, clock: &dyn Clock) {
     let now = time::time(clock.now());
     let identity = |condition: &Value| ["type", "status"].map(|name| condition.text(name).to_owned());

@@ -36,13 +36,13 @@ pub(super) const KIND: Kind = Kind {
     ..Kind::CLUSTER_SCOPED
 };
 
-/// The alpha version.
+/// The kind in its alpha version.
 pub(super) const V1ALPHA1: Kind = Kind {
     conversion: Some(&SameFields(&["spec.signerName"])),
     ..same_fields(KIND, &["v1alpha1"], "certificates/v1alpha1.ClusterTrustBundle", &DefaultStrategy)
 };
 
-/// Maximum bytes of a bundle.
+/// Maximum bytes of `trustBundle`.
 const BUNDLE_MAX: usize = 1 << 20;
 /// Text that replaces a bundle in error messages.
 const OMITTED: &str = "<value omitted>";

@@ -24,7 +24,7 @@ pub(super) const KIND: Kind = Kind {
 };
 
 /// Fields of the disabled feature gate CoordinatedLeaderElection.
-/// apid drops them unless the stored object has them.
+/// apid drops these fields from a write unless the stored object has them.
 const GATED: [&str; 2] = ["strategy", "preferredHolder"];
 
 struct Lease;

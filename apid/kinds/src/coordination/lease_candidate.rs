@@ -30,13 +30,13 @@ pub(super) const KIND: Kind = Kind {
     ..Kind::NAMESPACED
 };
 
-/// The alpha version.
+/// The kind in its alpha version.
 pub(super) const V1ALPHA2: Kind = Kind {
     conversion: Some(&SameFields(&["spec.leaseName"])),
     ..same_fields(KIND, &["v1alpha2"], "coordination/v1alpha2.LeaseCandidate", &DefaultStrategy)
 };
 
-/// The strategy that needs an emulation version.
+/// The strategy that requires `emulationVersion`.
 const OLDEST_EMULATION_VERSION: &str = "OldestEmulationVersion";
 
 struct LeaseCandidate;
@@ -75,7 +75,7 @@ impl Strategy for LeaseCandidate {
 }
 
 /// Validates a strategy: a known one, or one with a domain. The path of an unknown strategy ends with `strategy`
-/// twice, as in the reference.
+/// twice, as in kube-apiserver.
 fn validate_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
     let error_field = strategy.child("strategy").with_value(strategy.value());
     if strategy.text().contains('/') {

@@ -20,7 +20,7 @@ pub(super) const KIND: Kind = Kind {
     ..Kind::NAMESPACED
 };
 
-/// Pod condition for an assigned node.
+/// Type of the pod condition that records the assignment to a node.
 const SCHEDULED: &str = "PodScheduled";
 
 struct Binding;

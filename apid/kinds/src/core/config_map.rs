@@ -65,7 +65,7 @@ static TABLE: Table = Table {
     },
 };
 
-/// Map in a field of the object.
+/// The map in a field of the object; None if absent.
 pub(super) fn entries<'a>(object: &'a Object, field: &str) -> Option<&'a Map<String, Value>> {
     object.get(field).and_then(Value::as_object)
 }

@@ -67,7 +67,7 @@ impl Strategy for Endpoints {
     }
 }
 
-/// Lists of addresses of a subset.
+/// Fields of a subset that hold lists of addresses.
 const ADDRESS_LISTS: [&str; 2] = ["addresses", "notReadyAddresses"];
 
 fn validate_subset(subset: &Field<'_, '_>, errors: &mut FieldErrors) {

@@ -40,7 +40,7 @@ pub(super) const KIND: Kind = Kind {
     ..Kind::NAMESPACED
 };
 
-/// Maximum characters of short text fields of an event with `eventTime`.
+/// Maximum bytes of short text fields of an event with `eventTime`.
 const TEXT_MAX: usize = 128;
 /// Maximum bytes of the message of an event with `eventTime`.
 const MESSAGE_MAX: usize = 1024;

@@ -2,7 +2,7 @@
 
 use crate::validation::internal::{self, Member, Shape};
 
-/// The source of a persistent volume.
+/// The internal type of kube-apiserver for the source of a persistent volume.
 pub(super) const VOLUME_SOURCE: Shape = Shape::Struct(&[
     Member("GCEPersistentDisk", "gcePersistentDisk", Shape::Optional(&Shape::Struct(GCE_DISK))),
     Member("AWSElasticBlockStore", "awsElasticBlockStore", Shape::Optional(&Shape::Struct(AWS_STORE))),

@@ -30,7 +30,7 @@ impl Strategy for LimitRange {
         limits.and_then(Value::as_array_mut).into_iter().flatten().for_each(complete_limit);
     }
 
-    /// Names an object without a name.
+    /// Sets a random name if the object has neither `name` nor `generateName`.
     fn prepare_create(&self, object: &mut Object, ctx: &Context<'_>) {
         if object.name().is_empty() && object.meta_str("generateName").is_empty() {
             object.set_meta("name", ctx.rng.uuid());

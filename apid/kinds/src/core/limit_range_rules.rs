@@ -10,9 +10,9 @@ use apimachinery::quantity;
 use crate::format;
 use crate::validation::{Field, resource};
 
-/// Billionths of a unit.
+/// Number of billionths in a unit.
 const UNIT: i128 = 1_000_000_000;
-/// Billionths of a thousandth.
+/// Number of billionths in a thousandth.
 const MILLI: i128 = 1_000_000;
 /// The largest value whose thousandths are a 64-bit number.
 const MILLI_MAX: i128 = i64::MAX as i128 / 1000;
@@ -104,7 +104,7 @@ fn compare(limit: &Field<'_, '_>, name: &str, names: &Names, errors: &mut FieldE
     };
     let (min, max) = (amount("min"), amount("max"));
     let (default, request) = (amount("default"), amount("defaultRequest"));
-    // Errors of `default` show the bound, errors of `defaultRequest` the request, as in the reference.
+    // Errors of `default` show the bound, errors of `defaultRequest` the request, as in kube-apiserver.
     let ordered_pairs = [
         (&min, "min value", &max, "max value", "min", &min),
         (&min, "min value", &request, "default request value", "defaultRequest", &request),

@@ -70,7 +70,7 @@ pub(super) fn validate_update(new: &Object, old: &Object, names: &Names) -> Fiel
     errors
 }
 
-/// The internal type of an address.
+/// The internal type of kube-apiserver for an address.
 const ADDRESS: Shape =
     Shape::Struct(&[Member("Type", "type", Shape::Text), Member("Address", "address", Shape::Text)]);
 
@@ -84,7 +84,7 @@ fn check_unique_addresses(addresses: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// The internal type of a taint.
+/// The internal type of kube-apiserver for a taint.
 const TAINT: Shape = Shape::Struct(&[
     Member("Key", "key", Shape::Text),
     Member("Value", "value", Shape::Text),
@@ -92,7 +92,7 @@ const TAINT: Shape = Shape::Struct(&[
     Member("TimeAdded", "timeAdded", Shape::Any),
 ]);
 
-/// Validates the taints. The reference reports them below `metadata`.
+/// Validates the taints. kube-apiserver reports them below `metadata`.
 fn validate_taints(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let list = spec.child("taints");
     let taints = Field::new(list.value(), "metadata.taints");

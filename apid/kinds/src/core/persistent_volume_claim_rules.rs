@@ -12,7 +12,7 @@ use crate::validation::{Field, difference};
 use crate::volume_sources::claim;
 use crate::{Context, format, resource_name};
 
-/// States of the resize of a resource.
+/// Allowed values of `allocatedResourceStatuses`: states of a volume resize.
 const RESIZE_STATES: [&str; 5] = [
     "ControllerResizeInProgress",
     "ControllerResizeInfeasible",
@@ -56,7 +56,7 @@ pub(super) fn validate_update(new: &Object, old: &Object, ctx: &Context<'_>) -> 
     }
     let (mode, old_mode) = (new.find("spec.volumeMode"), old.find("spec.volumeMode"));
     if mode != old_mode {
-        // The path in the reference omits `spec`.
+        // The path in kube-apiserver omits `spec`.
         errors.push(Field::new(mode, "volumeMode").invalid("field is immutable"));
     }
     errors
@@ -102,7 +102,7 @@ pub(super) fn validate_status(new: &Object, names: &Names) -> FieldErrors {
     for (_, amount) in status.child("capacity").entries() {
         check_not_negative(&amount, &mut errors);
     }
-    // The reference reports errors of these states at a path in the singular.
+    // kube-apiserver reports errors of these states at a path in the singular.
     let states = status.child("allocatedResourceStatus");
     let states = states.with_value(status.child("allocatedResourceStatuses").value());
     for (name, state) in states.entries() {

@@ -68,7 +68,7 @@ const REPLACED_LABELS: [(NodeLabel, NodeLabel); 5] = [
     (("failure-domain.beta", "zone"), ("topology", "zone")),
 ];
 
-/// Maximum characters of `<name>:<targetPortal>` of an iSCSI volume with an initiator.
+/// Maximum bytes of `<name>:<targetPortal>` of an iSCSI volume with an initiator.
 const ISCSI_NAME_MAX: usize = 64;
 
 /// Message for a field that a volume attachment must not contain.
@@ -174,15 +174,15 @@ fn validate_source(name: &str, spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         if !source.is_present() {
             continue;
         }
-        // The reference does not report `flexVolume` as a second source.
+        // kube-apiserver does not report `flexVolume` as a second source.
         if has_source && kind != "flexVolume" {
-            // The reference spells this source differently in this error.
+            // kube-apiserver spells this source differently in this error.
             let reported = if kind == "cephfs" { spec.child("cephFS") } else { source };
             errors.push(reported.forbidden("may not specify more than 1 volume type"));
             continue;
         }
         has_source = true;
-        // The reference reports errors of this source under its name in Go.
+        // kube-apiserver reports errors of this source under its name in Go.
         let reported = match kind {
             "gcePersistentDisk" => spec.child("persistentDisk").with_value(source.value()),
             _ => source,
@@ -262,7 +262,7 @@ fn validate_mount_options(
     }
 }
 
-/// Validates the changes of an update. The reference validates the whole object here too.
+/// Validates the changes of an update. kube-apiserver validates the whole object here too.
 pub(super) fn validate_update(new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
     let mut errors = validate(new, ctx);
     let (new, old) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));
@@ -271,7 +271,7 @@ pub(super) fn validate_update(new: &Object, old: &Object, ctx: &Context<'_>) -> 
         let detail = format!("spec.persistentvolumesource is immutable after creation\n{changes}");
         errors.push(new.child("persistentvolumesource").forbidden(&detail));
     }
-    // The paths in the reference omit `spec`.
+    // The paths in kube-apiserver omit `spec`.
     for name in ["volumeMode", "nodeAffinity"] {
         let (new, old) = (new.child(name), old.child(name));
         let field = Field::new(new.value(), name);
@@ -286,7 +286,7 @@ pub(super) fn validate_update(new: &Object, old: &Object, ctx: &Context<'_>) -> 
     errors
 }
 
-/// Whether an update keeps a source. It may add a secret for the expansion of a CSI volume.
+/// Whether an update keeps a source. The update may add a secret for the expansion of a CSI volume.
 fn is_same_source(name: &str, new: &Field<'_, '_>, old: &Field<'_, '_>) -> bool {
     const EXPANSION: &str = "controllerExpandSecretRef";
     let (new, old) = (new.child(name), old.child(name));

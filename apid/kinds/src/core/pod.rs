@@ -96,7 +96,8 @@ impl Strategy for Pod {
         pod_status::complete_addresses(object);
     }
 
-    /// Grace period of a deletion. It is 0 for a pod without a node and for a pod that has ended.
+    /// Grace period of a deletion in seconds: 0 for a pod without a node or with a final phase, and 1 for a
+    /// negative period.
     fn grace_period_seconds(&self, pod: &Object, requested: Option<i64>) -> Option<i64> {
         let has_ended = matches!(pod.text("status.phase"), "Failed" | "Succeeded");
         if pod.text("spec.nodeName").is_empty() || has_ended {

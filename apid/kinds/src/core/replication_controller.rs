@@ -49,7 +49,8 @@ impl Strategy for ReplicationController {
         label_like_template(object);
     }
 
-    /// Sets the labels again: the template is that of the stored controller.
+    /// Sets the labels of a controller without labels to those of its template again: since defaulting, the
+    /// template may have been restored from the stored controller.
     fn canonicalize(&self, object: &mut Object, _ctx: &Context<'_>) {
         label_like_template(object);
     }

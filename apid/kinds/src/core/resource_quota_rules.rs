@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::validation::internal::{self, Member, Shape};
 use crate::validation::{Field, resource};
 
-/// Scopes of quotas.
+/// Allowed scopes of quotas.
 const SCOPES: [&str; 7] = [
     "Terminating",
     "NotTerminating",
@@ -24,11 +24,11 @@ const SCOPES: [&str; 7] = [
 /// Scopes that exclude each other.
 const CONFLICTS: [(&str, &str); 2] = [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")];
 
-/// Compute resources of pods.
+/// Compute resources to which the scopes of pods except `BestEffort` apply.
 const POD_RESOURCES: [&str; 6] =
     ["cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
 
-/// Resources of volume claims.
+/// Resources to which the scope `VolumeAttributesClass` applies.
 const CLAIM_RESOURCES: [&str; 2] = ["persistentvolumeclaims", "requests.storage"];
 
 /// Validates the spec.
@@ -83,14 +83,14 @@ fn is_applicable(scope: &str, resource: &str) -> bool {
     }
 }
 
-/// The number of resources to which a scope does not apply.
+/// The number of standard resources in a quota to which a scope does not apply.
 fn count_inapplicable(scope: &str, hard: &Field<'_, '_>) -> usize {
     hard.entries()
         .filter(|(resource, _)| resource::is_standard_quota(resource) && !is_applicable(scope, resource))
         .count()
 }
 
-/// The internal type of a scope selector.
+/// The internal type of kube-apiserver for a scope selector.
 const SELECTOR: Shape = Shape::Struct(&[Member(
     "MatchExpressions",
     "matchExpressions",
@@ -121,7 +121,7 @@ fn validate_scope_list(scopes: &Field<'_, '_>, hard: &Field<'_, '_>, errors: &mu
     }
 }
 
-/// Validates the scope selector. Paths have no index, as in the reference.
+/// Validates the scope selector. Paths have no index, as in kube-apiserver.
 fn validate_scope_selector(selector: &Field<'_, '_>, hard: &Field<'_, '_>, errors: &mut FieldErrors) {
     let expressions = selector.child("matchExpressions");
     let mut present = BTreeSet::new();

@@ -115,7 +115,7 @@ impl Strategy for Service {
 /// Removes the internal traffic policy of a service with an external name.
 fn normalize(spec: &mut Fields) {
     if spec.get("type").is_some_and(|kind| kind == "ExternalName") {
-        // The reference removes the policy after its validation, so an invalid policy stays.
+        // kube-apiserver removes the policy after its validation, so an invalid policy stays.
         if spec.get("internalTrafficPolicy").is_some_and(|policy| policy == "Cluster" || policy == "Local") {
             spec.remove("internalTrafficPolicy");
         }

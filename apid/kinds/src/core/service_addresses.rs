@@ -6,13 +6,13 @@ use apimachinery::field::{FieldError, FieldErrors};
 
 use crate::validation::{Field, network, text};
 
-/// Cluster IP of a service without an address.
+/// Value of `clusterIP` for a service without a cluster IP address.
 const HEADLESS: &str = "None";
-/// Maximum addresses and families.
+/// Maximum number of cluster IP addresses, and of IP families, of a service.
 const FAMILIES_MAX: usize = 2;
 /// IP families.
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
-/// Policies for IP families.
+/// Allowed values of `ipFamilyPolicy`.
 const POLICIES: [&str; 3] = ["PreferDualStack", "RequireDualStack", "SingleStack"];
 
 /// Whether a service has no cluster IP address.

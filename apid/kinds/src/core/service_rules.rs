@@ -16,7 +16,7 @@ use crate::{Context, format};
 const KUBELET_PORT: i64 = 10_250;
 /// Maximum seconds of the affinity to the IP address of a client.
 const AFFINITY_SECONDS_MAX: i64 = 86_400;
-/// Message for a field of load balancers.
+/// Message for a field that only load balancers may have.
 const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
 /// Message for a field that services with an external name do not have.
 const NOT_EXTERNAL_NAME: &str = "may not be set for ExternalName services";
@@ -103,7 +103,7 @@ fn validate_external_name(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     if policy.is_present() {
         errors.push(policy.forbidden(NOT_EXTERNAL_NAME));
     }
-    // A trailing dot marks a fully qualified name.
+    // The validation ignores a trailing dot, which marks a fully qualified name.
     let name = spec.child("externalName");
     let host = name.text().strip_suffix('.').unwrap_or(name.text());
     if host.is_empty() {
@@ -155,7 +155,7 @@ fn validate_session_affinity(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// The internal type of a port.
+/// The internal type of kube-apiserver for a port.
 const PORT: Shape = Shape::Struct(&[
     Member("Name", "name", Shape::Text),
     Member("Protocol", "protocol", Shape::Text),
@@ -184,7 +184,7 @@ fn check_unique_ports(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     for port in list.items() {
         let (protocol, number) = (port.child("protocol").text(), port.child("port").integer().unwrap_or(0));
         if !ports.insert((protocol, number)) {
-            // The reference shows only the protocol and the number.
+            // kube-apiserver shows only the protocol and the number.
             let repeated = json!({"protocol": protocol, "port": number});
             errors.push(internal::duplicate_value(&port, &internal::render_value(Some(&repeated), &PORT)));
         }
@@ -199,7 +199,7 @@ fn validate_source_ranges(
     errors: &mut FieldErrors,
 ) {
     let is_load_balancer = spec.child("type").text() == "LoadBalancer";
-    // The reference reports errors of this field under its name in Go.
+    // kube-apiserver reports errors of this field under its name in Go.
     let ranges = spec.child("LoadBalancerSourceRanges");
     let ranges = ranges.with_value(spec.child("loadBalancerSourceRanges").value());
     if !ranges.list().is_empty() {

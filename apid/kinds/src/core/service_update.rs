@@ -33,7 +33,7 @@ fn is_load_balancer(spec: &Value) -> bool {
     spec.text("type") == "LoadBalancer"
 }
 
-/// Whether the traffic from outside has a policy.
+/// Whether a service can have `externalTrafficPolicy`: clients outside the cluster can reach the service.
 fn has_external_policy(spec: &Value) -> bool {
     may_have_node_ports(spec) || (has_address(spec) && !spec.items("externalIPs").is_empty())
 }

@@ -31,10 +31,10 @@ const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 const GROUP: &str = "apiextensions";
 const KIND: &str = "ConversionReview";
 
-/// Defect of a response.
+/// Type of the defect of an unusable response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseDefect {
-    /// The response is no successful review.
+    /// The response is not a ConversionReview that reports success.
     Malformed,
     /// The number of objects differs from that of the request.
     Partial,
@@ -79,7 +79,7 @@ pub struct ConversionWebhook {
 }
 
 impl ConversionWebhook {
-    /// Reads the webhook of a definition; None if the strategy is another one.
+    /// Reads the conversion webhook of a definition; None if the conversion strategy is not `Webhook`.
     pub fn of(definition: &Object) -> Option<Self> {
         let conversion = definition.find("spec.conversion")?;
         if conversion.text("strategy") != "Webhook" {

@@ -105,7 +105,7 @@ struct Builder<'a> {
     newest: Option<&'a str>,
     is_terminating: Arc<AtomicBool>,
     conversion_webhook: Option<Arc<ConversionWebhook>>,
-    /// The distinct schemas of the versions so far.
+    /// The distinct schemas of the versions that have been read so far, by their `openAPIV3Schema`.
     schemas: HashMap<&'a Value, Arc<CustomSchema>>,
 }
 

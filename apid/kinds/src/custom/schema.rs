@@ -16,7 +16,7 @@ use schema::{ConformReport, TypeError};
 
 use crate::metadata;
 
-/// The schema of a version.
+/// The schema of a version of a custom kind.
 pub struct CustomSchema {
     /// The `openAPIV3Schema` as JSON text, with the stored names of extensions.
     text: Box<str>,
@@ -80,7 +80,7 @@ impl CustomSchema {
         }
     }
 
-    /// Sets defaults.
+    /// Sets the defaults of the schema in an object.
     pub fn default(&self, object: &mut Object) {
         if let Ok(schema) = self.compiled() {
             schema.default(object);

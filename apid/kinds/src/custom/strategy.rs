@@ -26,7 +26,7 @@ impl CustomStrategy {
 }
 
 impl Strategy for CustomStrategy {
-    /// Text of a string, a boolean or a number.
+    /// A string, boolean or number as text; `""` for other values.
     fn field(&self, object: &Object, field: &str) -> String {
         match object.find(field) {
             Some(Value::String(text)) => text.clone(),

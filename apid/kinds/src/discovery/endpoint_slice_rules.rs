@@ -19,7 +19,7 @@ const PORTS_MAX: usize = 20_000;
 /// Maximum zones in the hints of an endpoint.
 const ZONES_MAX: usize = 8;
 
-/// Controllers that write slices.
+/// Controllers of Kubernetes that write endpoint slices.
 const CONTROLLERS: [&str; 2] = ["endpointslice-controller", "endpointslicemirroring-controller"];
 
 /// Validates an endpoint slice.
@@ -44,7 +44,7 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
 pub(super) fn warnings(slice: &Object, names: &Names) -> Vec<String> {
     let mut warnings = Vec::new();
     if slice.text("addressType") == "FQDN" {
-        // The reference reports this field below `spec`, which slices do not have.
+        // kube-apiserver reports this field below `spec`, which slices do not have.
         warnings.push("spec.addressType: FQDN endpoints are deprecated".to_owned());
     }
     let manager = names.label_sub_key("endpointslice", "managed-by");
@@ -115,7 +115,7 @@ fn validate_address(
         return;
     }
     let count = errors.len();
-    // The reference accepts other forms of IPv4 addresses for compatibility.
+    // kube-apiserver accepts other forms of IPv4 addresses for compatibility.
     match address_type {
         "IPv4" => network::check_ip(address, errors),
         _ => network::check_canonical_ip(address, errors),
@@ -125,7 +125,7 @@ fn validate_address(
     }
     let is_ipv4 = network::parse_ip(address.text()).is_some_and(network::is_ipv4);
     if is_ipv4 != (address_type == "IPv4") {
-        // The reference reports this error without the index.
+        // kube-apiserver reports this error without the index.
         errors.push(addresses.invalid_value(address.text(), &format!("must be an {address_type} address")));
     }
     network::check_endpoint_ip(address, errors);

@@ -58,7 +58,7 @@ const SELECTABLE: [(&str, &str); 10] = [
 
 /// Fields that an update through this group must not change.
 /// Only `series` and the deprecated counters are mutable.
-/// The reference compares the reason twice.
+/// kube-apiserver compares the reason twice.
 const IMMUTABLE: [(&str, Shape); 14] = [
     ("involvedObject", Shape::Struct(internal::OBJECT_REFERENCE)),
     ("reason", Shape::Text),

@@ -9,7 +9,7 @@ use crate::validation::{Field, internal, text};
 
 /// Maximum matching precedence.
 const PRECEDENCE_MAX: i64 = 10_000;
-/// Verbs of requests.
+/// Verbs that a rule can list besides `*`.
 const VERBS: [&str; 9] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 
@@ -31,7 +31,7 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
     let method = spec.child("distinguisherMethod");
     let kind = method.child("type");
     if method.is_present() && !matches!(kind.text(), "ByNamespace" | "ByUser") {
-        // The error in the reference shows the whole method.
+        // The error in kube-apiserver shows the whole method.
         let method_text = internal::render(&[("Type", internal::text(kind.text()))]);
         errors.push(internal::not_supported(&kind, &method_text, "\"ByNamespace\", \"ByUser\""));
     }

@@ -109,7 +109,7 @@ fn validate(object: &Object) -> FieldErrors {
     errors
 }
 
-/// The internal type of the spec.
+/// The internal type of kube-apiserver for the spec.
 const SPEC: Shape = Shape::Struct(&[
     Member("Type", "type", Shape::Text),
     Member("Limited", "limited", Shape::Optional(&Shape::Struct(LIMITED))),
@@ -222,7 +222,7 @@ fn validate_queuing(queuing: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Bits of a hash value that choose a hand of queues. Both numbers are positive 32-bit numbers.
+/// Number of bits of a hash value that choose a hand of queues. Both arguments are positive 32-bit numbers.
 fn entropy_bits(queues: i64, hand: i64) -> f64 {
     let number = |number: i64| f64::from(u32::try_from(number).unwrap_or(u32::MAX));
     (number(queues).log2() * number(hand)).ceil()

@@ -133,7 +133,7 @@ fn validate_common_version(status: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Validates the conditions. The reference omits `conditions` from their paths.
+/// Validates the conditions. kube-apiserver omits `conditions` from their paths.
 fn validate_conditions(status: &Field<'_, '_>, errors: &mut FieldErrors) {
     let list = status.child("conditions");
     let reported_list = Field::new(list.value(), "status");

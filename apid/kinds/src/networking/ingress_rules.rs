@@ -8,9 +8,9 @@ use crate::validation::network::{check_port, parse_ip};
 use crate::validation::{Field, network, text};
 use crate::{Context, format};
 
-/// Sequences that a path with segments must not contain.
+/// Sequences that a path of type `Exact` or `Prefix` must not contain.
 const INVALID_SEQUENCES: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
-/// Suffixes that a path with segments must not have.
+/// Suffixes that a path of type `Exact` or `Prefix` must not have.
 const INVALID_SUFFIXES: [&str; 2] = ["/..", "/."];
 
 /// Validates the deprecated annotation for the class, which a new ingress may have beside the field.

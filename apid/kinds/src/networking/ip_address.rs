@@ -28,7 +28,7 @@ pub(super) const KIND: Kind = Kind {
     ..Kind::CLUSTER_SCOPED
 };
 
-/// The beta version.
+/// The kind in its beta version.
 pub(super) const V1BETA1: Kind =
     same_fields(KIND, &["v1beta1"], "networking/v1beta1.IPAddress", &DefaultStrategy);
 
@@ -71,7 +71,7 @@ impl Strategy for IpAddress {
     }
 }
 
-/// The internal type of the reference to the parent.
+/// The internal type of kube-apiserver for the reference to the parent.
 const PARENT: Shape = Shape::Optional(&Shape::Struct(&[
     Member("Group", "group", Shape::Text),
     Member("Resource", "resource", Shape::Text),

@@ -120,7 +120,7 @@ fn validate_port(port: &Field<'_, '_>, errors: &mut FieldErrors) {
         (_, None) => errors.push(end.invalid("may not be specified when `port` is non-numeric")),
         (_, Some(first)) => {
             if end.integer().is_some_and(|last| last < first) {
-                // The reference shows the first port.
+                // The error shows the first port of the range, as in kube-apiserver.
                 errors.push(end.invalid_value(first, "must be greater than or equal to `port`"));
             }
             network::check_port(&end, errors);
@@ -155,7 +155,7 @@ fn validate_ip_block(block: &Field<'_, '_>, errors: &mut FieldErrors) {
     for except in block.child("except").items() {
         network::check_cidr(&except, errors);
         let Some((inner, inner_length)) = network::parse_cidr(except.text()) else { continue };
-        // The reference compares IPv4-mapped addresses as IPv4 addresses.
+        // kube-apiserver compares IPv4-mapped addresses as IPv4 addresses.
         let (inner, address) = (inner.to_canonical(), address.to_canonical());
         let is_subset = inner.is_ipv4() == address.is_ipv4()
             && inner_length > length

@@ -30,7 +30,7 @@ pub(super) const KIND: Kind = Kind {
     ..Kind::CLUSTER_SCOPED
 };
 
-/// The beta version.
+/// The kind in its beta version.
 pub(super) const V1BETA1: Kind =
     same_fields(KIND, &["v1beta1"], "networking/v1beta1.ServiceCIDR", &DefaultStrategy);
 
@@ -72,7 +72,7 @@ fn validate_ranges(cidrs: &Field<'_, '_>, errors: &mut FieldErrors) {
         return;
     }
     if count > RANGES_MAX {
-        // The error in the reference shows the whole spec.
+        // The error in kube-apiserver shows the whole spec.
         let spec_text = internal::render(&[("CIDRs", internal::value(cidrs.value()))]);
         errors.push(internal::invalid(cidrs, &spec_text, "may only hold up to 2 values"));
         return;
@@ -92,7 +92,7 @@ fn validate_ranges(cidrs: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Reports ranges that differ from the old ranges. The reference shows the first range in each error.
+/// Reports ranges that differ from the old ranges. kube-apiserver shows the first range in each error.
 fn check_unchanged(cidrs: &Field<'_, '_>, old: &[Value], errors: &mut FieldErrors) {
     for (new, old) in cidrs.items().zip(old) {
         if new.value() != Some(old) {

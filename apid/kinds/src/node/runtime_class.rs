@@ -39,7 +39,7 @@ impl Strategy for RuntimeClass {
         let scheduling = Field::new(object.get("scheduling"), "scheduling");
         text::check_labels(&scheduling.child("nodeSelector"), &mut errors);
         let list = scheduling.child("tolerations");
-        // The reference reports errors of tolerations below a second `tolerations`.
+        // kube-apiserver reports errors of tolerations below a second `tolerations`.
         pods::validation::tolerations(&list.child("tolerations").with_value(list.value()), &mut errors);
         let mut seen = HashSet::new();
         for toleration in list.items() {

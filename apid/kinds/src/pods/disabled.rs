@@ -1,7 +1,7 @@
 //! Removal of pod fields whose feature is off by default in release 1.33.
 //!
-//! The reference removes such fields from new objects before validation. apid does not implement these features, so it
-//! always removes them.
+//! kube-apiserver removes such fields from new objects before validation. apid does not implement these
+//! features, so it always removes them.
 
 use std::collections::HashSet;
 
@@ -49,7 +49,8 @@ fn container_fields(container: &mut Fields, list: &str) {
     if let Some(Value::Object(lifecycle)) = container.get_mut("lifecycle") {
         lifecycle.remove("stopSignal");
     }
-    // ContainerRestartRules: only init containers have their own policy. The reference treats an empty text as absent.
+    // ContainerRestartRules: only init containers have their own policy. kube-apiserver treats an empty text
+    // as absent.
     let is_unset = container.get("restartPolicy").and_then(Value::as_str) == Some("");
     if list == "containers" || is_unset {
         container.remove("restartPolicy");

@@ -11,7 +11,7 @@ use crate::validation::{Field, text};
 
 /// Maximum number of alternatives of a request.
 const ALTERNATIVES_MAX: usize = 8;
-/// The mode that allocates a number of devices.
+/// The allocation mode with an exact number of devices.
 const EXACT_COUNT: &str = "ExactCount";
 
 /// Sets the defaults of a claim.

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::Conversion;
 use crate::defaults::Fields;
 
-/// Fields of an exact request.
+/// Fields of `exactly`, the exact request.
 const EXACT: [&str; 6] =
     ["deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations"];
 
@@ -93,7 +93,7 @@ fn remove_zero(object: &mut Object, name: &str) {
     }
 }
 
-/// Calls a function for each map in a list below a path of the object.
+/// Calls `change` for each map in the list at `list`, which is a path below `path`.
 fn each(object: &mut Object, path: &[&str], list: &[&str], change: impl FnMut(&mut Fields)) {
     let Some((first, rest)) = path.split_first() else { return };
     let mut value = object.get_mut(first);

@@ -24,11 +24,11 @@ pub(super) const KIND: Kind = Kind {
     ..Kind::CLUSTER_SCOPED
 };
 
-/// The first beta version.
+/// The kind in its first beta version.
 pub(super) const V1BETA1: Kind =
     same_fields(KIND, &["v1beta1"], "resource/v1beta1.DeviceClass", &DefaultStrategy);
 
-/// The alpha version.
+/// The kind in its alpha version.
 pub(super) const V1ALPHA3: Kind =
     same_fields(KIND, &["v1alpha3"], "resource/v1alpha3.DeviceClass", &DefaultStrategy);
 

@@ -26,11 +26,11 @@ pub(super) const KIND: Kind = Kind {
     ..Kind::NAMESPACED
 };
 
-/// The first beta version.
+/// The kind in its first beta version.
 pub(super) const V1BETA1: Kind =
     Kind { versions: &["v1beta1"], schema: "resource/v1beta1.ResourceClaimTemplate", ..EARLIER };
 
-/// The alpha version.
+/// The kind in its alpha version.
 pub(super) const V1ALPHA3: Kind =
     Kind { versions: &["v1alpha3"], schema: "resource/v1alpha3.ResourceClaimTemplate", ..EARLIER };
 

@@ -10,7 +10,7 @@ use crate::defaults::{Fields, each, fill_text};
 use crate::format;
 use crate::validation::{Field, text};
 
-/// Maximum number of selectors, configurations and constraints.
+/// Maximum number of items in each list of selectors, configurations or constraints.
 pub(super) const ITEMS_MAX: usize = 32;
 /// Maximum bytes of a driver name.
 const DRIVER_MAX: usize = 63;
@@ -178,7 +178,7 @@ pub(super) fn default_tolerations(owner: &mut Fields) {
     }
 }
 
-/// Reports repeated values of a key.
+/// Reports list items that repeat the value of the field `key`.
 pub(super) fn check_unique(list: &Field<'_, '_>, key: &str, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for item in list.items() {

@@ -58,10 +58,10 @@ impl Strategy for PriorityClass {
     }
 }
 
-/// Maximum priority of classes of users.
+/// Maximum priority of a class that is not a system class.
 const VALUE_MAX: i64 = 1_000_000_000;
 
-/// Classes of the system with their priorities.
+/// System classes with their priorities.
 const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
@@ -86,7 +86,7 @@ fn validate(object: &Object) -> FieldErrors {
     errors
 }
 
-/// The reason why a class is none of the system classes.
+/// The reason why a class is not a valid system class: its name, value or default; None for a valid one.
 fn system_class_error(object: &Object) -> Option<String> {
     let name = object.name();
     match SYSTEM_CLASSES.iter().find(|(class, _)| *class == name) {

@@ -45,7 +45,7 @@ impl Strategy for CsiDriver {
     }
 
     fn prepare_update(&self, new: &mut Object, old: &Object, _ctx: &Context<'_>) {
-        // A new driver has no generation. Changes of these fields increment it.
+        // A new driver has no generation. A change of one of these fields increments the generation.
         let counted_fields = ["fsGroupPolicy", "requiresRepublish", "seLinuxMount", "tokenRequests"];
         let spec = |object: &Object, name: &str| object.get("spec").and_then(|spec| spec.get(name)).cloned();
         if counted_fields.iter().any(|name| spec(new, name) != spec(old, name)) {
@@ -67,7 +67,7 @@ impl Strategy for CsiDriver {
         validate_token_requests(&spec.child("tokenRequests"), &mut errors);
         let modes = spec.child("volumeLifecycleModes");
         for mode in modes.items() {
-            // The reference reports these errors without the index and does not sort the values.
+            // kube-apiserver reports these errors without the index and does not sort the values.
             if !LIFECYCLE_MODES.contains(&mode.text()) {
                 errors.push(FieldError::not_supported(&modes.path(), mode.text(), &LIFECYCLE_MODES));
             }
@@ -78,7 +78,7 @@ impl Strategy for CsiDriver {
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let (new, old) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));
-        // The reference misspells the first field.
+        // kube-apiserver misspells the first field.
         for (name, reported) in
             [("attachRequired", "attachedRequired"), ("volumeLifecycleModes", "volumeLifecycleModes")]
         {
@@ -138,7 +138,7 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
     );
     vec![
         json!(object.name()),
-        // Attach is required by default.
+        // An absent `attachRequired` means true.
         json!(object.find("spec.attachRequired").is_none() || object.flag("spec.attachRequired")),
         json!(object.flag("spec.podInfoOnMount")),
         json!(object.flag("spec.storageCapacity")),

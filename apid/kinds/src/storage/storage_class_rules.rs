@@ -79,7 +79,8 @@ pub(super) fn validate_parameters(parameters: &Field<'_, '_>, errors: &mut Field
 }
 
 fn validate_topologies(topologies: &Field<'_, '_>, errors: &mut FieldErrors) {
-    // The reference begins with as many empty terms as the list has items, so each empty term is a duplicate.
+    // kube-apiserver begins with as many empty terms as the list has items, so each empty term is a
+    // duplicate.
     let mut counts: BTreeMap<Term<'_>, usize> = BTreeMap::from([(Term::new(), topologies.list().len())]);
     for topology in topologies.items() {
         let expressions = topology.child("matchLabelExpressions");

@@ -81,7 +81,7 @@ const MESSAGE_MAX: usize = 1024;
 /// Maximum bytes of the keys and values of the metadata of an attachment.
 const METADATA_MAX: usize = 256 * 1024;
 
-/// The internal type of a spec.
+/// The internal type of kube-apiserver for a spec.
 const SPEC: Shape = Shape::Struct(&[
     Member("Attacher", "attacher", Shape::Text),
     Member("Source", "source", Shape::Struct(SOURCE)),

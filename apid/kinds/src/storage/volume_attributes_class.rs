@@ -29,7 +29,7 @@ pub(super) const KIND: Kind = Kind {
     ..Kind::CLUSTER_SCOPED
 };
 
-/// The alpha version.
+/// The kind in its alpha version.
 pub(super) const V1ALPHA1: Kind =
     same_fields(KIND, &["v1alpha1"], "storage/v1alpha1.VolumeAttributesClass", &ALPHA);
 

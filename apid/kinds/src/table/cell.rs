@@ -15,32 +15,32 @@ pub(crate) trait PathReader {
     /// The value at a path.
     fn find(&self, path: &str) -> Option<&Value>;
 
-    /// A string; `""` when absent.
+    /// The string at a path; `""` if absent.
     fn text(&self, path: &str) -> &str {
         self.find(path).and_then(Value::as_str).unwrap_or("")
     }
 
-    /// A string, or `absent` if the string is empty.
+    /// The string at a path, or `absent` if the string is absent or empty.
     fn text_or<'a>(&'a self, path: &str, absent: &'a str) -> &'a str {
         Some(self.text(path)).filter(|text| !text.is_empty()).unwrap_or(absent)
     }
 
-    /// A whole number.
+    /// The whole number at a path; 0 if absent.
     fn integer(&self, path: &str) -> i64 {
         self.find(path).and_then(Value::as_i64).unwrap_or(0)
     }
 
-    /// A boolean.
+    /// The boolean at a path; false if absent.
     fn flag(&self, path: &str) -> bool {
         self.find(path).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// The items of a list.
+    /// The items of the list at a path; none if absent.
     fn items(&self, path: &str) -> &[Value] {
         self.find(path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
-    /// The entries of a map, in the order of their keys.
+    /// The entries of the map at a path, in the order of their keys.
     fn entries(&self, path: &str) -> Vec<(&str, &Value)> {
         let map = self.find(path).and_then(Value::as_object);
         let mut entries: Vec<_> =
@@ -49,7 +49,7 @@ pub(crate) trait PathReader {
         entries
     }
 
-    /// A string or a number as text; `absent` if the value is missing.
+    /// The string or number at a path as text; `absent` if the value is missing.
     fn text_or_number(&self, path: &str, absent: &str) -> String {
         match self.find(path) {
             Some(Value::String(text)) => text.clone(),

@@ -27,7 +27,7 @@ pub(crate) fn ip(field: &Field<'_, '_>, warnings: &mut Vec<String>) {
     }
 }
 
-/// Warns of a network with bits behind its prefix, and of one that is not in canonical form.
+/// Warns of a network with bits set after its prefix, and of one that is not in canonical form.
 pub(crate) fn cidr(field: &Field<'_, '_>, warnings: &mut Vec<String>) {
     let text = field.text();
     let Some((address, length)) = network::parse_cidr(text) else { return };
@@ -58,7 +58,7 @@ pub(crate) fn balancer_status(object: &Object) -> Vec<String> {
     let (status, mut warnings) = (Field::new(object.get("status"), "status"), Vec::new());
     let balancer = status.child("loadBalancer");
     for ingress in balancer.child("ingress").items() {
-        // The reference omits the name of the field with the address.
+        // As in kube-apiserver, the path of the warning does not contain `ip`.
         ip(&ingress.with_value(ingress.child("ip").value()), &mut warnings);
     }
     warnings

@@ -8,9 +8,9 @@ use apimachinery::object::Object;
 use super::{Field, text};
 use crate::format;
 
-/// Maximum characters of a reason.
+/// Maximum bytes of the reason of a condition.
 const REASON_MAX: usize = 1024;
-/// Maximum characters of a message.
+/// Maximum bytes of the message of a condition.
 const MESSAGE_MAX: usize = 32 * 1024;
 
 /// Message for an invalid reason.
@@ -76,7 +76,7 @@ fn validate_condition(condition: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// `[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?`
+/// Whether a text is a valid reason: `[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?`.
 fn is_reason(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_,:".contains(&b))

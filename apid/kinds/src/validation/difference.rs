@@ -13,11 +13,11 @@ use serde_json::Value;
 
 use super::internal::{Shape, render_value};
 
-/// Maximum lines of a difference.
+/// Maximum number of lines that a difference shows.
 const LINES_MAX: usize = 100;
 /// Maximum lines for the search of all equal lines. In longer texts, only those at the beginning and end are found.
 const COMPARED_MAX: usize = 400;
-/// Equal lines before and after changed lines.
+/// Number of equal lines that a difference shows before and after changed lines.
 const CONTEXT: usize = 3;
 
 /// Equal lines of both texts: the first line in each, and their number.
@@ -108,7 +108,7 @@ fn common_blocks(old: &[&str], new: &[&str], ranges: (Range<usize>, Range<usize>
     common_blocks(old, new, (old_end..old_range.end, new_end..new_range.end), blocks);
 }
 
-/// The first of the longest blocks.
+/// The first of the longest blocks of equal lines in two ranges; None without equal lines.
 fn longest_block(
     old: &[&str],
     new: &[&str],

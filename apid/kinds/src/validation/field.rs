@@ -10,7 +10,7 @@ pub(crate) struct Field<'v, 'p> {
     path: Path<'p>,
 }
 
-/// A path as a list on the stack.
+/// A path as a linked list on the stack: the last step, and the path before it.
 #[derive(Clone, Copy)]
 struct Path<'p> {
     parent: Option<&'p Path<'p>>,
@@ -50,7 +50,7 @@ impl<'v, 'p> Field<'v, 'p> {
         Field { value: value.filter(|value| !value.is_null()), path: Path { parent: Some(&self.path), step } }
     }
 
-    /// The field of a name.
+    /// The field of this map with a name.
     pub(crate) fn child(&'p self, name: &'p str) -> Self {
         self.member(self.value.and_then(|value| value.get(name)), Step::Name(name))
     }
@@ -60,17 +60,17 @@ impl<'v, 'p> Field<'v, 'p> {
         self.member(value, Step::Key(key))
     }
 
-    /// Another value at the path of this field: the reference reports some errors at the path of the owner.
+    /// Another value at the path of this field: kube-apiserver reports some errors at the path of the owner.
     pub(crate) fn with_value(&self, value: Option<&'v Value>) -> Self {
         Field { value, path: self.path }
     }
 
-    /// The items of a list; none if the list is absent.
+    /// The items of this list; none if the list is absent.
     pub(crate) fn items(&'p self) -> impl ExactSizeIterator<Item = Field<'v, 'p>> {
         self.list().iter().enumerate().map(|(i, item)| self.member(Some(item), Step::Index(i)))
     }
 
-    /// The entries of a map, in the order of their keys.
+    /// The entries of this map, in the order of their keys.
     pub(crate) fn entries(&'p self) -> impl Iterator<Item = (&'v str, Field<'v, 'p>)>
     where
         'v: 'p,
@@ -79,7 +79,7 @@ impl<'v, 'p> Field<'v, 'p> {
         map.into_iter().flatten().map(|(key, value)| (key.as_str(), self.member(Some(value), Step::Key(key))))
     }
 
-    /// The names of the fields of a map that have a value other than null.
+    /// The names of the fields of this map that have a value other than null.
     pub(crate) fn names(&self) -> Vec<&'v str> {
         let map = self.value.and_then(Value::as_object);
         let present = map.into_iter().flatten().filter(|(_, value)| !value.is_null());
@@ -91,7 +91,7 @@ impl<'v, 'p> Field<'v, 'p> {
         self.value
     }
 
-    /// The items of a list as values.
+    /// The items of this list, as values without paths.
     pub(crate) fn list(&self) -> &'v [Value] {
         self.value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
@@ -125,42 +125,42 @@ impl<'v, 'p> Field<'v, 'p> {
         self.value.cloned().unwrap_or_default()
     }
 
-    /// `Required value`, with a detail unless it is empty.
+    /// The error `Required value`, with a detail unless it is empty.
     pub(crate) fn required(&self, detail: &str) -> FieldError {
         FieldError::required(&self.path(), detail)
     }
 
-    /// `Invalid value`, which shows the value. An absent value is shown as null.
+    /// The error `Invalid value`, which shows the value. An absent value is shown as null.
     pub(crate) fn invalid(&self, detail: &str) -> FieldError {
         FieldError::invalid(&self.path(), self.value_or_null(), detail)
     }
 
-    /// `Invalid value`, which shows another value than that of the field.
+    /// The error `Invalid value`, which shows another value than that of the field.
     pub(crate) fn invalid_value(&self, value: impl Into<Value>, detail: &str) -> FieldError {
         FieldError::invalid(&self.path(), value.into(), detail)
     }
 
-    /// `Forbidden`.
+    /// The error `Forbidden`.
     pub(crate) fn forbidden(&self, detail: &str) -> FieldError {
         FieldError::forbidden(&self.path(), detail)
     }
 
-    /// `Unsupported value`. The caller sorts the supported values.
+    /// The error `Unsupported value`. The caller sorts the supported values.
     pub(crate) fn not_supported(&self, supported: &[&str]) -> FieldError {
         FieldError::not_supported(&self.path(), self.value_or_null(), supported)
     }
 
-    /// `Duplicate value`.
+    /// The error `Duplicate value`.
     pub(crate) fn duplicate(&self) -> FieldError {
         FieldError::duplicate(&self.path(), self.value_or_null())
     }
 
-    /// `Duplicate value`, which shows another value than that of the field.
+    /// The error `Duplicate value`, which shows another value than that of the field.
     pub(crate) fn duplicate_value(&self, value: impl Into<Value>) -> FieldError {
         FieldError::duplicate(&self.path(), value.into())
     }
 
-    /// `Not found`.
+    /// The error `Not found`.
     pub(crate) fn not_found(&self) -> FieldError {
         FieldError::not_found(&self.path(), self.value_or_null())
     }

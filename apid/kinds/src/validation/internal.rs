@@ -34,7 +34,7 @@ pub(crate) enum Shape {
 /// A field: the name of the internal type, the name in JSON, and its shape.
 pub(crate) struct Member(pub(crate) &'static str, pub(crate) &'static str, pub(crate) Shape);
 
-/// A reference to an object.
+/// The members of the internal type of a reference to an object.
 pub(crate) const OBJECT_REFERENCE: &[Member] = &[
     Member("Kind", "kind", Shape::Text),
     Member("Namespace", "namespace", Shape::Text),
@@ -75,7 +75,7 @@ pub(crate) fn render_value(value: Option<&Value>, shape: &Shape) -> String {
     }
 }
 
-/// `Invalid value`, which shows the value of a field as its internal type.
+/// The error `Invalid value`, which shows the value of a field as its internal type.
 pub(crate) fn invalid_value(field: &Field<'_, '_>, shape: &Shape, detail: &str) -> FieldError {
     invalid(field, &render_value(field.value(), shape), detail)
 }
@@ -96,23 +96,23 @@ pub(crate) fn text(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// `Invalid value` with a rendered value.
+/// The error `Invalid value` with a rendered value.
 pub(crate) fn invalid(field: &Field<'_, '_>, value_text: &str, detail: &str) -> FieldError {
     FieldError::invalid_text(&field.path(), value_text, detail)
 }
 
-/// `Duplicate value` with a rendered value.
+/// The error `Duplicate value` with a rendered value.
 pub(crate) fn duplicate(field: &Field<'_, '_>, value_text: &str, detail: &str) -> FieldError {
     let tail = format!("{}: {detail}", shorten(value_text));
     FieldError::without_value(FieldErrorKind::Duplicate, &field.path(), &tail)
 }
 
-/// `Duplicate value` with a rendered value, without a detail.
+/// The error `Duplicate value` with a rendered value, without a detail.
 pub(crate) fn duplicate_value(field: &Field<'_, '_>, value_text: &str) -> FieldError {
     FieldError::without_value(FieldErrorKind::Duplicate, &field.path(), &shorten(value_text))
 }
 
-/// `Unsupported value` with a rendered value and the quoted supported values.
+/// The error `Unsupported value` with a rendered value and the quoted supported values.
 pub(crate) fn not_supported(field: &Field<'_, '_>, value_text: &str, supported: &str) -> FieldError {
     let tail = format!("{}: supported values: {supported}", shorten(value_text));
     FieldError::without_value(FieldErrorKind::NotSupported, &field.path(), &tail)

@@ -20,7 +20,7 @@ pub(crate) fn check_application_protocol(field: &Field<'_, '_>, errors: &mut Fie
     }
 }
 
-/// Reports a number that is no port. Zero is no port.
+/// Reports a number outside 1 to 65535; an absent number counts as 0.
 pub(crate) fn check_port(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     let number = field.integer().unwrap_or(0);
     if !(1..=65_535).contains(&number) {
@@ -139,7 +139,7 @@ pub(crate) fn check_canonical_cidr(field: &Field<'_, '_>, errors: &mut FieldErro
     errors.push(field.invalid_value(text, &detail));
 }
 
-/// Whether an address is of the family IPv4. The reference regards IPv4-mapped addresses as IPv4 addresses.
+/// Whether an address is of the family IPv4. kube-apiserver regards IPv4-mapped addresses as IPv4 addresses.
 pub(crate) fn is_ipv4(address: IpAddr) -> bool {
     address.is_ipv4() || is_mapped(address)
 }
@@ -177,7 +177,7 @@ pub(crate) fn is_mapped(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some())
 }
 
-/// The address with zeros behind a prefix.
+/// The address with zeros in the bits after a prefix of `length` bits.
 pub(crate) fn mask(address: IpAddr, length: u32) -> IpAddr {
     match address {
         IpAddr::V4(address) => {

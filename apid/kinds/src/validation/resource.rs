@@ -38,7 +38,7 @@ const STANDARD_RESOURCES: [&str; 20] = [
     "limits.ephemeral-storage",
 ];
 
-/// Resources that count objects.
+/// Resources whose amounts are numbers of objects.
 const COUNTABLE_RESOURCES: [&str; 9] = [
     "configmaps",
     "persistentvolumeclaims",
@@ -51,7 +51,7 @@ const COUNTABLE_RESOURCES: [&str; 9] = [
     "services.nodeports",
 ];
 
-/// Billionths of a unit.
+/// Number of billionths in a unit.
 const NANOS_PER_UNIT: i128 = 1_000_000_000;
 
 /// Whether a resource is a size of huge pages.
@@ -59,7 +59,7 @@ pub(crate) fn is_huge_page(name: &str) -> bool {
     name.starts_with(HUGE_PAGES)
 }
 
-/// Whether requests may be smaller than limits.
+/// Whether requests of a resource may be smaller than its limits.
 pub(crate) fn allows_overcommit(name: &str, names: &Names) -> bool {
     is_native(name, names) && !is_huge_page(name)
 }
@@ -102,7 +102,7 @@ pub(crate) fn check_amount(field: &Field<'_, '_>, resource: &str, names: &Names,
         errors.push(field.invalid("must be greater than or equal to 0"));
     }
     let is_countable = COUNTABLE_RESOURCES.contains(&resource) || is_extended(resource, names);
-    // The reference refuses numbers above 64 bits.
+    // kube-apiserver refuses numbers above 64 bits.
     let is_whole = nanos % NANOS_PER_UNIT == 0 && nanos / NANOS_PER_UNIT <= i128::from(i64::MAX);
     if is_countable && !is_whole {
         errors.push(field.invalid("must be an integer"));

@@ -5,7 +5,7 @@ use apimachinery::field::FieldErrors;
 use super::Field;
 use crate::format;
 
-/// Message for an invalid path.
+/// Message for an invalid path after a domain.
 const HTTP_PATH: &str = "a valid path must consist of alphanumeric characters, '-', '.', '_', '~', '%', '!', '$', '&', ''', '(', ')', '*', '+', ',', ';', '=' or ':' (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
 
 /// Reports a missing text.

@@ -41,13 +41,13 @@ pub(crate) fn check_url(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// `[a-zA-Z][-+.a-zA-Z0-9]*`
+/// Whether a text is a URL scheme: `[a-zA-Z][-+.a-zA-Z0-9]*`.
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
 }
 
-/// The reason why Go does not parse a URL.
+/// The reason why the Go package `net/url` does not parse a URL.
 fn parse_error(text: &str) -> Option<String> {
     if text.bytes().any(|b| b < b' ' || b == 0x7f) {
         return Some("net/url: invalid control character in URL".to_owned());
@@ -92,7 +92,8 @@ fn invalid_escape(text: &str) -> Option<String> {
 
 /// Validates the service of a webhook. Defaulting has set an absent port.
 pub(crate) fn check_service(service: &Field<'_, '_>, errors: &mut FieldErrors) {
-    // The reference swaps the fields: it reports a missing name at `namespace`, and a missing namespace at `name`.
+    // kube-apiserver swaps the fields: it reports a missing name at `namespace`, and a missing namespace at
+    // `name`.
     for (reported, name) in [("name", "namespace"), ("namespace", "name")] {
         if service.child(name).text().is_empty() {
             errors.push(service.child(reported).required(""));
@@ -117,10 +118,10 @@ fn check_path(path: &Field<'_, '_>, errors: &mut FieldErrors) {
     if !text.starts_with('/') {
         errors.push(path.invalid("must start with a '/'"));
     }
-    // The reference ignores the first character even if it is not a slash.
+    // kube-apiserver ignores the first character even if it is not a slash.
     let mut characters = text.chars();
     let first = characters.next();
-    // The reference skips one byte, which leaves an invalid rest of a longer character.
+    // kube-apiserver skips one byte, which leaves an invalid rest of a longer character.
     let rest = characters.as_str();
     let segments = match first.is_some_and(|first| first.len_utf8() > 1) {
         true => format!("{}{rest}", char::REPLACEMENT_CHARACTER),

@@ -37,7 +37,7 @@ fn validate_storage_request(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let resources = spec.child("resources");
     let requests = resources.child("requests");
     let requested = requests.child("storage");
-    // The reference reports both errors without `requests`.
+    // kube-apiserver reports both errors without `requests`.
     match requested.text() {
         "" => errors.push(resources.entry("storage", None).required("")),
         amount => {
@@ -68,7 +68,7 @@ fn validate_data_sources(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     } else {
         "may not be specified when dataSourceRef.namespace is specified"
     };
-    // The reference reports these errors at the spec and shows an empty structure.
+    // kube-apiserver reports these errors at the spec and shows an empty structure.
     errors.push(spec.invalid_value(serde_json::Map::new(), detail));
 }
 

@@ -43,12 +43,12 @@ impl Answer {
         Answer { message, ..Answer::default() }
     }
 
-    /// 400.
+    /// A refusal with code 400.
     pub(super) fn malformed(message: String) -> Self {
         Answer { code: 400, reason: "BadRequest", message, ..Answer::default() }
     }
 
-    /// 422.
+    /// A refusal with code 422 and the errors as causes.
     pub(super) fn invalid(resource: &Resource, errors: &FieldErrors) -> Self {
         let status = Status::invalid(&resource.group_kind, "", errors);
         let causes = status.details.unwrap().causes.into_iter();

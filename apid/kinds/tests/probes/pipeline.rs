@@ -28,9 +28,9 @@ pub(super) struct Probe<'a> {
 /// The result of a write.
 enum WriteResult {
     Stored(Object),
-    /// 400 with a message.
+    /// The message of a refusal with code 400.
     Malformed(String),
-    /// 422.
+    /// The errors of a refusal with code 422.
     Invalid(FieldErrors),
 }
 

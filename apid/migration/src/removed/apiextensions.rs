@@ -52,7 +52,8 @@ fn upgrade(object: &mut Object, names: &Names, notes: &mut Notes) {
     upgrade_conversion(spec, notes);
 }
 
-/// Sets a schema in each version, with the extension that preserves unknown fields if the definition does.
+/// Sets a schema in each version that lacks one. A new schema, and each schema of a definition that preserves
+/// unknown fields, gets the extension that preserves them.
 fn require_schemas(spec: &mut Fields, names: &Names, preserves: bool, notes: &mut Notes) {
     let extension = names.schema_extension(SchemaExtension::PreserveUnknownFields);
     let (mut lacks_schema, mut is_extended) = (false, false);

@@ -16,7 +16,7 @@ use super::{Notes, RemovedVersion};
 const ROLLBACK: &str = "deprecated.deployment.rollback.to";
 /// Annotation of `v1` for `spec.templateGeneration` of a DaemonSet.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
-/// The value of `extensions/v1beta1` for a limit that does not exist.
+/// The value that means no limit in `extensions/v1beta1`.
 const NO_LIMIT: i32 = i32::MAX;
 
 pub(super) const VERSIONS: &[RemovedVersion] = &[
@@ -180,7 +180,7 @@ fn upgrade_v1beta2_daemon_set(object: &mut Object, names: &Names, _notes: &mut N
     require_template_generation(object, names);
 }
 
-/// Sets an absent annotation of the template generation, which `v1beta2` always has.
+/// Sets the annotation of the template generation to 0 if it is absent: `v1beta2` always has it.
 fn require_template_generation(object: &mut Object, _names: &Names) {
     if object.annotation(TEMPLATE_GENERATION).is_none() {
         annotate(object, TEMPLATE_GENERATION, "0");

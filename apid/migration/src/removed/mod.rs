@@ -22,7 +22,7 @@ mod policy;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 
-/// All removed versions.
+/// All versions that are removed or off by default, by subject.
 const ALL: [&[RemovedVersion]; 12] = [
     access::VERSIONS,
     admissionregistration::VERSIONS,
@@ -54,8 +54,8 @@ pub(crate) struct RemovedVersion {
     pub(crate) upgrade: fn(&mut Object, &Names, &mut Notes),
     /// Converts an object of the served version to this version.
     pub(crate) downgrade: fn(&mut Object, &Names),
-    /// Removes defaults of the served version that this version does not have. The first object is the one before
-    /// the defaults, the second the one after them.
+    /// Removes defaults of the served version that this version does not have. The arguments are the upgraded
+    /// object before the defaults, and the object with the defaults, which the function changes.
     pub(crate) restore: fn(&Object, &mut Object),
 }
 
@@ -88,7 +88,7 @@ impl RemovedVersion {
 /// A downgrade between versions with equal fields.
 fn unchanged(_object: &mut Object, _names: &Names) {}
 
-/// All removed versions that convert.
+/// All versions that are removed or off by default, and that convert.
 pub(crate) fn all() -> impl Iterator<Item = &'static RemovedVersion> {
     ALL.iter().copied().flatten()
 }

@@ -31,7 +31,7 @@ pub(super) const VERSIONS: &[RemovedVersion] = &[
     RemovedVersion::same("storage", "v1beta1", "VolumeAttachment", ("storage", "v1")),
 ];
 
-/// Versions that the lifecycle table does not end, and that a server can serve on request.
+/// Versions that are off by default, and that the current release still has in the lifecycle table.
 pub(super) const OFF_BY_DEFAULT: &[RemovedVersion] = &[
     RemovedVersion::same("admissionregistration", "v1alpha1", "ValidatingAdmissionPolicy", ADMISSION),
     RemovedVersion::same("admissionregistration", "v1alpha1", "ValidatingAdmissionPolicyBinding", ADMISSION),

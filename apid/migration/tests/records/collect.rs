@@ -129,7 +129,7 @@ fn document(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Served metrics. The class of a metric is its stage.
+/// Served metrics, with the stability level of a metric as its stage.
 fn metrics() -> Vec<Vec<String>> {
     let table = document("metrics.csv");
     let rows = table.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());

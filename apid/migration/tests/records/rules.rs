@@ -54,7 +54,7 @@ const OLD_GATES: [&str; 1] = ["KMSv1"];
 /// Releases after which a deprecated metric is hidden; one release later it is deleted.
 const HIDDEN_AFTER: u32 = 3;
 
-/// An element of the command line, of the feature gates or of the metrics.
+/// An element of one of the classes in [`LIFETIMES`], such as a flag, a feature gate or a metric.
 #[derive(Clone, Copy, Debug)]
 struct Element<'a> {
     class: &'a str,
@@ -154,8 +154,8 @@ fn removed_elements(previous: &Record, current: &Record) -> Vec<String> {
     found
 }
 
-/// Resources may disappear only together with their group version, and stable versions never. The previous release must
-/// have served a new storage version.
+/// Resources may disappear only together with their group version, except from alpha versions. Stable
+/// versions never disappear. The previous release must have served a new storage version.
 fn removed_resources(previous: &Record, current: &Record) -> Vec<String> {
     let cell = |row: &Vec<String>, index: usize| row.get(index).cloned().unwrap_or_default();
     let key = |row: &Vec<String>| (cell(row, 0), cell(row, 1), cell(row, 2));

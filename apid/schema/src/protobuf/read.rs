@@ -9,8 +9,8 @@
 //! # Invariants
 //!
 //! INVARIANT (bounded): nesting is limited to [`DEPTH`] levels. Values and keys are charged to the decode
-//! limits before they enter the tree. Without this limit an empty message of two bytes would become an object
-//! of 0.7 kB.
+//! limits before they enter the tree. Otherwise a small body could become a large tree: an empty message of
+//! two bytes becomes an object of 0.7 kB.
 
 use apimachinery::codec::{self, Budget, Cost, DecodeError, Limits};
 use apimachinery::object::{Map, Number, Object, Value};
@@ -30,7 +30,7 @@ pub enum ProtobufError {
     /// The bytes end inside a field.
     #[error("the message is cut off")]
     Truncated,
-    /// A field has the wrong wire type.
+    /// A field has the wrong wire type, or a time out of range.
     #[error("field `{0}` has the wrong wire type")]
     WireType(String),
     /// A string is not UTF-8.
@@ -53,7 +53,7 @@ pub enum ProtobufError {
 type Result<T, E = ProtobufError> = std::result::Result<T, E>;
 
 impl Schema {
-    /// Decodes a message of this type. Only the decode limits of `limits` apply.
+    /// Decodes a message of this type. Of `limits`, only the numbers of values and of tree bytes apply.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl Schema {
     }
 }
 
-/// The nesting of a message and the remaining decode limits.
+/// The nesting depth of a message, and the rest of the decode limits.
 struct DecodeContext<'b> {
     budget: &'b mut Budget,
     depth: usize,
@@ -79,7 +79,7 @@ impl DecodeContext<'_> {
         DecodeContext { budget: self.budget, depth: self.depth }
     }
 
-    /// The next level.
+    /// The context of a nested message.
     fn nested(&mut self) -> DecodeContext<'_> {
         DecodeContext { budget: self.budget, depth: self.depth + 1 }
     }
@@ -88,13 +88,13 @@ impl DecodeContext<'_> {
         Ok(self.budget.charge(cost)?)
     }
 
-    /// Charges a value without children.
+    /// Charges a value without children to the decode limits, and returns the value.
     fn leaf(&mut self, value: Value) -> Result<Value> {
         self.charge(Cost::shallow(&value))?;
         Ok(value)
     }
 
-    /// The list in a field; a new list is charged.
+    /// The list in a field of `output`. Creates and charges the list if the field is absent.
     fn list_in<'m>(&mut self, output: &'m mut Map<String, Value>, name: &str) -> Result<&'m mut Value> {
         if !output.contains_key(name) {
             self.charge(Cost::key(name.len(), output.len()).plus(Cost::LIST))?;
@@ -102,7 +102,7 @@ impl DecodeContext<'_> {
         Ok(output.entry(name).or_insert_with(|| Value::Array(Vec::new())))
     }
 
-    /// The map in a field; a new map is charged.
+    /// The map in a field of `output`. Creates and charges the map if the field is absent.
     fn map_in<'m>(&mut self, output: &'m mut Map<String, Value>, name: &str) -> Result<&'m mut Value> {
         if !output.contains_key(name) {
             self.charge(Cost::key(name.len(), output.len()).plus(Cost::OBJECT))?;
@@ -208,7 +208,8 @@ fn read_message(
     Ok(())
 }
 
-/// Adds one occurrence of a field.
+/// Adds one occurrence of a field to the map `output`. Lists and maps have one occurrence for each item or
+/// entry.
 fn add_occurrence(
     ty: &'static Type,
     wire: Wire<'_>,
@@ -237,7 +238,7 @@ fn add_occurrence(
             context.charge(Cost::key(name.len(), output.len()))?;
             let value = read_single(ty, wire, name, context)?;
             match (output.get_mut(name), value) {
-                // The parts of a split message are merged.
+                // A message may be split into several occurrences of its field: their fields are merged.
                 (Some(Value::Object(map)), Value::Object(more)) => map.extend(more),
                 (_, value) => drop(output.insert(name.to_owned(), value)),
             }
@@ -383,7 +384,7 @@ fn text<'a>(wire: Wire<'a>, name: &str) -> Result<&'a str> {
     std::str::from_utf8(submessage(wire, name)?).map_err(|_| ProtobufError::Utf8(name.to_owned()))
 }
 
-/// Negative numbers have ten bytes on the wire, of which the low four are significant.
+/// The low 32 bits of a varint: the wire has negative numbers sign-extended to 64 bits.
 fn int32(n: u64) -> i32 {
     #[expect(clippy::cast_possible_truncation, reason = "Protobuf defines it as the low 32 bits")]
     let low = n as u32;
@@ -420,7 +421,7 @@ fn read_quantity(wire: Wire<'_>, name: &str) -> Result<Value> {
     Ok(Value::from(found))
 }
 
-/// Decodes a message with the kind, the number and the text.
+/// Decodes the message of an int-or-string: its kind, the number and the text.
 fn read_int_or_string(bytes: &[u8], name: &str) -> Result<Value> {
     let (mut is_text, mut number, mut string) = (false, 0, "");
     let mut fields = Fields(bytes);
@@ -455,7 +456,7 @@ fn read_raw_json(bytes: &[u8], name: &str, budget: &mut Budget) -> Result<Value>
     }
 }
 
-/// Decodes a message with a schema or its alternative.
+/// Decodes a message with a schema or its alternative: a boolean, a list of schemas or a list of strings.
 fn read_schema_or(
     ty: &'static Type,
     schema: &'static Schema,

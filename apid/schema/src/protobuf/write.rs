@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`Schema::write_protobuf`] appends the message of an object in stored form. An absent value is written as
-//! the zero of its type, because Protobuf omits only pointers, lists and maps. A value of the wrong type is
-//! written like an absent one; conforming excludes such values.
+//! the zero of its type, because Protobuf omits only pointers, bytes, lists and maps. A value of the wrong
+//! type is written as the zero too; conforming excludes such values.
 //!
 //! # Invariants
 //!
@@ -168,7 +168,7 @@ fn write_planned(schema: &'static Schema, plan: &Plan, values: &Values<'_>, out:
     }
 }
 
-/// Writes a field with all its occurrences.
+/// Writes a field: one occurrence for each list item or map entry, otherwise one or none.
 fn write_field(number: u32, field: &'static Field, value: Option<&Value>, out: &mut Vec<u8>) {
     match (&field.ty, value) {
         (Type::List(inner), Some(Value::Array(items))) if field.wrapped => {
@@ -262,20 +262,21 @@ fn write_single(number: u32, ty: &'static Type, value: Option<&Value>, out: &mut
     }
 }
 
-/// Writes a bytes field, decoded in place.
+/// Writes a bytes field: decodes the base64 text directly into `out`.
 fn write_base64(number: u32, text: &str, out: &mut Vec<u8>) {
     write_key(number, LENGTH, out);
     let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
     write_varint((text.len() / 4 * 3).saturating_sub(padding) as u64, out);
     let start = out.len();
     if STANDARD.decode_vec(text, out).is_err() {
-        // Conforming excludes malformed base64.
+        // Conforming excludes malformed base64. Zeros fill the announced length, so that the message stays
+        // valid.
         out.truncate(start);
         out.resize(start + (text.len() / 4 * 3).saturating_sub(padding), 0);
     }
 }
 
-/// Writes seconds and nanoseconds since 1970; null is an empty message.
+/// Writes seconds and nanoseconds since 1970. The empty text of an absent time is an empty message.
 fn write_time(ty: &Type, text: &str, out: &mut Vec<u8>) {
     let parsed = if matches!(ty, Type::MicroTime) { time::parse_micro(text) } else { time::parse(text) };
     if let Some(instant) = parsed {
@@ -297,7 +298,7 @@ fn write_json(value: &Value, out: &mut Vec<u8>) {
     drop(serde_json::to_writer(out, value));
 }
 
-/// Writes a message with a schema or its alternative.
+/// Writes a message with a schema or its alternative: a boolean, a list of schemas or a list of strings.
 fn write_schema_or(ty: &Type, schema: &'static Schema, value: &Value, out: &mut Vec<u8>) {
     let is_bool = matches!(ty, Type::SchemaOrBool(_));
     match value {

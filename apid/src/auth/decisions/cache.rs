@@ -34,23 +34,28 @@ use tokio::sync::Notify;
 
 use crate::auth::decisions::revisions::{DependencySet, PolicyRevisions};
 
-/// Limit of the size of all entries in bytes: clients choose the lengths of paths and selectors.
+/// Maximum size of all entries, in bytes. A maximum number would not limit memory, because clients choose
+/// the lengths of paths and selectors.
 const CAPACITY: u64 = 32 << 20;
-/// Bytes of an entry without its strings.
+/// Estimated bytes of an entry without its strings.
 const ENTRY_OVERHEAD: usize = 512;
-/// Bytes of a string without its characters.
+/// Estimated bytes of a string without its characters.
 const STRING_OVERHEAD: usize = 40;
-/// The time after its last use at which an entry is dropped.
+/// Time without use after which an entry is dropped.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
-/// Inserts after which the maintenance runs. After 64 inserts, the cache library would do it on a request's thread.
+/// Number of inserts after which the maintenance runs in the background.
+///
+/// After 64 inserts, the cache library would run the maintenance on the thread of a request.
 const MAINTENANCE_BATCH: usize = 16;
-/// The longest interval of the maintenance. After 300 ms, the cache library would do it on a request's thread.
+/// The longest time between two runs of the maintenance.
+///
+/// After 300 ms, the cache library would run the maintenance on the thread of a request.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The minimum TTL of a webhook response for an open watch.
 ///
-/// Without this minimum, a webhook with TTL 0 would get a request at every event. A watch must end within
-/// the same time after a policy write.
+/// Without this minimum, a webhook with TTL 0 would get a request at every event. The minimum equals the time
+/// within which a watch must end after a policy write that forbids it.
 pub(in crate::auth) const MIN_WATCH_TTL: Duration = Duration::from_secs(1);
 
 /// The TTL of a webhook response.
@@ -58,12 +63,14 @@ pub(in crate::auth) const MIN_WATCH_TTL: Duration = Duration::from_secs(1);
 pub(in crate::auth) struct Expiry {
     /// The monotonic time before the request.
     requested_at: Duration,
-    /// The time to live from then on.
+    /// The TTL, counted from `requested_at`.
     ttl: Duration,
 }
 
 impl Expiry {
-    /// Decodes a TTL from the wire: 0 is no limit, and 1 is the shortest, which serves only this request.
+    /// Decodes a TTL from the wire: 0 means no limit, n means n - 1 ms.
+    ///
+    /// A response with the value 1 therefore serves only the request that caused it.
     pub(in crate::auth) fn from_wire(requested_at: Duration, ttl_ms: u64) -> Option<Self> {
         Some(Expiry { requested_at, ttl: Duration::from_millis(ttl_ms.checked_sub(1)?) })
     }
@@ -92,7 +99,7 @@ pub(in crate::auth) struct Validity {
 }
 
 impl Validity {
-    /// The validity of work of the process itself, which policy neither grants nor ends.
+    /// The validity of the decision on work of the process itself, which no policy change can end.
     pub(in crate::auth) fn internal() -> Self {
         Validity { as_of: u64::MAX, dependencies: DependencySet::default(), epoch: None, expiry: None }
     }
@@ -107,7 +114,9 @@ impl Validity {
         self.epoch == Some(epoch) && revisions.unchanged(&self.dependencies, self.as_of)
     }
 
-    /// Whether no event has made the decision invalid. Reads `clock` only when a TTL exists.
+    /// Whether the decision [is current](Validity::is_current) and its TTL has not ended.
+    ///
+    /// Reads `clock` only if the decision has a TTL.
     pub(in crate::auth) fn is_valid(
         &self,
         revisions: &PolicyRevisions,
@@ -149,7 +158,6 @@ pub(in crate::auth) struct CachedDecision {
 }
 
 impl CachedDecision {
-    /// A new decision.
     pub(in crate::auth) fn new(decision: Decision, validity: Validity) -> Self {
         CachedDecision { decision, validity }
     }
@@ -260,7 +268,7 @@ impl Hasher for PassThroughHasher {
     }
 }
 
-/// The hashes of a request.
+/// The two hashes of a request: for an entry that covers any name, and for one that covers only its name.
 struct KeyHashes(DefaultHasher);
 
 impl KeyHashes {
@@ -302,7 +310,7 @@ fn weight(user: &UserInfo, a: &Attributes, cached_decision: &CachedDecision) -> 
         + (cached_decision.decision.reason.len() + cached_decision.decision.evaluation_error.len())
 }
 
-/// The cache of decisions.
+/// The decision cache, shared by all requests; see the module documentation.
 pub(in crate::auth) struct DecisionCache {
     hash_state: RandomState,
     entries: Cache<DecisionKey, Arc<CachedDecision>, BuildHasherDefault<PassThroughHasher>>,
@@ -322,7 +330,7 @@ impl DecisionCache {
             .max_capacity(CAPACITY)
             .weigher(|key: &DecisionKey, _: &Arc<CachedDecision>| key.weight)
             .time_to_idle(idle_timeout)
-            // TinyLFU, the default, has a longer p99: decision 0005.
+            // TinyLFU, the default, has a longer p99 latency: see `docs/decisions/0005-decision-cache.md`.
             .eviction_policy(EvictionPolicy::lru())
             .build_with_hasher(BuildHasherDefault::default());
         DecisionCache {
@@ -333,7 +341,7 @@ impl DecisionCache {
         }
     }
 
-    /// Returns a cached decision on this request that is still valid.
+    /// Returns a cached decision on this request for which `is_valid` is true.
     pub(in crate::auth) fn find(
         &self,
         user: &Arc<UserInfo>,
@@ -354,7 +362,7 @@ impl DecisionCache {
         find_valid(key_hashes.this_name(attributes), NameScope::This)
     }
 
-    /// Inserts a decision for the names that it covers.
+    /// Inserts a decision for the names that it covers. A decision without an epoch is not cached.
     pub(in crate::auth) fn insert(
         &self,
         user: &Arc<UserInfo>,
@@ -399,7 +407,7 @@ impl DecisionCache {
         (self.entries.entry_count(), self.entries.weighted_size())
     }
 
-    /// Drops all decisions.
+    /// Drops all entries.
     pub(in crate::auth) fn clear(&self) {
         self.entries.invalidate_all();
     }

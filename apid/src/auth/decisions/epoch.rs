@@ -44,7 +44,7 @@ impl Epochs {
         self.eras.load(Ordering::SeqCst)
     }
 
-    /// Signals changes of the epoch.
+    /// Returns a receiver of the number of the current epoch, for tasks that wait for a change.
     pub(in crate::auth) fn changed(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }

@@ -22,8 +22,8 @@ use crate::auth::{Auth, Authenticated, Authorized};
 impl Auth {
     /// Allows a user to create an AccessExplanation if they may create SelfSubjectAccessReviews.
     ///
-    /// Returns None for any other request and for other users. The default policy lets each authenticated user create
-    /// SelfSubjectAccessReviews. authd explains only the user's own requests to a user without further permissions.
+    /// Returns None for any other request and for other users. The default policy lets each authenticated
+    /// user create SelfSubjectAccessReviews. To such a user, authd explains only requests of the same user.
     pub async fn authorize_own_explanation(
         &self,
         client: &Authenticated,
@@ -74,7 +74,7 @@ impl Auth {
     }
 }
 
-/// The attributes of the creation of an access review.
+/// Returns the attributes of a request that creates an access review.
 fn create_review(names: &Names, resource: &str) -> Attributes {
     Attributes {
         verb: "create".to_owned(),

@@ -11,7 +11,7 @@ use apimachinery::gvk::GroupResource;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 
-/// The rejection of a request.
+/// The rejection of a request by authentication or authorization, or because authd gave no decision.
 #[derive(Clone, Debug)]
 pub struct Rejection {
     /// The client's response: 401, 403, or 503 when authd gives no decision.

@@ -33,7 +33,7 @@ use tokio::sync::{broadcast, watch};
 use crate::auth::identity::dependencies::IdentityDependencies;
 use crate::auth::reduce::{Component, Reductions, VOLUMES, graph_part};
 
-/// Slots for namespaces, and as many for nodes.
+/// Number of slots for namespaces, and number of slots for nodes.
 const SLOTS: usize = 4096;
 /// Maximum changes that a mirror may lag behind before it restarts with a snapshot.
 const BACKLOG: usize = 4096;
@@ -60,9 +60,9 @@ pub struct PolicyRevisions {
 /// A policy change, as the mirror sends it.
 #[derive(Clone, Debug)]
 pub(in crate::auth) struct PolicyChange {
-    /// Its revision.
+    /// The revision of the change.
     pub(in crate::auth) revision: u64,
-    /// The put or delete.
+    /// The put or delete of the reduced object.
     pub(in crate::auth) update: MirrorUpdate,
 }
 
@@ -119,7 +119,7 @@ impl PolicyRevisions {
             .chain(self.nodes.values.iter())
     }
 
-    /// The revision up to which the vector includes all changes and the subscribers have them.
+    /// The revision up to which the vector includes all changes, and up to which subscribers got them.
     pub(in crate::auth) fn observed(&self) -> u64 {
         self.observed.load(Ordering::SeqCst)
     }
@@ -149,7 +149,7 @@ impl PolicyRevisions {
         let as_of = self.observed();
         let node = user.name.strip_prefix(NODE_USER);
         let single = |slots: &Slots, name: &str| [(name.to_owned(), slots.revision_of(name))].into();
-        // The graph paths of a node pass through volumes, which belong to a part that all nodes share.
+        // The Node authorizer also follows volumes to their claims. All nodes share the part of the volumes.
         let graph =
             |node: &str| [node, VOLUMES].map(|part| (part.to_owned(), self.nodes.revision_of(part))).into();
         Reading {
@@ -167,7 +167,7 @@ impl PolicyRevisions {
         }
     }
 
-    /// The reading before an authentication.
+    /// The reading before an authentication, which depends only on the component `identity`.
     pub(in crate::auth) fn identity_reading(&self) -> Reading {
         let as_of = self.observed();
         Reading { as_of, at_least: Revisions { identity: self.identity(), ..Revisions::default() } }
@@ -193,7 +193,7 @@ impl PolicyRevisions {
             && dependencies.nodes.iter().all(|&slot| self.nodes.revision_at(slot) <= as_of)
     }
 
-    /// The `identity` component.
+    /// The revision of the component `identity`.
     pub(in crate::auth) fn identity(&self) -> u64 {
         self.identity.load(Ordering::SeqCst)
     }
@@ -225,7 +225,7 @@ impl PolicyRevisions {
         value.fetch_max(revision, Ordering::SeqCst);
     }
 
-    /// Applies one change. Returns whether it was a policy write.
+    /// Applies one change of the store. Returns whether the change was a policy write.
     fn apply(&self, change: &Change) -> bool {
         let Some(entry) = self.table.find_by_key(&change.key) else { return false };
         let reduce = |value: &[u8]| {
@@ -259,7 +259,7 @@ impl PolicyRevisions {
                 key: Some(entry.mirror_key(&change.key)),
             }),
         };
-        // An error means no subscriber: the next mirror begins with a snapshot.
+        // An error means that no mirror is subscribed. The next mirror stream begins with a snapshot.
         let _ = self.changes.send(PolicyChange { revision, update: MirrorUpdate { update: Some(update) } });
         true
     }
@@ -280,7 +280,7 @@ impl Observer for PolicyRevisions {
     }
 }
 
-/// Revisions by the hash of a name.
+/// The revisions of namespaces or of nodes, by the hash of the name.
 struct Slots {
     values: Box<[AtomicU64]>,
     hash: RandomState,

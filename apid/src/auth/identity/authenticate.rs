@@ -77,7 +77,9 @@ impl Auth {
         Ok(self.authenticate_for(credentials, None).await.map_err(Status::from)?.0)
     }
 
-    /// Authenticates a request and prefetches the decision on `prefetch`, attributes without impersonation.
+    /// Authenticates a request and prefetches the decision on its attributes `prefetch`.
+    ///
+    /// `prefetch` is None for a request with impersonation headers.
     ///
     /// On a cache miss the request to authd contains both, and the decision is part of the result for
     /// [`Auth::authorize_prefetched`].
@@ -130,7 +132,7 @@ impl Auth {
         outcome
     }
 
-    /// Uses a cache hit, or authenticates by authd.
+    /// Returns the identity of a cache hit; else authenticates by authd and caches the result.
     async fn identify_uncached(
         &self,
         credentials: &Credentials<'_>,

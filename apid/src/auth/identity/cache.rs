@@ -27,9 +27,9 @@ use crate::auth::decisions::cache::Expiry;
 use crate::auth::identity::credentials::{Digest, Digests};
 use crate::auth::identity::dependencies::IdentityDependency;
 
-/// Limit of cached accepted credentials.
+/// Maximum number of cached accepted credentials.
 const MAX_ACCEPTED: u64 = 16 * 1024;
-/// Limit of cached rejections and anonymous paths: random tokens evict only these.
+/// Maximum number of cached rejections and anonymous paths. Random tokens evict only these entries.
 const MAX_SHORT_LIVED: u64 = 4 * 1024;
 /// The idle time after which an accepted credential is dropped.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
@@ -41,12 +41,13 @@ const SHORT_TTL: Duration = Duration::from_secs(10);
 pub(in crate::auth) struct IdentityLifetime {
     /// The first moment at which the credential is valid.
     pub(in crate::auth) not_before: Option<Timestamp>,
-    /// When the credential expires.
+    /// The time at which the credential expires.
     pub(in crate::auth) expires: Option<Timestamp>,
     /// The stored objects that the identity depends on.
     pub(in crate::auth) identity_dependencies: Vec<Arc<IdentityDependency>>,
-    /// The era of the response: see [`crate::auth::decisions::epoch`]. Open watches end with the era. None: work of the
-    /// process itself.
+    /// The era of the response: see [`crate::auth::decisions::epoch`]. Open watches end with the era.
+    ///
+    /// None for work of the process itself.
     pub(in crate::auth) era: Option<u64>,
 }
 
@@ -64,20 +65,20 @@ impl IdentityLifetime {
 pub(in crate::auth) struct AcceptedIdentity {
     /// The user.
     pub(in crate::auth) user: Arc<UserInfo>,
-    /// The lifetime.
+    /// The lifetime of the identity.
     pub(in crate::auth) lifetime: Arc<IdentityLifetime>,
     /// The epoch of the response.
     pub(in crate::auth) epoch: u64,
-    /// The TTL of a webhook response, after which apid re-authenticates within the lifetime.
+    /// The TTL of a webhook response; apid re-authenticates after it, even within `lifetime`.
     pub(in crate::auth) webhook_expiry: Option<Expiry>,
 }
 
 /// A cached anonymous access or rejection.
 #[derive(Clone, Debug)]
 pub(in crate::auth) struct ShortLivedEntry {
-    /// The anonymous user, or the failed checks of a rejection.
+    /// The anonymous user with the lifetime, or the reason of a rejection.
     pub(in crate::auth) outcome: Result<(Arc<UserInfo>, Arc<IdentityLifetime>), Arc<str>>,
-    /// The revision of the reading before the request.
+    /// The revision of the policy reading taken before the request to authd.
     pub(in crate::auth) as_of: u64,
     /// The epoch of the response.
     pub(in crate::auth) epoch: u64,
@@ -93,7 +94,7 @@ pub(in crate::auth) enum IdentityCacheHit {
     Rejected(Arc<str>),
 }
 
-/// The cache of identities.
+/// The identity cache, shared by all requests; see the module documentation.
 pub(in crate::auth) struct IdentityCache {
     accepted: moka::sync::Cache<Digest, AcceptedIdentity>,
     short_lived: moka::sync::Cache<Digest, ShortLivedEntry>,
@@ -114,7 +115,7 @@ impl IdentityCache {
         }
     }
 
-    /// Looks up a credential in an epoch.
+    /// Looks up a credential; entries of another epoch than `epoch` are not used.
     ///
     /// `identity_unchanged` returns whether the component `identity` has not advanced since a revision.
     pub(in crate::auth) fn find(

@@ -27,7 +27,7 @@ pub struct Credentials<'a> {
 }
 
 impl Credentials<'_> {
-    /// The request to authd.
+    /// Builds the request to authd. `at_least`: the policy revisions that authd must have.
     pub(in crate::auth) fn authenticate_request(&self, at_least: Revisions) -> AuthenticateRequest {
         let header_credentials = self.header_credentials;
         AuthenticateRequest {
@@ -47,7 +47,7 @@ impl Credentials<'_> {
     }
 }
 
-/// The digest of a credential.
+/// The keyed digest of a credential: an HMAC-SHA256.
 pub(in crate::auth) type Digest = [u8; 32];
 
 /// The two cache keys of a credential.

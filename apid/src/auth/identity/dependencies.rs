@@ -31,7 +31,7 @@ impl IdentityDependency {
     }
 }
 
-/// All tracked objects.
+/// All objects that cached identities depend on; see the module documentation.
 #[derive(Debug, Default)]
 pub(in crate::auth) struct IdentityDependencies {
     tracked: Mutex<TrackedObjects>,
@@ -40,7 +40,7 @@ pub(in crate::auth) struct IdentityDependencies {
 #[derive(Debug, Default)]
 struct TrackedObjects {
     by_name: HashMap<ObjectName, Weak<IdentityDependency>>,
-    /// The size of the map at which the next call removes unused entries.
+    /// The number of entries from which [`IdentityDependencies::track`] removes the unused ones.
     sweep_at: usize,
 }
 

@@ -8,8 +8,8 @@
 //! - the headers that an authenticating proxy may set, whichever client sent them;
 //! - the bearer token among the sub-protocols of a WebSocket client.
 //!
-//! The token must occur once, beside a sub-protocol that the server can select. A malformed token is an invalid
-//! credential, not a missing one.
+//! A WebSocket client must send the token once, beside a sub-protocol that the server can select. A malformed
+//! token is an invalid credential, not a missing one.
 //!
 //! # Invariants
 //!

@@ -65,7 +65,7 @@ const DECISION_LOOKUPS: Definition = Definition::new(
     "Number of look-ups in the decision cache, by status",
 );
 
-/// Upper limits of the lifetime buckets in seconds: from half an hour to a year.
+/// Upper limits of the buckets of remaining certificate lifetimes in seconds: up to 360 days.
 const EXPIRATION_BUCKETS: &[f64] = &[
     0.0,
     1800.0,
@@ -82,7 +82,7 @@ const EXPIRATION_BUCKETS: &[f64] = &[
     15_552_000.0,
     31_104_000.0,
 ];
-/// Upper limits of the latency buckets in seconds.
+/// Upper limits of the buckets of authentication and authorization latencies, in seconds.
 const BUCKETS: &[f64] = &[
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384,
 ];
@@ -103,18 +103,18 @@ pub(in crate::auth) enum AuthenticationResult {
 
 /// Handles of the metrics, looked up once.
 pub(in crate::auth) struct AuthMetrics {
-    /// success, failure, error.
+    /// Authentications by result: success, failure, error.
     results: [(Counter, Histogram); 3],
     users: [(&'static str, Counter); 6],
     hit: (Counter, Histogram),
     miss: (Counter, Histogram),
-    /// Authentications by authd: ok, error.
+    /// Requests to authd for an authentication, by outcome: ok, error.
     fetches: [Counter; 2],
     active_fetches: Gauge,
     expiration: Histogram,
-    /// allowed, denied, no-opinion, error.
+    /// Authorizations by result: allowed, denied, no-opinion, error.
     authorizations: [(Counter, Histogram); 4],
-    /// hit, miss.
+    /// Look-ups in the decision cache by result: hit, miss.
     decision_lookups: [Counter; 2],
 }
 
@@ -187,7 +187,7 @@ impl AuthMetrics {
         histogram.observe(duration.as_secs_f64());
     }
 
-    /// Counts a request of an identified user.
+    /// Counts a successful authentication by the user name.
     pub(in crate::auth) fn count_user(&self, name: &str) {
         let label = if name.contains('@') { EMAIL } else { name };
         let known = self.users.iter().find(|(known, _)| *known == label).or(self.users.last());
@@ -209,7 +209,7 @@ impl AuthMetrics {
         ActiveFetch(self.active_fetches.clone())
     }
 
-    /// Counts an authentication by authd.
+    /// Counts a completed authentication by authd. `is_ok`: authd gave a response.
     pub(in crate::auth) fn count_fetch(&self, is_ok: bool) {
         let [ok, error] = &self.fetches;
         if is_ok { ok } else { error }.inc();
@@ -240,9 +240,9 @@ impl AuthMetrics {
     }
 }
 
-/// The label of names that look like an e-mail address.
+/// The label value for user names that contain `@`.
 const EMAIL: &str = "email_id";
-/// The label of all other names.
+/// The label value for user names that have no value of their own.
 const OTHER: &str = "other";
 
 #[cfg(test)]

@@ -14,19 +14,17 @@ use std::collections::BTreeMap;
 use super::PolicyNames;
 use super::meta::{Meta, MetadataOnly, StringMap, select_entries};
 
-/// Reduces a ServiceAccount.
 pub(super) fn service_account(bytes: &[u8]) -> Option<MirrorObject> {
     let MetadataOnly { metadata } = serde_json::from_slice(bytes).ok()?;
     Some(metadata.object(StringMap::new(), StringMap::new(), Kind::ServiceAccount(MirrorServiceAccount {})))
 }
 
-/// Reduces a Node.
 pub(super) fn node(bytes: &[u8]) -> Option<MirrorObject> {
     let MetadataOnly { metadata } = serde_json::from_slice(bytes).ok()?;
     Some(metadata.object(StringMap::new(), StringMap::new(), Kind::Node(MirrorNode {})))
 }
 
-/// A Secret or ConfigMap.
+/// The fields of a Secret or ConfigMap that its reduction uses.
 #[derive(Deserialize)]
 struct DataObject<'a> {
     #[serde(borrow)]
@@ -52,7 +50,7 @@ pub(super) fn secret(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorO
     Some(metadata.object(labels, annotations, Kind::Secret(MirrorSecret { r#type: kind, data })))
 }
 
-/// Reduces a ConfigMap.
+/// Reduces a ConfigMap to its string entries.
 pub(super) fn config_map(bytes: &[u8]) -> Option<MirrorObject> {
     let DataObject { metadata, data, .. } = serde_json::from_slice(bytes).ok()?;
     let string_entry = |(key, value): (String, Value)| Some((key, value.as_str()?.to_owned()));

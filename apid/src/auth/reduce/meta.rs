@@ -32,7 +32,6 @@ pub(super) struct MetadataOnly<'a> {
     pub(super) metadata: Meta<'a>,
 }
 
-/// A map of strings.
 pub(super) type StringMap = BTreeMap<String, String>;
 
 impl Meta<'_> {

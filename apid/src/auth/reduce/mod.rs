@@ -28,48 +28,41 @@ use kinds::Registry;
 
 pub(super) use policy::Rule;
 
-/// The part of the graph that concerns every node: the volumes of claims. No node can have this name.
+/// The part of the `graph` component for PersistentVolumes, on which every node depends.
+///
+/// No node can have this name.
 pub(super) const VOLUMES: &str = "*";
 
 /// The kind of a mirrored object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MirroredKind {
-    /// Role
     Role,
-    /// ClusterRole
     ClusterRole,
-    /// RoleBinding
     RoleBinding,
-    /// ClusterRoleBinding
     ClusterRoleBinding,
-    /// ServiceAccount
     ServiceAccount,
-    /// Secret, with its data when it holds a token
+    /// Secret; the reduction has its data only for the types of token Secrets.
     Secret,
-    /// Pod
     Pod,
-    /// Node
     Node,
-    /// ConfigMap, `cluster-info` alone
+    /// ConfigMap; only `cluster-info` is mirrored.
     ConfigMap,
-    /// PersistentVolume
+    /// PersistentVolume.
     Volume,
-    /// VolumeAttachment
     VolumeAttachment,
-    /// ResourceSlice
     ResourceSlice,
 }
 
 /// The component of the policy vector that a write of the kind advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Component {
-    /// `rbac`, the cluster's part
+    /// The cluster-wide part of `rbac`.
     RbacCluster,
-    /// `rbac`, the part of the object's namespace
+    /// The part of `rbac` for the namespace of the object.
     RbacNamespace,
-    /// `identity`; of pods also `graph`
+    /// `identity`. A Pod with a node also advances `graph`, see [`graph_part`].
     Identity,
-    /// `graph` alone, see [`graph_part`]
+    /// Only `graph`, see [`graph_part`].
     Graph,
 }
 
@@ -93,18 +86,17 @@ pub(super) fn graph_part(object: &MirrorObject) -> Option<&str> {
     }
 }
 
-/// A mirrored kind.
+/// A mirrored kind: its storage keys, and the component that its writes advance.
 #[derive(Debug)]
 pub(super) struct Reduction {
-    /// The prefix of its storage keys.
+    /// The prefix of the storage keys of the kind.
     pub(super) prefix: String,
-    /// The kind.
     pub(super) kind: MirroredKind,
-    /// The component that a write of it advances.
+    /// The component that a write of the kind advances.
     pub(super) component: Component,
-    /// The full group name, for identities that depend on such an object.
+    /// The full group name, by which identities name an object that they depend on.
     pub(super) group: String,
-    /// The lower-case plural.
+    /// The resource name: the lower-case plural of the kind.
     pub(super) resource: &'static str,
     namespaced: bool,
     /// The only key that is mirrored; None: all keys with the prefix.
@@ -139,9 +131,9 @@ pub struct Reductions {
 struct PolicyNames {
     autoupdate: String,
     bootstrapping: String,
-    /// The types of Secrets that contain tokens.
+    /// The Secret types of service-account tokens and bootstrap tokens.
     token_types: [String; 2],
-    /// Annotations of a Secret: the service account of its token.
+    /// The annotations of a token Secret that name its service account.
     account_annotations: [String; 2],
     legacy_labels: [String; 2],
     /// The annotation of a mirror pod, created by a node.

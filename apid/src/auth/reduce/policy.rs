@@ -54,7 +54,6 @@ struct Binding<'a> {
     subjects: Option<Vec<StoredSubject>>,
 }
 
-/// Reduces a RoleBinding or ClusterRoleBinding.
 pub(super) fn binding(bytes: &[u8], kind: MirroredKind, policy_names: &PolicyNames) -> Option<MirrorObject> {
     let Binding { metadata, role_ref, subjects } = serde_json::from_slice(bytes).ok()?;
     let role_ref = role_ref.unwrap_or_default();
@@ -72,7 +71,7 @@ pub(super) fn binding(bytes: &[u8], kind: MirroredKind, policy_names: &PolicyNam
     Some(metadata.object(labels, annotations, kind))
 }
 
-/// The label of default policy.
+/// Returns only the label that marks default policy, if the object has it.
 fn default_policy_label(metadata: &Meta<'_>, policy_names: &PolicyNames) -> Option<StringMap> {
     Some(select_entries(metadata.labels()?, [&policy_names.bootstrapping]))
 }
@@ -90,7 +89,7 @@ pub(in crate::auth) struct Rule {
 }
 
 impl Rule {
-    /// The rule on the wire.
+    /// Converts the rule to its message on the wire.
     pub(in crate::auth) fn into_wire(self) -> PolicyRule {
         PolicyRule {
             verbs: self.verbs.unwrap_or_default(),

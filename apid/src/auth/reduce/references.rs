@@ -16,7 +16,7 @@ pub(super) struct Reference<'a> {
     pub(super) name: OptionalText<'a>,
 }
 
-/// A storage driver's part of a volume, with the reference to its credentials.
+/// The fields of a storage driver in a volume; only the reference to its Secret matters.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DriverSource<'a> {

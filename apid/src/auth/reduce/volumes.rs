@@ -89,7 +89,7 @@ impl VolumeSpec<'_> {
     }
 }
 
-/// Reduces a PersistentVolume.
+/// Reduces a PersistentVolume to its claim and the Secrets that nodes use to mount it.
 pub(super) fn volume(bytes: &[u8]) -> Option<MirrorObject> {
     let Volume { metadata, spec } = serde_json::from_slice(bytes).ok()?;
     let spec = spec.unwrap_or_default();
@@ -126,7 +126,7 @@ struct NodeBoundSpec<'a> {
     node_name: OptionalText<'a>,
 }
 
-/// Reduces a VolumeAttachment or ResourceSlice.
+/// Reduces a VolumeAttachment or ResourceSlice to its node.
 pub(super) fn node_bound_object(bytes: &[u8], kind: MirroredKind) -> Option<MirrorObject> {
     let NodeBoundObject { metadata, spec } = serde_json::from_slice(bytes).ok()?;
     let node_name = spec.and_then(|spec| spec.node_name).unwrap_or_default().into_owned();

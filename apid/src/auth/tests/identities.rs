@@ -163,7 +163,7 @@ async fn webhook_identity_is_cached_until_ttl() {
             assert_eq!(ask().await.is_ok(), name == "u");
             assert_eq!(script.take_request_count(), requests, "{name} after {passed} ms more");
         }
-        // The identity depends on no object; a watch re-authenticates by itself.
+        // The end of the TTL does not end the lifetime: an open watch re-authenticates and continues.
         assert!(first.is_err() || first.unwrap().is_valid_at(clock.now()), "{name}");
     }
 }
@@ -185,7 +185,7 @@ async fn authentication_prefetches_the_decision() {
         ("", None, 1),
         ("good", Some("clusterroles/r"), 2),
         ("evil", Some("clusterroles/r"), 2),
-        // The decision does not depend on this object.
+        // The decision depends only on the cluster-wide part of the policy.
         ("good", Some("roles/b/r"), 1),
     ] {
         auth.drop_caches();

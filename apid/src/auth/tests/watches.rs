@@ -79,7 +79,8 @@ async fn denial_overtaken_by_grant_does_not_end_watch() {
     let dependencies = vector
         .dependencies(Some(&Dependencies { rbac_namespace: vec!["a".into()], ..Dependencies::default() }));
     *s.script.authorize.lock() = Box::new(move |_| {
-        // While the denial is in flight, the grant arrives, and a stream that was authorized after it.
+        // While the response with the denial is in flight, a policy write grants the permission, and a stream
+        // that was authorized after this write arrives.
         write(&vector, "rolebindings/a/b", 4);
         let validity = Validity {
             as_of: 4,

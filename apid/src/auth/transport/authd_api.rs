@@ -26,7 +26,7 @@ pub(in crate::auth) trait AuthdApi: Send + Sync + 'static {
     async fn review(&self, request: ReviewRequest) -> Result<ReviewResponse, AuthdError>;
 }
 
-/// Why authd gave no decision. Never an allow.
+/// Why authd gave no decision. The request then fails: apid never treats this error as an allow.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(in crate::auth) enum AuthdError {
     /// No connection to authd exists, or the connection broke before the response.
@@ -43,14 +43,14 @@ pub(in crate::auth) enum AuthdError {
     Malformed,
 }
 
-/// The `Retry-After` of the 503, in seconds.
+/// The `Retry-After` of a 503 because of authd, in seconds.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
 impl From<AuthdError> for Status {
     /// The client's response: 503, unless authd named another failure.
     fn from(error: AuthdError) -> Self {
         match &error {
-            // The link logs the loss of the connection once.
+            // `Link` logs the loss of the connection once, at the level `warn`.
             AuthdError::Unreachable(_) => {
                 tracing::debug!(reason = %error, "authd gave no decision; the request fails")
             }
@@ -77,7 +77,7 @@ pub(in crate::auth) fn from_failure(failure: &Failure) -> Status {
     status
 }
 
-/// The reason with this word, or else with this code.
+/// Returns the Status reason with the name `word`, else the reason with the HTTP code `code`.
 fn reason_of(word: &str, code: u32) -> Reason {
     const REASONS: &[Reason] = &[
         Reason::BadRequest,

@@ -13,7 +13,7 @@ use apimachinery::clock::Clock;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// How long cached responses serve after the loss of the connection to authd.
+/// Maximum time for which cached responses serve after the loss of the connection to authd.
 pub(in crate::auth) const GRACE: Duration = Duration::from_secs(30);
 
 /// The reason why authd cannot decide requests now.
@@ -37,9 +37,9 @@ pub enum AuthdProblem {
 pub(in crate::auth) struct Link {
     clock: Arc<dyn Clock>,
     state: Mutex<LinkState>,
-    /// Whether [`LinkState::lost`] is None; every request reads it. Written only while the state is locked.
+    /// Whether [`LinkState::lost`] is None, for reads without the lock. Written only under the lock.
     connected: AtomicBool,
-    /// Whether the decision stream is open, for waiting tasks.
+    /// Whether the decision stream is open; tasks wait for a change of this value.
     reached: watch::Sender<bool>,
     /// Notifies of each change of [`LinkState`] that health depends on.
     changed: watch::Sender<()>,
@@ -48,7 +48,7 @@ pub(in crate::auth) struct Link {
 }
 
 struct LinkState {
-    /// When the connection was lost, and the reason.
+    /// The monotonic time at which the connection was lost, and the reason; None while it is open.
     lost: Option<(Duration, String)>,
     /// Why authd has no complete snapshot on the current mirror stream; None when it has.
     mirror_problem: Option<String>,
@@ -187,7 +187,7 @@ impl Link {
         self.state.lock().lost.as_ref().map(|(_, reason)| reason.clone())
     }
 
-    /// Whether cached responses may serve.
+    /// Whether cached responses may serve: authd is connected, or was connected at most [`GRACE`] ago.
     pub(in crate::auth) fn cache_serves(&self) -> bool {
         self.connected.load(Ordering::SeqCst)
             || match &self.state.lock().lost {

@@ -38,9 +38,9 @@ use crate::auth::reduce::Reduction;
 use crate::auth::transport::link::Link;
 use crate::auth::transport::stream::{Backoff, channel, with_source};
 
-/// Limit of the queued messages.
+/// Maximum number of queued messages to authd.
 const QUEUE: usize = 1024;
-/// Rows of a snapshot per read.
+/// Maximum rows of one read of the snapshot.
 const PAGE: usize = 500;
 /// The interval of progress messages.
 const PROGRESS: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ pub struct MirrorOptions {
     pub socket: PathBuf,
     /// `svc` or `kubernetes`: both processes must use the same preset.
     pub preset: String,
-    /// The domain of the names.
+    /// The API domain, which both processes must share.
     pub api_domain: String,
     /// A random id of this process.
     pub instance: String,
@@ -77,7 +77,7 @@ pub trait PolicyWriter: Send + Sync + 'static {
     /// write can depend on an object that the cache has not observed yet.
     async fn wait_for(&self, revision: Revision);
 
-    /// Performs one write as a controller and returns the HTTP code of the success.
+    /// Performs one write in the name of a controller. Returns the HTTP code of the success.
     ///
     /// `system` marks default policy, which is exempt from users' webhooks.
     async fn write(&self, controller: &str, system: bool, write: &ObjectWrite) -> Result<u16, Status>;

@@ -15,9 +15,9 @@ use crate::auth::{Auth, AuthdProblem};
 const FIRST_LOG_DELAY: Duration = Duration::from_secs(3);
 /// The interval between the first and the second line; it doubles from then on.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
-/// The longest interval.
+/// The longest interval between two lines.
 const MAX_REPEAT_INTERVAL: Duration = Duration::from_secs(3600);
-/// The interval of the checks.
+/// The interval between two checks of the connection to authd.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Auth {
@@ -50,9 +50,9 @@ enum OutageEvent {
 
 /// Decides when a line is due, with growing intervals.
 struct OutageSchedule {
-    /// When the next line is due; None while authd decides.
+    /// The monotonic time at which the next line is due; None while authd decides.
     due: Option<Duration>,
-    /// The interval after the next line; None when no line was logged.
+    /// The interval between the next line and the one after it; None when no line was logged.
     pause: Option<Duration>,
 }
 

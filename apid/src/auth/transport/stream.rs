@@ -47,7 +47,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use crate::auth::transport::authd_api::{AuthdApi, AuthdError};
 use crate::auth::transport::link::{AuthdProblem, Link};
 
-/// Limit of the queued requests.
+/// Maximum number of requests that wait to be written to the stream.
 const QUEUE: usize = 4096;
 /// The `:authority` header. The socket determines the destination.
 const ORIGIN: &str = "http://authd";
@@ -56,7 +56,7 @@ const ORIGIN: &str = "http://authd";
 /// An authd that hangs counts as lost after the timeout [`KEEP_ALIVE_TIMEOUT`], so the cached responses of apid expire.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a request waits for a stream that is being reopened.
+/// Maximum time that a request waits for a stream that is being reopened.
 const REOPEN_TIMEOUT: Duration = Duration::from_millis(300);
 /// The first pause before a reconnection; it doubles up to [`LONGEST_PAUSE`].
 ///
@@ -64,11 +64,11 @@ const REOPEN_TIMEOUT: Duration = Duration::from_millis(300);
 /// some microseconds.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// The pause after a rejection by authd, which repeats and logs the rejection until its flags change.
+/// The pause after authd rejected the mirror stream: each attempt is rejected and logged until flags change.
 const REJECTED_PAUSE: Duration = Duration::from_secs(1);
 /// Limit of a message in bytes: a review with the largest request body, and a margin.
 const LARGEST_MESSAGE: usize = 16 * 1024 * 1024;
-/// The flow-control window, large enough for a burst of requests.
+/// The flow-control window in bytes, large enough for a burst of requests.
 const WINDOW: u32 = 4 * 1024 * 1024;
 
 /// A connection to authd that is kept open.
@@ -77,7 +77,7 @@ pub(in crate::auth) struct Client {
     timeout: Duration,
 }
 
-/// The current stream.
+/// The open stream, and the channel for other calls.
 #[derive(Clone)]
 struct OpenStream {
     requests: mpsc::Sender<DecideRequest>,
@@ -355,7 +355,7 @@ async fn run_connection(
         backoff.reset();
         tracing::info!("decision stream to authd opened");
         while let Some(response) = answers.message().await.map_err(|status| status.message().to_owned())? {
-            // None: the caller was dropped.
+            // None: the caller no longer waits for the response.
             if let Some(waiter) = pending.take(response.id) {
                 let _ = waiter.send(response);
             }

@@ -72,33 +72,33 @@ const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// It is well below authd's limit of waiting requests per stream (10,000), which ordinary requests share. A
 /// webhook that hangs for some hundred watches does not exhaust it.
 pub(in crate::auth) const MAX_SINGLE_REQUESTS: usize = 1024;
-/// How long a batch waits before the single requests start.
+/// Time without a response to a batch after which single requests start.
 const BATCH_RESPONSE_DELAY: Duration = Duration::from_millis(500);
 /// The shortest interval between two passes of the re-authorization task, unless a stream waits.
 const MIN_PASS_INTERVAL: Duration = Duration::from_millis(20);
 /// The delay after a failed request.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
-/// The longest wait when neither the identity nor a TTL expires.
+/// The longest wait of a watch whose identity has neither an expiry nor a TTL.
 const NO_DEADLINE: Duration = Duration::from_secs(3600);
 /// A larger change of the difference between wall clock and monotonic clock is a clock step, in milliseconds.
 const CLOCK_STEP_MS: u64 = 250;
-/// How long a stream waits for its authorization to be confirmed.
+/// Maximum time that a stream waits until its authorization is confirmed.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// All open watches.
+/// The shared authorizations of all open watches, and the state of the re-authorization task.
 pub(in crate::auth) struct Watches {
     authorizations: Mutex<HashMap<AuthorizationKey, Weak<SharedAuthorization>>>,
     /// Wakes the re-authorization task at once: a stream waits in `renew`.
     wake: Notify,
     /// Wakes the re-authorization task for its next pass: policy changed during a refresh, which may have missed it.
     refresh_missed: Notify,
-    /// The `identity` component at the last pass.
+    /// The revision of the component `identity` at the last pass of the re-authorization task.
     identity_seen: AtomicU64,
-    /// The era at the last pass.
+    /// The number of the era at the last pass of the re-authorization task.
     era_seen: AtomicU64,
-    /// The difference of the two clocks at the last pass, in milliseconds.
+    /// The difference of wall clock and monotonic clock at the last pass, in milliseconds.
     clock_offset_seen: AtomicI64,
-    /// One permit for each single request.
+    /// The permits for open single requests: [`MAX_SINGLE_REQUESTS`] in all.
     single_requests: Semaphore,
 }
 
@@ -124,7 +124,7 @@ struct SharedAuthorization {
     state: ArcSwap<AuthorizationState>,
     /// Whether a refresh is in progress.
     is_refreshing: AtomicBool,
-    /// Incremented to wake the watches for a re-check.
+    /// Incremented so that the open watches check the state again.
     signal: watch::Sender<u64>,
 }
 
@@ -336,7 +336,7 @@ fn log_refresh_failure(watches: usize, reason: &AuthdError) {
 }
 
 impl Watches {
-    /// The authorizations that streams hold.
+    /// Returns the authorizations that streams hold, and forgets the others.
     fn all(&self) -> Vec<Arc<SharedAuthorization>> {
         let mut all = self.authorizations.lock();
         all.retain(|_, authorization| authorization.strong_count() > 0);
@@ -441,7 +441,7 @@ impl SharedAuthorization {
     }
 }
 
-/// An exclusive refresh of a shared authorization, until its release.
+/// The exclusive right to refresh a shared authorization, until it is released or dropped.
 struct RefreshLease {
     auth: Arc<Auth>,
     authorization: Arc<SharedAuthorization>,
@@ -458,7 +458,7 @@ impl RefreshLease {
         })
     }
 
-    /// Stores the first decision and releases the refresh.
+    /// Stores a decision and releases the lease. A decision after the release is ignored.
     fn settle(&self, cached_decision: &CachedDecision) {
         if self.released.load(Ordering::SeqCst) {
             return;
@@ -477,7 +477,7 @@ impl RefreshLease {
         self.authorization.signal_change();
     }
 
-    /// Allows other refreshes.
+    /// Ends the refresh, so that another one can begin. Wakes the task if policy changed during the refresh.
     fn release(&self) {
         if self.released.swap(true, Ordering::SeqCst) {
             return;

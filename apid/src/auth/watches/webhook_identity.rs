@@ -55,7 +55,7 @@ impl CredentialsCopy {
     }
 }
 
-/// An identity from a webhook.
+/// An identity from a webhook, with what a watch needs to re-authenticate.
 #[derive(Clone)]
 pub(in crate::auth) struct WebhookIdentity {
     credentials_copy: Arc<CredentialsCopy>,

@@ -27,7 +27,7 @@ use super::rules::{certificate, conditions};
 use crate::server_state::{Collection, ServerState};
 use crate::verbs::deletion::options::DeleteOptions;
 
-/// Interval of examinations.
+/// Time between two examinations of all requests.
 const INTERVAL: Duration = Duration::from_secs(3600);
 /// Seconds after which an issued, denied or failed request is deleted.
 const ENDED_MAX: i64 = 3600;
@@ -71,7 +71,7 @@ async fn clean(actor: &Actor, requests: &Collection) -> Result<(), Status> {
     Ok(())
 }
 
-/// The reason to delete a request, or None.
+/// Returns why a request is to be deleted, as a word for the log; None: the request stays.
 fn deletion_cause(request: &Object, now: Timestamp) -> Option<&'static str> {
     let is_older = |text: Option<&str>, seconds: i64| {
         let since = text.and_then(time::parse);
@@ -93,7 +93,7 @@ fn deletion_cause(request: &Object, now: Timestamp) -> Option<&'static str> {
     })
 }
 
-/// Whether the certificate of a request has expired. An unreadable certificate has not.
+/// Whether the issued certificate of a request has expired; false for an unreadable certificate.
 fn is_expired(request: &Object, now: Timestamp) -> bool {
     let text = STANDARD.decode(certificate(request)).ok();
     text.and_then(|text| not_after(&text)).is_some_and(|end| now > end)

@@ -2,14 +2,15 @@
 //!
 //! # Contract
 //!
-//! [`sign`] follows the requests and issues certificates for the approved ones of its signers. A request
-//! that breaks a rule of its signer, or whose own signature is invalid, gets the condition `Failed` with the reason
-//! `SignerValidationFailure`. The files of the authority are read for each certificate, so changed files are
-//! used without a restart. Requests of other signers are left unchanged. [`cleaner`] deletes old requests.
+//! [`sign`] follows the requests and issues certificates for approved requests to the built-in signers. A
+//! request that breaks a rule of its signer, or whose own signature is invalid, gets the condition `Failed`
+//! with the reason `SignerValidationFailure`. The certificate and key files of the CA are read for each
+//! issued certificate, so changed files are used without a restart. Requests to other signers are left
+//! unchanged. [`cleaner`] deletes old requests.
 //!
 //! # Errors
 //!
-//! An unreadable or expired authority and a failed write are logged and retried.
+//! An unreadable or expired CA and a failed write are logged and retried.
 //!
 //! # Invariants
 //!
@@ -42,14 +43,14 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-/// Delay before a retry.
+/// Delay before a request whose processing failed is processed again.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Error from issuing a certificate.
 enum IssueError {
-    /// The request breaks a rule and stays without a certificate.
+    /// The request is invalid or breaks a rule of its signer; it gets the condition `Failed`.
     Refused(String),
-    /// The signer failed. A later attempt can succeed.
+    /// The CA cannot be used, or signing failed. A later attempt can succeed.
     Unavailable(String),
 }
 
@@ -85,7 +86,7 @@ fn collection(server_state: &ServerState) -> Result<Arc<Collection>, Status> {
     stored::of_kind(server_state, "certificates", "CertificateSigningRequest")
 }
 
-/// Writes the certificate or the failure of a request, if the request is ready for the signer.
+/// Writes the certificate or the condition `Failed` into a request that waits for a built-in signer.
 async fn process(
     actor: &Actor,
     requests: &Collection,
@@ -115,13 +116,13 @@ async fn process(
     };
     let target = Target { collection: requests, namespace: "", name, subresource: "status" };
     match actor.update(target, new).await {
-        // A later change is processed by its own notification.
+        // Another client changed the request; the notification about that change starts the next attempt.
         Err(status) if is_race(&status) => Ok(()),
         result => result.map(drop),
     }
 }
 
-/// Issues the certificate of a request, as PEM.
+/// Issues the certificate of a request. Returns it as PEM.
 fn issue(
     signer: Signer,
     request: &Object,

@@ -13,64 +13,66 @@ use apimachinery::time;
 use jiff::Timestamp;
 use serving::certs::requests::RequestedIdentity;
 
-/// The only organization that the certificate of a node may have.
+/// The organization that the certificate of a node must have, and no other.
 const NODES: &str = "system:nodes";
 /// Prefix of the common name in certificates of nodes.
 const NODE_PREFIX: &str = "system:node:";
 
-/// Seconds by which a certificate is valid before its issue, for clocks that are behind.
+/// Seconds before the issue at which the validity of a certificate begins, for clients whose clocks are
+/// behind.
 const BACKDATING: i64 = 5 * 60;
-/// Minimum seconds of the requested duration.
+/// Lower limit of a requested duration, in seconds; a shorter request is raised to it.
 const DURATION_MIN: i64 = 10 * 60;
-/// Seconds of a duration below which the backdating does not shorten the validity.
+/// Duration in seconds from which on [`BACKDATING`] is subtracted from the end of the validity.
 const SHORT_DURATION: i64 = 8 * 3600;
 
-/// A signer that issues certificates with the configured authority.
+/// A signer that issues certificates with the configured CA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signer {
     /// Client certificates for the API server.
     Client,
-    /// Client certificates of kubelets.
+    /// Client certificates with which kubelets call the API server.
     KubeletClient,
-    /// Serving certificates of kubelets.
+    /// Certificates with which kubelets serve HTTPS.
     KubeletServing,
-    /// Certificates without rules, of requests from before Kubernetes 1.22.
+    /// Certificates of the signer `legacy-unknown`, which validates nothing; for requests from before
+    /// Kubernetes 1.22.
     LegacyUnknown,
 }
 
 /// The rule of a signer that a request breaks, with the text of kube-controller-manager.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BrokenRule {
-    /// A client certificate has another usage.
+    /// The request for a client certificate has a usage that is not allowed.
     #[error("invalid usage for client certificate: {0}")]
     ClientUsage(String),
-    /// A client certificate is not for clients.
+    /// The request for a client certificate lacks the usage `client auth`.
     #[error("missing required usage for client certificate: client auth")]
     NoClientUsage,
-    /// The organization of a certificate of a node.
+    /// The organization in the request of a node is not exactly `system:nodes`.
     #[error("subject organization is not system:nodes")]
     Organization,
-    /// The common name of a certificate of a node.
+    /// The common name in the request of a node lacks the prefix `system:node:`.
     #[error("subject common name does not begin with system:node:")]
     CommonName,
-    /// The request has alternative names of a type that the signer rejects.
+    /// The request has subject alternative names of a type that the signer rejects; contains the type.
     #[error("{0} subjectAltNames are not allowed")]
     AlternativeName(&'static str),
-    /// A serving certificate has neither a DNS name nor an address.
+    /// The request for a serving certificate has neither a DNS name nor an IP address.
     #[error("DNS or IP subjectAltName is required")]
     NoAlternativeName,
-    /// The usages of a certificate of a node; the accepted ones.
+    /// The usages in the request of a node are not the required ones; contains the accepted usages.
     #[error("usages did not match [{0}]")]
     NodeUsages(String),
 }
 
-/// The error of an authority that has expired.
+/// The certificate of the CA has expired; contains the time of expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the certificate of the signer expired at {}", time::time(*.0))]
 pub(super) struct AuthorityExpired(Timestamp);
 
 impl Signer {
-    /// Returns the signer of a name. None: the built-in signer does not serve the name.
+    /// Returns the signer with the name `name` in `spec.signerName`; None if apid does not implement it.
     pub(super) fn find(name: &str, names: &Names) -> Option<Self> {
         let signers = [
             ("kube-apiserver-client", Signer::Client),
@@ -81,11 +83,11 @@ impl Signer {
         signers.into_iter().find(|(path, _)| names.label_key(path) == name).map(|(_, signer)| signer)
     }
 
-    /// Validates identity and usages of a request.
+    /// Validates the requested subject, alternative names and usages.
     ///
     /// # Errors
     ///
-    /// The first broken rule.
+    /// The first rule of the signer that the request breaks.
     pub(super) fn validate(self, identity: &RequestedIdentity, usages: &[&str]) -> Result<(), BrokenRule> {
         match self {
             Signer::Client => validate_client_usages(usages),
@@ -132,7 +134,9 @@ fn require_common_name(identity: &RequestedIdentity) -> Result<(), BrokenRule> {
     require(identity.common_name.starts_with(NODE_PREFIX), BrokenRule::CommonName)
 }
 
-/// Requires the usages of a certificate of a node. Key encipherment is optional, because only RSA keys need it.
+/// Requires exactly the usages `digital signature` and `purpose`.
+///
+/// `key encipherment` is optional, because only RSA keys need it.
 fn require_node_usages(usages: &[&str], purpose: &str) -> Result<(), BrokenRule> {
     let mut given: BTreeSet<&str> = usages.iter().copied().collect();
     given.remove("key encipherment");
@@ -169,11 +173,11 @@ pub(super) fn certificate(request: &Object) -> &str {
 
 /// Returns start and end of the validity of a certificate.
 ///
-/// The default duration is the maximum. The certificate ends with the authority at the latest.
+/// `default` is also the maximum duration. The certificate expires no later than the certificate of the CA.
 ///
 /// # Errors
 ///
-/// The authority has expired.
+/// The certificate of the CA has expired.
 pub(super) fn validity(
     requested_seconds: Option<i64>,
     default: Duration,

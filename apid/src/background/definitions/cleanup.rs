@@ -1,4 +1,4 @@
-//! Deletion of the objects of a deleted definition, and of the definition itself.
+//! Deletion of the custom objects of a terminating CustomResourceDefinition, then of the definition.
 //!
 //! # Contract
 //!
@@ -22,14 +22,14 @@ use crate::background::stored;
 use crate::server_state::Collection;
 use crate::verbs::deletion::options::{DeleteOptions, Propagation};
 
-/// Number of objects that are deleted concurrently; they share the fsyncs of the store.
+/// Number of objects that are deleted concurrently; concurrent deletions share the fsyncs of the store.
 const CONCURRENCY: usize = 128;
-/// Pause before the first check for remaining objects, which doubles up to [`MAX_PAUSE`].
+/// Pause after the first round of deletions. The pause doubles after each round, up to [`MAX_PAUSE`].
 const MIN_PAUSE: Duration = Duration::from_millis(50);
-/// Longest pause between two checks.
+/// Longest pause between two rounds of deletions.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 
-/// The tasks that delete the objects of definitions.
+/// The tasks that delete the objects of terminating definitions.
 pub(super) struct Cleanup {
     actor: Actor,
     /// The names of the definitions whose objects a task is deleting.
@@ -37,7 +37,7 @@ pub(super) struct Cleanup {
 }
 
 impl Cleanup {
-    /// Creates the tasks with an actor.
+    /// Creates the set of tasks, without a task. All tasks write as `actor`.
     pub(super) fn new(actor: Actor) -> Self {
         Cleanup { actor, busy: Mutex::default() }
     }
@@ -66,7 +66,8 @@ impl Cleanup {
         });
     }
 
-    /// Deletes the objects. Returns whether the definition is gone or needs no more work.
+    /// Deletes the objects, and removes the finalizer when no object is left. Returns whether no work is
+    /// left.
     async fn run_round(&self, name: &str) -> Result<bool, Status> {
         let server_state = self.actor.server_state();
         let definitions = stored::of_kind(server_state, DEFINITION.0, DEFINITION.1)?;
@@ -83,7 +84,7 @@ impl Cleanup {
         let served = kinds.registry.custom_kind(group, kind);
         let Some(objects) = served.and_then(|resource| kinds.collection(resource.stored())) else {
             if conditions::is_established(&definition) {
-                // The kind will be served soon; until then, its objects cannot be deleted.
+                // The kind is established but not served yet, so its objects cannot be deleted in this round.
                 return Ok(false);
             }
             let definition = self.report(&definitions, definition, &Deletion::NeverEstablished).await?;

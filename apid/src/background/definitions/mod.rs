@@ -46,18 +46,18 @@ mod cleanup;
 
 use self::cleanup::Cleanup;
 
-/// Stem of the group and kind of definitions.
+/// Group without its domain, and kind, of CustomResourceDefinitions.
 const DEFINITION: (&str, &str) = ("apiextensions", "CustomResourceDefinition");
-/// Pause after a failure.
+/// Pause before a failed reconciliation is repeated.
 const RETRY: Duration = Duration::from_secs(1);
-/// Time in which further changes join a reconciliation.
+/// Debounce interval: changes within it cause one reconciliation.
 const DEBOUNCE: Duration = Duration::from_millis(2);
 
-/// The controller.
+/// The controller of CustomResourceDefinitions.
 pub struct DefinitionController {
     actor: Actor,
     cleanup: Arc<Cleanup>,
-    /// The known definitions by name.
+    /// The definitions at the last read, by name.
     known: Mutex<HashMap<String, KnownDefinition>>,
 }
 
@@ -66,7 +66,7 @@ struct KnownDefinition {
     revision: Revision,
     /// The definition without the schemas of its versions.
     slim: Object,
-    /// The resources and their inputs; None while the kind is not served.
+    /// The resources and their inputs; None if resources cannot be built from the definition.
     served: Option<ServedResources>,
 }
 
@@ -80,7 +80,7 @@ struct ServedResources {
 #[derive(Debug, PartialEq)]
 struct ResourceInputs {
     uid: String,
-    /// Digest of the `spec`.
+    /// SHA-256 digest of the `spec`.
     spec: Vec<u8>,
     names: Option<Value>,
 }
@@ -123,7 +123,7 @@ impl DefinitionController {
         Ok(())
     }
 
-    /// Follows the definitions until the process ends.
+    /// Reconciles after each change of a definition, until the process ends.
     pub async fn run(self: Arc<Self>) {
         let Ok(collection) = self.collection() else { return };
         let changed = Arc::new(Notify::new());
@@ -167,7 +167,7 @@ impl DefinitionController {
         Ok(())
     }
 
-    /// Prepares a definition that was read. Keeps `served` if it was built from the same parts of the definition.
+    /// Builds the resources of a definition that was read. Keeps `served` if its inputs have not changed.
     fn prepare(
         &self,
         definition: Object,
@@ -185,7 +185,7 @@ impl DefinitionController {
             }
         });
         let mut slim = definition;
-        // The condition needs the schemas, so it is computed before they are removed.
+        // The condition `NonStructuralSchema` depends on the schemas, so it is set before they are removed.
         if let Some(condition) = conditions::non_structural_schema(&slim, names) {
             conditions::set_condition(
                 &mut slim,
@@ -248,7 +248,7 @@ impl DefinitionController {
             if write_result.is_err()
                 && let Some(one) = self.known.lock().get_mut(&name)
             {
-                // The next reconciliation reads the definition again.
+                // The impossible revision 0 makes the next reconciliation read the definition again.
                 one.revision = Revision(0);
             }
             result = result.and(write_result);
@@ -259,7 +259,9 @@ impl DefinitionController {
         result
     }
 
-    /// Accepts or refuses the names of all definitions, oldest first.
+    /// Accepts or refuses the names that are not accepted yet, those of the oldest definition first.
+    ///
+    /// Sets the conditions about names and about the approval of the API group.
     fn accept_names(&self, known: &mut HashMap<String, KnownDefinition>, now: &str) {
         let names = &self.actor.server_state().names;
         let mut in_use = BTreeMap::<String, NamesInUse>::new();
@@ -289,7 +291,7 @@ impl DefinitionController {
         }
     }
 
-    /// Replaces the snapshot of the served kinds, if it changes.
+    /// Replaces the snapshot of the served kinds, if the set of custom kinds or a kind of it changes.
     fn serve(
         &self,
         known: &mut HashMap<String, KnownDefinition>,
@@ -323,7 +325,7 @@ impl DefinitionController {
         let collection = self.collection()?;
         let Some(mut definition) = stored::get(&collection, "", name).await? else { return Ok(()) };
         if definition.uid() != slim.uid() || definition.resource_version() != slim.resource_version() {
-            // A later change causes another reconciliation.
+            // The definition has changed since it was read; that change causes another reconciliation.
             return Ok(());
         }
         for field in ["acceptedNames", "conditions"] {
@@ -349,7 +351,7 @@ impl KnownDefinition {
 }
 
 impl ServedResources {
-    /// Copies to the kinds whether the definition is being deleted. Returns whether that changed a kind.
+    /// Records in the kinds whether the definition is terminating. Returns whether that changed a kind.
     fn update_terminating(&self, definition: &Object) -> bool {
         let is_terminating = definition.is_terminating();
         self.resources.iter().any(|resource| match &resource.kind {

@@ -10,7 +10,7 @@ use super::ownership_data::{Owner, OwnershipData, Uid};
 use super::{Collector, Subject, WorkError};
 use crate::verbs::deletion::options::{DeleteOptions, Preconditions, Propagation};
 
-/// The owners of an object by state.
+/// The owners of an object by state: existing, waiting for their dependents, gone.
 #[derive(Default)]
 struct Owners<'a> {
     existing: Vec<&'a Owner>,
@@ -19,7 +19,8 @@ struct Owners<'a> {
 }
 
 impl Collector {
-    /// Examines the object at a key: the object stays if an owner exists, and is deleted otherwise.
+    /// Examines the object at a key. If an owner exists, the object stays and loses the references to missing
+    /// owners; otherwise it is deleted.
     pub(super) async fn examine(&self, key: &str) -> Result<(), WorkError> {
         loop {
             match self.examine_once(key).await {
@@ -50,7 +51,7 @@ impl Collector {
         }
         if !owners.waiting.is_empty() && self.has_dependents(&ownership.uid) {
             if self.is_in_cycle(&ownership.uid) && self.unblock(&subject).await? {
-                // Examine the changed object.
+                // The owner references have changed: `examine` starts again with the changed object.
                 return Err(WorkError::Conflict);
             }
             return self.delete(&subject, &ownership.uid, Propagation::Foreground).await;
@@ -59,7 +60,8 @@ impl Collector {
         self.delete(&subject, &ownership.uid, propagation).await
     }
 
-    /// Clears `blockOwnerDeletion` for an object in a cycle of owners that block each other.
+    /// Clears `blockOwnerDeletion` in all owner references of an object, to break a cycle of owners that
+    /// block each other.
     ///
     /// Returns whether the object changed.
     async fn unblock(&self, subject: &Subject<'_>) -> Result<bool, WorkError> {
@@ -72,8 +74,8 @@ impl Collector {
         self.change_references(subject, clear_blocking).await
     }
 
-    /// Looks up the owners of an object. Returns None if an owner is in an impossible scope, so the
-    /// owners cannot be resolved.
+    /// Looks up the owners of an object. Returns None if the object is cluster-scoped and an owner is
+    /// namespaced, because such an owner cannot be resolved.
     async fn look_up_owners<'t>(
         &self,
         subject: &Subject<'_>,
@@ -105,14 +107,14 @@ impl Collector {
         self.index.lock().dependents(Uid::of(uid), None).next().is_some()
     }
 
-    /// Whether a dependent of the object waits for its own dependents, and so maybe for this object.
+    /// Whether a dependent of the object waits for its own dependents, which may include this object.
     fn is_in_cycle(&self, uid: &str) -> bool {
         let index = self.index.lock();
         index.dependents(Uid::of(uid), None).any(|(key, _)| index.is_ending(key))
     }
 
-    /// Rewrites the owner references of an object at the revision that was read. Returns whether they
-    /// changed.
+    /// Applies `change` to each owner reference of an object; None removes the reference. Returns whether a
+    /// reference changed. The write fails with `Conflict` if the object has changed since it was read.
     pub(super) async fn change_references(
         &self,
         subject: &Subject<'_>,
@@ -132,7 +134,7 @@ impl Collector {
         self.patch_metadata(subject, &object, "ownerReferences", references).await.map(|()| true)
     }
 
-    /// Replaces a field of the metadata at the revision that was read.
+    /// Replaces a field of the metadata if the object still has the revision that was read.
     ///
     /// A response that the object does not exist counts as success. A response that its namespace does not exist does
     /// not, because the object stays until the namespace controller deletes it.
@@ -158,9 +160,9 @@ impl Collector {
         }
     }
 
-    /// Deletes an object at its revision before the lookup of its owners.
+    /// Deletes an object if it still has the revision that was read before the lookup of its owners.
     ///
-    /// This ensures INVARIANT (no living owner).
+    /// This ensures INVARIANT (no living owner). An object that does not exist counts as success.
     pub(super) async fn delete(
         &self,
         subject: &Subject<'_>,
@@ -182,12 +184,12 @@ impl Collector {
     }
 }
 
-/// Decodes the object.
+/// Decodes the object of a unit of work.
 pub(super) fn decode_object(subject: &Subject<'_>) -> Result<Object, WorkError> {
     Ok(kinds::entry::decode(subject.item.value(), subject.item.revision())?)
 }
 
-/// Returns the propagation policy that the object's finalizers request for its own dependents.
+/// Returns the propagation policy for the dependents of an object, as its finalizers request it.
 fn propagation_of(object: &Object) -> Propagation {
     let has_finalizer = |finalizer: &str| object.finalizers().any(|f| f == finalizer);
     match () {

@@ -6,9 +6,9 @@
 //! reflector falls behind the retained history, it reads the store again; the old index stays in use until
 //! the new one is complete.
 //!
-//! INVARIANT (no missed dependents): after [`Collector::wait_until_indexed`] has waited for a revision, the index
-//! contains every reference that was stored at or before that revision. Every removal of an owner's finalizer
-//! waits this way.
+//! INVARIANT (no missed dependents): when [`Collector::wait_until_indexed`] returns without an error, the
+//! index contains every reference that was stored before the call. Every removal of an owner's finalizer
+//! calls it first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use super::index::{Index, WorkItem};
 use super::owners::{OwnerState, locate};
 use super::ownership_data::{DeletionState, OwnershipData, may_have_owners_or_deletion};
 
-/// Rows per read.
+/// Maximum number of objects in one read of the store.
 const PAGE: usize = 2_000;
-/// Pause after a failed read.
+/// Pause after a failed read or a failed watch.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Delay after which a deletion that takes two writes counts as interrupted between them.
+/// Delay after which the collector completes a deletion that takes two writes and stopped after the first.
 const FINISH_AFTER: Duration = Duration::from_secs(5);
-/// Maximum wait for a revision; the work is retried later.
+/// Maximum wait until the index contains a revision; the work that waits is retried later.
 const INDEX_WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Follows the store until the process ends. Calls `on_loaded` when the index is complete.
@@ -63,7 +63,7 @@ async fn load(collector: &Collector) -> Result<Revision> {
     let mut work = Vec::new();
     let mut snapshot_revision = None;
     let mut start = String::new();
-    // The scan of the stored objects finds the deferred work again.
+    // Deferred work can be dropped, because the scan of the stored objects finds it again.
     drop(collector.unserved.take());
     loop {
         let page = collector.server_state().store.range("", &start, PAGE, snapshot_revision).await?;
@@ -90,7 +90,7 @@ async fn load(collector: &Collector) -> Result<Revision> {
     }
 }
 
-/// The index of owners is behind the store; the work is retried later.
+/// The index of owners does not contain a revision in time; the work that needs it is retried later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the index of owners has not reached revision {revision}")]
 pub(super) struct IndexBehind {
@@ -98,7 +98,8 @@ pub(super) struct IndexBehind {
 }
 
 impl Collector {
-    /// Returns the owner and deletion data of stored bytes; None for most objects.
+    /// Returns the ownership data of a stored object. None: it has neither owners nor a deletion timestamp,
+    /// is an event, or cannot be decoded.
     fn ownership(&self, key: &str, stored: &[u8]) -> Option<OwnershipData> {
         if !may_have_owners_or_deletion(stored) || self.is_ignored(key) {
             return None;
@@ -139,7 +140,8 @@ impl Collector {
 
     /// Drops the examination of an object whose owners all exist.
     ///
-    /// The lookup runs here, so a store full of such objects does not fill the queue.
+    /// The owners are looked up before the examination is queued, so a store full of such objects does not
+    /// fill the queue.
     async fn drop_if_owners_exist(&self, work: &mut Vec<WorkItem>, key: &str, ownership: &OwnershipData) {
         let is_examination =
             |work: &WorkItem| matches!(work, WorkItem::Examine(examined) if **examined == *key);
@@ -160,7 +162,7 @@ impl Collector {
     ///
     /// # Errors
     ///
-    /// The index does not reach the revision in time.
+    /// The index does not contain the revision within [`INDEX_WAIT_TIMEOUT`].
     pub(super) async fn wait_until_indexed(&self) -> Result<(), IndexBehind> {
         let revision = self.server_state().store.revision().0;
         let mut progress = self.progress.subscribe();

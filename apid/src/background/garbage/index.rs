@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::ownership_data::{DeletionState, OwnershipData, Uid};
 
-/// A unit of work.
+/// A unit of work of the garbage collector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum WorkItem {
     /// Examine the owners of the object at this key.
@@ -24,12 +24,13 @@ pub(super) enum WorkItem {
     Dependents(Uid),
     /// Check whether the deletion of the object at this key still waits for dependents.
     OwnerDeletion(Arc<str>),
-    /// Remove the object at this key if nothing blocks it: its deletion stopped between two writes.
+    /// Remove the object at this key if nothing blocks that: its deletion may have stopped between two
+    /// writes.
     Finish(Arc<str>),
 }
 
 impl WorkItem {
-    /// The key of the object; None for all dependents of an owner.
+    /// The key of the object to process; None for `Dependents`, which has no single object.
     pub(super) fn key(&self) -> Option<&Arc<str>> {
         match self {
             WorkItem::Examine(key) | WorkItem::OwnerDeletion(key) | WorkItem::Finish(key) => Some(key),
@@ -37,7 +38,7 @@ impl WorkItem {
         }
     }
 
-    /// All work on the object at a key.
+    /// Every unit of work that can exist for the object at a key.
     pub(super) fn of_object(key: &str) -> [WorkItem; 3] {
         let key: Arc<str> = key.into();
         [
@@ -51,25 +52,26 @@ impl WorkItem {
 /// Dependents by owner, and owners whose deletion waits for dependents.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// Whether the dependent blocks the owner's deletion, by owner and dependent.
+    /// Whether a dependent blocks the deletion of an owner, by uid of the owner and key of the dependent.
     references: BTreeMap<(Uid, Arc<str>), bool>,
-    /// Owners whose deletion waits for dependents.
+    /// Keys of the owners whose deletion waits for dependents, by uid.
     waiting_owners: HashMap<Uid, Arc<str>>,
-    /// The same owners by key.
+    /// Uids of the same owners, by key.
     waiting_owner_keys: HashMap<Arc<str>, Uid>,
-    /// Recently deleted owners, which exist in no namespace.
+    /// Uids of recently deleted owners, oldest first. They exist in no namespace.
     recently_deleted: VecDeque<Uid>,
 }
 
-/// Maximum number of recently deleted owners.
+/// Maximum number of uids in `recently_deleted`.
 const RECENTLY_DELETED_MAX: usize = 256;
 
 impl Index {
-    /// Applies a change with the states before and after it.
+    /// Applies a change of the object at `key`, from `before` to `after`. Appends the resulting work to
+    /// `work`.
     ///
     /// None means no object, or an object without owners and deletion
-    /// ([`super::ownership_data::may_have_owners_or_deletion`]). For a deleted object `before` always contains its
-    /// uid.
+    /// ([`super::ownership_data::may_have_owners_or_deletion`]). If `is_deleted`, `before` always contains
+    /// the uid.
     pub(super) fn apply(
         &mut self,
         key: &Arc<str>,
@@ -93,7 +95,8 @@ impl Index {
         if !new.is_empty() && !same_owners {
             work.push(WorkItem::Examine(Arc::clone(key)));
         }
-        // A waiting owner may be released when a dependent loses the reference, is deleted, or waits itself.
+        // The deletion of a waiting owner may continue when a dependent loses the reference, is deleted, or
+        // begins to wait for its own dependents.
         if !same_owners || before.and_then(|t| t.deletion_state) != after.and_then(|t| t.deletion_state) {
             let waiting = old.iter().chain(&new).filter_map(|(owner, _)| self.waiting_owners.get(owner));
             work.extend(waiting.map(|owner| WorkItem::OwnerDeletion(Arc::clone(owner))));
@@ -137,7 +140,8 @@ impl Index {
         }
     }
 
-    /// Returns the dependents of an owner after a key, in key order, and whether each blocks the owner.
+    /// Returns the dependents of an owner whose keys follow `after`, in key order, and whether each blocks
+    /// the deletion of the owner.
     pub(super) fn dependents(
         &self,
         owner: Uid,

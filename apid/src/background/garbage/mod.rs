@@ -4,9 +4,9 @@
 //!
 //! The garbage collector deletes an object whose owners are all gone. If some owners exist, it removes the
 //! references to the missing ones. An owner that is deleted in the foreground stays until its blocking
-//! dependents are gone. An owner that is deleted with `orphan` stays until the references to it are removed.
-//! All served kinds take part except events, which have no owners. The garbage collector writes through the
-//! verbs, as the service account `generic-garbage-collector` of the system namespace or with the shared
+//! dependents are gone. An owner that is deleted with propagation `Orphan` stays until no object references
+//! it. All served kinds take part except events, which have no owners. The garbage collector writes through
+//! the verbs, as the service account `generic-garbage-collector` of the system namespace or with the shared
 //! identity.
 //!
 //! [`feed`] maintains an [`index`] of references from the changes of the store, in order. Objects to process
@@ -56,7 +56,7 @@ use crate::server_state::{Collection, Item, ServerState};
 
 /// Name of the controller's service account.
 const ACCOUNT: &str = "generic-garbage-collector";
-/// Number of workers.
+/// Number of units of work that are processed concurrently.
 const WORKERS: usize = 16;
 /// Maximum number of dependents of one owner that are processed concurrently.
 const DEPENDENT_CONCURRENCY: usize = 32;
@@ -66,7 +66,7 @@ const INDEX_BATCH: usize = 256;
 /// The name of the work queue in metrics.
 const QUEUE_NAME: &str = "garbage_collector";
 
-/// Runs the garbage collector until the process ends. The first read of the store starts when authd decides requests.
+/// Runs the garbage collector until the process ends. It reads the store when authd is healthy, not before.
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     server_state.auth.wait_until_healthy().await;
     let collector = Arc::new(Collector::new(server_state, own_account));
@@ -100,7 +100,7 @@ struct Collector {
     progress: watch::Sender<u64>,
     reported: Mutex<ReportedReferences>,
     unserved: UnservedWork,
-    /// Counts the changes of the served kinds.
+    /// The number of changes of the served kinds so far.
     kinds_changes: watch::Receiver<u64>,
     /// Key prefix of events, which the collector ignores.
     events_prefix: Option<String>,
@@ -109,11 +109,11 @@ struct Collector {
 /// The reason why work was not completed; the work is retried.
 #[derive(Debug)]
 enum WorkError {
-    /// The object has changed.
+    /// Another client changed the object after it was read.
     Conflict,
     /// The kind of the object or of an owner is not served. The work is repeated when the served kinds change.
     NotServed,
-    /// The operation failed.
+    /// Another failure; contains its text.
     Failed(String),
 }
 
@@ -144,7 +144,7 @@ impl From<IndexBehind> for WorkError {
     }
 }
 
-/// The object of a unit of work.
+/// The object that a unit of work processes.
 struct Subject<'a> {
     collection: Arc<Collection>,
     namespace: &'a str,
@@ -186,7 +186,7 @@ impl Collector {
         self.events_prefix.as_deref().is_some_and(|prefix| key.starts_with(prefix))
     }
 
-    /// Returns the namespace of a key, or `""`.
+    /// Returns the namespace in a storage key; `""` for a cluster-scoped or unknown kind.
     fn namespace(&self, key: &str) -> String {
         let registry = self.server_state().registry();
         let resource = registry.of_key(key);
@@ -208,7 +208,7 @@ impl Collector {
         Ok(item.map(|item| Subject { collection, namespace, name, item }))
     }
 
-    /// Runs one worker.
+    /// Processes units of work from the queue, one after the other.
     async fn run_worker(&self) {
         loop {
             let work = self.queue.take().await;
@@ -249,7 +249,7 @@ impl Collector {
             }
             return;
         }
-        // The feed removes the work of objects that are deleted from now on.
+        // `feed` removes the work of an object that is deleted from now on; this covers an earlier deletion.
         if let Some(key) = work.key()
             && let Ok(None) = self.server_state().store.get(key, None).await
         {
@@ -271,8 +271,8 @@ impl Collector {
         }
     }
 
-    /// Examines every dependent of an owner; for a waiting owner, only those that block it. Dependents that
-    /// fail are queued separately.
+    /// Examines every dependent of an owner; for a waiting owner, only those that block its deletion. A
+    /// dependent whose examination fails is queued as a separate unit of work.
     async fn examine_dependents(&self, owner: ownership_data::Uid) -> Result<(), WorkError> {
         let mut after = None;
         loop {

@@ -13,7 +13,7 @@ use super::{Collector, DEPENDENT_CONCURRENCY, INDEX_BATCH, Subject, WorkError};
 use crate::verbs::deletion::options::Propagation;
 
 impl Collector {
-    /// Processes the object at a key, whose deletion may wait for dependents.
+    /// Continues the deletion of the object at a key, if the deletion waits for dependents.
     pub(super) async fn process_owner_deletion(&self, key: &str) -> Result<(), WorkError> {
         loop {
             let Some(subject) = self.subject(key).await? else { return Ok(()) };
@@ -36,7 +36,7 @@ impl Collector {
         match OwnershipData::parse(subject.item.value()) {
             Some(OwnershipData { uid, deletion_state: Some(DeletionState::Complete), .. }) => {
                 match self.delete(&subject, &uid, Propagation::Background).await {
-                    // The deletion is in progress.
+                    // The object has changed since it was read, so its deletion is in progress elsewhere.
                     Err(WorkError::Conflict) => Ok(()),
                     other => other,
                 }
@@ -59,7 +59,7 @@ impl Collector {
         }
     }
 
-    /// Removes the references to an owner from all known dependents. Returns their number.
+    /// Removes the references to an owner from all dependents in the index. Returns the number of dependents.
     async fn remove_references(&self, owner: Uid, uid: &str) -> Result<usize, WorkError> {
         let mut after = None;
         let mut count = 0;
@@ -93,7 +93,7 @@ impl Collector {
         }
     }
 
-    /// Removes the finalizer of an owner if no dependent blocks its deletion.
+    /// Removes the finalizer `foregroundDeletion` of an owner if no dependent blocks its deletion.
     async fn release(&self, owner: &Subject<'_>, ownership: &OwnershipData) -> Result<(), WorkError> {
         let uid = Uid::of(&ownership.uid);
         let is_blocked = || {

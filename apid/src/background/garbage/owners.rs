@@ -1,4 +1,4 @@
-//! Lookup of owners: existing, waiting for its dependents, gone, or in an impossible scope.
+//! Lookup of an owner: existing, waiting for its dependents, gone, not served, or in an invalid scope.
 //!
 //! # Contract
 //!
@@ -24,7 +24,7 @@ use crate::server_state::{Collection, ServerState};
 pub(super) enum OwnerState {
     /// The owner exists.
     Exists,
-    /// The owner exists until its dependents are gone.
+    /// The owner is being deleted in the foreground: it exists until its blocking dependents are gone.
     Waiting,
     /// The owner does not exist.
     Gone,
@@ -42,11 +42,11 @@ pub(super) fn collection(server_state: &ServerState, owner: &Owner) -> Option<Ar
     kinds.collection(resource).cloned()
 }
 
-/// Looks up an owner of an object in a namespace; `""` for a cluster-scoped object.
+/// Looks up an owner. `namespace` is that of the dependent; `""` for a cluster-scoped dependent.
 ///
 /// # Errors
 ///
-/// The store cannot be read.
+/// The store cannot be read, or the object with the owner's name cannot be decoded.
 pub(super) async fn locate(server_state: &ServerState, owner: &Owner, namespace: &str) -> Result<OwnerState> {
     let Some(collection) = collection(server_state, owner) else { return Ok(OwnerState::NotServed) };
     let resource = &collection.resource;
@@ -74,7 +74,8 @@ pub(super) async fn locate(server_state: &ServerState, owner: &Owner, namespace:
     })
 }
 
-/// Whether the scopes allow the owner: it is cluster-scoped, or in the namespace of the dependent.
+/// Whether the scopes of two objects allow ownership: `owner` is cluster-scoped, or in the namespace of
+/// `dependent`. Both are storage keys.
 pub(super) fn may_own(server_state: &ServerState, owner: &str, dependent: &str) -> bool {
     let registry = server_state.registry();
     let namespace = |key: &str| {
@@ -90,7 +91,7 @@ pub(super) fn may_own(server_state: &ServerState, owner: &str, dependent: &str) 
     }
 }
 
-/// Whether another namespace contains an object with the owner's name and uid.
+/// Whether any namespace contains an object with the owner's kind, name and uid.
 ///
 /// # Errors
 ///

@@ -12,10 +12,10 @@ use kinds::metadata::{FOREGROUND, ORPHAN};
 use memchr::memmem::Finder;
 use serde::Deserialize;
 
-/// The key of the metadata in a stored object.
+/// The text before the metadata in the JSON of a stored object.
 const METADATA: &str = "\"metadata\":";
 
-/// Compact uid of an object or owner, a hint for the index. Texts that are not UUIDs may collide.
+/// Compact uid of an object or owner, as a key of the index. Texts that are not UUIDs may have equal keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Uid(u128);
 
@@ -31,16 +31,16 @@ impl Uid {
     }
 }
 
-/// An owner reference.
+/// An owner reference in the metadata of a dependent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
-    /// Group and version of the kind.
+    /// Group and version of the owner.
     pub(super) api_version: String,
-    /// The kind.
+    /// The kind of the owner.
     pub(super) kind: String,
-    /// The name.
+    /// The name of the owner.
     pub(super) name: String,
-    /// The uid.
+    /// The uid of the owner.
     pub(super) uid: String,
     /// Whether the dependent blocks a foreground deletion of the owner.
     pub(super) blocks: bool,
@@ -49,13 +49,13 @@ pub(super) struct Owner {
 /// How the deletion of an object proceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeletionState {
-    /// The owner references in its dependents are removed first.
+    /// The references to the object in its dependents are removed first.
     Orphaning,
-    /// Its dependents are deleted first.
+    /// The dependents of the object are deleted first.
     WaitingForDependents,
-    /// The deletion does not depend on dependents.
+    /// Other finalizers or a grace period may block the deletion, dependents do not.
     Independent,
-    /// Nothing blocks the deletion; only the removal is left.
+    /// Nothing blocks the deletion; only the removal of the object from the store is left.
     Complete,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct OwnershipData {
     pub(super) uid: String,
     /// The owners of the object.
     pub(super) owners: Vec<Owner>,
-    /// The state of its deletion, if it is terminating.
+    /// The state of the deletion of the object; None if the object is not terminating.
     pub(super) deletion_state: Option<DeletionState>,
 }
 
@@ -105,7 +105,7 @@ pub(super) fn may_have_owners_or_deletion(stored: &[u8]) -> bool {
 }
 
 impl OwnershipData {
-    /// Parses stored bytes. Returns None if they are not an object.
+    /// Parses the metadata in the bytes of a stored object. Returns None if they cannot be parsed.
     pub(super) fn parse(stored: &[u8]) -> Option<Self> {
         let position = memchr::memmem::find(stored, METADATA.as_bytes())?;
         let metadata = stored.get(position + METADATA.len()..)?;
@@ -136,7 +136,7 @@ impl OwnershipData {
         })
     }
 
-    /// Whether the deletion waits for the object's dependents.
+    /// Whether the object is terminating and its deletion waits for its dependents.
     pub(super) fn waits_for_dependents(&self) -> bool {
         matches!(self.deletion_state, Some(DeletionState::Orphaning | DeletionState::WaitingForDependents))
     }

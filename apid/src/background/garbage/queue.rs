@@ -38,15 +38,16 @@ struct State<W> {
     ready: VecDeque<(W, Duration)>,
     /// Items in process with the times at which their processing began.
     running: HashMap<W, Duration>,
-    /// Due times and numbers of the delayed items; the number keeps the order of equal times.
+    /// Due times and numbers of the delayed items. Items with equal times are due in the order of their
+    /// numbers.
     delay_order: BinaryHeap<Reverse<(Duration, u64)>>,
     /// Delayed items by number.
     delayed: HashMap<u64, W>,
-    /// The number of the last delayed item.
+    /// The number that the last delayed item got.
     number: u64,
     /// The states of all items that are ready or in process.
     known: HashMap<W, ItemState>,
-    /// Consecutive failures of an item.
+    /// Number of consecutive failures of each item.
     failures: HashMap<W, u32>,
 }
 
@@ -92,7 +93,7 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         }
     }
 
-    /// Sets the gauges of the items in process.
+    /// Sets the gauges of the times for which the items in process have been processed.
     pub(super) fn update_metrics(&self) {
         let times = RunningTimes::of(&self.state.lock().running, self.clock.monotonic());
         self.metrics.set_running(&times);
@@ -107,11 +108,11 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         state.delay_order.push(Reverse((at, number)));
         state.delayed.insert(number, work);
         drop(state);
-        // A sleeping worker may sleep longer than this delay.
+        // Wake a worker: the timeouts of all sleeping workers may end after this item is due.
         self.item_added.notify_one();
     }
 
-    /// Waits while too many items are ready.
+    /// Waits while [`READY_MAX`] or more items are ready.
     pub(super) async fn wait_for_capacity(&self) {
         loop {
             let taken = self.item_taken.notified();
@@ -143,8 +144,8 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         }
     }
 
-    /// Returns a ready item and how long it waited, the time of the next delayed item, and the number of ready
-    /// items.
+    /// Returns a ready item and how long it waited; if there is none, the due time of the next delayed item.
+    /// Also returns the number of ready items.
     fn try_take(&self, now: Duration) -> (Option<(W, Duration)>, Option<Duration>, usize) {
         let mut state = self.state.lock();
         let (taken, next) = state.take(now);
@@ -191,7 +192,7 @@ impl<W: Clone + Eq + Hash> Queue<W> {
 }
 
 impl<W: Clone + Eq + Hash> State<W> {
-    /// Adds an item. Returns whether a worker must be woken.
+    /// Adds an item. Returns whether it became ready, so that a worker must be woken.
     fn add(&mut self, work: W, now: Duration) -> bool {
         match self.known.get_mut(&work) {
             Some(ItemState::Ready | ItemState::RunningAndQueued) => false,
@@ -207,7 +208,8 @@ impl<W: Clone + Eq + Hash> State<W> {
         }
     }
 
-    /// Returns a ready item and how long it waited; else the time of the next delayed item.
+    /// Takes a ready item. Returns the item and how long it waited; if no item is ready, the due time of the
+    /// next delayed item.
     fn take(&mut self, now: Duration) -> (Option<(W, Duration)>, Option<Duration>) {
         while let Some(&Reverse((at, number))) = self.delay_order.peek() {
             if at > now {
@@ -226,7 +228,8 @@ impl<W: Clone + Eq + Hash> State<W> {
         (Some((work, now.saturating_sub(added))), None)
     }
 
-    /// Removes an item. Returns whether it was added again meanwhile, and how long it was processed.
+    /// Ends the processing of an item. Returns whether the item was added again meanwhile and is ready now,
+    /// and how long it was processed.
     fn finish(&mut self, work: &W, now: Duration) -> (bool, Duration) {
         let started_at = self.running.remove(work).unwrap_or(now);
         let is_requeued = match self.known.remove(work) {

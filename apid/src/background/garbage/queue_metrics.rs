@@ -97,7 +97,7 @@ impl QueueMetrics {
         self.work_duration.observe(duration.as_secs_f64());
     }
 
-    /// Sets the times of the items in process.
+    /// Sets the gauges of the times for which the items in process have been processed.
     pub(super) fn set_running(&self, times: &RunningTimes) {
         self.unfinished.get_or_create(&self.label).set(times.total.as_secs_f64());
         self.longest.get_or_create(&self.label).set(times.longest.as_secs_f64());
@@ -116,7 +116,8 @@ pub(super) struct RunningTimes {
 }
 
 impl RunningTimes {
-    /// Computes the times from the start of each item.
+    /// Computes the times. `starts` contains the start of the processing of each item, `now` is the current
+    /// time.
     pub(super) fn of<W: Hash + Eq>(starts: &HashMap<W, Duration>, now: Duration) -> Self {
         let times = starts.values().map(|start| now.saturating_sub(*start));
         times.fold(RunningTimes { total: Duration::ZERO, longest: Duration::ZERO }, |sum, time| {

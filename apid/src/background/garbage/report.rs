@@ -19,12 +19,12 @@ const DEFAULT_NAMESPACE: &str = "default";
 /// Maximum number of remembered reports.
 const REPORTED_MAX: usize = 1024;
 
-/// Recent reports, by dependent and owner.
+/// Uids of dependent and owner of the recently reported references, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct ReportedReferences(VecDeque<(Uid, Uid)>);
 
 impl ReportedReferences {
-    /// Records a report. Returns whether it is new.
+    /// Records that a reference is reported. Returns false if it was reported before.
     fn insert(&mut self, dependent: Uid, owner: Uid) -> bool {
         if self.0.contains(&(dependent, owner)) {
             return false;
@@ -38,7 +38,8 @@ impl ReportedReferences {
 }
 
 impl Collector {
-    /// Reports a reference once. A failure to report has no further effect.
+    /// Creates a warning event for an owner reference, if none was created recently. A failure is only
+    /// logged.
     pub(super) async fn report(&self, dependent: &Subject<'_>, ownership: &OwnershipData, owner: &Owner) {
         let is_new = self.reported.lock().insert(Uid::of(&ownership.uid), Uid::of(&owner.uid));
         let Some(collection) = stored::core(self.server_state(), "events").ok().filter(|_| is_new) else {
@@ -51,7 +52,7 @@ impl Collector {
         let event = self.event(dependent, ownership, owner, namespace);
         let target = Target { collection: &collection, namespace, name: "", subresource: "" };
         match self.actor.create(target, event).await {
-            // The namespace is being deleted.
+            // `Forbidden` and `NotFound` mean that the namespace is being deleted.
             Err(status) if !matches!(status.reason, Reason::Forbidden | Reason::NotFound) => {
                 tracing::warn!(reason = %status, "creating the event for an invalid owner reference failed");
             }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::index::WorkItem;
 
-/// Deferred work.
+/// Work that is deferred until the served kinds change.
 #[derive(Debug, Default)]
 pub(super) struct UnservedWork(Mutex<HashSet<WorkItem>>);
 
@@ -26,7 +26,7 @@ impl UnservedWork {
         self.0.lock().remove(work)
     }
 
-    /// Removes all work on the object at a key, which is deleted.
+    /// Removes all work on the object at a key. Called when the object is deleted.
     pub(super) fn remove_object(&self, key: &str) {
         let mut deferred = self.0.lock();
         if !deferred.is_empty() {

@@ -2,8 +2,8 @@
 //!
 //! # Reference
 //!
-//! Types, reasons, messages and order are those of the reference; a condition changes its time only with its
-//! status.
+//! Types, reasons, messages and order are those of Kubernetes. `lastTransitionTime` changes only with the
+//! status of a condition.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,16 @@ use crate::background::condition::{Condition, with_conditions};
 /// The result of one round of emptying a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RoundOutcome {
-    /// Errors of failed deletions.
+    /// Texts of failed deletions, and of kinds with objects that cannot be decoded.
     pub(super) failures: Vec<String>,
-    /// Remaining objects, by `resource.group`.
+    /// Numbers of remaining objects, by `resource.group`.
     pub(super) remaining: BTreeMap<String, usize>,
-    /// Remaining objects with a finalizer, by finalizer.
+    /// Numbers of remaining objects with a finalizer, by finalizer.
     pub(super) finalizers: BTreeMap<String, usize>,
 }
 
 impl RoundOutcome {
-    /// Whether the namespace is empty.
+    /// Whether no object remains and no deletion failed.
     pub(super) fn is_empty(&self) -> bool {
         self.failures.is_empty() && self.remaining.is_empty()
     }
@@ -93,8 +93,9 @@ impl RoundOutcome {
         ]
     }
 
-    /// Returns the namespace with these conditions; None if it has them already. `now` is a time in object
-    /// format.
+    /// Returns the namespace with the conditions of this outcome; None if it has them already.
+    ///
+    /// `now` is the current time as RFC 3339 text, as in `creationTimestamp`.
     pub(super) fn apply_conditions(&self, namespace: &Object, now: &str) -> Option<Object> {
         with_conditions(namespace, &self.conditions(), now)
     }

@@ -1,10 +1,11 @@
-//! Deletion of a namespace: deletes its content, reports the rest, finally removes apid's finalizer.
+//! Deletion of a namespace: deletes its objects, reports those that remain, finally removes apid's finalizer.
 //!
 //! # Reference
 //!
 //! Requirements D-NAME-10 and D-DEL-12. Pods are deleted first, and everything else waits until no pod is
-//! left. Content is deleted with background propagation, since dependents are in the namespace, too. Objects
-//! that cannot be decoded stay, and so does the namespace; its conditions report them. Everything else is deleted.
+//! left. Objects are deleted with background propagation, since their dependents are in the namespace, too.
+//! Objects that cannot be decoded stay, and so does the namespace; its conditions report them. Everything
+//! else is deleted.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -27,13 +28,14 @@ use crate::verbs::deletion::options::{DeleteOptions, Preconditions, Propagation}
 
 /// Number of namespaces that are emptied concurrently.
 const NAMESPACE_CONCURRENCY: usize = 8;
-/// Number of objects of a collection that are deleted concurrently; they share the fsyncs of the store.
+/// Number of objects of a kind that are deleted concurrently; concurrent deletions share the fsyncs of the
+/// store.
 const OBJECT_CONCURRENCY: usize = 128;
-/// Retry interval after a failure, and maximum wait while finalizers block the deletion.
+/// Pause after a failed round, and maximum wait for a change of the objects that remain after a round.
 const RETRY: Duration = Duration::from_secs(2);
-/// Minimum time between rounds; the pause is never shorter than the previous round.
+/// Minimum pause after a round with remaining objects; the pause is never shorter than that round.
 const MIN_ROUND_INTERVAL: Duration = Duration::from_millis(100);
-/// Time after which creates that were admitted before the deletion are stored.
+/// Delay of the final sweep: by then, creates that were admitted before the deletion are stored.
 const SWEEP_DELAY: Duration = Duration::from_secs(1);
 
 /// The task that empties terminating namespaces.
@@ -45,7 +47,7 @@ pub(super) struct NamespaceDeletion {
 }
 
 impl NamespaceDeletion {
-    /// Creates the task with an actor.
+    /// Creates the task, which writes as `actor`.
     pub(super) fn new(actor: Actor) -> Self {
         NamespaceDeletion { actor, busy: Mutex::default(), permits: Semaphore::new(NAMESPACE_CONCURRENCY) }
     }
@@ -59,7 +61,8 @@ impl NamespaceDeletion {
         tokio::spawn(async move {
             self.terminate(&name).await;
             self.busy.lock().remove(&name);
-            // The namespace may have been created and deleted again meanwhile, and its event was ignored.
+            // The namespace may have been created and deleted again meanwhile. `begin` ignored that deletion,
+            // because the name was in `busy`.
             match self.is_waiting(&name).await {
                 Ok(true) => Arc::clone(&self).begin(&name),
                 Ok(false) => {}
@@ -102,14 +105,15 @@ impl NamespaceDeletion {
         }
     }
 
-    /// Runs one round: content, conditions, then the finalizer.
+    /// Runs one round: deletes the objects, writes the conditions, and removes the finalizer if nothing
+    /// remains.
     async fn run_round(&self, name: &str) -> Result<RoundResult, Status> {
         let namespaces = collection(self.actor.server_state())?;
         if self.find_terminating(&namespaces, name).await?.is_none() {
             return Ok(RoundResult::Gone);
         }
         let (outcome, first_blocked) = self.empty(name).await?;
-        // Read again, because the round may have taken long.
+        // The deletions may have taken long, so the namespace is read again.
         let Some(namespace) = self.find_terminating(&namespaces, name).await? else {
             return Ok(RoundResult::Gone);
         };
@@ -135,8 +139,8 @@ impl NamespaceDeletion {
         }
     }
 
-    /// Deletes the content of a namespace. Returns what remains, and the key prefix of the first collection
-    /// with objects.
+    /// Deletes the objects of a namespace. Returns the outcome, and the key prefix of the first kind with
+    /// remaining objects.
     async fn empty(&self, name: &str) -> Result<(RoundOutcome, Option<String>), Status> {
         let mut outcome = RoundOutcome::default();
         let is_pods = |content: &Collection| {
@@ -164,7 +168,7 @@ impl NamespaceDeletion {
                 }
                 is_blocked |= readable > 0;
             }
-            // Objects that cannot be decoded are reported, and do not block the second stage.
+            // Pods that cannot be decoded are reported, but the other kinds do not wait for their deletion.
             if is_blocked {
                 break;
             }
@@ -172,7 +176,7 @@ impl NamespaceDeletion {
         Ok((outcome, first_blocked))
     }
 
-    /// Deletes a collection. Returns the error, if any.
+    /// Deletes the objects of one kind in a namespace. Returns the text of the error, if any.
     async fn delete_all(&self, content: &Collection, namespace: &str) -> Option<String> {
         let snapshot = match content.items.snapshot().await {
             Ok(snapshot) => snapshot,
@@ -182,7 +186,7 @@ impl NamespaceDeletion {
         let mut items = snapshot.scope(&scope, "").peekable();
         items.peek()?;
         if items.any(|item| item.entry().is_err()) {
-            // A collection with such objects cannot be listed.
+            // `deletecollection` fails if it cannot decode an object, so the others are deleted one by one.
             return self.delete_each(content, namespace, |_| true).await.err().map(|status| status.message);
         }
         let target = Target { collection: content, namespace, name: "", subresource: "" };
@@ -191,7 +195,7 @@ impl NamespaceDeletion {
         result.err().map(|status| status.message)
     }
 
-    /// Deletes the decodable objects of a collection for which `is_selected` holds, one by one.
+    /// Deletes the decodable objects of one kind for which `is_selected` returns true, one by one.
     ///
     /// An object that is removed or changed meanwhile is not a failure.
     async fn delete_each(
@@ -247,7 +251,7 @@ impl NamespaceDeletion {
         Ok((object.is_terminating() && has_own_finalizer).then_some(object))
     }
 
-    /// Returns the collections of namespaced kinds.
+    /// Returns the collections of all namespaced kinds.
     fn content(&self) -> impl Iterator<Item = Arc<Collection>> {
         let collections = self.actor.server_state().collections().into_iter();
         collections.filter(|collection| collection.resource.kind.namespaced())
@@ -276,7 +280,8 @@ impl NamespaceDeletion {
         Ok(remaining)
     }
 
-    /// Waits for a change in the collection, which may be the removal of the last finalizer.
+    /// Waits until an object of a kind changes in the namespace, at most [`RETRY`]. Returns at once if no
+    /// object of the kind is left. `prefix` is the key prefix of the kind.
     async fn wait_for_change(&self, namespace: &str, prefix: &str) {
         let Some(content) = self.content().find(|c| c.resource.key_prefix == prefix) else { return };
         let scope = content.resource.key(namespace, "");
@@ -292,8 +297,8 @@ impl NamespaceDeletion {
         }
     }
 
-    /// Deletes objects that were stored while the namespace was deleted. A new namespace with the same name
-    /// keeps its own objects.
+    /// Deletes objects that were stored while the namespace was being deleted. If the namespace exists again,
+    /// newer objects stay.
     async fn sweep(&self, name: &str) -> Result<(), Status> {
         let namespaces = collection(self.actor.server_state())?;
         let key = namespaces.resource.key("", name);
@@ -311,18 +316,19 @@ impl NamespaceDeletion {
     }
 }
 
-/// Number of remaining objects of a collection.
+/// Numbers of remaining objects of one kind in a namespace.
 #[derive(Default)]
 struct Remaining {
     readable: usize,
-    /// Objects that cannot be decoded, which stay until they are deleted by force.
+    /// Objects that cannot be decoded. They stay until a client deletes them with the delete option
+    /// `ignoreStoreReadErrorWithClusterBreakingPotential`.
     unreadable: usize,
 }
 
-/// Whether an object was created before the current namespace of its name.
+/// Whether an object was created before `namespace`, so it belongs to an earlier namespace of the same name.
 ///
-/// Revisions cannot decide this, because that of the namespace grows with each change. An object of the same second
-/// counts as the namespace's own.
+/// The revision of the namespace cannot decide this, because it grows with each change of the namespace. An
+/// object that was created in the same second counts as newer.
 fn is_older_than_namespace(object: &Object, namespace: &Object) -> bool {
     let created_at = |object: &Object| time::parse(object.meta_str("creationTimestamp"));
     matches!((created_at(object), created_at(namespace)), (Some(object), Some(namespace)) if object < namespace)
@@ -330,11 +336,11 @@ fn is_older_than_namespace(object: &Object, namespace: &Object) -> bool {
 
 /// The result of a round.
 enum RoundResult {
-    /// The namespace is gone, or only finalizers of others block it.
+    /// No work is left: the namespace is gone, or only finalizers of others block its deletion.
     Gone,
-    /// Finalizers or grace periods block the deletion of objects.
+    /// Objects remain, because of finalizers, grace periods or failed deletions.
     Blocked {
-        /// The key prefix of the first such collection.
+        /// The key prefix of the first kind with remaining objects.
         collection: String,
     },
 }

@@ -3,9 +3,9 @@
 //! # Contract
 //!
 //! [`ensure_built_in`] runs before any other write. [`run`] handles every terminating namespace, including
-//! those of an earlier process. It deletes the objects of every namespaced kind, waits for their finalizers,
-//! and reports them in the namespace's conditions. Then it removes the control plane's finalizer, and the
-//! namespace is removed unless other finalizers block it.
+//! those whose deletion began before a restart. It deletes the objects of every namespaced kind, waits for
+//! their finalizers, and reports them in the namespace's conditions. Then it removes the finalizer of apid,
+//! and the namespace is removed unless other finalizers block it.
 //!
 //! # Invariants
 //!
@@ -27,7 +27,7 @@ use super::reflector::{ObjectEvent, reflect};
 use super::stored;
 use crate::server_state::{Collection, ServerState};
 
-/// Pause after a failure.
+/// Pause before the creation of a built-in namespace is repeated.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Returns the names of the built-in namespaces.
@@ -40,7 +40,7 @@ fn built_in(server_state: &ServerState) -> [&'static str; 4] {
 ///
 /// # Errors
 ///
-/// The store rejects a write.
+/// A namespace cannot be created.
 pub async fn ensure_built_in(server_state: &Arc<ServerState>) -> Result<(), Status> {
     let actor = Actor::apiserver(server_state.clone());
     let create = built_in(server_state).map(|name| create(&actor, name));
@@ -77,7 +77,7 @@ fn collection(server_state: &ServerState) -> Result<Arc<Collection>, Status> {
     stored::core(server_state, "namespaces")
 }
 
-/// Follows namespaces until the process ends.
+/// Empties terminating namespaces and recreates deleted built-in ones, until the process ends.
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     let Ok(namespaces) = collection(&server_state) else { return };
     let items = namespaces.items.clone();

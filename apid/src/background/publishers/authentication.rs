@@ -18,7 +18,7 @@ use crate::server_state::ServerState;
 /// Name of the ConfigMap.
 const NAME: &str = "extension-apiserver-authentication";
 
-/// Keeps the ConfigMap up to date until the process ends.
+/// Writes the ConfigMap after each change of its files or of itself, until the process ends.
 pub(super) async fn run(server_state: Arc<ServerState>, published_config: PublishedConfig) {
     let Ok(maps) = stored::core(&server_state, "configmaps") else { return };
     let namespace = server_state.names.system_namespace;

@@ -1,4 +1,4 @@
-//! Clean-up of token Secrets: tracks their use and removes unused ones that were created automatically.
+//! Clean-up of token Secrets: removes those that were created automatically and have not been used for long.
 //!
 //! # Contract
 //!
@@ -29,15 +29,15 @@ use super::put;
 use crate::server_state::{Collection, ServerState};
 use crate::verbs::deletion::options::DeleteOptions;
 
-/// The name of the ConfigMap under every preset.
+/// Name of the ConfigMap. It is the same under both names presets.
 const NAME: &str = "kube-apiserver-legacy-service-account-token-tracking";
-/// The key of the day since which token use is tracked.
+/// Key in the ConfigMap of the day since which token use is tracked.
 const SINCE: &str = "since";
 /// Time without use until a token is marked as invalid, and then until it is deleted.
 const PERIOD: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Interval of the clean-up.
+/// Interval between two clean-ups.
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(24 * 3600);
-/// Pause after a failure.
+/// Pause before a failed clean-up is repeated.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Tracks token use and cleans up until the process ends.
@@ -61,7 +61,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool) {
     }
 }
 
-/// Returns the day since which token use is tracked: that of the ConfigMap, or today.
+/// Returns the day since which token use is tracked: that of the ConfigMap. If it has none, records today.
 async fn track(server_state: &ServerState, server: &Actor) -> Result<String, Status> {
     let maps = stored::core(server_state, "configmaps")?;
     let namespace = server_state.names.system_namespace;
@@ -129,7 +129,7 @@ async fn clean(server_state: &ServerState, cleaner: &Actor, since: &str) -> Resu
     Ok(())
 }
 
-/// Returns namespace and name of the objects that the given objects refer to.
+/// Returns namespace and name of the objects that `objects` refer to, in their own namespaces.
 fn names_of(objects: &[Object], names_in: impl Fn(&Object) -> Vec<String>) -> HashSet<(String, String)> {
     let of = |object: &Object| {
         let namespace = object.namespace().to_owned();
@@ -146,7 +146,7 @@ enum SecretAction {
     Delete,
 }
 
-/// Decides on a Secret. A use before the day `limit` counts as none.
+/// Decides on a Secret. Creation, last use and invalidation count as old if they were before the day `limit`.
 fn secret_action(secret: &Object, names: &Names, limit: &str) -> SecretAction {
     if secret.str_at(&["type"]) != Some(&names.label_key("service-account-token")) || secret.is_terminating()
     {
@@ -167,7 +167,7 @@ fn secret_action(secret: &Object, names: &Names, limit: &str) -> SecretAction {
     }
 }
 
-/// Returns the day in UTC; days compare as strings.
+/// Returns the UTC day as `YYYY-MM-DD`, so that days compare as strings.
 fn day(at: Timestamp) -> String {
     at.to_string().get(..10).unwrap_or_default().to_owned()
 }

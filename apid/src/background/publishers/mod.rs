@@ -28,7 +28,7 @@ mod authentication;
 mod legacy_tokens;
 mod root_ca;
 
-/// Pause after a failure.
+/// Pause before a failed write of a publisher is repeated.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Starts the publishers, which run until the process ends.
@@ -40,7 +40,7 @@ pub fn publish(server_state: &Arc<ServerState>, own_accounts: bool, published_co
     tokio::spawn(legacy_tokens::run(Arc::clone(server_state), own_accounts));
 }
 
-/// Sends `message` to a queue at the start and after each change of a file.
+/// Sends `message` to a queue now and after each change of one of the files.
 fn send_on_change<T: Clone + Send + 'static>(
     files: Vec<PathBuf>,
     queue: UnboundedSender<T>,
@@ -54,7 +54,7 @@ fn send_on_change<T: Clone + Send + 'static>(
     })
 }
 
-/// Creates a ConfigMap, or adds these entries to it; `is_exact` removes all other entries.
+/// Creates a ConfigMap with `data`, or adds `data` to it. If `is_exact`, all other entries are removed.
 async fn put(
     actor: &Actor,
     maps: &Collection,
@@ -90,8 +90,8 @@ async fn put(
         }
     };
     match result {
-        // Another client created it, the namespace is terminating, or the ConfigMap is immutable until it is
-        // deleted.
+        // The other reasons need no retry: another client created the ConfigMap, the namespace is
+        // terminating, or the ConfigMap is immutable.
         Err(status)
             if !matches!(
                 status.reason,
@@ -104,7 +104,7 @@ async fn put(
     }
 }
 
-/// Reads a file.
+/// Reads a file. An error is a 503 status, so the caller retries.
 fn read_file(file: &Path) -> Result<String, Status> {
     std::fs::read_to_string(file)
         .map_err(|error| Status::unavailable(format!("{}: {error}", file.display()), 1))

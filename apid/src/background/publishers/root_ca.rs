@@ -17,19 +17,19 @@ use super::super::stored;
 use super::{RETRY, put, read_file, send_on_change};
 use crate::server_state::{Collection, ServerState};
 
-/// The name of the ConfigMap under every preset.
+/// Name of the ConfigMap. It is the same under both names presets.
 const NAME: &str = "kube-root-ca.crt";
 /// The key of the CA bundle in the ConfigMap and in token Secrets.
 const KEY: &str = "ca.crt";
 
-/// A unit of work.
+/// A unit of work of the publisher.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Task {
-    /// Everything, after a change of the file.
+    /// All namespaces and Secrets, at the start and after a change of the file.
     All,
-    /// The ConfigMap of a namespace.
+    /// The ConfigMap of the namespace with this name.
     Namespace(String),
-    /// A Secret that may contain a token.
+    /// The Secret with this namespace and name, which may contain a token.
     Secret(String, String),
 }
 
@@ -38,14 +38,14 @@ struct Publisher<'p> {
     namespaces: &'p Collection,
     maps: &'p Collection,
     secrets: &'p Collection,
-    /// Writer of the ConfigMaps.
+    /// Identity that writes the ConfigMaps.
     publisher: Actor,
-    /// Writer of the Secrets.
+    /// Identity that writes the Secrets.
     tokens: Actor,
     file: PathBuf,
 }
 
-/// Publishes the content of a file until the process ends.
+/// Publishes the CA bundle in `file` until the process ends.
 pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, file: PathBuf) {
     let core = |resource| stored::core(&server_state, resource);
     let (Ok(namespaces), Ok(maps), Ok(secrets)) = (core("namespaces"), core("configmaps"), core("secrets"))
@@ -133,7 +133,7 @@ impl Publisher<'_> {
         put(&self.publisher, self.maps, (namespace, NAME), data, true).await
     }
 
-    /// Adds the CA bundle to a Secret that has a token; clients use both together.
+    /// Adds the CA bundle to a Secret with a service account token, because clients need both.
     async fn add_to_secret(&self, namespace: &str, name: &str, authority: &str) -> Result<(), Status> {
         let Some(secret) = stored::get(self.secrets, namespace, name).await? else { return Ok(()) };
         let encoded = STANDARD.encode(authority);

@@ -15,7 +15,8 @@ use super::{StartObject, definitions, same_spec, without_nulls};
 /// The default priority of a version in its group.
 const DEFAULT_VERSION_PRIORITY: i64 = 15;
 
-/// Stem and priority of a group, and the priorities of its versions that differ from the default.
+/// A group without its domain, the priority of the group, and the priorities of versions that differ from
+/// [`DEFAULT_VERSION_PRIORITY`].
 type GroupPriority = (&'static str, i64, &'static [(&'static str, i64)]);
 
 /// Priorities of groups, and of versions within them. Higher comes first.

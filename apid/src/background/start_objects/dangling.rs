@@ -11,8 +11,9 @@ use super::{collection, objects, reconcile_on_changes};
 use crate::background::actor::{Actor, Target, is_race};
 use crate::background::condition::{Condition, with_conditions};
 
-/// Follows both kinds until the process ends. Notifies `wake` of every change, because changed start objects may
-/// have to be restored.
+/// Writes the condition after each change of a flow schema or priority level, until the process ends.
+///
+/// Notifies `wake` of every change, because changed start objects may have to be restored.
 pub(super) async fn run(actor: Actor, wake: Arc<Notify>) {
     let (Ok(schemas), Ok(levels)) = (
         collection(actor.server_state(), ("flowcontrol.apiserver", "FlowSchema")),

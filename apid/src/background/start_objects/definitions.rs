@@ -20,10 +20,10 @@ use crate::background::condition::{Condition, with_conditions};
 const DEFINITION: (&str, &str) = ("apiextensions", "CustomResourceDefinition");
 const SERVICE: (&str, &str) = ("apiregistration", "APIService");
 
-/// Priorities of custom groups, and of versions within them.
+/// Priority of a custom group, and priority of a version within it.
 const PRIORITIES: (i64, i64) = (1_000, 100);
 
-/// Follows both kinds until the process ends.
+/// Writes the APIServices after each change of a definition or APIService, until the process ends.
 pub(super) async fn run(actor: Actor) {
     let (Ok(definitions), Ok(services)) =
         (collection(actor.server_state(), DEFINITION), collection(actor.server_state(), SERVICE))
@@ -79,7 +79,7 @@ pub(super) fn available() -> Condition {
     Condition { kind: "Available", status_is_true: true, reason: "Local", message }
 }
 
-/// Returns the group versions that a definition serves.
+/// Returns group and version of each version that a definition serves.
 fn served(definition: &Object) -> Vec<(String, String)> {
     let group = definition.str_at(&["spec", "group"]).unwrap_or("");
     let versions = definition.at(&["spec", "versions"]).and_then(Value::as_array).into_iter().flatten();

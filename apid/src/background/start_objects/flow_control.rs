@@ -2,7 +2,7 @@
 //!
 //! # Reference
 //!
-//! Four objects are mandatory: changes to them are reverted. The others are suggested: the annotation
+//! Four objects are mandatory: changes to their specs are reverted. The others are suggested: the annotation
 //! `autoupdate-spec` of each says whether apid may change it. An object without the annotation belongs to
 //! apid while its spec is unchanged (generation 1); apid then adds the annotation accordingly.
 
@@ -17,7 +17,7 @@ const GROUP: &str = "flowcontrol.apiserver";
 /// Prefix and name of the annotation, without its domain.
 const AUTO_UPDATE: (&str, &str) = ("apf", "autoupdate-spec");
 
-/// Returns all objects; the mandatory ones come first, because they are the fallback of all others.
+/// Returns the built-in priority levels and then the built-in flow schemas.
 pub(super) fn all(names: &Names) -> Vec<StartObject> {
     let mut all = levels(names);
     all.extend(schemas(names));
@@ -41,9 +41,10 @@ fn start_object(kind: &'static str, name: &str, origin: Origin, spec: Value, nam
     })
 }
 
-/// Returns the state to which a suggested object is restored: see the module documentation.
+/// Returns the state to which a suggested object is restored; None: the object stays. See the module
+/// documentation.
 fn restore_suggested(current: &Object, desired: &Object) -> Option<Object> {
-    // The desired object has only this annotation.
+    // `autoupdate-spec` is the only annotation of the desired object.
     let (key, _) = desired.annotations().next()?;
     let is_owned = match current.annotation(key) {
         Some("true") => true,
@@ -191,7 +192,8 @@ fn schemas(names: &Names) -> Vec<StartObject> {
             vec![manager.clone(), scheduler.clone(), system_account("*")],
             vec![election_rule(&coordination, &["leases"])],
         ),
-        // Must precede the next schema, which would match these writes as leader elections.
+        // `workload-leader-election` also matches these writes; this schema has the lower precedence value
+        // and wins.
         user_schema(
             "endpoint-controller",
             "workload-high",

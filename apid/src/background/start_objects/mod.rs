@@ -47,20 +47,20 @@ pub use own_service::AdvertisedServer;
 
 /// Interval of the checks of kept objects. A check reads only memory.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// Pause after a failure.
+/// Pause before a failed write of a start object is repeated.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Returns the state to which an existing object is restored, or None if it stays as it is.
+/// Function that returns the state to which an existing object is restored, or None if the object stays.
 type RestoreFn = fn(current: &Object, desired: &Object) -> Option<Object>;
 
 /// An object that must exist.
 struct StartObject {
-    /// Stem of its group, and its kind.
+    /// Group of the object without its domain, and kind.
     kind: (&'static str, &'static str),
     /// The object, with name and namespace.
     object: Object,
     restore: RestoreFn,
-    /// Condition in its status.
+    /// Condition that the status of the object must have.
     condition: Option<Condition>,
 }
 
@@ -80,7 +80,7 @@ impl StartObject {
     }
 }
 
-/// Returns an object of the fields that are not null.
+/// Returns a JSON object with those of the fields that are not null.
 fn without_nulls<'a>(fields: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
     let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
     fields.map(|(field, value)| (field.to_owned(), value)).collect()
@@ -116,7 +116,8 @@ pub async fn run(
 
 /// Runs `reconcile` after changes of the collections until the process ends.
 ///
-/// Concurrent changes cause one run; a failed run is retried.
+/// Changes during a run cause one more run; a failed run is retried. `on_change` is called for each change.
+/// `subject` names the updated objects in the log.
 async fn reconcile_on_changes<F: Future<Output = Result<(), Status>> + Send>(
     collections: [&Arc<Items>; 2],
     subject: &str,
@@ -144,7 +145,7 @@ async fn reconcile_on_changes<F: Future<Output = Result<(), Status>> + Send>(
     tokio::join!(join_all(reflectors), work);
 }
 
-/// Ensures each object; returns those that failed.
+/// Creates or restores each object. Returns those for which this failed.
 async fn ensure_all<'a>(
     actor: &Actor,
     desired: impl IntoIterator<Item = &'a StartObject>,

@@ -15,12 +15,12 @@ const PORT: u16 = 443;
 /// The namespace of the Service.
 const DEFAULT: &str = "default";
 
-/// The address under which clients reach this server.
+/// The address under which pods reach this server, and the ranges of Services.
 #[derive(Clone, Debug)]
 pub struct AdvertisedServer {
-    /// The address; None if the server has only the loopback address; the Service then has no endpoints.
+    /// The address. None if only the loopback address is known; the Service then has no endpoints.
     pub address: Option<IpAddr>,
-    /// The port.
+    /// The bound port.
     pub port: u16,
     /// The IP ranges of Services; the first one is that of the primary family.
     pub ranges: Vec<ServiceRange>,
@@ -29,8 +29,8 @@ pub struct AdvertisedServer {
 impl AdvertisedServer {
     /// Selects the published address.
     ///
-    /// `configured` is the address of the command line. Without it, apid publishes the bound address, or that of
-    /// the default route if the server is bound to all addresses or to the loopback.
+    /// `configured` is that of `--advertise-address`. Without it, apid publishes the bound address, or the
+    /// source address of the default route if the server is bound to all addresses or to a loopback address.
     pub fn new(configured: Option<IpAddr>, bound: SocketAddr, ranges: Vec<ServiceRange>) -> Self {
         let is_general = |ip: &IpAddr| ip.is_unspecified() || ip.is_loopback();
         let address = configured.or_else(|| match bound.ip() {

@@ -15,7 +15,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use parking_lot::Mutex;
 
-/// A compressed document. Cheap to clone.
+/// A compressed document. Clones share the bytes.
 #[derive(Clone, Debug)]
 pub struct CompressedDocument {
     gzip: Bytes,
@@ -52,7 +52,7 @@ impl CompressedDocument {
         self.gzip.clone()
     }
 
-    /// Returns the decompressed document: one buffer that all readers share and the last one frees.
+    /// Returns the decompressed document. All readers share one buffer, which is freed after the last reader.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl CompressedDocument {
         Ok(Bytes::from_owner(DecompressedOwner(plain)))
     }
 
-    /// Returns the decompressed document if a reader holds it now.
+    /// Returns the decompressed document if a reader holds it now. None also during decompression.
     pub fn decompressed_now(&self) -> Option<Bytes> {
         let plain = self.plain.try_lock()?.upgrade()?;
         Some(Bytes::from_owner(DecompressedOwner(plain)))
@@ -84,7 +84,8 @@ impl CompressedDocument {
     }
 }
 
-/// Writer that compresses a document chunk by chunk, so the whole document is never in memory.
+/// Writer that compresses and hashes a document chunk by chunk, so that a caller need not hold the whole
+/// document.
 pub(super) struct DocumentCompressor {
     encoder: GzEncoder<Vec<u8>>,
     digest: digest::Context,

@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 
 static FILE: &str = include_str!("descriptions.txt");
 
-/// The type of lines that describe a field of every type.
+/// The type name in lines of `descriptions.txt` that describe a field of every type.
 const ANY_TYPE: &str = "*";
 
-/// The descriptions by type and field.
+/// The descriptions, by type name and field name.
 static DESCRIPTIONS: LazyLock<HashMap<(&str, &str), &str>> =
     LazyLock::new(|| lines().map(|(type_name, field, text)| ((type_name, field), text)).collect());
 

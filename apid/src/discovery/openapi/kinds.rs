@@ -50,8 +50,9 @@ impl Kinds {
         for resource in registry.resources() {
             let group = &resource.group_resource.group;
             for version in resource.kind.versions() {
-                // Shared types name only the built-in groups, so the documents of built-in groups do not change
-                // when custom kinds are added or removed.
+                // The types that all groups share, such as `DeleteOptions`, list only kinds of built-in
+                // groups. So the documents of built-in groups do not change when custom kinds are added or
+                // removed.
                 if resource.is_custom() {
                     let type_name = type_of(&resource.kind, group, version);
                     kinds.custom.insert(type_name, resource.kind.clone());
@@ -95,7 +96,7 @@ impl Kinds {
         self.by_type.get(type_name).unwrap_or(&self.no_kinds)
     }
 
-    /// Returns the description of a type that is a kind.
+    /// Returns the description of a type that is a kind; None for another type.
     pub(super) fn describe(&self, type_name: &str) -> Option<String> {
         let kind = self.of_type(type_name).first()?;
         let group_version = if kind.group.is_empty() {
@@ -118,10 +119,10 @@ impl Kinds {
 /// Prefix of the type names of custom kinds: `custom:example.com/v1/Widget`.
 pub(super) const CUSTOM: &str = "custom:";
 
-/// Returns the type of a kind in a version.
+/// Returns the name of the schema type of a kind in a version.
 ///
-/// This is the type in the package of that version, or the stored type if there is none. The package of a
-/// custom kind is its group.
+/// This is the type in the package of that version, or the type of the storage version if there is none. The
+/// package of a custom kind is its group.
 pub(super) fn type_of(kind: &KindRef, group: &str, version: &str) -> String {
     let Some(type_name) = kind.type_name() else {
         return format!("{CUSTOM}{group}/{version}/{}", kind.kind());
@@ -133,7 +134,7 @@ pub(super) fn type_of(kind: &KindRef, group: &str, version: &str) -> String {
     versioned_type.filter(|name| Schema::of(name).is_some()).unwrap_or_else(|| type_name.to_owned())
 }
 
-/// Returns type and kind of the body of a subresource.
+/// Returns schema type and kind of the body of a subresource.
 pub(super) fn of_subresource(
     resource: &Resource,
     version: &str,

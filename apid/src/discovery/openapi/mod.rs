@@ -54,11 +54,11 @@ pub struct OpenApi {
     v2: OnceLock<Result<CompressedDocument, OpenApiError>>,
     v2_protobuf: OnceLock<Result<CompressedDocument, OpenApiError>>,
     v3: OnceLock<Result<V3, OpenApiError>>,
-    /// The documents of group versions, shared with the documents of earlier registries.
+    /// The built documents of group versions, shared with the [`OpenApi`] of earlier and later registries.
     cached_documents: Arc<BuiltDocuments>,
 }
 
-/// A document could not be built. All later requests for it get the same error.
+/// A document could not be built. The error is cached: all later requests for the document get it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the OpenAPI document cannot be built: {0}")]
 pub struct OpenApiError(Arc<io::Error>);
@@ -80,7 +80,7 @@ struct V3 {
 
 /// A group version and its resources, in the order of the registry.
 struct GroupVersionResources {
-    /// `api/v1`, `apis/<group>/<version>`
+    /// Path of the document: `api/v1` or `apis/<group>/<version>`.
     path: String,
     version: String,
     resources: Vec<Arc<Resource>>,
@@ -94,7 +94,7 @@ enum OpenApiVersion {
 }
 
 impl OpenApiVersion {
-    /// Returns the reference prefix of definitions.
+    /// Returns the prefix of a `$ref` to a definition.
     fn definitions(self) -> &'static str {
         match self {
             OpenApiVersion::V2 => "#/definitions/",
@@ -186,7 +186,8 @@ impl OpenApi {
         Ok(V3 { index: pack(&json!({"paths": paths}))?, documents })
     }
 
-    /// Returns the document of a group version. Builds it unless it exists for the same resources.
+    /// Returns the document of a group version. Builds the document unless one is cached for the same
+    /// resources.
     fn cached_or_built(&self, group_version: &GroupVersionResources) -> io::Result<CompressedDocument> {
         let is_same = |resources: &[Arc<Resource>]| {
             resources.iter().map(Arc::as_ptr).eq(group_version.resources.iter().map(Arc::as_ptr))
@@ -244,12 +245,12 @@ fn pack(document: &Value) -> io::Result<CompressedDocument> {
     packer.finish()
 }
 
-/// Returns the security scheme: a bearer token.
+/// Returns the security scheme of all operations: a bearer token.
 fn security_scheme() -> Value {
     json!({"type": "apiKey", "in": "header", "name": "authorization", "description": "Bearer token"})
 }
 
-/// Adds the extensions of an operation.
+/// Adds `deprecated` and the vendor extensions of an operation to its JSON.
 fn extensions(operation: &operations::Operation, names: &Names, value: &mut Map<String, Value>) {
     if operation.deprecated {
         value.insert("deprecated".into(), true.into());
@@ -259,7 +260,7 @@ fn extensions(operation: &operations::Operation, names: &Names, value: &mut Map<
     value.insert(format!("{prefix}group-version-kind"), operation.kind.to_value());
 }
 
-/// Returns the reason phrase of a status code.
+/// Returns the reason phrase of a status code of an operation: 200, 201, 202 or 401.
 fn reason(code: u16) -> &'static str {
     match code {
         200 => "OK",

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`paths`] derives verbs, bodies, responses and parameters from the registry alone. The modules of the two
-//! OpenAPI versions write them.
+//! [`paths`] derives verbs, bodies, responses and parameters from the registry alone. The modules `v2` and
+//! `v3` write the paths into their documents.
 
 use apimachinery::names::Names;
 use kinds::{Resource, Subresource, Verb};
@@ -28,7 +28,7 @@ pub(super) struct Operation {
     pub(super) action: &'static str,
     pub(super) id: String,
     pub(super) description: String,
-    /// Names of its general query parameters.
+    /// Names of the general query parameters that the operation accepts.
     pub(super) general: &'static [&'static str],
     /// Query parameters of this operation alone.
     pub(super) specific: Vec<Parameter>,
@@ -38,7 +38,7 @@ pub(super) struct Operation {
     pub(super) consumes: &'static [&'static str],
     /// Media types of the response.
     pub(super) produces: Vec<String>,
-    /// Success codes.
+    /// HTTP status codes of success.
     pub(super) codes: &'static [u16],
     /// Type of the response; None for text.
     pub(super) response: Option<String>,
@@ -61,7 +61,7 @@ fn string_list(media_types: &[&str]) -> Vec<String> {
     media_types.iter().map(|media_type| (*media_type).to_owned()).collect()
 }
 
-/// Returns all types that operations refer to.
+/// Returns the names of all types that the operations of `paths` refer to.
 pub(super) fn types<'p>(paths: impl IntoIterator<Item = &'p Path>) -> impl Iterator<Item = &'p str> {
     let operations = paths.into_iter().flat_map(|path| &path.operations);
     operations.flat_map(|operation| {
@@ -104,7 +104,7 @@ pub(super) fn paths(resource: &Resource, version: &str, names: &Names) -> Vec<Pa
         paths.push(main.path(format!("{watch_path}/{{name}}"), true, vec![main.watch("", main.scope, "")]));
     }
     if resource.kind.namespaced() && verbs(&Verb::List) {
-        // Operations across all namespaces.
+        // List and watch across all namespaces.
         let list = main.operation("get", "list", "List", "ForAllNamespaces", parameters::READ_MANY);
         let list = Operation {
             id: main.operation_id("list", "", "ForAllNamespaces"),
@@ -216,7 +216,7 @@ impl ResourcePaths<'_> {
         }
     }
 
-    /// Returns the media types of objects.
+    /// Returns the media types of responses with an object.
     fn object_media_types(&self) -> Vec<String> {
         let mut media_types = string_list(&["application/json", "application/yaml"]);
         // Custom kinds have no Protobuf message.
@@ -226,7 +226,7 @@ impl ResourcePaths<'_> {
         media_types
     }
 
-    /// Returns the media types of objects and of watch streams.
+    /// Returns the media types of responses with a list or a watch stream.
     fn list_media_types(&self) -> Vec<String> {
         let streams =
             ["application/json", self.protobuf].map(|media_type| format!("{media_type};stream=watch"));
@@ -357,7 +357,7 @@ impl ResourcePaths<'_> {
                 ..self.operation(method, action, subresource.name, &suffix, general)
             };
             Some(match verb {
-                // A read-only subresource without a kind returns text.
+                // A read-only subresource without its own kind, such as `pods/log`, returns text.
                 Verb::Get
                     if subresource.verbs == [Verb::Get]
                         && self.resource.kind.body_kind(subresource) == self.kind.kind =>
@@ -415,7 +415,7 @@ impl ResourcePaths<'_> {
 /// Returns the HTTP methods of a connect subresource.
 fn connect_methods(subresource: &Subresource) -> impl Iterator<Item = &'static str> {
     let methods = subresource.verbs.iter().filter_map(|verb| connect_method(*verb));
-    // Forwarded requests have any method; these two have no verb in discovery.
+    // A proxied request can have any method; HEAD and OPTIONS have no verb in discovery.
     let further: &[&str] = if subresource.has_paths() { &["head", "options"] } else { &[] };
     methods.chain(further.iter().copied())
 }

@@ -205,7 +205,7 @@ const STDOUT: QueryRow = ("stdout", "boolean", "Whether to connect standard outp
 const STDERR: QueryRow = ("stderr", "boolean", "Whether to connect standard error.");
 const TTY: QueryRow = ("tty", "boolean", "Whether to allocate a terminal.");
 
-/// Returns the query parameters of a kind of options.
+/// Returns the query parameters of an options kind, such as `PodLogOptions`.
 pub(super) fn option_parameters(kind: &str) -> Vec<Parameter> {
     let fields = OPTIONS.iter().find(|(known, _)| *known == kind).map_or(&[][..], |(_, fields)| fields);
     fields.iter().map(query).collect()

@@ -64,7 +64,7 @@ impl Types<'_> {
         }
     }
 
-    /// Returns the reference to the definition of a type.
+    /// Returns the schema that refers to the definition of a type by `$ref`.
     pub(super) fn reference(&self, type_name: &str) -> Value {
         json!({"$ref": format!("{}{}", self.openapi_version.definitions(), self.definition_name(type_name))})
     }
@@ -98,7 +98,7 @@ impl Types<'_> {
                 let (schema, has_description) = self.custom_schema(type_name, refer);
                 return self.with_kinds(type_name, schema, has_description);
             }
-            // A value of several JSON types has no `type`: arbitrary JSON, or a schema or another value.
+            // A value of several JSON types has no `type`: arbitrary JSON, or a schema or a boolean or array.
             _ if self.is_any(type_name) => Map::new(),
             _ => self.object_schema(type_name, refer),
         };
@@ -156,7 +156,8 @@ impl Types<'_> {
         (object(schema), false)
     }
 
-    /// Returns the reference of a field. In version 3 a reference has no members beside it.
+    /// Returns the schema of a field that refers to a type. In OpenAPI 3.0 a `$ref` has no members beside it,
+    /// so the reference is in `allOf`.
     fn reference_of_field(&self, type_name: &str) -> Value {
         match self.openapi_version {
             OpenApiVersion::V2 => self.reference(type_name),
@@ -193,7 +194,7 @@ impl Types<'_> {
         schema
     }
 
-    /// Returns the name of a field in requests and responses.
+    /// Returns the name of a field in requests and responses, which depends on the names preset.
     fn served_name(&self, type_name: &str, field: &'static str) -> &'static str {
         let extension = SchemaExtension::ALL.into_iter().find(|extension| extension.stored_name() == field);
         match extension {
@@ -233,7 +234,7 @@ impl Types<'_> {
         self.shape(&field.shape, facts, refer)
     }
 
-    /// Returns the schema of a value with additional facts.
+    /// Returns the schema of a value. `facts` are its other members, such as `description`.
     fn shape(&self, shape: &Shape, mut facts: Map<String, Value>, refer: &mut dyn FnMut(&str)) -> Value {
         let scalar = |facts: &mut Map<String, Value>, ty: &str, format: Option<&str>| {
             facts.insert("type".into(), ty.into());
@@ -261,7 +262,7 @@ impl Types<'_> {
                 if facts.is_empty() {
                     return reference;
                 }
-                // OpenAPI 3.0 ignores siblings of a reference.
+                // OpenAPI 3.0 ignores members beside `$ref`.
                 match (self.openapi_version, reference) {
                     (OpenApiVersion::V2, Value::Object(reference)) => facts.extend(reference),
                     (_, reference) => drop(facts.insert("allOf".into(), json!([reference]))),
@@ -292,9 +293,10 @@ impl Types<'_> {
     }
 }
 
-/// Returns the default of a value that is always present: its zero value.
+/// Returns the default of a value that is always present: its zero value; otherwise None.
 ///
-/// Structs are always present, even if they are not written. Types with a special JSON form have no default.
+/// `omitted`: an empty value is left out. Structs count as always present. Types that can be any JSON have no
+/// default.
 fn zero(shape: &Shape, omitted: bool) -> Option<Value> {
     match shape {
         Shape::Named(type_name) => {
@@ -309,7 +311,8 @@ fn zero(shape: &Shape, omitted: bool) -> Option<Value> {
     }
 }
 
-/// Returns the description of a field: the text of the file or of its name, then sentences about its facts.
+/// Returns the description of a field: the text of `descriptions.txt` or a general text for the field name,
+/// then sentences about list and map types.
 fn describe(type_name: &str, field: &Field) -> Option<String> {
     let mut sentences: Vec<String> = Vec::new();
     let general = match (field.name, field.shape.target()) {
@@ -344,7 +347,7 @@ fn describe(type_name: &str, field: &Field) -> Option<String> {
     (!sentences.is_empty()).then(|| sentences.join(" "))
 }
 
-/// Returns the map of a JSON object.
+/// Returns the members of a JSON object; empty for another value.
 fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(map) => map,

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! The document is written part by part in either encoding, so the whole document is never in memory. It omits
-//! defaults, because OpenAPI 2 clients do not support them beside references.
+//! The document is written part by part, as JSON or Protobuf, so the whole document is never in memory. It
+//! omits defaults, because OpenAPI 2 clients do not support them beside references.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -87,7 +87,7 @@ fn write_member<'n>(
     out.write_all(b"}")
 }
 
-/// Builds the document as a Protobuf message of gnostic's type.
+/// Builds the document as the Protobuf message `openapi.v2.Document` of gnostic.
 pub(super) fn protobuf(api: &OpenApi) -> io::Result<CompressedDocument> {
     let types = types(api);
     let paths = paths(api);
@@ -123,7 +123,7 @@ fn security() -> Value {
     json!([{"BearerToken": []}])
 }
 
-/// Returns the parameters that operations refer to.
+/// Returns the general parameters by name, to which operations refer.
 fn general_parameters() -> Value {
     let all = parameters::all_general();
     all.map(|parameter| (parameter.name.to_owned(), parameter.to_value(OpenApiVersion::V2))).collect()

@@ -48,7 +48,7 @@ impl InFlightRequests {
     }
 }
 
-/// A counter with the clock of its seconds.
+/// A counter of requests in flight, with the clock that determines the current second.
 struct TimedCounter {
     counter: PeakCounter,
     clock: Arc<dyn Clock>,
@@ -60,7 +60,7 @@ impl TimedCounter {
     }
 }
 
-/// A counter with its highest value of the current and of the previous second.
+/// A counter that also keeps its highest values in the current and in the previous second.
 #[derive(Debug, Default)]
 struct PeakCounter(Mutex<Peaks>);
 

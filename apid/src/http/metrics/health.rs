@@ -31,7 +31,7 @@ impl HealthMetrics {
         HealthMetrics { registry, result, results }
     }
 
-    /// Records the response of an endpoint. `check`: the single check that was requested.
+    /// Records the response of a health endpoint. `check`: the requested single check; None for all checks.
     pub(in crate::http) fn record(
         &self,
         endpoint: &str,

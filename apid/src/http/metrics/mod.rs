@@ -115,7 +115,7 @@ pub struct RequestMetrics {
     sli_durations: Histograms<Labels>,
     response_sizes: Histograms<Labels>,
     body_sizes: Histograms<Labels>,
-    /// By the values of [`FIELD_VALIDATION_VALUES`].
+    /// Durations of writes, for each of [`FIELD_VALIDATION_VALUES`].
     field_validation: [Histogram; 3],
     terminations: Counters<Labels>,
     aborts: Counters<Labels>,
@@ -140,7 +140,7 @@ pub(super) struct RequestOutcome {
     pub(super) latency: Duration,
     /// Bytes of the response body, if known before it is sent.
     pub(super) response_bytes: Option<u64>,
-    /// Whether the server refused or ended the request to protect itself.
+    /// Whether the server rejected the request with 429, or ended it at the timeout.
     pub(super) is_terminated: bool,
 }
 
@@ -170,8 +170,9 @@ impl RequestMetrics {
         }
     }
 
-    /// Counts a completed request. `resource` is its served resource. Returns the histogram of response sizes
-    /// when the size is not known yet.
+    /// Counts a request after its response head is made. `resource` is its served resource.
+    ///
+    /// Returns the histogram for the size of the response when this size is not known yet.
     pub(super) fn count(
         &self,
         info: &RequestInfo,

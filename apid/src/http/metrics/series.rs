@@ -47,7 +47,7 @@ pub(super) struct SeriesHandles {
 }
 
 impl SeriesHandles {
-    /// Counts a request. Returns the histogram of sizes when the size is not known yet.
+    /// Counts a request. Returns the histogram for the size of its response when this size is not known yet.
     pub(super) fn count(&self, outcome: RequestOutcome) -> Option<Histogram> {
         self.requests.inc();
         let seconds = outcome.latency.as_secs_f64();

@@ -140,7 +140,7 @@ async fn invalid_custom_object_returns_422() {
         "number": {"type": "integer"}, "set": set("string"), "map": ports, "free": free,
         "a": set("integer"), "b": set("integer"), "limit": {"type": "integer"},
     });
-    // A missing field makes the rules on sets hold, so that each row shows one subject.
+    // Each rule holds for an object without its field, so that each row of the table tests one rule.
     let rules = json!([
         {"rule": "!has(self.a) || self.a + self.b == [1, 2, 3]", "message": "no union"},
         {"rule": "!has(self.limit) || self.limit < 5", "messageExpression": "self.limit > 8 ? 'limit is too large' : 'limit is large'",

@@ -23,17 +23,17 @@ fn controller(name: &str, replicas: i64) -> Value {
     })
 }
 
-/// A validation of controllers that finds nothing.
+/// A validation of ReplicationControllers that finds no errors.
 fn accept_all() -> Validator {
     validator_returning(FieldErrors::new())
 }
 
-/// A validation of controllers that always returns the same errors.
+/// A validation of ReplicationControllers that always returns the same errors.
 fn validator_returning(errors: FieldErrors) -> Validator {
     Arc::new(move |resource, _, _| (resource.kind.kind() == "ReplicationController").then(|| errors.clone()))
 }
 
-/// A validation that rejects each controller.
+/// A validation that rejects each ReplicationController.
 fn reject_all() -> Validator {
     let path = FieldPath::new("spec.minReadySeconds");
     let error = FieldError::invalid(&path, 0, "must be greater than or equal to 5").with_tag("minimum");

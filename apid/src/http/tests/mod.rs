@@ -171,7 +171,7 @@ impl Server {
     async fn with_namespaces(self) -> Self {
         for name in ["a", "b"] {
             assert_eq!(self.post("/api/v1/namespaces", json!({"metadata": {"name": name}})).await.code, 201);
-            // The controller that creates it does not run here; pods require it.
+            // Pods require the service account `default`. The controller that creates it does not run here.
             let accounts = format!("/api/v1/namespaces/{name}/serviceaccounts");
             assert_eq!(self.post(&accounts, json!({"metadata": {"name": "default"}})).await.code, 201);
         }

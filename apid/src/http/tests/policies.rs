@@ -8,7 +8,9 @@ const GROUP: &str = "/apis/admissionregistration.example.test/v1";
 const MAPS: &str = "/api/v1/namespaces/a/configmaps";
 const PODS: &str = "/api/v1/namespaces/a/pods";
 
-/// Creates a policy on a resource that fails, and its binding with an action.
+/// Creates a policy whose expressions are false for each write of a resource, and its binding.
+///
+/// `action` is the validation action of the binding.
 async fn add_policy(server: &Server, name: &str, resource: &str, operation: &str, action: &str) {
     let rule =
         json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]});

@@ -161,7 +161,7 @@ async fn object_response_is_protobuf_envelope() {
     assert_eq!(json!(meta.labels), json["metadata"]["labels"]);
     let created = meta.creation_timestamp.unwrap();
     assert!(created.seconds.unwrap() > 1_700_000_000 && created.nanos == Some(0));
-    // Also fields that the messages of this test do not declare.
+    // The comparison includes fields that the messages of this test do not declare.
     assert_eq!(tree(&reply.body, "core/v1.ConfigMap"), json);
     let head = server.send("HEAD", &one, &[("accept", PROTOBUF)], "").await;
     assert_eq!(head.header("content-length"), reply.body.len().to_string());

@@ -23,7 +23,7 @@ use super::decoded_objects::DecodedObjects;
 use crate::server_state::{Cache, Item, Items, ServerState};
 use crate::verbs::response_object::{entry, tree};
 
-/// Maximum length of a list whose decoded objects are cached.
+/// Maximum number of objects of a list whose decoded objects are cached.
 ///
 /// The objects of longer lists are decoded for each call.
 const CACHED_LIST_MAX: usize = 64;
@@ -78,7 +78,11 @@ impl AdmissionBackend {
         objects.ok_or_else(|| Status::internal(format!("objects of kind {} are not served", kind.kind)))
     }
 
-    /// The objects of a custom kind, which is served now.
+    /// The objects of a custom kind in its current definition.
+    ///
+    /// # Errors
+    ///
+    /// 500: the kind is not served.
     fn custom_objects(&self, resource: &Resource) -> Result<Objects, Status> {
         let collection = self.server_state()?.collection(resource.stored()).ok_or_else(|| {
             Status::internal(format!("objects of {} are not served", resource.group_resource))
@@ -96,7 +100,7 @@ fn unavailable(error: storage::Error) -> Status {
 }
 
 thread_local! {
-    /// Buffer in which keys are built.
+    /// Buffer in which each thread builds storage keys, so that a read allocates no key.
     static KEY: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
@@ -123,7 +127,7 @@ impl Objects {
         Ok(object)
     }
 
-    /// Decodes the objects of a scope; those that a label selector does not select are not decoded.
+    /// Decodes the objects under a key prefix that a label selector selects; all without a selector.
     fn decode_all(
         &self,
         snapshot: &crate::server_state::Snapshot,

@@ -2,9 +2,10 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded memory): the cache holds objects of at most [`CACHE_LIMIT_BYTES`] stored bytes, over all kinds.
-//! The decoded trees take about five times as much. INVARIANT (recently read objects stay): an object that was
-//! read since the last rotation of the generations is not evicted.
+//! INVARIANT (bounded memory): the cache holds objects of at most [`CACHE_LIMIT_BYTES`] stored bytes, over
+//! all kinds. The decoded trees take about five times as much.
+//! INVARIANT (recently read objects stay): the next rotation of the generations does not evict an object that
+//! was read since the last one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ struct CachedObject {
 }
 
 impl DecodedObjects {
-    /// Returns the cached object of an item, if its revision is that of the item.
+    /// Returns the cached object of an item, if it was decoded from the revision of the item.
     pub(super) fn get(&self, item: &Item) -> Option<Arc<Object>> {
         let mut generations = self.0.lock();
         if let Some(cached) = generations.young.get(item.key()) {

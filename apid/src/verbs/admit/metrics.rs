@@ -24,7 +24,9 @@ const STEP: Definition = Definition::new(
 /// Upper limits of the buckets in seconds.
 const BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 
-/// The key of a series; an empty name stands for all plugins together.
+/// The key of a series: plugin, phase, operation, and whether the write was rejected.
+///
+/// An empty plugin name stands for all plugins together.
 type Series = (&'static str, Phase, Operation, bool);
 type Labels = Vec<(&'static str, &'static str)>;
 

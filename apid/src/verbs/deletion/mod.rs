@@ -41,7 +41,7 @@ pub(super) enum DeletionStep {
     Remove,
 }
 
-/// Whether a deletion is under way that the request does not change, whatever admission decides.
+/// Whether a deletion is under way that the request does not change. Admission does not run then.
 pub(super) fn is_waiting(old: &Object, options: &DeleteOptions, kind: &KindRef) -> bool {
     if !old.is_terminating() {
         return false;
@@ -98,7 +98,7 @@ pub(super) fn is_deletion_complete(object: &Object, kind: &KindRef) -> bool {
         && time_left(object) == 0
 }
 
-/// Returns the grace period in seconds of a terminating object.
+/// Returns the stored grace period of a terminating object in seconds: 0 if absent, 1 if negative.
 fn time_left(object: &Object) -> i64 {
     let seconds =
         object.meta().and_then(|meta| meta.get("deletionGracePeriodSeconds")).and_then(Value::as_i64);
@@ -151,7 +151,9 @@ fn add_seconds(time: Timestamp, seconds: i64) -> Timestamp {
     time.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX)
 }
 
-/// Returns the finalizers of the terminating object: its own, and the one of the propagation policy.
+/// Returns the finalizers of the terminating object.
+///
+/// The finalizer of the propagation policy replaces the propagation finalizers of `old`; the others stay.
 fn finalizers(old: &Object, options: &DeleteOptions, default: DefaultPropagation) -> Vec<String> {
     let (orphan, foreground) = (metadata::ORPHAN, metadata::FOREGROUND);
     let has = |finalizer: &str| old.finalizers().any(|f| f == finalizer);

@@ -43,7 +43,7 @@ pub struct Preconditions {
 /// Options of delete and deletecollection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
-    /// Do not store the result.
+    /// Whether the delete is a dry run, which stores nothing.
     pub dry_run: bool,
     /// Grace period in seconds. Only kinds with graceful deletion use it.
     pub grace_period_seconds: Option<i64>,
@@ -55,7 +55,7 @@ pub struct DeleteOptions {
     pub orphan_dependents: Option<bool>,
     /// Preconditions on the object.
     pub preconditions: Preconditions,
-    /// Delete the object also if it cannot be decoded.
+    /// Whether to delete the object even if it cannot be decoded.
     pub ignore_store_read_error: bool,
 }
 

@@ -169,7 +169,7 @@ pub(super) async fn apply(
         served.convert_from_storage(&mut live, names).map_err(Status::internal)?;
         apply_to(&live)
     };
-    // Retry once if another request creates the object between the two steps.
+    // Retry once if another request creates the object between `modify`, which misses it, and `insert`.
     let mut is_retry = false;
     loop {
         let result = call.modify(options, &apply_converted).await;

@@ -157,7 +157,7 @@ impl Patch {
             .map_err(|error| decode_error_status(&error, |reason| Status::bad_request(reason)))?;
         let mut new = Object::from_value(value)
             .map_err(|_| self.invalid_result("the result is not an object", is_secret))?;
-        // A patch that removes the type leaves it unchanged.
+        // A patch that removes `kind` or `apiVersion` does not change them.
         if new.kind().is_empty() {
             new.set("kind", kind.kind.kind());
         }
@@ -177,7 +177,7 @@ impl Patch {
         let invalid_type = |error: TypeError| self.invalid_result(&error.to_string(), is_secret);
         let conformance = version.conform_body(&mut new, &call.server_state.names).map_err(invalid_type)?;
         let strict_is_invalid = call.server_state.names.behaviour.strict_patch_is_invalid;
-        // See requirements, appendix (g) 23.
+        // The preset decides between 422 and 400 for these fields: see requirements, appendix (g) 23.
         let reject = |reason: String| {
             if strict_is_invalid {
                 self.invalid_result(&reason, is_secret)

@@ -2,8 +2,9 @@
 //!
 //! # Contract
 //!
-//! [`apply`] merges a Scale into that of the object. Owners of the replicas are owners of the object's own
-//! field and keep the version of their write. Entries written through the subresource carry its name.
+//! [`apply`] merges a Scale into the Scale of the object. Each owner of the replicas of the Scale becomes an
+//! owner of the replicas field of the object; an existing entry keeps the version of its write. An entry that
+//! was written through the subresource names `scale`.
 
 use ::apply::managers::{Entry, ManagedFields};
 use ::apply::server_side::Apply;

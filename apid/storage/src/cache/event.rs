@@ -33,7 +33,7 @@ pub struct Event<D: Decode> {
     old: Option<Arc<Item<D>>>,
     new: Option<Arc<Item<D>>>,
     forms: Mutex<Vec<(Form, EncodedForm)>>,
-    /// The bytes of all forms of all events.
+    /// Bytes of the cached forms of all events of the cache: a counter that the events share.
     encoded_bytes: Arc<AtomicUsize>,
 }
 
@@ -78,9 +78,9 @@ impl<D: Decode> Event<D> {
         Event::new(revision, old, new, encoded_bytes)
     }
 
-    /// The revision of the change, reported to clients with either item.
+    /// The revision of the change: the resourceVersion of the event, even if the event carries `before`.
     ///
-    /// `after` has this revision, and `before` an earlier one.
+    /// The row of `after` has this revision, and the row of `before` an earlier one.
     pub fn revision(&self) -> Revision {
         self.revision
     }
@@ -113,7 +113,8 @@ impl<D: Decode> Event<D> {
     /// media type.
     ///
     /// Single-flight: the first caller of a form encodes while other callers of this form wait. Callers of other
-    /// forms never wait. The form is cached for the lifetime of the event.
+    /// forms never wait. The form is cached for the lifetime of the event. The number of cached forms is limited:
+    /// each further form is encoded at each call.
     pub fn form<E>(&self, form: Form, make: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
         let pending = {
             let mut forms = self.forms.lock();
@@ -142,7 +143,7 @@ impl<D: Decode> Event<D> {
         Ok(bytes)
     }
 
-    /// Whether a form is cached: [`Event::form`] then costs nothing.
+    /// Whether a form is cached: [`Event::form`] then returns it without encoding.
     pub fn is_form_ready(&self, form: Form) -> bool {
         let forms = self.forms.lock();
         forms.iter().any(|(known, state)| *known == form && matches!(state, EncodedForm::Ready(_)))

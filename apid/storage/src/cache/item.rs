@@ -45,7 +45,7 @@ impl<D: Decode> Item<D> {
         &self.row
     }
 
-    /// Whether the entry is decoded already: [`Item::entry`] then costs nothing.
+    /// Whether the entry is decoded already: [`Item::entry`] then returns without decoding.
     pub fn is_decoded(&self) -> bool {
         self.entry.get().is_some()
     }

@@ -1,6 +1,7 @@
 //! The watch cache: an ordered map of items and a limited ring of events for each resource, over any engine.
 //!
-//! The verbs read lists and watches from the watch cache. Snapshots are cheap.
+//! The verbs read lists and watches from the watch cache. A snapshot copies no items: the map is
+//! copy-on-write.
 //!
 //! # Contract
 //!
@@ -13,9 +14,9 @@
 //! - A *scope* names keys: a scope that ends with `/` names all keys below it, any other scope names that one
 //!   key.
 //! - Reads of past revisions use memory as far as the ring reaches: the newest snapshot with the later events
-//!   undone ([`Resource::snapshot_at`]). The first watch that begins before a resource was loaded extends its
-//!   ring from the engine's history. The extension happens once, so that later watches do not scan the
-//!   history of the whole store.
+//!   undone ([`Resource::snapshot_at`]). The first watch from a revision before the load of a resource
+//!   extends the ring of that resource from the engine's history. The extension happens once, so that later
+//!   watches do not scan the history of the whole store.
 //! - [`Cache::unregister`] removes a prefix; its watchers end with [`WatchError::Retired`].
 //!
 //! # Invariants
@@ -42,7 +43,8 @@
 //!
 //! # Reference
 //!
-//! The watch cache of Kubernetes (KEP-2340); its lists also have the newest revision.
+//! The watch cache of Kubernetes (KEP-2340), whose consistent lists also carry the newest revision of the
+//! store.
 
 mod event;
 mod item;
@@ -211,7 +213,8 @@ impl<D: Decode> Cache<D> {
 
     /// Evicts the events at or before the compacted revision of the store, to free their memory.
     ///
-    /// Lists and watches at such revisions are `Compacted` with or without these events.
+    /// Watches from such revisions are `Compacted` with or without these events. Lists at such revisions need
+    /// the events; without them the store answers `Compacted`.
     pub fn evict_compacted(&self) {
         let Ok(store) = self.shared.store() else { return };
         let compacted = store.compacted();
@@ -278,12 +281,12 @@ fn resource_of_key<'a, D: Decode>(
 struct CacheShared<D: Decode> {
     /// The newest observed revision.
     observed: AtomicU64,
-    /// Notified after each batch.
+    /// Notified when the observed revision advances.
     progress: Notify,
     store: OnceLock<Weak<dyn Store>>,
     limits: Limits,
     account: Mutex<Account<D>>,
-    /// Bytes of the encoded forms of events.
+    /// Bytes of the cached encoded forms of all events.
     encoded_bytes: Arc<AtomicUsize>,
     timeline: Mutex<Timeline>,
 }

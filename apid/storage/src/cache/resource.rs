@@ -38,7 +38,7 @@ pub struct Resource<D: Decode> {
     decode: Arc<D>,
     shared: Arc<CacheShared<D>>,
     state: Mutex<LoadState<D>>,
-    /// Held during a load: loads are single-flight.
+    /// Held during a load, and during the extension of the ring: both are single-flight.
     loading: tokio::sync::Mutex<()>,
     counts: Counts,
 }
@@ -62,7 +62,7 @@ pub struct ResourceStats {
     pub loads: u64,
     /// The number of observed changes.
     pub received: u64,
-    /// The number of changes that became events for watchers.
+    /// The number of changes observed while the resource was loaded: they become events for watchers.
     pub dispatched: u64,
 }
 
@@ -106,7 +106,7 @@ impl<D: Decode> Resource<D> {
         &self.prefix
     }
 
-    /// The newest state of a key, and its revision.
+    /// The newest item of a key, if any, and the revision of this read.
     pub async fn get(self: &Arc<Self>, key: &str) -> Result<(Option<Arc<Item<D>>>, Revision)> {
         self.with_loaded(|loaded, revision| (loaded.items.get(key).map(Arc::clone), revision)).await
     }
@@ -209,8 +209,8 @@ impl<D: Decode> Resource<D> {
         Some(count)
     }
 
-    /// Reads items of a scope from the engine at an existing revision: the next page of a list, or an exact
-    /// revision.
+    /// Reads items of a scope from the engine at a past revision: for the next page of a list, or for a list
+    /// at an exact revision.
     ///
     /// The page begins at the key `start` and has at most `limit` items (0: all). Unchanged items come from
     /// memory, and may be decoded already.
@@ -276,7 +276,7 @@ impl<D: Decode> Resource<D> {
         .await
     }
 
-    /// As [`Resource::snapshot_and_watch`], for a reader that may be slow.
+    /// As [`Resource::snapshot_and_watch`], with a revocable snapshot for a reader that may be slow.
     pub async fn pin_and_watch(self: &Arc<Self>, scope: &str) -> Result<(Pin<D>, Watcher<D>)> {
         let scope: Arc<str> = Arc::from(scope);
         self.with_loaded(|loaded, revision| {
@@ -349,7 +349,7 @@ impl<D: Decode> Resource<D> {
         self.if_loaded(&read).ok_or_else(|| Error::Unavailable("the resource is not loaded".to_owned()))
     }
 
-    /// Applies a change, advances the observed revision, and returns the weight of a retained event.
+    /// Applies a change, and advances the observed revision. Returns the weight of the new event, if any.
     pub(super) fn apply(&self, change: &Change, to_wake: &mut Vec<Waiters>) -> Option<usize> {
         let mut state = self.state.lock();
         let weight = match &mut *state {
@@ -377,7 +377,7 @@ impl<D: Decode> Resource<D> {
 
     /// Extends the ring with changes before the load, once.
     ///
-    /// The engine's history and the limit of bytes determine how far the extension reaches.
+    /// The extension ends at the compacted revision, or where the events exceed the share of one resource.
     async fn extend_back(self: &Arc<Self>) -> Result<()> {
         let _loading = self.loading.lock().await;
         let floor_before_extension =

@@ -135,7 +135,8 @@ impl<D: Decode> Rings<D> {
         if *scope == *self.prefix { Some(&self.whole) } else { self.scoped.get(scope) }
     }
 
-    /// Adds a watcher to the ring of a scope, extended to `after` as far as the whole ring reaches.
+    /// Adds a watcher to the ring of a scope. Extends that ring back to `after`, or as far as the ring of the
+    /// whole resource reaches.
     pub(super) fn add_watcher(&mut self, scope: &Arc<str>, after: Revision) -> &Ring<D> {
         if *scope == self.prefix {
             self.whole.watchers += 1;
@@ -149,7 +150,8 @@ impl<D: Decode> Rings<D> {
         ring
     }
 
-    /// Prepends events, complete after `floor`. Returns false when the floor of the ring is no longer `upto`.
+    /// Prepends all events after `floor` up to `upto`. Returns false when the floor of the ring is not
+    /// `upto`.
     pub(super) fn prepend(&mut self, events: &[Arc<Event<D>>], floor: Revision, upto: Revision) -> bool {
         if self.whole.floor != upto {
             return false;
@@ -216,7 +218,8 @@ pub(super) fn in_scope(scope: &str, key: &str) -> bool {
     if scope.ends_with('/') { key.starts_with(scope) } else { key == scope }
 }
 
-/// The scopes below a resource that name a key.
+/// The scopes that name a key, without the scope of the whole resource: parents that end with `/`, and the
+/// key.
 fn scopes<'a>(prefix: &str, key: &'a str) -> impl Iterator<Item = &'a str> {
     let from = prefix.len();
     let below = key.match_indices('/').map(|(slash, _)| slash + 1).filter(move |end| *end > from);
@@ -255,7 +258,7 @@ impl<D: Decode> Account<D> {
         }
     }
 
-    /// Removes and returns the oldest event while the bytes exceed `limit`.
+    /// Removes and returns the oldest event if the bytes exceed `limit`.
     pub(super) fn evict_oldest(&mut self, limit: usize) -> Option<(Weak<Resource<D>>, Revision)> {
         if self.bytes <= limit {
             return None;

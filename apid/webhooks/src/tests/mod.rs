@@ -37,7 +37,7 @@ struct ReceivedRequest {
     authorization: String,
 }
 
-/// Replies of a webhook: status and body; None: no reply.
+/// Returns the reply of the webhook to a request: status and body. None: the webhook does not reply.
 type Script = Arc<dyn Fn(&ReceivedRequest) -> Option<(u16, Vec<u8>)> + Send + Sync>;
 
 /// A webhook with a certificate for 127.0.0.1 and `hook.team.svc`.
@@ -82,7 +82,7 @@ impl Webhook {
                 }
             }
         };
-        // More streams than calls in flight, so that only the permits limit the calls.
+        // The server allows more streams than calls in flight, so that only the client limits the calls.
         let streams = u32::try_from(2 * MAX_CALLS_IN_FLIGHT).unwrap();
         let options = ServerOptions { max_concurrent_streams: streams, ..ServerOptions::default() };
         tokio::spawn(serve(listener, Some(tls), Arc::new(handler), options, std::future::pending::<()>()));
@@ -111,13 +111,13 @@ impl Webhook {
     }
 }
 
-/// The system time, for certificates.
+/// Returns the system time, for the validity of certificates.
 #[expect(clippy::disallowed_methods, reason = "certificates are checked against the machine's clock")]
 fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// Stored Services and EndpointSlices.
+/// The Service and the EndpointSlices that every lookup returns.
 #[derive(Default)]
 struct Stored {
     service: Option<Arc<Object>>,
@@ -141,7 +141,7 @@ impl ServiceLookup for Stored {
     }
 }
 
-/// Clients with a clock that stands still.
+/// Creates clients whose clock moves only when the test moves it.
 fn clients(stored: Stored, map: &str) -> (WebhookClients, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::at(Timestamp::UNIX_EPOCH));
     let clients = WebhookClients::new(ClientOptions {

@@ -7,8 +7,8 @@
 //!
 //! # Reference
 //!
-//! As in go-oidc: no leeway for `exp`, five minutes for `nbf`. Stricter than go-oidc: duplicate claims and
-//! tokens issued in the future are rejected (requirement A-OIDC-5).
+//! As in go-oidc: no leeway for `exp`, five minutes for `nbf`. Stricter than go-oidc: duplicate claims are
+//! rejected, and an `iat` more than five minutes ahead too (requirement A-OIDC-5).
 
 use apimachinery::codec::{DecodeError, Limits, json};
 use jiff::Timestamp;
@@ -18,23 +18,25 @@ use serde_json::{Map, Value};
 use crate::tokens::claims::{TokenError, first_valid, time_claim};
 use crate::tokens::jose;
 
-/// Limits of the claims. Providers nest claims about three levels deep.
+/// Limits of the claims in bytes and nesting. Providers nest claims about three levels deep.
 const LIMITS: Limits = Limits { bytes: jose::MAX_TOKEN_BYTES, depth: 32, ..Limits::BODY };
-/// Maximum characters of the name of a claim in an error.
+/// Limit in characters of the name of a claim in an error.
 const MAX_NAME_CHARS: usize = 100;
-/// Seconds that the issuer's clock may be ahead of the local clock.
+/// Seconds that the issuer's clock may be ahead of the local clock, for `nbf` and `iat`.
 const LEEWAY: f64 = 300.0;
 
-/// The check of the claims that failed. The texts contain no claim except names and audiences.
+/// The failed check of the claims.
+/// The texts contain names of claims and the accepted audiences.
+/// The only value of a claim in a text is an `iss` of a wrong type.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimsError {
     /// The payload is not JSON, or a claim has a wrong type.
     #[error("the claims cannot be read: {0}")]
     Malformed(String),
-    /// The claims nest too deeply.
+    /// The claims nest deeper than the contained limit.
     #[error("the claims nest deeper than {0} levels")]
     TooDeep(usize),
-    /// A claim appears twice.
+    /// A claim appears twice; contains its path.
     #[error("duplicate claim `{0}`")]
     Duplicate(String),
     /// The payload is JSON, but not an object.
@@ -55,17 +57,17 @@ pub enum ClaimsError {
     /// The time of `exp` has passed.
     #[error("the token expired {seconds} s ago")]
     Expired {
-        /// Seconds since the expiry.
+        /// Seconds since the time of `exp`.
         seconds: i64,
     },
-    /// The time of `nbf` or `iat` has not come.
+    /// The time of `nbf` or `iat` is more than five minutes ahead.
     #[error("the token will be {event} in {seconds} s (claim `{claim}`)")]
     NotYet {
         /// `valid` or `issued`.
         event: &'static str,
-        /// The claim with the time.
+        /// `nbf` or `iat`.
         claim: &'static str,
-        /// Seconds until that time.
+        /// Seconds until the time of the claim.
         seconds: i64,
     },
 }
@@ -74,13 +76,13 @@ pub enum ClaimsError {
 ///
 /// # Errors
 ///
-/// The payload is not a JSON object, or has several issuers.
+/// The payload is not a JSON object, or its `iss` is duplicated or not a string.
 pub fn issuer(payload: &[u8]) -> Result<Option<String>, ClaimsError> {
     #[derive(Deserialize)]
     struct Issuer {
         iss: Option<String>,
     }
-    // The parser limits the nesting.
+    // serde_json limits the nesting to 128 levels.
     let claims = serde_json::from_slice::<Issuer>(payload);
     claims.map(|claims| claims.iss).map_err(|error| ClaimsError::Malformed(error.to_string()))
 }
@@ -89,7 +91,7 @@ pub fn issuer(payload: &[u8]) -> Result<Option<String>, ClaimsError> {
 ///
 /// # Errors
 ///
-/// The claims are not an object, nest too deeply, or a claim is duplicated.
+/// The payload is not JSON or not an object, nests too deeply, or has a duplicate claim at any level.
 pub fn read(payload: &[u8]) -> Result<Map<String, Value>, ClaimsError> {
     let decoded = json::decode(payload, LIMITS).map_err(|error| match error {
         DecodeError::TooDeep(depth) => ClaimsError::TooDeep(depth),
@@ -117,7 +119,7 @@ pub struct Validity {
 ///
 /// # Errors
 ///
-/// The check that failed.
+/// [`ClaimsError`]: the first check that failed.
 pub fn check(
     claims: &Map<String, Value>,
     issuer: &str,
@@ -150,7 +152,7 @@ pub fn check(
             return Err(ClaimsError::NotYet { event, claim, seconds });
         }
     }
-    // The float conversion saturates; an expiry after the last date becomes the last date.
+    // The float conversion saturates; an expiry that a [`Timestamp`] cannot hold becomes [`Timestamp::MAX`].
     let expires = Timestamp::from_second(ends as i64).unwrap_or(Timestamp::MAX);
     Ok(Validity { not_before: first_valid(starts, LEEWAY), expires })
 }

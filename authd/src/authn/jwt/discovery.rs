@@ -15,16 +15,16 @@ pub(super) fn url(issuer: &Issuer) -> String {
     }
 }
 
-/// The reason why metadata is not accepted.
+/// The reason why a metadata document is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum MetadataError {
     /// The document is not JSON, or exceeds a limit.
     #[error("{0}")]
     Malformed(DecodeError),
-    /// A member appears twice.
+    /// `issuer` or `jwks_uri` appears twice.
     #[error("duplicate member `{0}`")]
     Duplicate(String),
-    /// A member is absent or not a string.
+    /// A required member is absent or not a string.
     #[error("no string member `{0}`")]
     Missing(&'static str),
     /// The document belongs to a different issuer.
@@ -35,11 +35,11 @@ pub enum MetadataError {
     PlainHttp,
 }
 
-/// Returns the JWKS URL of untrusted metadata.
+/// Returns the JWKS URL in the metadata document of an issuer.
 ///
 /// # Errors
 ///
-/// The document is not metadata, belongs to a different issuer (requirement A-JWT-22), or its JWKS URL is not
+/// The document is malformed or has a different `issuer` (requirement A-JWT-22), or its JWKS URL is not
 /// https.
 pub fn keys_url(document: &[u8], issuer: &str) -> Result<String, MetadataError> {
     let decoded = json::decode(document, LIMITS).map_err(MetadataError::Malformed)?;

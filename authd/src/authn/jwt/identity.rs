@@ -2,14 +2,15 @@
 //!
 //! # Contract
 //!
-//! [`identify`] requires the claims of a valid token. Each error names the failed mapping or rule, and
-//! contains no claim values.
+//! [`identify`] requires the claims of a valid token. Each error names the failed mapping or rule.
+//! authd adds no claim value to an error.
 //!
 //! # Reference
 //!
 //! kube-apiserver 1.33: a claim must have the type of its target; a list of groups or of an extra attribute
-//! may also be one string. Empty strings are left out of lists. The token id becomes the extra attribute
-//! `credential-id`. Known difference: a distributed claim (`_claim_names`) is rejected, never fetched.
+//! may also be one string. Empty strings are dropped from the result of an expression. The token id becomes
+//! the extra attribute `credential-id`.
+//! Known difference: a groups claim that is distributed (`_claim_names`) is rejected, never fetched.
 
 use apimachinery::names::Names;
 use apimachinery::user::UserInfo;
@@ -27,41 +28,41 @@ pub(super) enum IdentityError {
     /// The expression of a mapping has no usable result.
     #[error("{target}: `{expression}`: {problem}")]
     Mapping {
-        /// The target of the mapping.
+        /// The user attribute that the mapping sets, such as ``extra `KEY` ``.
         target: String,
         /// The text of the expression.
         expression: String,
-        /// The problem of the result.
+        /// Why the expression has no usable result.
         problem: MappingProblem,
     },
     /// The claim of a mapping is absent.
     #[error("{target}: the claim `{claim}` is missing")]
     MissingClaim {
-        /// The target of the mapping.
+        /// The user attribute that the mapping sets.
         target: &'static str,
-        /// The claim.
+        /// The name of the claim.
         claim: String,
     },
     /// The claim of a mapping has a wrong type.
     #[error("{target}: the claim `{claim}` is {found}")]
     ClaimType {
-        /// The target of the mapping.
+        /// The user attribute that the mapping sets.
         target: &'static str,
-        /// The claim.
+        /// The name of the claim.
         claim: String,
-        /// The types that the claim does not have.
+        /// What the claim is instead of a required type, such as `not a string`.
         found: &'static str,
     },
-    /// The claim of the groups is at another server.
+    /// The groups claim is a distributed claim: another server has its value.
     #[error("groups: the claim `{claim}` is a distributed claim, which is not supported")]
     DistributedClaim {
-        /// The claim.
+        /// The name of the claim.
         claim: String,
     },
-    /// The issuer has not verified the email.
+    /// The claim `email_verified` is false.
     #[error("username: the email is not verified")]
     UnverifiedEmail,
-    /// The username is empty.
+    /// The mapping results in an empty username.
     #[error("username: empty")]
     EmptyUsername,
     /// A required claim is absent.
@@ -73,35 +74,35 @@ pub(super) enum IdentityError {
     /// A required claim has another value.
     #[error("the claim `{0}` does not have the required value")]
     RequiredClaimValue(String),
-    /// The user cannot be a value of an expression.
+    /// The mapped user cannot be converted to the CEL variable `user`.
     #[error(transparent)]
     User(EvalError),
-    /// A rule is not met.
+    /// The expression of a rule is false.
     #[error("{subject} rule `{rule}` is not met: {message}")]
     UnmetRule {
-        /// `claim` or `user`.
+        /// `claim` or `user`: the kind of the rule.
         subject: &'static str,
-        /// The text of the rule.
+        /// The expression of the rule.
         rule: String,
-        /// The message of the rule.
+        /// The configured message of the rule.
         message: String,
     },
-    /// The result of a rule has a wrong type.
+    /// The expression of a rule does not result in a boolean.
     #[error("{subject} rule `{rule}` did not evaluate to bool")]
     RuleType {
-        /// `claim` or `user`.
+        /// `claim` or `user`: the kind of the rule.
         subject: &'static str,
-        /// The text of the rule.
+        /// The expression of the rule.
         rule: String,
     },
     /// The evaluation of a rule failed.
     #[error("{subject} rule `{rule}` cannot be evaluated: {error}")]
     RuleEvaluation {
-        /// `claim` or `user`.
+        /// `claim` or `user`: the kind of the rule.
         subject: &'static str,
-        /// The text of the rule.
+        /// The expression of the rule.
         rule: String,
-        /// The failure.
+        /// The CEL error.
         error: EvalError,
     },
 }
@@ -126,7 +127,7 @@ impl MappingProblem {
     }
 }
 
-/// The CEL types of the expression variables, built once.
+/// The CEL types of the variables `claims` and `user`, built once for all tokens.
 pub(super) struct ExpressionTypes {
     claims: Type,
     user: Type,
@@ -138,7 +139,7 @@ impl ExpressionTypes {
     }
 }
 
-/// Returns the user of a token.
+/// Returns the user that the mappings of the authenticator make of the claims.
 ///
 /// # Errors
 ///
@@ -182,13 +183,13 @@ pub(super) fn identify(
     Ok(user)
 }
 
-/// Evaluates an expression over its one variable.
+/// Evaluates an expression with one variable, within the cost limit of one evaluation.
 fn run<'a>(expression: &'a Expression, variable: &str, value: Cel<'a>) -> Result<Cel<'a>, EvalError> {
     let mut cost = Cost::limit(limits::CALL);
     expression.program.evaluate(&[(variable, value)], &mut cost)
 }
 
-/// Checks that a rule is met.
+/// Checks that the expression of a rule was true; `outcome` is the result of its evaluation.
 fn check_rule(
     subject: &'static str,
     rule: &Rule,
@@ -298,7 +299,7 @@ impl<'c> Mapping<'c> {
         }
     }
 
-    /// Rejects a distributed claim (OpenID Connect Core, section 5.6.2).
+    /// Rejects an absent groups claim that is distributed (OpenID Connect Core, section 5.6.2).
     /// Ignoring the claim would drop groups of the user.
     fn reject_distributed_claim(&self, claim: &str) -> Result<(), IdentityError> {
         match self.claims.get("_claim_names").and_then(|names| names.get(claim)) {

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! A new configuration shares the keys of issuers that the old one also names, so an unrelated edit loses no
-//! keys. An issuer that no configuration names is dropped, and its keys are no longer fetched.
+//! A new configuration takes over the keys of each issuer with unchanged settings, so an unrelated edit loses
+//! no keys. An issuer that no configuration names is dropped, and its keys are no longer fetched.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -16,21 +16,21 @@ use super::provider::{Provider, ProviderEvents};
 use super::validated::Issuer;
 use crate::metrics::JwtMetrics;
 
-/// Callbacks of the process for changes of issuers.
+/// What the registry calls when keys of an issuer change.
 pub struct IssuerHooks {
-    /// Metrics.
+    /// The metrics of fetches and authentications.
     pub metrics: JwtMetrics,
-    /// Invalidates cached results.
+    /// Invalidates cached identities, after an issuer removed a key.
     pub invalidate: Box<dyn Fn() + Send + Sync>,
-    /// Sets the note about issuers without keys; None: each issuer has keys.
+    /// Sets the readiness note about issuers without keys; None removes the note.
     pub set_note: Box<dyn Fn(Option<String>) + Send + Sync>,
 }
 
-/// The state behind all clones of [`Issuers`].
+/// The state that all clones of [`Issuers`] share.
 struct IssuerRegistry {
     clock: Arc<dyn Clock>,
     hooks: OnceLock<IssuerHooks>,
-    /// An entry whose provider is dropped is removed at the next lookup.
+    /// The providers by issuer, without audiences. A look-up removes the entries of dropped providers.
     providers: Mutex<HashMap<Issuer, Weak<Provider>>>,
 }
 
@@ -83,13 +83,13 @@ impl Issuers {
         }))
     }
 
-    /// Starts fetching for the known issuers, and from now on for each new one. Needs a runtime.
+    /// Starts fetching keys of the known and of all later issuers. Needs a tokio runtime.
     pub fn start(&self, hooks: IssuerHooks) {
         let _ = self.0.hooks.set(hooks);
         self.0.providers().iter().for_each(Provider::start);
     }
 
-    /// Reports the issuers without keys again after a change of the set of issuers.
+    /// Updates the note about issuers without keys; to be called when issuers were added or removed.
     pub fn report_missing_keys(&self) {
         self.0.availability_changed();
     }
@@ -99,14 +99,14 @@ impl Issuers {
         &*self.0.clock
     }
 
-    /// Records the duration of the authentication of a token.
+    /// Records the duration of one authentication with a token; `result` is `success` or `failure`.
     pub(super) fn observe_authentication(&self, issuer_hash: &str, result: &str, seconds: f64) {
         if let Some(hooks) = self.0.hooks.get() {
             hooks.metrics.observe_authentication(issuer_hash, result, seconds);
         }
     }
 
-    /// Returns the provider of an issuer; equal issuers share it while a reference exists.
+    /// Returns the provider of an issuer. Issuers that differ only in audiences share it while it is in use.
     pub(super) fn provider(&self, issuer: &Issuer) -> Arc<Provider> {
         // The audiences do not affect the keys.
         let key = Issuer { audiences: Vec::new(), audience_match_policy: String::new(), ..issuer.clone() };
@@ -127,7 +127,7 @@ impl Issuers {
     }
 }
 
-/// The hash of an issuer for metrics, so that no URL is a label.
+/// The SHA-256 of an issuer URL for metrics, so that no URL is a label.
 pub(super) fn issuer_hash(issuer: &str) -> String {
     let digest = digest::digest(&digest::SHA256, issuer.as_bytes());
     let digits: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn issuer_hash_equals_kubernetes() {
-        // From the metrics tests of Kubernetes: the issuer there is `testIssuer`.
+        // The expected value is from the metrics tests of Kubernetes, whose issuer is `testIssuer`.
         let expected = "sha256:29b34beedc55b972f2428f21bc588f9d38e5e8f7a7af825486e7bb4fd9caa2ad";
         assert_eq!(issuer_hash("testIssuer"), expected);
     }

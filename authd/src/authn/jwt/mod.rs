@@ -4,9 +4,10 @@
 //!
 //! The unverified issuer of a token only selects the authenticator. Then the signature must verify under an
 //! accepted algorithm and a key of that issuer. The token must be for one of the audiences and valid now, and
-//! its claims must map to a user that meets all rules. Errors go to the log, without claim values.
+//! its claims must map to a user that meets all rules.
+//! Errors go to the log; the issuer is the only claim value in them.
 //!
-//! A token of an unknown issuer is rejected with that reason, so that the log distinguishes it from a missing
+//! A token of an unknown issuer is rejected with a reason, so that the log distinguishes it from a missing
 //! token. The other authenticators still run.
 //!
 //! # Invariants
@@ -42,7 +43,7 @@ use validated::ValidatedAuthenticator;
 
 pub use issuers::{IssuerHooks, Issuers};
 
-/// Limit in characters of an unknown issuer in the log.
+/// Limit in characters of the name of an unknown issuer in the log.
 const MAX_SHOWN_ISSUER: usize = 200;
 
 /// Configuration of the JWT authenticators.
@@ -55,7 +56,7 @@ pub struct JwtSettings {
 }
 
 impl JwtSettings {
-    /// No authenticators.
+    /// Settings without authenticators.
     pub fn none() -> Self {
         JwtSettings { authenticators: Vec::new(), issuers: Issuers::new(Arc::new(SystemClock::new())) }
     }
@@ -70,9 +71,9 @@ struct IssuerAuthenticator {
 
 struct JwtUnion {
     names: Arc<Names>,
-    /// By issuer.
+    /// By issuer URL.
     authenticators: HashMap<String, IssuerAuthenticator>,
-    /// Issuers whose tokens belong to a different authenticator.
+    /// Issuers of service-account tokens, which the service-account authenticator checks.
     other_issuers: Vec<String>,
     api_audiences: Vec<String>,
     issuers: Issuers,
@@ -142,8 +143,8 @@ impl Authenticator for JwtUnion {
 }
 
 impl JwtUnion {
-    /// Selects the authenticator of a token.
-    /// None: the token is not a JWT, or belongs to a different authenticator.
+    /// Selects the authenticator by the unverified issuer of a token.
+    /// None: the token has not three parts, or its issuer is that of service-account tokens.
     fn route(&self, token: &str) -> Result<Option<&IssuerAuthenticator>, String> {
         if token.bytes().filter(|byte| *byte == b'.').take(3).count() != 2 {
             return Ok(None);
@@ -182,7 +183,8 @@ impl JwtUnion {
         let claims = claims::read(payload).map_err(|error| error.to_string())?;
         let valid =
             claims::check(&claims, &issuer.url, &issuer.audiences, now).map_err(|error| error.to_string())?;
-        // A token of an external issuer is valid for the API server as a whole.
+        // The token passed the audience check of its issuer.
+        // It is then valid for every audience of the API server.
         let audiences = agnostic_audiences(credentials.audiences, &self.api_audiences)
             .ok_or("the token is not valid for the requested audiences")?;
         let user = identity::identify(validated, &claims, &self.names, &self.types)
@@ -197,7 +199,7 @@ impl JwtUnion {
     }
 }
 
-/// Checks the declared type (RFC 8725 section 3.11).
+/// Checks the header `typ` (RFC 8725 section 3.11): absent, `JWT` or `application/jwt`.
 fn check_type(typ: Option<&str>) -> Result<(), String> {
     let Some(typ) = typ else { return Ok(()) };
     let bare = typ.to_ascii_lowercase();

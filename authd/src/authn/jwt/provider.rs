@@ -2,21 +2,23 @@
 //!
 //! # Contract
 //!
-//! [`Provider::verify`] returns the payload of a token that one of the issuer's keys signed. It uses keys in
-//! memory (requirement A-OIDC-7). A background task fetches keys, and a token that no known key signed
-//! triggers a fetch.
+//! [`Provider::verify`] returns the payload of a token that one of the issuer's keys signed. It uses the keys
+//! in memory (requirement A-OIDC-7). A background task fetches keys.
+//! A token that no known key verifies triggers one more fetch.
 //!
-//! - From start until the first success the fetch is retried; the server does not wait for it. A token waits
-//!   for the first attempt only, at most [`FIRST_ATTEMPT`].
+//! - From start until the first success the fetch is retried; the server does not wait for the keys. A token
+//!   waits only for the first attempt, at most [`FIRST_ATTEMPT`].
 //! - Cached keys stay valid while the issuer is unavailable.
-//! - Keys are fetched again every [`REFRESH`], or as the issuer's cache headers say within [`MIN_REFRESH`] and
-//!   [`MAX_REFRESH`]. A removed key verifies no more tokens, and results cached under it become invalid.
-//! - An unknown key triggers a fetch, with bursts of [`BURST`] and one per [`BURST_INTERVAL`] on average, so that
-//!   unauthenticated clients cannot trigger unlimited fetches.
+//! - Keys are fetched again every [`REFRESH`], or after `max-age` of the response within [`MIN_REFRESH`] and
+//!   [`MAX_REFRESH`]. After a failure, the next refresh follows after [`MIN_REFRESH`]. A removed key verifies
+//!   no more tokens, and results cached under it become invalid.
+//! - Tokens trigger at most [`BURST`] fetches at once and one per [`BURST_INTERVAL`] on average, because
+//!   clients without a valid token can trigger them.
 //!
 //! # Concurrency
 //!
-//! One fetch at a time for each issuer; a waiter checks the new keys before fetching again.
+//! One fetch at a time for each issuer.
+//! A task that waited for the fetch of another task checks the new keys first.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -39,9 +41,9 @@ use super::validated::Issuer;
 use crate::tokens::jose::SignedToken;
 use crate::tokens::jwk::{self, KeySet};
 
-/// Limits of one fetch.
+/// Limits of one HTTP request for metadata or keys.
 const LIMITS: Limits = Limits { within: Duration::from_secs(10), bytes: jwk::LIMITS.bytes };
-/// How long a token waits for the first fetch.
+/// How long a token waits for the first fetch, and for a fetch that another token triggered.
 const FIRST_ATTEMPT: Duration = Duration::from_secs(5);
 /// Back-off between attempts while no key is known: doubled each time, up to [`MAX_RETRY`].
 const RETRY: Duration = Duration::from_secs(1);
@@ -52,21 +54,21 @@ const REFRESH: Duration = Duration::from_secs(10 * 60);
 const MIN_REFRESH: Duration = Duration::from_secs(60);
 /// The longest refresh interval that an issuer may give.
 const MAX_REFRESH: Duration = Duration::from_secs(60 * 60);
-/// Burst of fetches for unknown keys.
+/// Fetches that tokens with unknown keys can trigger at once.
 const BURST: u32 = 5;
-/// Interval after which one more fetch is allowed.
+/// Interval after which tokens can trigger one more fetch.
 const BURST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The reason why no key verifies a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SignatureError {
-    /// No key is known yet.
+    /// No fetch of keys has succeeded yet.
     #[error("the keys of the issuer are not known yet: {problem}")]
     KeysUnknown {
         /// The error of the last attempt to fetch the keys.
         problem: String,
     },
-    /// The keys do not verify the signature.
+    /// No key of the issuer verifies the signature.
     #[error("no key of the issuer verifies the signature{}", key_id_text(key_id.as_deref()))]
     Unverified {
         /// The key id of the token.
@@ -74,7 +76,7 @@ pub(super) enum SignatureError {
     },
 }
 
-/// The suffix of an error for a key id, which is shortened.
+/// The end of an error text: the key id, shortened to 100 characters, or nothing.
 fn key_id_text(key_id: Option<&str>) -> String {
     match key_id {
         Some(id) => format!(" (key id `{}`)", shorten(id)),
@@ -85,24 +87,24 @@ fn key_id_text(key_id: Option<&str>) -> String {
 /// The keys of an issuer.
 #[derive(Debug)]
 struct IssuerKeys {
-    /// The JWKS URL; None before the first successful discovery.
+    /// The JWKS URL; None before the first successful fetch of keys.
     keys_url: Option<String>,
     keys: KeySet,
-    /// The error of the last attempt.
+    /// The error of the last fetch; None before the first fetch, and from the first success on.
     problem: Option<String>,
 }
 
 /// Rate limit for fetches that tokens trigger.
 #[derive(Debug)]
 struct FetchRateLimit {
-    /// Fetches allowed now.
+    /// The number of fetches that are allowed at the time `since`.
     left: u32,
-    /// The time up to which the allowance is computed.
+    /// The monotonic time up to which elapsed intervals are counted in `left`.
     since: Duration,
 }
 
 impl FetchRateLimit {
-    /// Takes one fetch; false if none is allowed now.
+    /// Uses up one fetch; false if none is allowed now.
     fn take(&mut self, now: Duration) -> bool {
         let intervals = now.saturating_sub(self.since).as_millis() / BURST_INTERVAL.as_millis();
         if let Ok(intervals @ 1..) = u32::try_from(intervals) {
@@ -117,11 +119,11 @@ impl FetchRateLimit {
 
 /// Receiver of the events of a provider.
 pub(super) trait ProviderEvents: Send + Sync {
-    /// The issuer removed a key: results that the key verified are invalid.
+    /// The issuer removed a key: identities of tokens that the key signed are invalid.
     fn key_removed(&self);
-    /// Keys became known, or the first attempt to fetch keys failed.
+    /// The known keys changed, the first fetch ended, or a fetch failed while no keys are known.
     fn availability_changed(&self);
-    /// A fetch of keys ended; `result` is the label value of the metric.
+    /// A fetch of keys ended; `issuer` is the URL, `result` is `success` or `failure`.
     fn fetch_ended(&self, issuer: &str, result: &str);
 }
 
@@ -133,11 +135,11 @@ pub(super) struct Provider {
     events: Arc<dyn ProviderEvents>,
     cached: ArcSwap<IssuerKeys>,
     rate_limit: Mutex<FetchRateLimit>,
-    /// Locked during a fetch.
+    /// Locked while a task fetches keys.
     fetching: tokio::sync::Mutex<()>,
     /// Number of fetches, successful or not.
     attempts: AtomicU64,
-    /// Whether the first fetch has ended.
+    /// Whether the first fetch of the background task has ended.
     attempted: watch::Sender<bool>,
     task: Mutex<Option<AbortHandle>>,
 }
@@ -179,7 +181,7 @@ impl Provider {
         })
     }
 
-    /// Fetches keys from now on, until the provider is dropped. Needs a runtime.
+    /// Starts the background task, which fetches keys until the provider is dropped. Needs a tokio runtime.
     pub(super) fn start(self: &Arc<Self>) {
         let mut task = self.task.lock();
         if task.is_none() {
@@ -187,7 +189,7 @@ impl Provider {
         }
     }
 
-    /// Returns the reason for missing keys of the issuer; None if keys are known.
+    /// Returns why the issuer has no keys. None: keys are known, or the first fetch has not ended.
     pub(super) fn missing_keys_reason(&self) -> Option<String> {
         let cached = self.cached.load();
         if cached.keys_url.is_some() || !*self.attempted.borrow() {
@@ -204,7 +206,8 @@ impl Provider {
     /// See [`SignatureError`].
     pub(super) async fn verify<'s>(&self, signed: &'s SignedToken<'_>) -> Result<&'s [u8], SignatureError> {
         let mut attempted = self.attempted.subscribe();
-        // No fetch starts before the process serves; the first attempt follows at once.
+        // The background task starts when the process serves, and fetches at once.
+        // Only the first tokens wait.
         let is_attempted =
             tokio::time::timeout(FIRST_ATTEMPT, attempted.wait_for(|is_attempted| *is_attempted))
                 .await
@@ -227,7 +230,8 @@ impl Provider {
         Err(SignatureError::Unverified { key_id: signed.kid.clone() })
     }
 
-    /// Fetches the keys once more if the rate limit allows; true if the known keys now differ from `previous`.
+    /// Fetches the keys once more if the rate limit allows this; true if the known keys now differ from
+    /// `previous`.
     async fn refetch_keys(&self, previous: &Arc<IssuerKeys>) -> bool {
         let attempts_before = self.attempts.load(Ordering::SeqCst);
         let locked = tokio::time::timeout(FIRST_ATTEMPT, self.fetching.lock()).await;
@@ -236,7 +240,8 @@ impl Provider {
         if is_replaced(&self.cached.load()) {
             return true;
         }
-        // Another task fetched in vain during the wait: do not fetch once per unverifiable token.
+        // Another task fetched the same keys during the wait.
+        // Without this check each unverifiable token would fetch.
         if self.attempts.load(Ordering::SeqCst) != attempts_before {
             return false;
         }
@@ -246,8 +251,8 @@ impl Provider {
         self.fetch(previous.keys_url.is_none()).await.is_ok() && is_replaced(&self.cached.load())
     }
 
-    /// Fetches the keys, and first the metadata if `discover` is set or the JWKS URL is unknown.
-    /// Returns the pause until the next fetch.
+    /// Fetches the keys, and first the metadata if `discover` is set or the JWKS URL is unknown. Returns the
+    /// time until the next regular fetch. The caller holds the lock `fetching`.
     async fn fetch(&self, discover: bool) -> Result<Duration, String> {
         let previous = self.cached.load_full();
         let fetched = self.fetch_keys(previous.keys_url.as_deref().filter(|_| !discover)).await;
@@ -264,7 +269,7 @@ impl Provider {
                     "JWKS fetch failed; using the previous keys, if any"
                 );
                 self.events.fetch_ended(&self.issuer.url, "failure");
-                // Cached keys stay valid: a failed fetch does not mean that the keys changed.
+                // Known keys stay valid; only an issuer without keys records the problem.
                 if previous.keys_url.is_none() {
                     let problem = Some(problem.clone());
                     self.cached.store(Arc::new(IssuerKeys {
@@ -330,7 +335,7 @@ async fn get(client: &Client, url: &str) -> Result<ClientResponse, String> {
     }
 }
 
-/// How long the response may be cached.
+/// Returns the time until the next fetch: `max-age` of the response within the limits, else [`REFRESH`].
 fn refresh_interval(response: &ClientResponse) -> Duration {
     let header = response.headers.get(CACHE_CONTROL).and_then(|value| value.to_str().ok());
     let seconds = header.and_then(|header| {
@@ -339,7 +344,7 @@ fn refresh_interval(response: &ClientResponse) -> Duration {
     seconds.map_or(REFRESH, |seconds| Duration::from_secs(seconds).clamp(MIN_REFRESH, MAX_REFRESH))
 }
 
-/// Fetches repeatedly while the provider exists.
+/// Fetches the keys again and again while the provider exists.
 async fn refresh_loop(provider: Weak<Provider>) {
     let mut retry = RETRY;
     loop {
@@ -367,7 +372,8 @@ async fn refresh_loop(provider: Weak<Provider>) {
     }
 }
 
-/// An HTTP client that trusts the CA certificates of `authorities`, or the system's if it is empty.
+/// Creates an HTTP client that trusts the CA certificates in the PEM `authorities`, or those of the system if
+/// empty.
 fn client(authorities: &str) -> Result<Client, String> {
     let trust =
         if authorities.is_empty() { Trust::System } else { Trust::Authorities(certificates(authorities)?) };
@@ -379,8 +385,8 @@ fn client(authorities: &str) -> Result<Client, String> {
     Client::new(&settings).map_err(|error| error.to_string())
 }
 
-/// The CA certificates of a bundle.
-/// A server's own certificate is not a CA, not even for itself (requirement A-OIDC-13).
+/// Returns the CA certificates of a PEM bundle, without other certificates.
+/// The issuer's own server certificate is not trusted as a CA (requirement A-OIDC-13).
 fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let all: Result<Vec<CertificateDer<'static>>, _> =
         CertificateDer::pem_slice_iter(pem.as_bytes()).collect();

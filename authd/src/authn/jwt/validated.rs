@@ -4,25 +4,25 @@ use expressions::{Program, Type};
 
 use crate::tokens::algorithm::Algorithm;
 
-/// The issuer of tokens and their audiences.
+/// The settings of an issuer: its URL, the trust in its server, and the accepted audiences.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Issuer {
-    /// `url`: the `iss` claim of its tokens.
+    /// `url`: the required `iss` claim.
     pub url: String,
-    /// `discoveryURL`: where the metadata is; empty means under `url`.
+    /// `discoveryURL`: the URL of the metadata; empty means the well-known path under `url`.
     pub discovery_url: String,
     /// `certificateAuthority`: PEM; empty means the CA certificates of the system.
     pub certificate_authority: String,
     /// `audiences`: a token must be for one of them.
     pub audiences: Vec<String>,
-    /// `audienceMatchPolicy`: validated only, since `MatchAny` is the one value.
+    /// `audienceMatchPolicy`: validated and not used, because `MatchAny` is the only value.
     pub audience_match_policy: String,
 }
 
-/// A JWT authenticator.
+/// A JWT authenticator of one issuer, validated and compiled.
 #[derive(Debug)]
 pub struct ValidatedAuthenticator {
-    /// The issuer of tokens and their audiences.
+    /// The issuer and the accepted audiences.
     pub issuer: Issuer,
     /// The accepted signature algorithms.
     pub algorithms: Vec<Algorithm>,
@@ -30,27 +30,27 @@ pub struct ValidatedAuthenticator {
     pub claim_rules: Vec<ClaimRule>,
     /// The source of the username.
     pub username: Source,
-    /// The source of the groups.
+    /// The source of the groups; None: no groups.
     pub groups: Option<Source>,
-    /// The source of the uid.
+    /// The source of the uid; None: no uid.
     pub uid: Option<Source>,
-    /// Extra attributes by their keys.
+    /// The sources of extra attributes, by their keys.
     pub extra: Vec<(String, Expression)>,
     /// The rules that the user must meet.
     pub user_rules: Vec<Rule>,
 }
 
-/// A condition on claims.
+/// A claim validation rule, which the claims of a token must meet.
 #[derive(Debug)]
 pub enum ClaimRule {
-    /// The claim has this string value.
+    /// The claim must have this string value.
     Required {
         /// The name of the claim.
         claim: String,
         /// The required value.
         value: String,
     },
-    /// The expression is true.
+    /// The expression on `claims` must be true.
     Expression(Rule),
 }
 
@@ -63,23 +63,23 @@ pub struct Rule {
     pub message: String,
 }
 
-/// The source of a user attribute.
+/// The source of the username, the groups or the uid.
 #[derive(Debug)]
 pub enum Source {
-    /// A claim, with a prefix.
+    /// The value of a claim, after a prefix.
     Claim {
         /// The name of the claim.
         claim: String,
-        /// The prefix of the value; may be empty.
+        /// The text before the value; may be empty.
         prefix: String,
     },
     /// An expression over `claims`.
     Expression(Expression),
 }
 
-/// A compiled expression.
+/// A compiled CEL expression with its text.
 pub struct Expression {
-    /// The source text.
+    /// The text of the expression, for errors.
     pub text: String,
     /// The compiled program.
     pub program: Program,

@@ -3,18 +3,18 @@
 //! # Contract
 //!
 //! A token that earlier authenticators did not accept is sent as a TokenReview. The review has the requested
-//! audiences, or else those of the API server. An acceptance is cached for [`Settings::ttl`];
-//! rejections and failures are not cached. A response without audiences is valid for those of the API server;
-//! a response with audiences must name a requested audience. `status.error` counts only if the token was not accepted,
-//! and goes to the log.
+//! audiences, or else those of the API server. An acceptance is cached for [`Settings::ttl`]; rejections and
+//! failures are not cached. A response without audiences is valid for those of the API server; a response
+//! with audiences must name a requested one.
+//! `status.error` counts only if the token was not accepted, and goes to the log.
 //!
 //! # Invariants
 //!
 //! INVARIANT (tokens are not stored): memory contains only a keyed digest of each token with its audiences.
 //! INVARIANT (fail closed): everything but a well-formed acceptance with a username is a rejection.
 //! INVARIANT (isolation of a hanging service): at most [`MAX_WAITING`] authentications wait for the service,
-//! fewer than the limit of concurrent verifications. Further authentications are undecided, and cached responses stay
-//! usable.
+//! fewer than the limit of concurrent verifications of authd. Further ones are undecided at once.
+//! Cached responses need no wait.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -37,19 +37,19 @@ use crate::webhook::{
     sanitize_remote_text, string_array,
 };
 
-/// The flag with the client configuration.
+/// The flag that names the client configuration file of the webhook.
 const CONFIG_FLAG: &str = "--authentication-token-webhook-config-file";
-/// Limit of authentications that wait for the service at a time.
+/// Limit of authentications that wait for the service at one time.
 const MAX_WAITING: usize = 1024;
 
 /// Configuration of the token webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `--authentication-token-webhook-config-file`
+    /// `--authentication-token-webhook-config-file`: the client configuration.
     pub client_config: PathBuf,
-    /// `--authentication-token-webhook-version`
+    /// `--authentication-token-webhook-version`: the version of the TokenReview.
     pub version: Version,
-    /// `--authentication-token-webhook-cache-ttl`; zero disables the cache.
+    /// `--authentication-token-webhook-cache-ttl`: how long acceptances are cached; zero disables the cache.
     pub ttl: Duration,
     /// The audiences of the API server.
     pub api_audiences: Vec<String>,
@@ -58,7 +58,7 @@ pub struct Settings {
 /// The response of the service on a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ReviewOutcome {
-    /// The token belongs to this user, for these audiences; none means those of the API server.
+    /// The user and the audiences of the token; no audiences means those of the API server.
     Accepted(Arc<UserInfo>, Vec<String>),
     /// The token is rejected; the reason is for the log.
     Rejection(String),
@@ -66,7 +66,7 @@ enum ReviewOutcome {
     Failed(String),
 }
 
-/// The service and its cached responses. Survives configuration changes of other authenticators.
+/// The client of the service, with cached responses. A reload of the authentication configuration keeps it.
 pub struct TokenWebhook {
     settings: Settings,
     api_version: String,
@@ -142,7 +142,7 @@ impl TokenWebhook {
         }))
     }
 
-    /// Sets the metrics.
+    /// Sets the metrics, once.
     pub fn set_metrics(&self, metrics: TokenWebhookMetrics) {
         // The process has one registry, so a second call never happens.
         let _ = self.metrics.set(metrics);
@@ -187,14 +187,14 @@ impl TokenWebhook {
                     ..AuthenticatedIdentity::default()
                 }))
             }
-            // apid may cache the rejection as long as an acceptance; authd does not cache it.
+            // apid may cache the rejection for this TTL at most; authd does not cache it.
             ReviewOutcome::Rejection(check) => Outcome::RejectedWithTtl(check, self.settings.ttl),
             ReviewOutcome::Failed(check) => Outcome::RejectedWithTtl(check, Duration::ZERO),
         }
     }
 
-    /// The cache key of a token and its audiences.
-    /// Lengths are part of the digest, so different lists never collide.
+    /// Returns the cache key of a token with the audiences of its review.
+    /// Lengths are part of the digest, so different lists never have equal input.
     fn digest(&self, token: &str, audiences: &[String]) -> [u8; 32] {
         let mut hmac_context = hmac::Context::with_key(&self.key);
         for part in std::iter::once(token).chain(audiences.iter().map(String::as_str)) {
@@ -233,7 +233,7 @@ impl TokenWebhook {
     }
 }
 
-/// Decodes the status of a TokenReview; the token is removed from its error text.
+/// Decodes the status of a TokenReview. `status.error` is cleaned for the log: it never contains the token.
 ///
 /// # Errors
 ///

@@ -26,7 +26,7 @@ fn jane() -> serde_json::Value {
     json!({"authenticated": true, "user": {"username": "jane"}})
 }
 
-/// The username and the audiences, or the rejection reason.
+/// Returns the username and the audiences as text, or the reason of the rejection.
 fn user_name_or_check(outcome: Outcome) -> Result<String, String> {
     match outcome {
         Outcome::Accepted(accepted) => Ok(format!("{} {:?}", accepted.user.name, accepted.audiences)),

@@ -4,13 +4,13 @@
 //!
 //! A chain is valid if its leaf leads to a CA through the sent intermediates, in any order. Each certificate
 //! and the CA must be valid now and fit for client authentication, and none may be revoked. The result
-//! contains the end of validity.
+//! contains the validity period of the whole chain.
 //!
 //! # Invariants
 //!
 //! INVARIANT (verify before reading): no part of a certificate is trusted, and the subject is not parsed,
-//! before the chain is verified. webpki limits path building; [`MAX_CERTIFICATES`] and [`MAX_CHAIN_BYTES`] limit
-//! the chain.
+//! before the chain is verified. webpki limits the search for a path; [`MAX_CERTIFICATES`] and
+//! [`MAX_CHAIN_BYTES`] limit the received chain.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::revocation::{IssuerKey, Lists, der_contents};
 
-/// Limit of certificates in a chain.
+/// Limit of certificates in a chain, with the leaf.
 /// In the worst case webpki tries some thousand paths through 8 certificates.
 pub(super) const MAX_CERTIFICATES: usize = 8;
-/// Limit in bytes of a chain.
+/// Limit in bytes of all certificates of a chain together.
 pub(super) const MAX_CHAIN_BYTES: usize = 128 * 1024;
 
 /// The failed check of a certificate chain.
@@ -37,21 +37,21 @@ pub(crate) enum ChainError {
     /// The chain has no certificate.
     #[error("the chain is empty")]
     Empty,
-    /// The chain exceeds a limit.
+    /// The chain exceeds [`MAX_CERTIFICATES`] or [`MAX_CHAIN_BYTES`].
     #[error("the chain is too long: {certificates} certificates, {bytes} bytes")]
     TooLong {
-        /// Number of certificates.
+        /// Number of certificates, with the leaf.
         certificates: usize,
-        /// Size of all certificates.
+        /// Size of all certificates in bytes.
         bytes: usize,
     },
     /// The leaf certificate is malformed.
     #[error("the certificate is malformed: {0}")]
     Malformed(String),
-    /// A certificate of the chain cannot be parsed.
+    /// A certificate of the chain cannot be parsed: `the certificate` (the leaf) or `an intermediate`.
     #[error("{0} cannot be parsed")]
     Unparsable(&'static str),
-    /// A certificate of the chain is on a revocation list.
+    /// A certificate of the chain is on a revocation list of its issuer.
     #[error("a certificate of the chain is revoked")]
     Revoked,
     /// The chain does not lead to a CA, or a certificate is not valid now or for clients.
@@ -65,21 +65,21 @@ pub(crate) enum BundleError {
     /// The PEM of a certificate is malformed.
     #[error("certificate {0}: {1}")]
     Pem(usize, pem::Error),
-    /// A certificate is not that of a CA.
+    /// webpki cannot use a certificate as a trust anchor.
     #[error("certificate {0}: {1}")]
     NotAnAuthority(usize, webpki::Error),
     /// A certificate cannot be parsed.
     #[error("certificate {0}: cannot be parsed")]
     Unparsable(usize),
-    /// The bundle is empty.
+    /// The bundle contains no certificate.
     #[error("no certificate in the file")]
     Empty,
 }
 
-/// The CAs of a file.
+/// The CAs of a PEM bundle.
 pub(crate) struct Authorities(Vec<Authority>);
 
-/// A CA with its validity in Unix seconds.
+/// A CA with its validity period in Unix seconds.
 struct Authority {
     anchor: TrustAnchor<'static>,
     /// `notBefore`.
@@ -88,10 +88,10 @@ struct Authority {
     until: i64,
 }
 
-/// A verified leaf certificate.
+/// The leaf of a verified chain, with the validity period of the chain.
 #[derive(Debug)]
 pub(crate) struct VerifiedChain<'c> {
-    /// DER.
+    /// The leaf certificate in DER.
     pub(crate) leaf: &'c [u8],
     /// The first moment at which the whole chain is valid.
     pub(crate) starts: Option<Timestamp>,
@@ -124,12 +124,12 @@ impl Authorities {
         if authorities.is_empty() { Err(BundleError::Empty) } else { Ok(Authorities(authorities)) }
     }
 
-    /// The CAs as issuers of certificates and of revocation lists.
+    /// The name and the public key of each CA.
     pub(super) fn issuer_keys(&self) -> impl Iterator<Item = IssuerKey<'_>> {
         self.0.iter().map(|authority| key_of(&authority.anchor))
     }
 
-    /// Whether the two sets share a CA.
+    /// Whether a CA with the same name and public key is in both sets.
     pub(super) fn overlap(&self, others: &Authorities) -> bool {
         let is_same_key = |one: &IssuerKey<'_>, other: &IssuerKey<'_>| {
             one.subject == other.subject && one.public_key == other.public_key
@@ -141,7 +141,7 @@ impl Authorities {
     ///
     /// # Errors
     ///
-    /// The check that failed.
+    /// [`ChainError`]: the check that failed.
     pub(super) fn verify<'c>(
         &self,
         chain: &'c [Vec<u8>],
@@ -198,13 +198,13 @@ impl Authorities {
             .map(|authority| authority.until)
             .max()
             .map_or(last, |until| last.min(until));
-        // The last second of `notAfter` is still valid.
+        // The chain is still valid during the second `notAfter`.
         let ends = Timestamp::from_second(last.saturating_add(1)).ok();
         Ok(VerifiedChain { leaf, starts: Timestamp::from_second(first).ok(), ends })
     }
 }
 
-/// Whether a revocation list names a certificate of the path under the name of its issuer.
+/// Whether a certificate of the path is on a revocation list that its issuer signed.
 fn has_revoked_certificate(path: &VerifiedPath<'_>, lists: &Lists) -> bool {
     if lists.len() == 0 {
         return false;
@@ -230,7 +230,7 @@ fn key_of<'a>(anchor: &'a TrustAnchor<'_>) -> IssuerKey<'a> {
     IssuerKey { subject: &anchor.subject, public_key: &anchor.subject_public_key_info }
 }
 
-/// Unix times in seconds of a certificate's `notBefore` and `notAfter`.
+/// Returns `notBefore` and `notAfter` of a certificate in Unix seconds.
 fn validity(der: &[u8]) -> Option<(i64, i64)> {
     let (_, parsed) = X509Certificate::from_der(der).ok()?;
     Some((parsed.validity.not_before.timestamp(), parsed.validity.not_after.timestamp()))

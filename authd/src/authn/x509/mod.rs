@@ -3,14 +3,15 @@
 //! # Contract
 //!
 //! The chain must lead to a CA of `--client-ca-file` ([`chain`], [`trust`]). No certificate of the chain may
-//! be on a revocation list of `--client-crl-file`, whichever user it names ([`revocation`]). The last common
-//! name of the subject is the user, each organization a group, the attribute 1.3.6.1.4.1.57683.2 the uid
-//! ([`subject`]). The extra key `credential-id` identifies the certificate by its SHA-256.
+//! be on a revocation list of `--client-crl-file` ([`revocation`]); this also holds for members of
+//! `system:masters`. The last common name of the subject is the user, each organization a group, the
+//! attribute 1.3.6.1.4.1.57683.2 the uid ([`subject`]).
+//! The extra key `credential-id` identifies the certificate by its SHA-256.
 //!
 //! # Reference
 //!
 //! Like Kubernetes, with two differences. A certificate without a common name is rejected; Kubernetes ignores
-//! it, and the request may be anonymous. X.509 version 1 certificates are not accepted, nor is
+//! such a certificate, so the request may be anonymous. X.509 version 1 certificates are not accepted, nor is
 //! `anyExtendedKeyUsage` in place of clientAuth.
 
 pub(super) mod chain;
@@ -81,7 +82,7 @@ impl ClientCertificates {
         })
     }
 
-    /// The user of a verified certificate.
+    /// Returns the user that the subject of a verified leaf certificate names.
     fn user(&self, leaf: &[u8]) -> Result<UserInfo, String> {
         let Subject { common_name, organizations, mut uids } =
             Subject::read(leaf).map_err(|error| error.to_string())?;

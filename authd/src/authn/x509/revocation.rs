@@ -5,19 +5,20 @@
 //! [`Lists::read`] reads all lists of a PEM file, or one in DER (RFC 5280, section 5). [`Lists::is_revoked`]
 //! returns whether a list revokes a certificate, by serial number and issuer. The list must have the issuer's
 //! name and be signed with the issuer's key. A list past its next update still counts: revoked certificates
-//! stay revoked. [`Lists::keep_from`] keeps active lists beside an outdated list of the same issuer key: only
-//! a valid list removes a revocation. Two keys with one issuer name, as in a CA rotation, are two issuers.
+//! stay revoked. [`Lists::keep_from`] keeps the active lists if the new list of the same issuer key is
+//! outdated: only a valid new list removes a revocation.
+//! Two keys with one issuer name, as in a CA rotation, are two issuers.
 //!
 //! # Invariants
 //!
 //! INVARIANT (only the issuer revokes): a list that is not signed with the key of the certificate's issuer
-//! does not revoke the certificate. A list with the name of a trusted CA and a foreign signature is an error of
-//! the file.
+//! does not revoke the certificate.
+//! A list with the name of a trusted CA and a foreign signature is an error of the file.
 //!
 //! # Reference
 //!
 //! Kubernetes has no such flag. Delta lists, indirect lists and lists with critical extensions unknown to
-//! webpki are rejected, because their omissions would count as not revoked.
+//! webpki are rejected: a certificate that such a list does not name may still be revoked.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ pub(super) enum ListsError {
     /// The list of a DER file is invalid.
     #[error(transparent)]
     Der(#[from] ListError),
-    /// The file is empty.
+    /// The file contains no list.
     #[error("no revocation list in the file")]
     Empty,
 }
@@ -51,7 +52,7 @@ pub(super) enum ListsError {
 /// The error of an invalid list.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ListError {
-    /// webpki rejects the list.
+    /// webpki rejects the list, for example because of an unknown critical extension.
     #[error("not a list that can be used: {0}")]
     Unusable(webpki::Error),
     /// The list cannot be parsed.
@@ -62,22 +63,22 @@ pub(super) enum ListError {
     Issuer,
 }
 
-/// The error of a list with the name of a trusted CA and a foreign signature.
+/// The error of a list whose issuer is the name of a trusted CA that did not sign the list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the list of `{issuer}` is not signed by the CA of that name")]
 pub(super) struct ForeignSignature {
     issuer: String,
 }
 
-/// The revocation lists of a file.
+/// The revocation lists of a file, and active lists that [`Lists::keep_from`] added.
 #[derive(Debug, Default)]
 pub(super) struct Lists(Vec<Arc<List>>);
 
-/// One revocation list.
+/// One decoded revocation list.
 struct List {
-    /// Contents of the DER value of the issuer's name.
+    /// The issuer's name: the contents of its DER value.
     issuer: Vec<u8>,
-    /// The issuer as text.
+    /// The issuer's name as text.
     issuer_text: String,
     /// The key identifier of the extension `authorityKeyIdentifier`.
     authority_key_id: Option<Vec<u8>>,
@@ -92,7 +93,7 @@ struct List {
 
 /// Seconds that the clock of an issuer may be ahead of the local clock.
 const CLOCK_SKEW: i64 = 300;
-/// Limit of cached keys of a list; few issuers share a name.
+/// Limit of entries in [`List::keys`]; few issuers share a name.
 const MAX_KEYS: usize = 16;
 
 impl std::fmt::Debug for List {
@@ -108,22 +109,22 @@ impl std::fmt::Debug for List {
 /// The signed part of a revocation list, the signature algorithm, and the signature.
 struct SignedList {
     message: Vec<u8>,
-    /// Contents of the DER value of the algorithm identifier.
+    /// The signature algorithm: the contents of the DER value of its identifier.
     algorithm: Vec<u8>,
     signature: Vec<u8>,
 }
 
-/// A possible issuer of a certificate: the contents of its name and of its public key info.
+/// A possible issuer of a certificate or of a revocation list.
 #[derive(Clone, Copy)]
 pub(super) struct IssuerKey<'a> {
-    /// The name.
+    /// The contents of the DER value of the name.
     pub(super) subject: &'a [u8],
-    /// The key.
+    /// The contents of the DER value of the SubjectPublicKeyInfo.
     pub(super) public_key: &'a [u8],
 }
 
 impl Lists {
-    /// Reads the content of a file.
+    /// Reads the content of a file in PEM or DER.
     ///
     /// # Errors
     ///
@@ -140,12 +141,13 @@ impl Lists {
         if lists.is_empty() { Err(ListsError::Empty) } else { Ok(Lists(lists)) }
     }
 
-    /// Checks that each list with the name of a CA is signed by that CA.
-    /// Returns remarks for operators on the other lists.
+    /// Checks that each list with the name of a CA in `authorities` is signed by a CA of that name.
+    /// Returns remarks for operators: lists of other issuers, CA keys without a list, and lists past their
+    /// next update.
     ///
     /// # Errors
     ///
-    /// The first list whose signer does not match its name.
+    /// The first list that no CA of its name signed.
     pub(super) fn check_signers(
         &self,
         authorities: &[IssuerKey<'_>],
@@ -163,7 +165,7 @@ impl Lists {
             } else if !of_name.any(|authority| list.is_signed_by(authority.public_key)) {
                 return Err(ForeignSignature { issuer: issuer_text.clone() });
             }
-            // After a CA key rotation: the list of the new key does not cover certificates of the old key.
+            // After a CA key rotation two keys have this name, and each key needs a list of its own.
             for authority in authorities.iter().filter(|authority| authority.subject == issuer.as_slice()) {
                 let listed = |list: &List| list.issuer == *issuer && list.is_signed_by(authority.public_key);
                 let remark = format!(
@@ -181,9 +183,10 @@ impl Lists {
         Ok(remarks)
     }
 
-    /// Keeps each active list whose issuer key has an outdated list in the new file.
-    /// A list is outdated past its next update, before its own time, or if a valid active list is newer. Returns a
-    /// remark for operators on each. `authorities` are the trusted CAs.
+    /// Adds to the new lists (`self`) each active list whose issuer key has an outdated new list.
+    /// A new list is outdated if it is past its next update, if its `thisUpdate` is in the future, or if a
+    /// valid active list of the key is newer. Returns remarks for operators on the kept lists.
+    /// `authorities` are the trusted CAs.
     pub(super) fn keep_from(
         &mut self,
         active: &Lists,
@@ -217,9 +220,9 @@ impl Lists {
         remarks
     }
 
-    /// Whether a list of the issuer revokes the certificate with a serial number.
+    /// Whether a list that `issuer` signed revokes the certificate with this serial number.
     pub(super) fn is_revoked(&self, issuer: IssuerKey<'_>, serial: &[u8]) -> bool {
-        // The signature check comes last: only for a list that names the certificate.
+        // The slow signature check comes last: it runs only for a list with this serial number.
         self.0.iter().any(|list| {
             list.issuer == issuer.subject
                 && list.serials.contains(strip_leading_zeros(serial))
@@ -227,7 +230,7 @@ impl Lists {
         })
     }
 
-    /// The number of revoked certificates.
+    /// The number of revoked certificates in all lists.
     pub(super) fn len(&self) -> usize {
         self.0.iter().map(|list| list.serials.len()).sum()
     }
@@ -235,7 +238,7 @@ impl Lists {
 
 impl List {
     fn read(der: &[u8]) -> Result<Self, ListError> {
-        // webpki rejects lists with extensions that a reader must not ignore.
+        // webpki rejects delta lists, indirect lists, and lists with unknown critical extensions.
         BorrowedCertRevocationList::from_der(der).map_err(ListError::Unusable)?;
         let (_, parsed) = CertificateRevocationList::from_der(der).map_err(|_| ListError::Unparsable)?;
         let signed = SignedList::of(der).ok_or(ListError::Unparsable)?;
@@ -254,15 +257,15 @@ impl List {
         })
     }
 
-    /// Whether the list is past its next update or from the future.
+    /// Whether the list is past its next update, or its `thisUpdate` is more than [`CLOCK_SKEW`] ahead.
     fn is_outdated(&self, now: Timestamp) -> bool {
         let now = now.as_second();
         self.next_update.is_some_and(|next| next < now) || self.this_update > now.saturating_add(CLOCK_SKEW)
     }
 
-    /// Whether two lists have the issuer name and the issuer key in common.
-    /// The signature decides for a key of `authorities`, the authority key identifier for an intermediate.
-    /// Lists without identifiers count as lists of one key, so that no revocation is lost.
+    /// Whether two lists have the same issuer name and, as far as known, the same issuer key.
+    /// If a key of `authorities` signed this list, the signatures decide, else the authority key identifiers.
+    /// Lists without an identifier count as lists of one key, so that no revocation is lost.
     fn has_issuer_key_of(&self, other: &List, authorities: &[IssuerKey<'_>]) -> bool {
         if self.issuer != other.issuer {
             return false;
@@ -278,7 +281,7 @@ impl List {
         }
     }
 
-    /// Whether the holder of a public key signed the list.
+    /// Whether the public key verifies the signature of the list; the result is cached.
     fn is_signed_by(&self, public_key: &[u8]) -> bool {
         let find_cached = |keys: &[(Vec<u8>, bool)]| {
             keys.iter().find(|(key, _)| key == public_key).map(|(_, valid)| *valid)
@@ -310,7 +313,7 @@ impl SignedList {
         })
     }
 
-    /// Whether a public key verifies the signature.
+    /// Whether a public key verifies the signature. `public_key` is the contents of a SubjectPublicKeyInfo.
     fn is_signed_by(&self, public_key: &[u8]) -> bool {
         let Ok((rest, algorithm)) = Any::from_der(public_key) else { return false };
         let Ok((_, key)) = Any::from_der(rest) else { return false };
@@ -323,7 +326,7 @@ impl SignedList {
     }
 }
 
-/// The key identifier that a list names for its issuer.
+/// Returns the key identifier of the issuer in the extension `authorityKeyIdentifier` of a list.
 fn authority_key_id(list: &CertificateRevocationList<'_>) -> Option<Vec<u8>> {
     list.extensions().iter().find_map(|extension| match extension.parsed_extension() {
         ParsedExtension::AuthorityKeyIdentifier(identifier) => {
@@ -333,7 +336,8 @@ fn authority_key_id(list: &CertificateRevocationList<'_>) -> Option<Vec<u8>> {
     })
 }
 
-/// The first bytes of the SHA-256 of a public key info, as `openssl pkey -pubin` encodes it.
+/// Returns the first 8 bytes, in hexadecimal, of the SHA-256 of a SubjectPublicKeyInfo in DER.
+/// `public_key` is its contents, without tag and length.
 fn key_fingerprint(public_key: &[u8]) -> String {
     let mut encoded = match u16::try_from(public_key.len()) {
         Ok(length @ 0..=0x7f) => vec![0x30, length.to_be_bytes()[1]],
@@ -346,12 +350,12 @@ fn key_fingerprint(public_key: &[u8]) -> String {
     digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The contents of a DER value.
+/// Returns the contents of a DER value, without tag and length.
 pub(super) fn der_contents(der: &[u8]) -> Option<&[u8]> {
     Any::from_der(der).ok().map(|(_, any)| any.data)
 }
 
-/// The bytes of a BIT STRING without unused bits.
+/// Returns the bytes of a BIT STRING; None if it has unused bits. `content` includes their number.
 fn bits(content: &[u8]) -> Option<&[u8]> {
     match content.split_first() {
         Some((0, bytes)) => Some(bytes),

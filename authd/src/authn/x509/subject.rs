@@ -8,14 +8,14 @@
 //! # Reference
 //!
 //! As in Kubernetes, the last common name is the user, and each organization is a group. Stricter than
-//! Kubernetes: names of more than [`MAX_NAME_BYTES`] bytes and names with control characters are rejected, because
-//! policy and logs cannot represent them.
+//! Kubernetes: names of more than [`MAX_NAME_BYTES`] bytes and names with control characters are rejected,
+//! because policy and logs cannot represent them.
 
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Limit in bytes of a name.
+/// Limit in bytes of the value of an attribute.
 const MAX_NAME_BYTES: usize = 1024;
-/// Limit of attributes in a subject.
+/// Limit of the number of attributes in a subject.
 const MAX_ATTRIBUTES: usize = 1024;
 /// The object identifier of the uid attribute.
 const UID: &str = "1.3.6.1.4.1.57683.2";
@@ -29,30 +29,30 @@ pub(crate) enum SubjectError {
     /// The subject exceeds the limit of attributes.
     #[error("the subject has more than {MAX_ATTRIBUTES} attributes")]
     TooManyAttributes,
-    /// An attribute is not text.
+    /// The value of an attribute is not a text type; contains its object identifier.
     #[error("subject attribute {0} is not text")]
     NotText(String),
-    /// An attribute is too long.
+    /// The value of an attribute exceeds the limit of bytes.
     #[error("subject attribute {id} has {bytes} bytes")]
     TooLong {
-        /// The object identifier.
+        /// The object identifier of the attribute.
         id: String,
-        /// The size of the value.
+        /// The size of the value in bytes.
         bytes: usize,
     },
-    /// An attribute has a control character.
+    /// The value of an attribute has a control character; contains its object identifier.
     #[error("subject attribute {0} has a control character")]
     ControlCharacter(String),
 }
 
-/// The attributes of a subject.
+/// The attributes of a subject that determine the user.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Subject {
     /// The last common name; empty when there is none.
     pub(crate) common_name: String,
     /// The organizations, in the order of the certificate.
     pub(crate) organizations: Vec<String>,
-    /// All uid attributes.
+    /// The values of all uid attributes, in the order of the certificate.
     pub(crate) uids: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ impl Subject {
     ///
     /// # Errors
     ///
-    /// The attribute that cannot be read, and why.
+    /// [`SubjectError`], with the attribute that cannot be read.
     pub(crate) fn read(certificate: &[u8]) -> Result<Self, SubjectError> {
         let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| SubjectError::Certificate)?;
         let mut subject = Subject::default();

@@ -60,7 +60,7 @@ fn method(roots: &[&Issuer]) -> ClientCertificates {
     with_lists(&pem, None).unwrap()
 }
 
-/// The authenticator over a CA bundle and revocation lists.
+/// Builds the authenticator with a CA bundle and revocation lists, or returns the errors.
 fn with_lists(pem: &str, lists: Option<&[u8]>) -> Result<ClientCertificates, Vec<String>> {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, content: &[u8]| {
@@ -226,12 +226,12 @@ fn ca_file_without_certificates_is_rejected() {
     }
 }
 
-/// A revocation list of an issuer with these serial numbers; PEM.
+/// Returns a revocation list in PEM. `next` is the day of the next update.
 fn list(issuer: &Issuer, serials: &[u64], next: i64) -> String {
     list_of(issuer, serials, 1, next)
 }
 
-/// Like [`list`], with the day of issue.
+/// Like [`list`], with the day of `thisUpdate`.
 fn list_of(issuer: &Issuer, serials: &[u64], this_update: i64, next: i64) -> String {
     let at = |number: i64| {
         rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(day(number).as_second().unsigned_abs())
@@ -379,7 +379,7 @@ fn chain_with_unordered_intermediates_is_accepted_after_leaf() {
     assert!(check.contains("UnknownIssuer"), "{check}");
 }
 
-/// Arbitrary input returns a result in limited time, and an identity only for signed certificates.
+/// Randomly damaged chains never verify, and no parser panics.
 #[test]
 fn damaged_chain_never_gives_identity() {
     use rand::{Rng as _, SeedableRng as _};

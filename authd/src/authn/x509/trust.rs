@@ -3,9 +3,10 @@
 //! # Contract
 //!
 //! [`Trust::load`] reads the CAs of clients (`--client-ca-file`), those of authenticating proxies
-//! (`--requestheader-client-ca-file`) and the revocation lists (`--client-crl-file`), which apply to both bundles.
-//! [`Trust::reload`] reads all files again and activates them together, or leaves everything unchanged. An
-//! outdated revocation list is added to the active list and does not replace it.
+//! (`--requestheader-client-ca-file`) and the revocation lists (`--client-crl-file`), which apply to both
+//! bundles.
+//! [`Trust::reload`] reads all files again and activates them together, or leaves everything unchanged.
+//! An outdated revocation list does not replace the active list of its issuer key; both are then active.
 //!
 //! # Invariants
 //!
@@ -21,7 +22,7 @@ use super::chain::{Authorities, ChainError, VerifiedChain};
 use super::revocation::{IssuerKey, Lists};
 use crate::config_error::ConfigError;
 
-/// The paths of the files.
+/// The paths of the CA bundles and of the revocation lists.
 #[derive(Clone, Debug, Default)]
 pub struct TrustFiles {
     /// `--client-ca-file`.
@@ -33,14 +34,14 @@ pub struct TrustFiles {
 }
 
 impl TrustFiles {
-    /// All configured paths.
+    /// Returns all configured paths.
     pub fn paths(&self) -> Vec<PathBuf> {
         let TrustFiles { client_ca, revoked, proxy_ca } = self;
         [client_ca, revoked, proxy_ca].into_iter().flatten().cloned().collect()
     }
 }
 
-/// The kind of peer.
+/// The kind of peer that sends a certificate chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::authn) enum PeerKind {
     /// A client with its own certificate.
@@ -64,7 +65,7 @@ struct TrustSnapshot {
     clients: Option<Authorities>,
     proxies: Option<Authorities>,
     revoked: Lists,
-    /// Remarks on the lists for operators.
+    /// Remarks on the revocation lists for operators.
     remarks: Vec<String>,
     /// Lists of an earlier file are active beside those of the present file.
     keeps_outdated_lists: bool,
@@ -72,7 +73,7 @@ struct TrustSnapshot {
 
 impl Trust {
     /// Reads the files.
-    /// `any_proxy`: proxy names are not restricted. `now` determines which lists are outdated.
+    /// `any_proxy`: `--requestheader-allowed-names` is empty. `now` determines which lists are outdated.
     ///
     /// # Errors
     ///
@@ -94,13 +95,13 @@ impl Trust {
         Ok(())
     }
 
-    /// The configured paths.
+    /// Returns the configured paths, for a watch.
     pub fn paths(&self) -> Vec<PathBuf> {
         self.files.paths()
     }
 
-    /// Remarks for operators on the active revocation lists: which are outdated, and which CAs have none.
-    /// None: no remarks.
+    /// Returns remarks for operators on the active revocation lists: which are outdated or of an unknown CA,
+    /// and which CA keys have none. None: no remarks.
     pub fn remarks(&self) -> Option<String> {
         let remarks = self.current.load().remarks.join("; ");
         (!remarks.is_empty()).then_some(remarks)
@@ -120,7 +121,7 @@ impl Trust {
     ///
     /// # Errors
     ///
-    /// The check that failed.
+    /// [`ChainError`]: the check that failed.
     pub(in crate::authn) fn verify<'c>(
         &self,
         peer: PeerKind,
@@ -175,7 +176,7 @@ impl TrustSnapshot {
         Ok(snapshot)
     }
 
-    /// Checks the files together; returns remarks on the lists.
+    /// Checks the files against each other, and logs and returns remarks on the revocation lists.
     fn check(
         &self,
         files: &TrustFiles,
@@ -208,12 +209,12 @@ impl TrustSnapshot {
     }
 }
 
-/// The file of revocation lists; empty if it is not configured.
+/// Returns the path of the revocation lists; empty if it is not configured.
 fn crl_path(files: &TrustFiles) -> &Path {
     files.revoked.as_deref().unwrap_or(Path::new(""))
 }
 
-/// Reads one file if it is configured; errors are recorded with the flag.
+/// Reads one file if it is configured; an error is added with the flag and gives None.
 fn read_part<T, E: std::fmt::Display>(
     path: Option<&Path>,
     flag: &str,

@@ -4,14 +4,14 @@
 //! # Contract
 //!
 //! A node agent is a user `system:node:NAME` in the group `system:nodes`; on other users this authorizer has
-//! no opinion. Rules common to all nodes decide most resources ([`rules`]). For the others a node may
-//! access its own only, which the [`Graph`] determines. The authorizer never denies: a later authorizer may
-//! allow.
+//! no opinion. For most resources the rules of all nodes decide ([`rules`]). Of the other resources a node
+//! may access only its own objects, which the [`Graph`] determines.
+//! The authorizer never denies: a later authorizer may allow.
 //!
 //! # Invariants
 //!
-//! INVARIANT (exact dependencies): a decision from the graph depends on the graph of that node, and on the
-//! volumes if the decision read them. Every other decision has no dependencies.
+//! INVARIANT (exact dependencies): a decision that read the graph depends on the component of that node, and
+//! on the component of volumes if the decision read volumes. Every other decision has no dependencies.
 //!
 //! # Reference
 //!
@@ -38,11 +38,11 @@ use crate::mirror::graph::{Graph, ReferencedKind, Target};
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::rules::PolicyRule;
 
-/// Username prefix of node agents.
+/// The prefix of the usernames of node agents.
 const PREFIX: &str = "system:node:";
 /// The group of node agents.
 const GROUP: &str = "system:nodes";
-/// The dependency component of volumes.
+/// The name of the component of volumes among the node components; no node has this name.
 const VOLUMES: &str = "*";
 
 /// The Node authorizer. See the module.
@@ -60,12 +60,12 @@ pub(super) fn build(
     Ok(Box::new(Node { mirror: Arc::clone(mirror), policy }))
 }
 
-/// The node name of a node agent, `""` if the username has none; None for other users.
+/// Returns the node name of a node agent, `""` if the username ends before it; None for other users.
 fn node_of(user: &UserInfo) -> Option<&str> {
     user.name.strip_prefix(PREFIX).filter(|_| user.in_group(GROUP))
 }
 
-/// The rules and settings for all nodes.
+/// The rules and names that are the same for all nodes.
 struct NodePolicy {
     rules: Vec<PolicyRule>,
     /// Gate `AuthorizeNodeWithSelectors`: a node reads its own Node and pods only.
@@ -76,17 +76,17 @@ struct NodePolicy {
     resource: String,
 }
 
-/// A decision and its dependencies.
+/// The decision on one request of a node agent, and its dependencies.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct NodeDecision {
     allowed: bool,
-    /// The reason of a denial.
+    /// Why the request is not allowed; empty for an allow.
     reason: String,
-    /// The decision applies to all other names too.
+    /// The decision applies to all other object names too.
     any_name: bool,
     /// The decision read the graph.
     uses_graph: bool,
-    /// The decision read volumes.
+    /// The decision read volumes of the graph.
     uses_volumes: bool,
 }
 
@@ -95,19 +95,19 @@ impl NodeDecision {
         NodeDecision { allowed: true, any_name: true, ..NodeDecision::default() }
     }
 
-    /// Does not allow, for any name.
+    /// Has no opinion on the request, whatever the object name.
     fn deny_any_name(reason: impl Into<String>) -> Self {
         NodeDecision { reason: reason.into(), any_name: true, ..NodeDecision::default() }
     }
 
-    /// Decides for this name only.
+    /// Decides for the object name of the request only.
     fn for_name(allowed: bool, reason: &str) -> Self {
         let reason = if allowed { String::new() } else { reason.to_owned() };
         NodeDecision { allowed, reason, ..NodeDecision::default() }
     }
 }
 
-/// One request of a node, with the graph that decides it.
+/// One request of a node agent, with the data that decides it.
 struct NodeRequest<'a> {
     policy: &'a NodePolicy,
     node: &'a str,
@@ -258,8 +258,8 @@ impl NodeRequest<'_> {
         self.decide_own_name("can only access CSINode with the same name as the requesting node")
     }
 
-    /// Allows objects with the name of the node.
-    /// On create the name is unknown to authorizers; the NodeRestriction plugin checks it.
+    /// Allows objects that have the name of the node.
+    /// On create authorizers do not know the name; the admission plugin NodeRestriction checks it.
     fn decide_own_name(&self, reason: &str) -> NodeDecision {
         if self.request.verb == "create" {
             return NodeDecision::allow();
@@ -293,8 +293,8 @@ impl NodeRequest<'_> {
     fn decide_node(&self) -> NodeDecision {
         let (node, name) = (self.node, self.request.name.as_str());
         match (self.request.subresource.as_str(), self.request.verb.as_str()) {
-            // NodeRestriction checks that the object is the node's own; only admission knows the name of a
-            // new one.
+            // The admission plugin NodeRestriction checks that a written Node is the node's own; only
+            // admission knows the name of a new object.
             ("", "create" | "update" | "patch") | ("status", "update" | "patch") => NodeDecision::allow(),
             ("", "get" | "list" | "watch") if name == node => NodeDecision::for_name(true, ""),
             ("", "get" | "list" | "watch") if name.is_empty() => NodeDecision::for_name(
@@ -319,7 +319,7 @@ impl NodeRequest<'_> {
                 NodeDecision::for_name(false, "can only list/watch pods with spec.nodeName field selector")
             }
             ("", "list" | "watch") => self.decide_by_graph(target),
-            // NodeRestriction checks which pods.
+            // The admission plugin NodeRestriction checks that the pods are the node's own.
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
                 NodeDecision::allow()
             }
@@ -327,7 +327,7 @@ impl NodeRequest<'_> {
         }
     }
 
-    /// Whether the field selector selects only objects of the node.
+    /// Whether the field selector restricts `spec.nodeName` to this node.
     fn selects_own(&self) -> bool {
         let ParsedSelector::Requirements(requirements) = &self.request.field_selector else { return false };
         requirements.iter().any(|requirement| {

@@ -1,4 +1,5 @@
-//! The rules of all nodes: the default role `system:node`, which has no binding.
+//! The rules of all nodes: those of the default ClusterRole `system:node`, which has no binding, and reads of
+//! endpoints.
 
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
@@ -6,7 +7,7 @@ use authproto::auth;
 
 use crate::rules::PolicyRule;
 
-/// The default role with these rules.
+/// The name of the default ClusterRole.
 const ROLE: &str = "system:node";
 
 /// Returns the rules that apply to every node.
@@ -24,7 +25,7 @@ pub(super) fn node_rules(names: &Names) -> Vec<PolicyRule> {
     role_rules.chain([read_endpoints]).map(|rule| PolicyRule::from(&rule)).collect()
 }
 
-/// Converts a rule from its API form. Nodes use no non-resource URLs.
+/// Converts a rule from its API form. Rules of nodes have no non-resource URLs.
 fn rule(value: &Value) -> auth::PolicyRule {
     let words = |field: &str| {
         let words = value.get(field).and_then(Value::as_array).into_iter().flatten();

@@ -8,7 +8,7 @@ use authproto::auth::{
 };
 
 /// A mirror with two nodes.
-/// In namespace `a`, pod `mine` on `n1` refers to one object of each kind (`used…`), and pod `theirs` on `n2`
+/// In namespace `a`, pod `mine` on `n1` refers to one object of each kind (`used…`). Pod `theirs` on `n2`
 /// refers to `other`. Volume `pv` has the claim `used` and the Secret `b/mount`.
 fn mirror() -> (Arc<Mirror>, crate::mirror::Feed) {
     let mirror = Mirror::new(Arc::new(Names::new(Preset::Kubernetes, "").unwrap()));
@@ -46,7 +46,8 @@ fn mirror() -> (Arc<Mirror>, crate::mirror::Feed) {
     (mirror, feed)
 }
 
-/// `verb [group/]resource[/subresource] [namespace/]name ?selector`; `-` means no name.
+/// Parses `verb [group:]resource[/subresource] [namespace/]name [field=value|value]`; the name `-` means
+/// none.
 fn request(text: &str) -> Attributes {
     let words: Vec<&str> = text.split(' ').collect();
     let (group, resource) = words[1].split_once(':').unwrap_or(("", words[1]));
@@ -90,7 +91,7 @@ const UNRELATED: &str = "no relationship found between node 'n1' and this object
 const LEASES: &str = "coordination.k8s.io:leases";
 const SLICES: &str = "resource.k8s.io:resourceslices";
 
-/// A row is a request, and `yes` or the reason of the denial.
+/// A row is a request, and `yes` or the reason why it is not allowed.
 #[tokio::test]
 async fn node_authorizer_decides_by_table() {
     let (mirror, _feed) = mirror();

@@ -4,8 +4,8 @@
 //!
 //! A request is sent as a SubjectAccessReview. Allows and other responses are cached with separate TTLs.
 //! Failures are not cached; the failure policy decides them. A decision carries its remaining TTL, so that
-//! apid does not cache it longer. `allowed` together with `denied` is a denial. The rules of such a
-//! service cannot be listed.
+//! apid does not cache it longer. `allowed` together with `denied` is a denial.
+//! The rules of a webhook cannot be listed.
 //!
 //! # Invariants
 //!
@@ -30,10 +30,10 @@ use crate::mirror::{Mirror, MirrorNotReady};
 use crate::single_flight_cache::SingleFlightCache;
 use crate::webhook::{FieldTypeError, Webhook, WebhookContext, read_field, sanitize_remote_text};
 
-/// State that all webhooks of the process share.
+/// The state that all authorization webhooks of the process share.
 #[derive(Clone, Debug)]
 pub struct Webhooks {
-    /// Names, clock and random source.
+    /// The names preset, the clock and the random source.
     pub context: WebhookContext,
     metrics: Arc<OnceLock<WebhookMetrics>>,
 }
@@ -44,7 +44,7 @@ impl Webhooks {
         Webhooks { context, metrics: Arc::default() }
     }
 
-    /// Sets the metrics.
+    /// Sets the metrics, once.
     pub fn set_metrics(&self, metrics: WebhookMetrics) {
         // The process has one registry, so a second call never happens.
         let _ = self.metrics.set(metrics);
@@ -61,14 +61,14 @@ struct RemoteAuthorizer {
     webhooks: Webhooks,
 }
 
-/// The cache key of a response.
+/// The cache key of a response: everything that a review contains.
 #[derive(PartialEq, Eq, Hash)]
 struct ReviewKey {
     user: UserInfo,
     attributes: Attributes,
 }
 
-/// A decision, or the reason for the failure of the call.
+/// The decision of the webhook, or why its call failed.
 type WebhookResult = Result<Arc<Decision>, Arc<str>>;
 
 pub(super) fn build(

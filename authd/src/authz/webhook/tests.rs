@@ -154,7 +154,7 @@ async fn webhook_decision_is_cached_for_its_ttl() {
     }
 }
 
-/// Requests that would collide if keys were joined, sorted or shortened.
+/// Requests whose cache keys would be equal if values were joined, sorted or shortened.
 #[tokio::test]
 async fn similar_requests_do_not_share_cached_decision() {
     let mock = Mock::start().await;

@@ -32,18 +32,18 @@ pub const KIND: &str = "AuthenticationConfiguration";
 /// The maximum number of JWT authenticators.
 pub const MAX_AUTHENTICATORS: usize = 64;
 
-/// The environment of the validation.
+/// The settings of the server that the validation needs.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// The names preset: the group of the file, and the reserved domains.
+    /// The names preset; it determines the API group of the file and the reserved domains.
     pub names: Arc<Names>,
-    /// Issuers that no authenticator may have: those of service-account tokens.
+    /// Issuers that no authenticator may have, because service-account tokens have them.
     pub disallowed_issuers: Vec<String>,
-    /// Gate `AnonymousAuthConfigurableEndpoints`.
+    /// Gate `AnonymousAuthConfigurableEndpoints`: the section `anonymous` is allowed.
     pub anonymous_conditions: bool,
 }
 
-/// The fields of one entry of `jwt`, as written. An absent string is empty.
+/// One entry of `jwt` before validation. An absent string is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JwtAuthenticator {
     /// `issuer`
@@ -56,16 +56,16 @@ pub struct JwtAuthenticator {
     pub user_validation_rules: Vec<UserValidationRule>,
 }
 
-/// One of `claimValidationRules`.
+/// An entry of `claimValidationRules`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimValidationRule {
     /// `claim`
     pub claim: String,
     /// `requiredValue`
     pub required_value: String,
-    /// `expression` over `claims`
+    /// `expression` on the variable `claims`
     pub expression: String,
-    /// `message` for the log
+    /// `message` in the log when the expression is false
     pub message: String,
 }
 
@@ -87,36 +87,36 @@ pub struct ClaimMappings {
 pub struct PrefixedClaimOrExpression {
     /// `claim`
     pub claim: String,
-    /// `prefix`; None: absent
+    /// `prefix`; None: absent, which differs from empty
     pub prefix: Option<String>,
-    /// `expression` over `claims`
+    /// `expression` on the variable `claims`
     pub expression: String,
 }
 
-/// One of `claimMappings.extra`.
+/// An entry of `claimMappings.extra`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtraMapping {
     /// `key`
     pub key: String,
-    /// `valueExpression` over `claims`
+    /// `valueExpression` on the variable `claims`
     pub value_expression: String,
 }
 
-/// One of `userValidationRules`.
+/// An entry of `userValidationRules`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserValidationRule {
-    /// `expression` over `user`
+    /// `expression` on the variable `user`
     pub expression: String,
-    /// `message` for the log
+    /// `message` in the log when the expression is false
     pub message: String,
 }
 
-/// A checked configuration.
+/// A valid configuration with compiled expressions.
 #[derive(Clone, Debug, Default)]
 pub struct Configuration {
     /// The authenticators, in the order of the file.
     pub jwt: Vec<Arc<ValidatedAuthenticator>>,
-    /// None: the flag `--anonymous-auth` decides.
+    /// The section `anonymous`. None: the flag `--anonymous-auth` decides.
     pub anonymous: Option<Anonymous>,
 }
 
@@ -124,7 +124,7 @@ pub struct Configuration {
 ///
 /// # Errors
 ///
-/// All errors.
+/// All errors, with line and field path.
 pub fn read(bytes: &[u8], context: &Context) -> Result<Configuration, Vec<DocumentError>> {
     let document = Document::read(bytes).map_err(|error| vec![error])?;
     check(&document, context)
@@ -134,7 +134,7 @@ pub fn read(bytes: &[u8], context: &Context) -> Result<Configuration, Vec<Docume
 ///
 /// # Errors
 ///
-/// All errors.
+/// All errors, with line and field path.
 pub fn check(document: &Document, context: &Context) -> Result<Configuration, Vec<DocumentError>> {
     let group = context.names.group("apiserver.config");
     let versions = ["v1beta1", "v1alpha1"].map(|version| format!("{group}/{version}"));

@@ -24,7 +24,8 @@ fn errors_of_file(text: &str) -> Vec<String> {
     }
 }
 
-/// The errors of one entry of `jwt`, without the line, which is the same for a whole flow mapping.
+/// Returns the errors of one entry of `jwt` without the line, which is the same for all fields of a flow
+/// mapping.
 fn errors(entry: &str) -> Vec<String> {
     let text = format!("{HEAD}jwt:\n- {{{entry}}}\n");
     errors_of_file(&text)
@@ -33,7 +34,7 @@ fn errors(entry: &str) -> Vec<String> {
         .collect()
 }
 
-/// Checks that each entry has exactly this error; `""` means none.
+/// Checks that each entry has exactly the error beside it; `""` means no error.
 fn check(entries: &[(&str, &str)]) {
     for (entry, expected) in entries {
         let got = errors(entry);

@@ -2,7 +2,8 @@
 //!
 //! # Reference
 //!
-//! kube-apiserver 1.33, with its error messages where it has such an error. Each check names its requirements.
+//! kube-apiserver 1.33, with its error messages where it has such an error.
+//! Each check names its requirements.
 
 use std::collections::HashSet;
 
@@ -21,13 +22,13 @@ use crate::authn::jwt::validated::{
 };
 use crate::tokens::algorithm::Algorithm;
 
-/// The only value of `audienceMatchPolicy`.
+/// The only value of `audienceMatchPolicy` other than empty.
 const MATCH_ANY: &str = "MatchAny";
-/// The message for two exclusive fields.
+/// The message for an entry with both exclusive fields.
 const NOT_BOTH: &str = "claim and expression can't both be set";
 
-/// Validates authenticators with these algorithms.
-/// The result is complete only if no error was recorded.
+/// Validates authenticators, and adds errors to `errors`. Each accepts the signature algorithms `algorithms`.
+/// The result is complete only if no error was added.
 pub fn validate(
     authenticators: &[JwtAuthenticator],
     algorithms: &[Algorithm],
@@ -82,7 +83,7 @@ pub(super) fn anonymous(anonymous: &Anonymous, path: &FieldPath, context: &Conte
     }
 }
 
-/// The errors of an issuer's https URL, as messages.
+/// Returns the errors of an issuer URL or discovery URL, which must be https.
 fn url_errors(url: &str) -> Vec<&'static str> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -107,7 +108,7 @@ fn url_errors(url: &str) -> Vec<&'static str> {
     errors
 }
 
-/// The state of the validation of one authenticator.
+/// The validation of one authenticator.
 struct Validation<'v> {
     context: &'v Context,
     errors: &'v ErrorList,
@@ -124,9 +125,8 @@ enum ResultType {
 }
 
 impl ResultType {
-    /// Whether values of a type may be of the required type.
-    /// As in kube-apiserver, only a condition must have a known type; the type of an attribute may be
-    /// dynamic.
+    /// Whether an expression with the static type `ty` can have the required type.
+    /// As in kube-apiserver, only a condition must have a known type; an attribute may have a dynamic type.
     fn fits(self, ty: &Type) -> bool {
         match (self, ty) {
             (ResultType::Bool, ty) => *ty == Type::Bool,
@@ -302,7 +302,7 @@ impl Validation<'_> {
         validated
     }
 
-    /// Validates a mapping with a prefix (requirements A-JWT-34 to A-JWT-39, A-JWT-43).
+    /// Validates and compiles a mapping with a prefix (requirements A-JWT-34 to A-JWT-39, A-JWT-43).
     fn mapping(
         &self,
         mapping: &PrefixedClaimOrExpression,
@@ -411,7 +411,8 @@ impl Validation<'_> {
         }
     }
 
-    /// Requires a use of `email_verified` beside that of `email` (requirements A-JWT-41, A-JWT-42).
+    /// Requires an expression with `claims.email_verified` if that of the username uses `claims.email`
+    /// (requirements A-JWT-41, A-JWT-42).
     fn check_email_verified(&self, authenticator: &JwtAuthenticator, mappings: &FieldPath) {
         let selects = |expression: &str, claim| {
             Parsed::new(expression).is_ok_and(|parsed| parsed.selects("claims", claim))
@@ -459,7 +460,7 @@ impl Validation<'_> {
     ) -> Option<Expression> {
         match environment.compile(text) {
             Err(error) => {
-                // On one line, like all errors.
+                // Each error is one line, so the issues of the compiler are joined.
                 let issues = error.issues.iter();
                 let issues = issues.map(|issue| {
                     format!("ERROR: <input>:{}:{}: {}", issue.line, issue.column, issue.message)

@@ -4,11 +4,11 @@
 //! # Contract
 //!
 //! [`read`] returns the ordered authorizers, or all errors with their lines. It makes no network calls: an
-//! unavailable webhook is not an error of the file. Every authorizer type is allowed; only `Webhook` may be
-//! repeated.
+//! unavailable webhook is not an error of the file.
+//! Every authorizer type is allowed; only the type `Webhook` may occur twice.
 //!
-//! A file that replaces an active one must keep its authorizer types, [`missing_types`]: an editing error must
-//! not remove all access. Webhooks may be added, removed and changed.
+//! A changed file must keep the authorizer types of the start ([`missing_types`]), so that an editing error
+//! cannot remove all access. Webhooks may be added, removed and changed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,17 +24,17 @@ use crate::authz::entry::{Entry, OnFailure, Webhook};
 use crate::authz::{self, Modes};
 use crate::webhook::Version;
 
-/// The kind of the document.
+/// The `kind` of the file.
 pub const KIND: &str = "AuthorizationConfiguration";
 
-/// The maximum webhook timeout.
+/// The maximum `timeout` of a webhook.
 const MAX_WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
-/// Default TTL of an allow.
+/// The default TTL of a cached allow.
 pub const AUTHORIZED_TTL: Duration = Duration::from_secs(300);
-/// Default TTL of other responses.
+/// The default TTL of other cached responses.
 pub const UNAUTHORIZED_TTL: Duration = Duration::from_secs(30);
 
-/// Reads the file.
+/// Decodes and validates a document.
 ///
 /// # Errors
 ///
@@ -60,13 +60,13 @@ pub fn read(document: &Document, names: &Names) -> Result<Modes, Vec<DocumentErr
     Ok(Modes::of(entries))
 }
 
-/// Returns the authorizer types of the active file that the new one lacks; webhooks do not count.
+/// Returns the authorizer types of `active` that `next` lacks; webhooks do not count.
 pub fn missing_types(active: &Modes, next: &Modes) -> Vec<&'static str> {
     let is_missing = |entry: &&Entry| entry.kind != "Webhook" && !next.has(entry.kind);
     active.entries().iter().filter(is_missing).map(|entry| entry.kind).collect()
 }
 
-/// Decodes one authorizer; None if its type is unknown.
+/// Decodes one authorizer; `previous` are those before it. None: its type is absent or unknown.
 fn authorizer(fields: &mut Fields<'_>, previous: &[Entry]) -> Option<Entry> {
     let (type_name, name) = (fields.text("type"), fields.text("name"));
     let webhook = fields.object("webhook", read_webhook);
@@ -138,13 +138,13 @@ fn read_webhook(fields: &mut Fields<'_>) -> Webhook {
         authorized_ttl: authorized_ttl.unwrap_or(AUTHORIZED_TTL),
         unauthorized_ttl: unauthorized_ttl.unwrap_or(UNAUTHORIZED_TTL),
         timeout: timeout.unwrap_or(MAX_WEBHOOK_TIMEOUT),
-        // A webhook with an error is never called.
+        // The fallback values have no effect: a file with an error is rejected.
         on_failure: on_failure.unwrap_or(OnFailure::Deny),
         conditions: Arc::new(match_conditions(fields)),
     }
 }
 
-/// The path of the client configuration file.
+/// Decodes `connectionInfo` and returns the path of the client configuration file.
 fn connection(fields: &mut Fields<'_>) -> Option<String> {
     let kind = enum_value(fields, "type", &["InClusterConfig", "KubeConfigFile"]);
     let file = fields.optional_text("kubeConfigFile");
@@ -209,7 +209,7 @@ fn match_conditions(fields: &mut Fields<'_>) -> Conditions {
     conditions
 }
 
-/// A required value of a fixed set; any other value gives None and records an error.
+/// Reads a required field with a fixed set of values. Any other value gives None and an error.
 fn enum_value(fields: &mut Fields<'_>, name: &'static str, known: &[&str]) -> Option<String> {
     let text = fields.text(name);
     let path = fields.path().child(name);
@@ -224,9 +224,10 @@ fn enum_value(fields: &mut Fields<'_>, name: &'static str, known: &[&str]) -> Op
     Some(text)
 }
 
-/// A duration; None if absent.
+/// Reads a duration; None if the field is absent.
 ///
-/// An invalid one records an error and gives one nanosecond, so that a required field is not also reported as absent.
+/// An invalid duration gives an error and the value of one nanosecond, so that a required field is not also
+/// reported as absent.
 fn duration(fields: &mut Fields<'_>, name: &'static str) -> Option<Duration> {
     let text = fields.optional_text(name)?;
     match serving::flags::duration(&text) {

@@ -13,7 +13,8 @@ fn parse(text: &str) -> Result<Modes, Vec<String>> {
     read.map_err(|errors| errors.iter().map(ToString::to_string).collect())
 }
 
-/// A valid webhook, with one line replaced, added or (if empty) left out, by its field.
+/// Returns a valid webhook with `line` in place of the line of `field`, or without that line if `line` is
+/// empty.
 fn webhook(file: &Path, field: &str, line: &str) -> String {
     let good = [
         ("timeout", "timeout: 3s".to_owned()),

@@ -3,13 +3,15 @@
 //! # Contract
 //!
 //! A [`TokenControllers`] belongs to one feed and does no I/O, like the policy controllers.
-//! [`TokenControllers::compare`] computes the required writes under the mirror's lock, [`PendingWrites::writes`]
-//! signs outside of the lock, and [`TokenControllers::build_batch`] builds the batch.
-//! [`TokenControllers::next_wake_up`] returns when to compare again without an event. The controllers compare
-//! mirrored objects with the desired state, so they need no state of their own and survive restarts:
+//! [`TokenControllers::compare`] computes the required writes and runs under the lock of the mirror.
+//! [`PendingWrites::writes`] signs tokens and runs without the lock. [`TokenControllers::build_batch`] builds
+//! the batch. [`TokenControllers::next_wake_up`] returns when to compare again without an event.
+//! The controllers compare mirrored objects with the desired state, so they store nothing that a restart
+//! would lose:
 //!
-//! - `tokens-controller` (on by default): deletes a service-account token Secret with its account, and fills
-//!   one without a token (requirements A-SA-25). It records the day of a token's last use in a label;
+//! - `tokens-controller` (on by default): deletes the token Secrets of a deleted service account, and fills
+//!   token Secrets without a token (requirements A-SA-25). It also records the day of a token's last use in a
+//!   label of the Secret;
 //! - `tokencleaner` (optional): deletes expired bootstrap tokens (A-BOOT-9, A-BOOT-23);
 //! - `bootstrapsigner` (optional): keeps a detached signature in `cluster-info` for each bootstrap token that
 //!   may sign (A-SIGN).
@@ -31,11 +33,13 @@ use crate::mirror::identities::{Identities, TokenSecret};
 use crate::tokens::bootstrap;
 use crate::tokens::service_account::{Issuer, ObjectIdentity};
 
-/// The ids of these batches follow this one; those of policy batches count up from 1 and stay far below.
+/// The ids of token batches count up from the next number.
+/// Those of policy batches count up from 1 and stay far below.
 const FIRST_BATCH: u64 = 1 << 32;
-/// Limit of writes per batch; the rest follows in the next batch.
+/// Limit of writes of one batch; further writes follow in the next batch.
 const MAX_WRITES: usize = 500;
-/// Limit of tokens signed per batch, at some milliseconds each, during which the stream waits.
+/// Limit of tokens signed for one batch.
+/// A signature takes some milliseconds, during which the mirror stream waits.
 const MAX_TOKENS: usize = 32;
 
 /// The name of each controller in batches and in the log.
@@ -43,7 +47,7 @@ const TOKENS: &str = "tokens-controller";
 const CLEANER: &str = "token-cleaner";
 const SIGNER: &str = "bootstrap-signer";
 
-/// The prefix of signatures in `cluster-info`.
+/// The prefix of data keys with a signature in `cluster-info`.
 const SIGNATURE: &str = "jws-kubeconfig-";
 
 /// The enabled controllers.
@@ -58,7 +62,8 @@ pub struct EnabledControllers {
 }
 
 impl EnabledControllers {
-    /// Parses `--controllers`: `*` enables the defaults, `name` enables one more, `-name` disables one.
+    /// Parses `--controllers`: `*` enables those that are on by default, `name` enables one, `-name` disables
+    /// one.
     pub fn parse(entries: &[String]) -> Self {
         let has = |word: &str| entries.iter().any(|entry| entry.trim() == word);
         let is_enabled = |names: &[&str], by_default: bool| {
@@ -80,14 +85,14 @@ pub struct TokenControllers {
     issuer: Option<Arc<Issuer>>,
     enabled: EnabledControllers,
     batches: Batches<()>,
-    /// A mirrored object that the controllers read changed since the last comparison.
+    /// Whether an object that the controllers read changed since the last comparison.
     changed: bool,
-    /// The next expiry of a bootstrap token.
+    /// The next expiry of a bootstrap token; None: no token expires.
     next_expiry: Option<Timestamp>,
 }
 
 impl TokenControllers {
-    /// Creates the controllers before the snapshot.
+    /// Creates the controllers of a new feed, whose snapshot is not complete.
     pub fn new(names: Arc<Names>, issuer: Option<Arc<Issuer>>, enabled: EnabledControllers) -> Self {
         TokenControllers {
             names,
@@ -99,17 +104,17 @@ impl TokenControllers {
         }
     }
 
-    /// Marks the snapshot as complete.
+    /// Records that the snapshot is complete.
     pub fn mark_synced(&mut self) {
         self.batches.mark_synced();
     }
 
-    /// Records a change of a Secret, an account or `cluster-info`, or a use of a token.
+    /// Records a change of a Secret, a service account or `cluster-info`.
     pub fn mark_changed(&mut self) {
         self.changed = true;
     }
 
-    /// The time until [`TokenControllers::compare`] may return writes without an event; None: never.
+    /// Returns the time until [`TokenControllers::compare`] may return writes without an event; None: never.
     pub fn next_wake_up(&self, now: Duration, wall_time: Timestamp) -> Option<Duration> {
         if !self.batches.is_idle() {
             return None;
@@ -123,9 +128,9 @@ impl TokenControllers {
         retry.into_iter().chain(end).min()
     }
 
-    /// Returns the writes to request now.
-    /// `now` is the monotonic clock. `used` are the token Secrets used since the last returned writes, as
-    /// `namespace/name`.
+    /// Returns the writes of one controller to request now, if any.
+    /// `now` is the monotonic time, and `revision` the revision of the mirror. `used` are the token Secrets
+    /// with a use since the last comparison, as `namespace/name`; a comparison empties the set.
     pub fn compare(
         &mut self,
         now: Duration,
@@ -134,7 +139,7 @@ impl TokenControllers {
         identities: &Identities,
         used: &mut BTreeSet<String>,
     ) -> Option<PendingWrites> {
-        // Most uses are not the first of the day; those need no scan of all Secrets.
+        // Only the first use on a day needs a comparison, which scans all Secrets; other uses are dropped.
         let (label, today) = (self.last_used_label(), day(wall_time));
         used.retain(|key| {
             let secret = key.split_once('/').and_then(|(namespace, name)| identities.secret(namespace, name));
@@ -155,13 +160,13 @@ impl TokenControllers {
             .fill(&today, identities, &used)
             .or_else(|| self.clean(wall_time, identities))
             .or_else(|| self.sign(wall_time, identities))?;
-        // The other controllers are computed again after this batch.
+        // The next comparison, after this batch, covers the other controllers.
         self.changed = true;
         Some(pending)
     }
 
     /// Builds the batch of a controller's writes.
-    /// None: there are no writes because no token could be signed, which counts as a failure.
+    /// None: `writes` is empty because no token could be signed, which counts as a failure.
     pub fn build_batch(
         &mut self,
         now: Duration,
@@ -180,7 +185,8 @@ impl TokenControllers {
         if self.batches.close(result).is_none() {
             return;
         }
-        // 404 and 409 are not failures: a concurrent writer was faster, and the next comparison sees the change.
+        // 404 and 409 are not failures: another writer changed the object, and the next comparison sees the
+        // change.
         let bad = result.results.iter().find(|answer| !matches!(answer.code, 200..=299 | 404 | 409));
         match bad {
             None => self.batches.record_success(),
@@ -192,12 +198,13 @@ impl TokenControllers {
         }
     }
 
-    /// The label with the day of a token's last use.
+    /// The label key for the day of a token's last use.
     fn last_used_label(&self) -> String {
         self.names.label_key("legacy-token-last-used")
     }
 
-    /// Deletes Secrets of deleted accounts, fills Secrets without a token, and labels those used today.
+    /// Returns the writes that delete Secrets of deleted service accounts, fill Secrets without a token, and
+    /// label Secrets in `used` with the day `today`.
     fn fill(&self, today: &str, identities: &Identities, used: &BTreeSet<String>) -> Option<PendingWrites> {
         if !self.enabled.tokens {
             return None;
@@ -248,7 +255,7 @@ impl TokenControllers {
         PendingWrites { controller: TOKENS, writes, fills }.non_empty()
     }
 
-    /// The bootstrap tokens, each with its Secret.
+    /// Returns the name and the contents of each Secret with a bootstrap token.
     fn bootstrap_tokens<'i>(
         &self,
         identities: &'i Identities,
@@ -262,7 +269,7 @@ impl TokenControllers {
             .map(|(_, name, secret)| (name, &**secret))
     }
 
-    /// Deletes expired bootstrap tokens.
+    /// Returns the writes that delete expired bootstrap tokens.
     fn clean(&self, wall_time: Timestamp, identities: &Identities) -> Option<PendingWrites> {
         if !self.enabled.cleaner {
             return None;
@@ -276,7 +283,7 @@ impl TokenControllers {
         PendingWrites { controller: CLEANER, writes: writes.collect(), fills: Vec::new() }.non_empty()
     }
 
-    /// Updates the signatures in `cluster-info`.
+    /// Returns the write that updates the signatures in `cluster-info`.
     fn sign(&self, wall_time: Timestamp, identities: &Identities) -> Option<PendingWrites> {
         if !self.enabled.signer {
             return None;
@@ -315,7 +322,7 @@ impl TokenControllers {
     }
 }
 
-/// The required writes of one controller, with unsigned tokens.
+/// The required writes of one controller, whose tokens are not signed yet.
 #[derive(Debug)]
 pub struct PendingWrites {
     /// The name of the controller.
@@ -324,14 +331,14 @@ pub struct PendingWrites {
     fills: Vec<SecretFill>,
 }
 
-/// The missing data of a token Secret.
+/// The missing metadata and data of a token Secret.
 #[derive(Debug)]
 struct SecretFill {
     namespace: String,
     name: String,
     metadata: Map<String, Value>,
     data: Map<String, Value>,
-    /// The issuer that signs the token, and the service account.
+    /// The issuer and the service account of a missing token; None: the Secret has a token.
     token: Option<(Arc<Issuer>, ObjectIdentity)>,
 }
 
@@ -340,7 +347,7 @@ impl PendingWrites {
         (!self.writes.is_empty() || !self.fills.is_empty()).then_some(self)
     }
 
-    /// Signs the tokens and returns all writes. Takes some milliseconds per token.
+    /// Signs the tokens, in some milliseconds each, and returns all writes.
     pub fn writes(self) -> Vec<auth::ObjectWrite> {
         self.writes.into_iter().chain(self.fills.into_iter().filter_map(SecretFill::write)).collect()
     }
@@ -376,12 +383,12 @@ fn write(verb: Verb, resource: &str, namespace: &str, name: &str, body: Value) -
     }
 }
 
-/// Formats the day for the label.
+/// Formats the day as the value of the label, `YYYY-MM-DD`.
 fn day(wall_time: Timestamp) -> String {
     wall_time.strftime("%Y-%m-%d").to_string()
 }
 
-/// A detached JSON Web Signature (RFC 7515 appendix F) with the whole token as the HMAC key.
+/// Returns a detached JSON Web Signature (RFC 7515 appendix F). The HMAC key is the whole token.
 fn sign_detached(payload: &str, id: &str, token: &str) -> String {
     let header = URL_SAFE_NO_PAD.encode(format!(r#"{{"alg":"HS256","kid":"{id}"}}"#));
     let key = hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes());

@@ -62,7 +62,7 @@ fn bootstrap_secret(more: &[(&str, &str)]) -> Kind {
     secret("bootstrap.kubernetes.io/token", &all)
 }
 
-/// The first requested writes for some objects, as `verb namespace/name body`.
+/// Returns the first batch of writes for mirrored objects, as `verb namespace/name body`.
 fn requested_writes(objects: Vec<auth::MirrorPut>, used: &[&str]) -> Vec<String> {
     let mirror = Mirror::new(names());
     let mut feed = mirror.begin();

@@ -1,9 +1,9 @@
-//! The matrix as an HTML page with a heat map, without any outside resource.
+//! Prints the matrix as an HTML page with a heat map, which loads no other resource.
 //!
 //! # Invariants
 //!
-//! INVARIANT (no injection): names of subjects and resources are escaped text; the script contains no data. The
-//! content security policy of the page allows only its own style and script, by their hashes.
+//! INVARIANT (no injection): names of subjects and resources are escaped text; the script contains no data.
+//! The content security policy of the page allows only its own style and script, by their hashes.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ use crate::inspect::subjects::subject_name;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// Writes the page.
+/// Returns the page.
 pub(super) fn page(matrix: &Matrix) -> String {
     let scope = match matrix.namespace.as_str() {
         "" => "all namespaces".to_owned(),
@@ -67,7 +67,7 @@ fn write_row(out: &mut String, row: &Row) {
     out.push_str("</tr>\n");
 }
 
-/// Text for HTML, also within quoted attributes.
+/// Escapes text for HTML, also for quoted attributes.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -84,7 +84,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// The base64 SHA-256 of an inline style or script, for the content security policy.
+/// Returns the base64 SHA-256 of an inline style or script, for the content security policy.
 fn hash(text: &str) -> String {
     STANDARD.encode(digest(&SHA256, text.as_bytes()))
 }

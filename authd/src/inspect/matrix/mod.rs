@@ -2,8 +2,9 @@
 //!
 //! # Contract
 //!
-//! A row is a subject of a binding. A user has the group of all authenticated users, and a service account its
-//! groups; other memberships are unknown. A cell tells for which objects RBAC allows the verb on the resource.
+//! A row is a subject of a binding and a resource. A user is in the group of all authenticated users, and a
+//! service account is in its groups; other memberships are unknown.
+//! A cell says for which objects RBAC allows the verb on the resource.
 
 mod html;
 
@@ -21,7 +22,7 @@ use super::subjects::subject_name;
 use super::{InspectError, Output, policy};
 use crate::rules::{Policy, Subject, SubjectKind};
 
-/// The verbs of resources, in the order of the columns.
+/// The default columns: the verbs of resources.
 const VERBS: &str = "get,list,watch,create,update,patch,delete";
 
 /// The flags of `authd matrix`.
@@ -48,7 +49,7 @@ pub(super) struct MatrixFlags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
     None,
-    /// Only objects that a rule names.
+    /// Only objects in `resourceNames` of a rule.
     Named,
     All,
 }
@@ -63,7 +64,7 @@ impl Access {
         }
     }
 
-    /// The character of the access in text.
+    /// The character of the access in the text output.
     fn mark(self) -> char {
         match self {
             Access::None => '-',
@@ -73,14 +74,14 @@ impl Access {
     }
 }
 
-/// One subject and one resource, with the access by each verb.
+/// One subject and one resource, with the access for each verb.
 struct Row {
     subject: Subject,
     resource: String,
     cells: Vec<Access>,
 }
 
-/// The matrix.
+/// The matrix with its namespace and columns.
 struct Matrix {
     /// Namespace; empty for all namespaces.
     namespace: String,
@@ -107,7 +108,7 @@ pub(super) async fn run(connection: &Connection, flags: MatrixFlags) -> Result<O
     }))
 }
 
-/// The resources that rules name, without wildcards.
+/// Returns the resources that rules name without a wildcard in group or resource.
 fn named_resources(policy: &Policy) -> Vec<ResourceArgument> {
     let mut named = BTreeSet::new();
     for rule in policy.rules() {
@@ -208,14 +209,15 @@ impl Matrix {
     }
 }
 
-/// A field of CSV. A quote before a formula character keeps spreadsheets from running it.
+/// Encodes a field of CSV.
+/// An apostrophe before a formula character keeps spreadsheets from running the formula.
 fn csv_field(text: &str) -> String {
     let text =
         if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text.to_owned() };
     if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
-/// The user with no other identity than the subject, and the groups that authenticators add.
+/// Returns a user that matches only this subject, with the groups that authenticators add.
 fn user_of(subject: &Subject) -> UserInfo {
     match subject.kind {
         SubjectKind::User => UserInfo {
@@ -236,7 +238,7 @@ fn user_of(subject: &Subject) -> UserInfo {
     }
 }
 
-/// The objects for which RBAC allows the request.
+/// Returns for which objects RBAC allows a request without a name.
 fn access(policy: &Policy, user: &UserInfo, request: &Attributes) -> Access {
     match policy.names_allowed(user, request) {
         None => Access::All,

@@ -2,17 +2,19 @@
 //!
 //! # Contract
 //!
-//! [`Graph::look_up`] returns whether a path leads from an object to a node. A Secret, ConfigMap, claim,
-//! resource claim or service account leads there through a pod that names it. A volume leads there through its
-//! claim, and a Secret of a volume through the volume. A deleted pod ends its paths. The cost of a look-up does
-//! not grow with the number of pods that name the object.
+//! [`Graph::look_up`] returns whether a path leads from an object to a node. The path from a Secret,
+//! ConfigMap, claim, resource claim or service account leads through a pod of the node that names the object.
+//! The path from a volume leads through its claim, and the path from a Secret of a volume through the volume.
+//! A deleted pod ends its paths.
+//! The cost of a look-up does not grow with the number of pods that name the object.
 //!
 //! # Invariants
 //!
-//! INVARIANT (counted references): each node stores the number of its pods that name an object. The entry
-//! exists exactly as long as a pod names the object. Deleted pods, volumes and nodes leave no data behind.
-//! INVARIANT (reports volume reads): a look-up that reads volumes reports this, since their change may alter its
-//! result.
+//! INVARIANT (counted references): each node stores, for each object, how many of its pods name the object.
+//! The entry exists exactly as long as a pod of the node names the object.
+//! Deleted pods and volumes leave no data behind.
+//! INVARIANT (reports volume reads): a look-up that reads volumes reports this, because a change of a volume
+//! may alter the result.
 //!
 //! # Reference
 //!
@@ -44,7 +46,7 @@ pub enum ReferencedKind {
     ServiceAccount,
 }
 
-/// The object of a look-up.
+/// The object at the start of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target<'a> {
     /// A pod, by namespace and name.
@@ -64,21 +66,21 @@ pub enum Target<'a> {
 pub struct LookupResult {
     /// A path leads from the object to the node.
     pub related: bool,
-    /// The result depends on which claim has which volume.
+    /// The look-up read volumes: a change of a volume may alter the result.
     pub depends_on_volumes: bool,
 }
 
-/// The graph. See the module.
+/// The graph of the Node authorizer. See the module.
 #[derive(Debug, Default)]
 pub struct Graph {
     strings: StringPool,
-    /// Pods with a node, by `namespace/name`.
+    /// The pods with a node, by `namespace/name`.
     pods: HashMap<Box<str>, Pod>,
     nodes: HashMap<Name, Node>,
     volumes: HashMap<Box<str>, Volume>,
-    /// The volumes of each claim, normally one.
+    /// The names of the volumes of each claim, normally one.
     volumes_by_claim: HashMap<Object, Vec<Box<str>>>,
-    /// The number of volumes that name a Secret.
+    /// The number of volumes that name each Secret.
     volume_secrets: HashMap<Object, u32>,
     /// The node of each VolumeAttachment.
     attachments: HashMap<Box<str>, Name>,
@@ -86,7 +88,7 @@ pub struct Graph {
     slices: HashMap<Box<str>, Name>,
 }
 
-/// An object that pods refer to, with interned names.
+/// An object that pods refer to, with interned namespace and name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Object {
     kind: ReferencedKind,
@@ -101,7 +103,7 @@ struct Pod {
     references: Box<[Object]>,
 }
 
-/// The number of pods of a node, and how many of them name each object.
+/// A node: the number of its pods, and how many of its pods name each object.
 #[derive(Debug, Default)]
 struct Node {
     pods: u32,
@@ -115,18 +117,18 @@ struct Volume {
     secrets: Box<[Object]>,
 }
 
-/// One change of the graph.
+/// One change of the graph; None: the pod or volume is deleted.
 #[derive(Debug)]
 pub(super) enum GraphChange {
     Pod(Box<str>, Option<auth::MirrorPod>),
     Volume(String, Option<auth::MirrorVolume>),
-    /// Name and node; the node is `""` if there is none or the object is deleted.
+    /// Name and node; the node is `""` if the object has none or is deleted.
     VolumeAttachment(String, String),
     ResourceSlice(String, String),
 }
 
-/// Converts a put of a graph object, and takes the references out of the object.
-/// None: a kind outside of the graph.
+/// Converts a put of an object in the graph, and moves the contents out of the object.
+/// None: the kind is not in the graph.
 pub(super) fn put(object: &mut MirrorObject) -> Option<GraphChange> {
     use mirror_object::Kind;
     let name = || object.name.clone();
@@ -152,7 +154,7 @@ pub(super) fn put(object: &mut MirrorObject) -> Option<GraphChange> {
     }
 }
 
-/// Converts a deletion of a graph object. None: a kind outside of the graph.
+/// Converts a deletion of an object in the graph. None: the kind is not in the graph.
 pub(super) fn delete(kind: &mirror_key::Kind) -> Option<GraphChange> {
     use mirror_key::Kind;
     match kind {
@@ -171,7 +173,7 @@ pub(super) fn delete(kind: &mirror_key::Kind) -> Option<GraphChange> {
     }
 }
 
-/// The map key `namespace/name`, which is unique: names and namespaces contain no slash.
+/// Returns the map key `namespace/name`, which is unique: names and namespaces contain no slash.
 fn key(namespace: &str, name: &str) -> Box<str> {
     format!("{namespace}/{name}").into()
 }
@@ -180,7 +182,7 @@ impl Graph {
     /// Whether a path leads from an object to a node.
     pub fn look_up(&self, node: &str, target: Target<'_>) -> LookupResult {
         let without_volumes = |related| LookupResult { related, depends_on_volumes: false };
-        // No pod, attachment or slice is on a node whose name is not in use.
+        // None: no mirrored object uses this name, so nothing is on the node.
         let node_name = self.strings.find(node);
         match target {
             Target::Pod(namespace, name) => without_volumes(
@@ -214,7 +216,7 @@ impl Graph {
         }
     }
 
-    /// Whether a volume of the claims of a node's pods is mounted with a Secret.
+    /// Whether the pods of the node have a claim whose volume names the Secret.
     fn has_volume_with_secret(&self, node: &Node, secret: Object) -> bool {
         self.volume_secrets.contains_key(&secret)
             && node
@@ -321,7 +323,7 @@ impl Graph {
         }
     }
 
-    /// The number of pods with a node.
+    /// Returns the number of pods with a node.
     pub fn len(&self) -> usize {
         self.pods.len()
     }
@@ -332,7 +334,7 @@ impl Graph {
     }
 }
 
-/// Records the node of an object; `""` for none.
+/// Sets the node of an attachment or slice; `""` removes the entry.
 fn set_node(strings: &mut StringPool, nodes_by_object: &mut HashMap<Box<str>, Name>, name: &str, node: &str) {
     let node = (!node.is_empty()).then(|| strings.intern(node));
     let previous = match node {

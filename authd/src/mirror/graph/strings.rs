@@ -1,9 +1,9 @@
-//! Interned names of objects with reference counts.
+//! Interned names of objects, namespaces and nodes, with reference counts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// An interned name.
+/// The number of an interned name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Name(u32);
 
@@ -11,8 +11,8 @@ pub(super) struct Name(u32);
 ///
 /// # Invariants
 ///
-/// INVARIANT (counted): a [`Name`] stands for its text until it is released as often as it was interned. Then
-/// the number may stand for a different text.
+/// INVARIANT (counted): a [`Name`] stands for its text until all its references are released. Then the number
+/// may stand for a different text.
 #[derive(Debug, Default)]
 pub(super) struct StringPool {
     names: HashMap<Arc<str>, Name>,
@@ -27,12 +27,12 @@ struct InternedText {
 }
 
 impl StringPool {
-    /// The name of a text, if in use.
+    /// Returns the name of a text; None if the text is not in use.
     pub(super) fn find(&self, text: &str) -> Option<Name> {
         self.names.get(text).copied()
     }
 
-    /// Interns a text, or adds a reference to it.
+    /// Interns a text, or adds a reference to its name.
     pub(super) fn intern(&mut self, text: &str) -> Name {
         if let Some(name) = self.find(text) {
             self.add_reference(name);
@@ -48,7 +48,7 @@ impl StringPool {
                 name
             }
             None => {
-                // More than 2^32 different names do not fit into memory.
+                // The conversion does not fail: 2^32 different names do not fit into memory.
                 let name = Name(u32::try_from(self.texts.len()).unwrap_or(u32::MAX));
                 self.texts.push(entry);
                 name
@@ -65,7 +65,7 @@ impl StringPool {
         }
     }
 
-    /// Releases a reference.
+    /// Releases a reference; the last one frees the name.
     pub(super) fn release_reference(&mut self, name: Name) {
         let Some(entry) = self.slot(name) else { return };
         entry.uses = entry.uses.saturating_sub(1);

@@ -16,7 +16,7 @@ struct ReferenceModel {
 }
 
 impl ReferenceModel {
-    /// Follows every path, one after the other.
+    /// Whether a path leads from the object to the node, by a scan of all stored objects.
     fn related(&self, node: &str, target: Target<'_>) -> bool {
         let on_node = self.pods.iter().filter(|(_, _, pod)| pod.node_name == node);
         let named = |kind: ReferencedKind, namespace: &str, name: &str| {
@@ -81,7 +81,7 @@ fn object(namespace: &str, name: &str, kind: Kind) -> MirrorObject {
     }
 }
 
-/// Applies one random change to both.
+/// Applies one random change to the graph and to the model.
 fn change(random: &mut StdRng, graph: &mut Graph, model: &mut ReferenceModel) {
     let named = |namespace: &str, name: &str| Named { namespace: namespace.into(), name: name.into() };
     let (namespace, name) = (random_choice(random, &NAMES[..2]), random_choice(random, &NAMES));
@@ -209,7 +209,7 @@ fn graph_agrees_with_reference_model_on_random_changes() {
     }
 }
 
-/// Property test of dependencies: a change of volumes alters only results that depend on volumes.
+/// Property test: a change of volumes alters only results that report a dependency on volumes.
 #[test]
 fn volume_change_alters_only_volume_dependent_results() {
     let targets = targets();

@@ -72,7 +72,7 @@ fn rbac_decision_and_reason_by_table() {
         ("carol", "", "update -/configmaps a/two", ""),
         ("carol", "", "update -/configmaps a/", ""),
         ("carol", "", "delete -/pods b/x", ""),
-        // A ServiceAccount subject without a namespace has that of the binding.
+        // A ServiceAccount subject without a namespace means the namespace of the binding.
         (
             "system:serviceaccount:a:robot",
             "",
@@ -87,7 +87,7 @@ fn rbac_decision_and_reason_by_table() {
         ),
         ("system:serviceaccount:c:robot", "", "get -/pods a/x", ""),
         ("robot", "", "get -/pods a/x", ""),
-        // Non-resource URLs.
+        // Rules on non-resource URLs.
         (
             "zed",
             "system:authenticated",

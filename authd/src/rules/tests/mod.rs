@@ -1,4 +1,4 @@
-//! Tests of the RBAC policy, and their notation of policies and requests.
+//! Tests of the RBAC policy, and functions that parse policies and requests from short texts.
 
 mod aggregation;
 mod decisions;
@@ -12,7 +12,7 @@ use apimachinery::user::UserInfo;
 use super::rule::{PolicyRule, StringList, string_list};
 use super::{BindingSpec, Meta, Policy, RoleKind, RoleSpec, Subject, SubjectKind};
 
-/// `verbs|groups|resources|names|paths`, each a comma-separated list, `-` for the core group.
+/// Parses `verbs|groups|resources|names|paths`, each a comma-separated list, with `-` for the core group.
 pub(crate) fn rule(text: &str) -> PolicyRule {
     let mut parts = text.split('|').map(|part| {
         let items = part.split(',').filter(|item| !item.is_empty());
@@ -32,7 +32,7 @@ pub(crate) fn names() -> Names {
     Names::new(Preset::Kubernetes, "").unwrap()
 }
 
-/// `U:alice`, `G:team`, `S:ns/name` or `S:/name`.
+/// Parses a subject: `U:alice`, `G:team`, `S:namespace/name` or `S:/name`.
 fn subject(text: &str) -> Subject {
     let (kind, name) = text.split_once(':').unwrap();
     let (kind, namespace, name) = match kind {
@@ -55,7 +55,7 @@ fn role_with_labels(rules: &[&str], labels: &[(&str, &str)]) -> RoleSpec {
     RoleSpec { meta: Meta { labels, protected: false }, ..role(rules) }
 }
 
-/// `ClusterRole/name` or `Role/name`, and subjects.
+/// Builds a binding of the role `ClusterRole/name` or `Role/name` to subjects.
 fn binding(role: &str, subjects: &[&str]) -> BindingSpec {
     let (kind, name) = role.split_once('/').unwrap();
     BindingSpec {
@@ -74,7 +74,7 @@ fn user(name: &str, groups: &[&str]) -> UserInfo {
     }
 }
 
-/// `verb group/resource[/subresource] namespace/name`, `-` for the core group; or `verb /path`.
+/// Parses `verb group/resource[/subresource] namespace/name`, with `-` for the core group, or `verb /path`.
 fn request(text: &str) -> Attributes {
     let mut parts = text.split(' ');
     let verb = parts.next().unwrap().to_owned();

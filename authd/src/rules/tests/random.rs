@@ -1,6 +1,7 @@
 //! Property test of the indexed policy against a reference model.
-//! Random policies with random changes compare decisions, reasons, listed rules, explanations, allowed subjects and
-//! suggested grants. `PAIRS` sets the number of pairs of policy and request (default 72,000); `SEED` repeats a run.
+//! The test changes random policies at random, and compares decisions, reasons, listed rules, explanations,
+//! allowed subjects and suggested grants. `PAIRS` sets the number of pairs of policy and request (default
+//! 72,000); `SEED` repeats a run.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +45,8 @@ impl ReferencePolicy {
         self.rules(namespace, binding, user, ask).iter().any(|rule| matches_rule(rule, ask))
     }
 
-    /// The rules that apply to the user through a binding, in the namespace of the request.
+    /// Returns the rules that apply to the user through a binding, if it applies in the namespace of the
+    /// request.
     fn rules(
         &self,
         namespace: &str,
@@ -70,7 +72,7 @@ impl ReferencePolicy {
     }
 }
 
-/// Whether a rule that does not allow a request allows a similar one: with the verb and the name of the rule, or
+/// Whether a rule does not allow a request, but allows a similar one: with a verb and a name of the rule, or
 /// with another API group or subresource of a resource that the rule names.
 fn is_near_miss(rule: &PolicyRule, ask: &Attributes) -> bool {
     let allows = |changed: &Attributes| matches_rule(rule, changed);
@@ -101,7 +103,7 @@ fn is_near_miss(rule: &PolicyRule, ask: &Attributes) -> bool {
     with_names.into_iter().any(|ask| allows(&ask)) || any_name.into_iter().any(|ask| allows(&ask))
 }
 
-/// Whether a rule allows a request, as the documentation defines it.
+/// Whether a rule allows a request, as the documentation of Kubernetes defines it.
 fn matches_rule(rule: &PolicyRule, ask: &Attributes) -> bool {
     let contains_or_star =
         |list: &[Box<str>], word: &str| list.iter().any(|entry| **entry == *word || &**entry == "*");
@@ -147,7 +149,7 @@ fn random_rule(rng: &mut SmallRng) -> PolicyRule {
     rule(&text)
 }
 
-/// The user is allowed exactly if one of the listed subjects matches.
+/// Checks that the user is allowed exactly if one of the allowed subjects matches the user.
 fn check_allowed_subjects(policy: &Policy, user: &UserInfo, ask: &Attributes, is_allowed: bool) {
     let subjects = policy.allowed_subjects(ask);
     let is_user = subjects.iter().filter(|allowed| allowed.names.is_empty()).any(|allowed| {
@@ -161,7 +163,7 @@ fn check_allowed_subjects(policy: &Policy, user: &UserInfo, ask: &Attributes, is
     assert_eq!(is_user, is_allowed, "{user:?} {ask:?} {subjects:?}");
 }
 
-/// The names of the matrix are those for which the request is allowed.
+/// Checks that `names_allowed` returns exactly the names for which the request is allowed.
 fn check_names_allowed(policy: &Policy, model: &ReferencePolicy, user: &UserInfo, ask: &Attributes) {
     let named = |name: &str| Attributes { name: name.to_owned(), ..ask.clone() };
     let names = policy.names_allowed(user, &named(""));
@@ -176,7 +178,7 @@ fn check_names_allowed(policy: &Policy, model: &ReferencePolicy, user: &UserInfo
     }
 }
 
-/// Applied to an empty policy, the suggested grant allows the request, and no other request that RBAC can
+/// Checks that the suggested grant, in an empty policy, allows the request and no other request that RBAC can
 /// separate from it.
 fn check_suggestion(user: &UserInfo, ask: &Attributes, other: &(UserInfo, Attributes)) {
     let grant = SuggestedGrant::of(user, ask).expect("a suggestion");
@@ -203,8 +205,8 @@ fn check_suggestion(user: &UserInfo, ask: &Attributes, other: &(UserInfo, Attrib
     }
 }
 
-/// Whether a request includes another. `*` includes all values, an absent name all names, and an absent namespace all
-/// namespaces.
+/// Whether a rule for `ask` must also allow `other`. `*` includes all values, an absent name all names, and
+/// an absent namespace all namespaces.
 fn includes(ask: &Attributes, other: &Attributes) -> bool {
     let equals_or_star = |asked: &str, other: &str| asked == "*" || asked == other;
     if ask.resource_request != other.resource_request || !equals_or_star(&ask.verb, &other.verb) {

@@ -45,7 +45,7 @@ fn policy_with(defaults: &DefaultPolicy) -> Policy {
     p
 }
 
-/// Checks the writes after a change of the stored policy.
+/// Changes a complete default policy, and checks the writes that restore it.
 fn check(change: impl FnOnce(&mut Policy), expected: &[Value]) {
     let defaults = defaults();
     let mut p = policy_with(&defaults);

@@ -1,4 +1,5 @@
-//! Type check of selections and indexes. Each chain of links becomes one program node with typed steps.
+//! Type check of selections and indexes. Each chain of links, such as `.spec.list[0]`, becomes one program
+//! node.
 
 use crate::ast::{Expr, Kind, Literal};
 use crate::program::{Node, Step};
@@ -7,7 +8,7 @@ use crate::types::Type;
 use super::{Checker, TypedNode, qualified_name, type_constant};
 
 impl Checker<'_> {
-    /// Checks a selection or an index with all preceding links.
+    /// Checks a selection or an index with all its preceding links.
     pub(super) fn check_chain(&mut self, expr: &Expr) -> TypedNode {
         if let Some(path) = qualified_name(expr) {
             // A variable with a dotted name, such as `authorizer.requestResource`.
@@ -69,7 +70,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Data name and type of a field.
+    /// Returns the name in the data and the type of a field. None: the type has no such field; an error is
+    /// reported.
     pub(super) fn check_field(&mut self, at: usize, operand: &Type, field: &str) -> Option<(String, Type)> {
         match operand {
             Type::Dyn => Some((field.to_owned(), Type::Dyn)),

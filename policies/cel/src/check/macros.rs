@@ -7,7 +7,7 @@ use crate::types::Type;
 use super::{Checker, TypedNode};
 
 impl Checker<'_> {
-    /// Checks the call if it is a macro call.
+    /// Checks the call if it is a macro call; None for other calls.
     pub(super) fn check_macro(
         &mut self,
         expr: &Expr,
@@ -74,7 +74,7 @@ impl Checker<'_> {
             }
         };
         let depth = self.scopes.len();
-        // A single variable iterates over the elements of a list or the keys of a map.
+        // A comprehension with one variable iterates over the elements of a list or the keys of a map.
         let single = if matches!(range_type, Type::Map(_)) { key.clone() } else { value.clone() };
         let types = if names.len() == 1 { vec![single.clone()] } else { vec![key.clone(), value] };
         let mut slots = Vec::with_capacity(2);

@@ -1,4 +1,4 @@
-//! Message literals: the types of mutations.
+//! Type check of message literals, which only expressions of mutations have.
 //!
 //! # Contract
 //!
@@ -36,7 +36,8 @@ impl Checker<'_> {
         (Node::Map { message: Some(name.to_owned()), entries: nodes }, Type::object(name, []))
     }
 
-    /// Returns the type of a selected field of a message type; None for other types and undeclared fields.
+    /// Returns the type of a field that an expression selects from a message; None for other types and
+    /// fields.
     pub(super) fn message_field(&self, ty: &str, field: &str) -> Option<Type> {
         self.has_mutation_types.then(|| field_type(ty, field)).flatten()
     }

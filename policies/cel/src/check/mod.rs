@@ -41,7 +41,7 @@ pub(crate) fn compile(env: &Environment, source: &str, tree: &Expr) -> Result<Pr
 }
 
 struct Checker<'e> {
-    /// Whether expressions can make messages of mutations and call their functions.
+    /// Whether expressions can contain the message types and the functions of mutations.
     has_mutation_types: bool,
     functions: &'e Table,
     source: &'e str,
@@ -49,9 +49,9 @@ struct Checker<'e> {
     declared: usize,
     /// Name, slot and type of the variables in scope; the innermost is last.
     scopes: Vec<(String, usize, Type)>,
-    /// Number of used slots.
+    /// Number of slots used so far.
     slots: usize,
-    /// Whether elements of literals may have different types.
+    /// Whether the elements of a list or map literal may have different types.
     allows_mixed: bool,
     issues: Vec<Issue>,
 }
@@ -60,7 +60,7 @@ struct Checker<'e> {
 type TypedNode = (Node, Type);
 
 impl<'e> Checker<'e> {
-    /// Overloads of a function.
+    /// Returns the overloads of a global or member function; None: there is no such function.
     fn overloads(&self, name: &str, member: bool) -> Option<&'e [(Overload, &'static Function)]> {
         let of_mutations = || self.has_mutation_types.then(Table::of_mutations)?.find(name, member);
         self.functions.find(name, member).or_else(of_mutations)
@@ -68,13 +68,13 @@ impl<'e> Checker<'e> {
 }
 
 impl Checker<'_> {
-    /// Adds an error, and returns a node of dynamic type.
+    /// Reports an error and returns a node of dynamic type, which causes no further errors.
     fn report(&mut self, at: usize, message: String) -> TypedNode {
         self.issues.push(Issue::at(self.source, at, message));
         (Node::Const(Value::Null), Type::Dyn)
     }
 
-    /// Checks that a type is compatible with `expected`.
+    /// Reports an error if a type is not compatible with `expected`.
     fn expect(&mut self, at: usize, found: &Type, expected: &Type) {
         if !found.is_compatible_with(expected) {
             self.report(at, format!("expected type '{expected}' but found '{found}'"));
@@ -100,7 +100,7 @@ impl Checker<'_> {
         found.map(|(_, slot, ty)| (*slot, ty.clone()))
     }
 
-    /// A variable with a dotted name, unless a comprehension variable hides its first part.
+    /// Finds a variable with a dotted name, unless a comprehension variable with its first part hides it.
     fn lookup_dotted(&self, path: &str) -> Option<(usize, Type)> {
         let first = path.split('.').next().unwrap_or_default();
         let mut innermost_first = self.scopes.iter().rev();
@@ -147,7 +147,7 @@ impl Checker<'_> {
         (node, Type::map(key.unwrap_or(Type::Dyn), value.unwrap_or(Type::Dyn)))
     }
 
-    /// Common type of the elements of a literal: equal types, or dynamic.
+    /// Returns the common type of the elements of a literal so far. Reports an error for incompatible types.
     fn common_type(&mut self, at: usize, before: Option<Type>, ty: Type) -> Type {
         match before {
             None => ty,
@@ -160,7 +160,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The type inside an optional.
+    /// Returns the type inside an optional; reports an error for a type that is not optional.
     fn unwrap(&mut self, at: usize, ty: Type) -> Type {
         match ty {
             Type::Optional(inner) => inner.as_ref().clone(),
@@ -221,14 +221,14 @@ impl Checker<'_> {
         }
         let result = match (yes_type, no_type) {
             (Type::Dyn, _) | (_, Type::Dyn) => Type::Dyn,
-            // An empty list has the type of the other list.
+            // The literal of an empty list takes the type of the other list.
             (Type::List(_), other @ Type::List(_)) if is_empty_list(&yes_node) => other,
             (Type::Null, other) | (other, _) => other,
         };
         (Node::Conditional(Box::new((condition_node, yes_node, no_node))), result)
     }
 
-    /// Resolves a call by its argument types.
+    /// Checks a call and selects the functions with an overload for its argument types.
     fn check_function(
         &mut self,
         at: usize,
@@ -237,7 +237,7 @@ impl Checker<'_> {
         arguments: &[Expr],
     ) -> TypedNode {
         let Some(known) = self.overloads(name, target.is_some()) else {
-            // Reports errors of the arguments as well.
+            // The arguments are checked only to report their errors as well.
             for argument in target.into_iter().chain(arguments) {
                 self.check(argument);
             }
@@ -246,7 +246,7 @@ impl Checker<'_> {
         let mut nodes = Vec::with_capacity(arguments.len() + 1);
         let mut types = Vec::with_capacity(arguments.len() + 1);
         for argument in target.into_iter().chain(arguments) {
-            // Arguments of a text format may have any types.
+            // The list argument of `format` may have elements of different types.
             let allows_mixed = self.allows_mixed;
             self.allows_mixed |= name == "format";
             let (node, ty) = self.check(argument);
@@ -254,13 +254,14 @@ impl Checker<'_> {
             nodes.push(node);
             types.push(ty);
         }
-        // List concatenation compares element types; comparisons require equal types.
+        // Lists of objects with different type names but equal fields can be concatenated. The operand types
+        // are made equal here, because the overload requires equal types.
         if name == "_+_"
             && let [left @ Type::List(_), right @ Type::List(_)] = types.as_mut_slice()
             && left.has_same_structure_as(right)
         {
             match nodes.first() {
-                // An empty list has the type of the other list.
+                // The literal of an empty list takes the type of the other list.
                 Some(node) if is_empty_list(node) => *left = right.clone(),
                 _ => *right = left.clone(),
             }
@@ -322,7 +323,7 @@ fn argument_types_text(member: bool, types: &[Type]) -> String {
     }
 }
 
-/// The dotted name of an expression, if it is one.
+/// Returns the dotted name, such as `a.b.c`, if an expression consists only of a name and selections.
 fn qualified_name(expr: &Expr) -> Option<String> {
     match &expr.kind {
         Kind::Ident(name) => Some(name.clone()),
@@ -344,7 +345,7 @@ fn constant(literal: &Literal) -> TypedNode {
     (Node::Const(value), ty)
 }
 
-/// Type values by name.
+/// Returns the type value with this name; None: there is no such type.
 fn type_constant(name: &str) -> Option<Value<'static>> {
     const NAMES: [&str; 13] = [
         "bool",

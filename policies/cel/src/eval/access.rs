@@ -10,7 +10,8 @@ use crate::value::Value;
 use super::{Evaluator, Outcome};
 
 impl<'a> Evaluator<'a, '_> {
-    /// Value at the end of a chain; the caller has charged the chain.
+    /// Value at the end of a chain. Charges the links, and a root that is not a variable; the caller charges the
+    /// unit of the chain itself.
     pub(super) fn evaluate_chain(&mut self, root: &'a Node, steps: &'a [Step]) -> Outcome<'a> {
         let (mut value, steps) = match (root, steps.split_first()) {
             (Node::Slot(slot), Some((first, rest))) if self.is_lazy(*slot) => (self.lazy_step(first)?, rest),
@@ -28,7 +29,7 @@ impl<'a> Evaluator<'a, '_> {
         self.lazy.is_some_and(|(lazy, _)| lazy == slot)
     }
 
-    /// Computes a field of the object with lazy fields.
+    /// Follows the first link from the variable with lazy fields, which computes the field.
     fn lazy_step(&mut self, step: &'a Step) -> Outcome<'a> {
         let (Step::Field(name) | Step::OptionalField(name)) = step else { return Err(EvalError::NoOverload) };
         self.cost.charge(1)?;
@@ -112,7 +113,8 @@ impl<'a> Evaluator<'a, '_> {
         Ok(Value::Optional(found.map(Arc::new)))
     }
 
-    /// Value of an index. The link costs one unit, which includes the unit of a plain identifier.
+    /// Value of an index. The link costs one unit, unless the index is a variable or a chain, which costs a
+    /// unit itself.
     fn evaluate_index(&mut self, index: &'a Node) -> Outcome<'a> {
         if !matches!(index, Node::Slot(_) | Node::Chain { .. }) {
             self.cost.charge(1)?;
@@ -121,7 +123,7 @@ impl<'a> Evaluator<'a, '_> {
     }
 }
 
-/// Element or value at an index, if present.
+/// Element of a list or value of a map at an index; None if there is none.
 fn element_at<'a>(value: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>, EvalError> {
     match value {
         Value::List(list) => {

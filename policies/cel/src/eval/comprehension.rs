@@ -8,7 +8,7 @@ use crate::value::Value;
 
 use super::{Evaluator, Outcome, condition_value};
 
-/// Accumulator of a comprehension.
+/// Result of a comprehension so far.
 enum Accumulator<'a> {
     Truth(Result<bool, EvalError>),
     Count(u64),

@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //! INVARIANT (budget is final): [`EvalError::CostLimit`] ends the evaluation; no operator absorbs it.
-//! INVARIANT (bounded values): no value contains more than [`MAX_WEIGHT`] other values, at any cost.
+//! INVARIANT (bounded values): no created value has a weight above [`MAX_WEIGHT`], whatever the cost limit
+//! is.
 
 mod access;
 mod comprehension;
@@ -17,8 +18,10 @@ use crate::program::Node;
 use crate::types::Type;
 use crate::value::Value;
 
-/// Maximum number of nested values.
-/// Shared parts make huge values cheap to create, but slow to traverse.
+/// Maximum [`Value::weight`] of a value.
+///
+/// Without the limit, an expression could create a huge value cheaply from shared parts, and its traversal
+/// would be slow.
 const MAX_WEIGHT: u64 = 4_000_000;
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
@@ -31,7 +34,7 @@ pub trait LazyFields<'a> {
     fn has(&self, name: &str) -> bool;
 }
 
-/// A slot with lazy fields.
+/// Slot of the variable with lazy fields, and the fields.
 pub(crate) type LazySlot<'a, 'c> = (usize, &'c dyn LazyFields<'a>);
 
 /// Evaluates the program with the root `root`; `variables` occupy the first slots.
@@ -114,7 +117,7 @@ impl<'a> Evaluator<'a, '_> {
                 let Value::Optional(inner) = self.evaluate(operand)? else {
                     return Err(EvalError::NoOverload);
                 };
-                // The macro expansion first tests `hasValue()` and then reads the value; each part has a cost.
+                // The costs of the macro expansion, which tests `hasValue()` and then reads the value.
                 self.cost.charge(1)?;
                 let Some(value) = inner else {
                     self.cost.charge(1)?;
@@ -145,7 +148,7 @@ impl<'a> Evaluator<'a, '_> {
     }
 
     /// Evaluates `&&` (decided by false) and `||` (decided by true).
-    /// A deciding right operand absorbs the error of the left operand.
+    /// If the right operand decides the result, an error of the left operand is ignored.
     fn evaluate_logic(&mut self, left: &'a Node, right: &'a Node, deciding: bool) -> Outcome<'a> {
         let left = condition_value(self.evaluate(left))?;
         if matches!(left, Ok(value) if value == deciding) {
@@ -179,7 +182,7 @@ impl<'a> Evaluator<'a, '_> {
         }
     }
 
-    /// Calls the first function with an overload for these types.
+    /// Calls the first function that has an overload for the types of the values.
     fn apply(&mut self, functions: &'a [&'static Function], values: &[Value<'a>]) -> Outcome<'a> {
         for function in functions {
             let before = *self.cost;
@@ -210,7 +213,8 @@ impl<'a> Evaluator<'a, '_> {
     }
 }
 
-/// A boolean or an absorbable error; the outer error is the exceeded cost limit.
+/// Returns a boolean, or an error that a logical operator may ignore. The outer error is the exceeded cost
+/// limit.
 fn condition_value(outcome: Outcome<'_>) -> Result<Result<bool, EvalError>, EvalError> {
     match outcome {
         Ok(Value::Bool(value)) => Ok(Ok(value)),

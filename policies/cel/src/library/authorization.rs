@@ -18,14 +18,14 @@ use super::{Function, Library};
 /// Cost of one authorization check.
 const CHECK_COST: u64 = 350_000;
 
-/// An authorization check of an expression.
+/// An authorization check of an expression. A text that the expression does not set is `""`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthorizationCheck {
     /// Namespace and name of the checked service account; None for the user of the request.
     pub service_account: Option<(String, String)>,
     /// Verb.
     pub verb: String,
-    /// Non-resource path; all following fields are then empty.
+    /// Path of a non-resource request; all following fields are then empty.
     pub path: Option<String>,
     /// API group of the resource.
     pub group: String,
@@ -37,9 +37,9 @@ pub struct AuthorizationCheck {
     pub namespace: String,
     /// Object name.
     pub name: String,
-    /// Field selector as text.
+    /// Text of the field selector; None without one.
     pub field_selector: Option<String>,
-    /// Label selector as text.
+    /// Text of the label selector; None without one.
     pub label_selector: Option<String>,
 }
 
@@ -50,7 +50,7 @@ pub struct AuthorizationResult {
     pub allowed: bool,
     /// Reason from the authorizer.
     pub reason: String,
-    /// Error if there was no decision.
+    /// Error of a check without a decision.
     pub error: Option<String>,
 }
 
@@ -76,7 +76,7 @@ pub const AUTHORIZER: Type = Type::Opaque("authorizer.Authorizer");
 /// Type of the variable `authorizer.requestResource`.
 pub const RESOURCE_CHECK: Type = Type::Opaque("authorizer.ResourceCheck");
 
-/// A function that adds one property to a check.
+/// Declares a function that sets one property of a check.
 macro_rules! builder_step {
     ($declares:literal, $from:ident, $to:ident, $set:expr) => {
         Function::new(&[$declares], Fixed(1), |a| advance(a, Stage::$from, Stage::$to, $set))
@@ -182,7 +182,7 @@ pub(super) static SELECTORS: Library = Library {
     ],
 };
 
-/// Builder stage of a check.
+/// Stage of a [`CheckBuilder`], which determines its type in expressions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Authorizer,
@@ -232,12 +232,12 @@ impl Opaque for AuthorizationResult {
     }
 }
 
-/// The builder in a value, if it is at this stage.
+/// Returns the builder in a value; an error if it is at another stage.
 fn at_stage<'v>(value: &'v Value<'_>, stage: Stage) -> Result<&'v CheckBuilder, EvalError> {
     value.downcast::<CheckBuilder>().filter(|builder| builder.stage == stage).ok_or(EvalError::NoOverload)
 }
 
-/// Sets a text of the check and continues at stage `to`.
+/// Sets a property of the check to the text argument, and returns the builder at stage `to`.
 fn advance<'a>(
     arguments: &[Value<'a>],
     from: Stage,

@@ -110,7 +110,7 @@ pub(super) static LIBRARY: Library = Library {
                 _ => Err(EvalError::NoOverload),
             },
         )
-        // Applies to text and bytes. The result size for numbers is unknown, as in kube-apiserver.
+        // The size of the result is estimated for text and bytes only, as in kube-apiserver.
         .of_size(ResultSize::Custom(|a, ty| match a {
             [text] if matches!(text.ty, Type::String | Type::Bytes) => {
                 ValueFacts::sized(ty, Estimate { min: text.size.min / 4, max: text.size.max })
@@ -159,7 +159,8 @@ fn conversion_error(ty: &str, text: &str) -> EvalError {
     EvalError::failed(format!("type conversion error from 'string' to '{ty}': `{text}`"))
 }
 
-/// Shortest text that parses to the same number; has an exponent for very large or small numbers.
+/// Returns the shortest text that parses to the same number. Very large and very small numbers have an
+/// exponent.
 pub(super) fn double_text(d: f64) -> String {
     if d.is_nan() {
         return "NaN".to_owned();

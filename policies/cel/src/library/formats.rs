@@ -17,15 +17,15 @@ use crate::value::{Opaque, Value};
 
 use super::{Function, Library};
 
-/// Violations of a text, as messages.
+/// Function that returns the violations of a text, as messages.
 type Rule = fn(&str) -> Vec<String>;
 
-/// A format for texts. The length of its longest regular expression determines the cost.
+/// A format for texts.
 #[derive(Clone, Copy)]
 struct Format {
     name: &'static str,
     rule: Rule,
-    /// Length of the longest regular expression of the rule.
+    /// Length of the longest regular expression of the rule, which determines the cost of `validate`.
     pattern_length: u64,
 }
 
@@ -69,7 +69,7 @@ static FORMATS: &[Format] = &[
     },
 ];
 
-/// A function that returns the format of one name.
+/// Declares a function that returns the format with this name.
 macro_rules! format_function {
     ($name:literal) => {
         Function::new(&[concat!("format.", $name, "() -> format.Format")], Fixed(1), |_| {
@@ -205,7 +205,9 @@ fn dns_label(s: &str, pattern: &Pattern, max_bytes: usize) -> Vec<String> {
     violations
 }
 
-/// A generateName prefix may end with a dash; validation replaces it with a letter.
+/// Replaces a dash at the end of a text with a letter.
+///
+/// A `generateName` prefix may end with a dash; validation checks it like a name.
 fn without_dash(s: &str) -> String {
     match s.strip_suffix('-') {
         Some(head) if !head.is_empty() => format!("{head}a"),

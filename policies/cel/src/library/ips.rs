@@ -1,5 +1,6 @@
 //! IP addresses and CIDR blocks.
-//! Rejects IPv4-mapped IPv6 addresses, zones, leading zeros and blocks with host bits.
+//!
+//! The parsers reject IPv4-mapped IPv6 addresses, zones, leading zeros and blocks with host bits.
 
 use std::any::Any;
 use std::net::IpAddr;
@@ -121,7 +122,7 @@ pub(super) static CIDR: Library = Library {
     ],
 };
 
-/// Cost of comparing the bytes of both blocks; text arguments add the cost of parsing.
+/// Cost of comparing a block with another block or an address; a text argument adds the cost of parsing.
 fn containment_cost(arguments: &[Value<'_>]) -> u64 {
     match arguments {
         [block, other @ Value::String(_)] => read_cost(block.size() + other.size()) + read_cost(other.size()),
@@ -130,7 +131,7 @@ fn containment_cost(arguments: &[Value<'_>]) -> u64 {
     }
 }
 
-/// Estimate of the cost; both arguments have at most this many bytes.
+/// Estimate of [`containment_cost`]. `bytes` is the maximum size of the arguments that are not text.
 fn containment_estimate(arguments: &[ValueFacts<'_>], bytes: u64) -> Estimate {
     let comparison = Estimate { min: 1, max: read_cost(bytes) };
     match arguments {

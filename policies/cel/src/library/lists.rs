@@ -12,7 +12,7 @@ use super::{Function, Library};
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
-/// Overloads for all ordered types.
+/// Declares an overload for a list of each ordered type.
 macro_rules! ordered_overloads {
     ($prefix:literal, $suffix:literal, $result:literal) => {
         &[
@@ -30,7 +30,7 @@ macro_rules! ordered_overloads {
 
 static SORTED: &[&str] = ordered_overloads!(".", ".isSorted()", "bool");
 
-/// Overloads that return an element.
+/// Declares an overload for a list of each ordered type that returns an element.
 macro_rules! element_overloads {
     ($name:literal) => {
         &[

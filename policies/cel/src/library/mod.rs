@@ -53,7 +53,7 @@ static LIBRARIES: &[&Library] = &[
     &authorization::SELECTORS,
 ];
 
-/// All overloads in declaration notation, in table order.
+/// All overloads in the notation of declarations, in the order of the table.
 /// The number is the minor release since which new expressions may use the overload (0: all releases).
 pub fn functions() -> impl Iterator<Item = (u32, &'static str)> {
     LIBRARIES.iter().copied().chain([&json_patches::LIBRARY]).flat_map(|library| {
@@ -69,19 +69,20 @@ pub(crate) struct Library {
     pub(crate) functions: &'static [Function],
 }
 
-/// Compile-time check of constant arguments.
+/// Function that checks, and may replace, constant arguments when an expression is compiled.
 pub(crate) type Prepare = fn(&mut [Node]) -> Result<(), EvalError>;
 
 /// A function: overloads, code and cost.
 pub(crate) struct Function {
     /// Overloads in the notation of [`Declaration`].
     pub(crate) declares: &'static [&'static str],
-    /// Code of the function. It returns [`EvalError::NoOverload`] for other argument types before any work.
+    /// Code of the function. For argument types of no overload it returns [`EvalError::NoOverload`] before
+    /// any work.
     pub(crate) body: for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>,
     pub(crate) cost: CallCost,
     /// Estimate of the result size.
     pub(crate) size: ResultSize,
-    /// Compile-time check of constant arguments.
+    /// Check of constant arguments when an expression is compiled.
     pub(crate) prepare: Option<Prepare>,
 }
 
@@ -102,7 +103,7 @@ impl Function {
     }
 }
 
-/// Available functions, by name and by global or member call.
+/// Overloads by function name: the first map has the global functions, the second the member functions.
 pub(crate) struct Table([HashMap<&'static str, Vec<(Overload, &'static Function)>>; 2]);
 
 impl Table {
@@ -124,13 +125,13 @@ impl Table {
         Table([global, member])
     }
 
-    /// Functions for new expressions.
+    /// Functions for new expressions: those up to the served release.
     pub(crate) fn served() -> Arc<Table> {
         static TABLE: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(Table::up_to_release(SERVED_RELEASE)));
         TABLE.clone()
     }
 
-    /// Functions for stored expressions.
+    /// Functions for stored expressions: those of all releases.
     pub(crate) fn all() -> Arc<Table> {
         static TABLE: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(Table::up_to_release(u32::MAX)));
         TABLE.clone()
@@ -143,7 +144,7 @@ impl Table {
         &TABLE
     }
 
-    /// Overloads of a name.
+    /// Overloads of a function with this name; `member` selects member functions instead of global ones.
     pub(crate) fn find(&self, name: &str, member: bool) -> Option<&[(Overload, &'static Function)]> {
         let [global, members] = &self.0;
         let table = if member { members } else { global };

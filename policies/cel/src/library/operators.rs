@@ -43,7 +43,7 @@ pub(super) static LIBRARY: Library = Library {
             Custom(
                 |a| match a {
                     [x @ (Value::String(_) | Value::Bytes(_)), y] => read_cost(x.size() + y.size()),
-                    // Set union and map merge process every element.
+                    // The concatenation of set and map lists processes every element.
                     [Value::List(x), Value::List(y)] if x.joins_elements() => {
                         (x.len() as u64 + y.len() as u64).div_ceil(4).max(1)
                     }
@@ -147,7 +147,7 @@ pub(super) static LIBRARY: Library = Library {
     ],
 };
 
-/// Overloads of an order operator; cross-type number comparison exists since 1.29.
+/// Declares the overloads of an order operator. Comparison of numbers of different types exists since 1.29.
 macro_rules! order_overloads {
     ($name:literal) => {
         &[

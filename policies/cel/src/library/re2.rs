@@ -5,7 +5,7 @@
 //! `imsU`. It also rejects repetitions above 1,000, where nested repetitions multiply. The translation
 //! rewrites syntax that both accept with different meanings. `\d \w \s \b` are ASCII; brackets and `&&` in
 //! classes are literals; so is a `{` that starts no repetition. The translation supports octal escapes.
-//! Groups do not capture, because no function of CEL returns captures.
+//! The translated groups do not capture, because no function of the libraries returns captures.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -93,14 +93,14 @@ pub(super) fn translate(pattern: &str) -> Result<Translated, &'static str> {
     Ok(Translated { pattern: translator.out, weight })
 }
 
-/// The group under translation, or the whole pattern.
+/// State of the group under translation, or of the whole pattern.
 #[derive(Default)]
 struct Level {
     /// Weight of all atoms before the last.
     weight: u64,
-    /// Maximum product of repetitions in these atoms.
+    /// Maximum product of nested repetition counts in these atoms.
     repetitions: u64,
-    /// Weight and repetitions of the last atom, and whether an operator already repeats it.
+    /// Weight and product of repetition counts of the last atom, and whether an operator already repeats it.
     last: Option<(u64, u64, bool)>,
 }
 
@@ -135,7 +135,7 @@ impl Level {
         Ok(())
     }
 
-    /// Weight and repetitions of the whole group.
+    /// Returns the weight and the maximum product of repetition counts of the whole group.
     fn finish(mut self) -> (u64, u64) {
         self.add_last_atom();
         (self.weight.saturating_add(1), self.repetitions.max(1))
@@ -205,9 +205,9 @@ impl Translator<'_> {
         }
     }
 
-    /// Parses `{n}`, `{n,}` or `{n,m}` after its `{`.
-    /// Also returns the maximum count: `u64::MAX` if `m` is less than `n`.
-    /// `None` if the text is no repetition.
+    /// Parses `{n}`, `{n,}` or `{n,m}` after its `{`; returns the text and the maximum count.
+    ///
+    /// The count is `u64::MAX` if `m` is less than `n`. `None` if the text is not a repetition.
     fn parse_repetition(&mut self) -> Option<(String, u64)> {
         let mut ahead = self.chars.clone();
         let inner: String = ahead.by_ref().take_while(|c| *c != '}').take(16).collect();
@@ -221,7 +221,7 @@ impl Translator<'_> {
         if max_count < min_count {
             return Some((String::new(), u64::MAX));
         }
-        // The closing brace is present.
+        // Checks that the closing brace follows.
         let length = inner.chars().count();
         if self.chars.clone().nth(length) != Some('}') {
             return None;

@@ -1,7 +1,7 @@
 //! Regular expressions: `matches`, and `find` and `findAll` of the extension.
 //!
-//! The syntax is RE2, see [`re2`](super::re2). The compiler of the expression compiles constant patterns
-//! once. Evaluation compiles other patterns.
+//! The syntax is RE2, see [`re2`](super::re2). A constant pattern is compiled once, with the expression; any
+//! other pattern is compiled at each evaluation.
 
 use std::any::Any;
 
@@ -17,12 +17,12 @@ use crate::value::{Opaque, Value, char_count};
 use super::re2::translate;
 use super::{Function, Library};
 
-/// Cost of compiling a minimal pattern; each state adds one unit.
+/// Cost of compiling a minimal pattern; each state of the compiled pattern adds one unit.
 const COMPILE_COST: u64 = 32;
 
 const MATCH_COST: CallCost = CallCost::Custom(cost, estimate);
 
-/// The result is at most the whole text, or a list with one item per character.
+/// Size of the result: at most the whole text, or a list with one item per character.
 const MATCH_SIZE: ResultSize = ResultSize::Custom(|arguments, ty| {
     let part_size = Estimate { min: 0, max: arguments.first().map_or(u64::MAX, |text| text.size.max) };
     ValueFacts::of_each(ty, part_size, ValueFacts::sized(Type::String, part_size))
@@ -121,7 +121,7 @@ impl Opaque for Pattern {
     }
 }
 
-/// Compiles a constant pattern.
+/// Replaces a constant pattern argument by the compiled pattern.
 fn prepare(arguments: &mut [Node]) -> Result<(), EvalError> {
     if let Some(Node::Const(value)) = arguments.get_mut(1)
         && let Some(pattern) = value.as_str()
@@ -158,7 +158,7 @@ pub fn compile(pattern: &str) -> Result<Regex, PatternError> {
     })
 }
 
-/// Cost of a match: pattern size times text size; a non-constant pattern adds the compilation.
+/// Cost of a match: [`regex_cost`], and the compilation of a pattern that is not constant.
 fn cost(arguments: &[Value<'_>]) -> u64 {
     let size = |i: usize| arguments.get(i).map_or(0, Value::size);
     let compile_cost = match arguments.get(1).and_then(Value::as_str) {

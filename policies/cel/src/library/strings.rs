@@ -29,7 +29,7 @@ pub(super) static STANDARD: Library = Library {
     ],
 };
 
-/// The strings extension: version 1 since 1.25, changes of version 2 since 1.30.
+/// The strings extension: version 1 since 1.25, with the changes of version 2 since 1.30.
 pub(super) static LIBRARY: Library = Library {
     since: 25,
     functions: &[
@@ -121,7 +121,7 @@ fn read_and_write_cost(size: Estimate) -> Estimate {
     size.map(|size| read_cost(size.saturating_mul(2)))
 }
 
-/// One unit, and more for many skipped characters.
+/// Cost of `charAt`: one unit, and more for many skipped characters.
 fn char_at_cost(arguments: &[Value<'_>]) -> u64 {
     match arguments {
         [Value::String(s), Value::Int(index)] => {
@@ -132,7 +132,7 @@ fn char_at_cost(arguments: &[Value<'_>]) -> u64 {
     .max(1)
 }
 
-/// Cost of reading the text twice, or of writing a longer result.
+/// Cost of `replace`: reading the text twice, or writing a longer result.
 fn replace_cost(arguments: &[Value<'_>]) -> u64 {
     let [text @ Value::String(s), Value::String(old), Value::String(new), ..] = arguments else { return 1 };
     let (s, old, new) = (s.as_str(), old.as_str(), new.as_str());
@@ -149,7 +149,7 @@ fn replace_cost(arguments: &[Value<'_>]) -> u64 {
     read_cost((text.size() * 2).max(result))
 }
 
-/// Maximum result size: all shortest possible matches are replaced.
+/// Size of the result of `replace`: at most as if the text consisted of the shortest possible matches.
 fn replaced_size<'b>(arguments: &[ValueFacts<'b>], ty: Type) -> ValueFacts<'b> {
     let [text, old, new, ..] = arguments else { return ValueFacts::of_type(ty) };
     let longest = match old.size.min {
@@ -160,14 +160,15 @@ fn replaced_size<'b>(arguments: &[ValueFacts<'b>], ty: Type) -> ValueFacts<'b> {
     ValueFacts::sized(ty, Estimate { min: 0, max: longest })
 }
 
-/// Result size: each character may be a part, and one part may be the whole text.
+/// Size of the result of `split`: each character may be a part, and one part may be the whole text.
 fn split_size<'b>(arguments: &[ValueFacts<'b>], ty: Type) -> ValueFacts<'b> {
     let text = arguments.first().map_or(u64::MAX, |text| text.size.max);
     let each = ValueFacts::sized(Type::String, Estimate { min: 0, max: text });
     ValueFacts::of_each(ty, Estimate { min: 0, max: text.saturating_add(1) }, each)
 }
 
-/// Cost of writing the text twice, which includes empty parts.
+/// Cost of `join`: reading the parts and writing the text, or a tenth of a unit for each separator if that is
+/// more.
 fn join_cost(arguments: &[Value<'_>]) -> u64 {
     let Some(Value::List(list)) = arguments.first() else { return 1 };
     let separators = (list.len() as u64).saturating_sub(1);
@@ -182,11 +183,12 @@ fn joined_size(arguments: &[ValueFacts<'_>]) -> Estimate {
     let separators = list.size.map(|size| size.saturating_sub(1));
     let separator = arguments.get(1).map_or(Estimate::ZERO, |separator| separator.size);
     let size = list.size.times(list.element().size) + separators.times(separator);
-    // An empty part costs a tenth of a unit.
+    // Evaluation charges a tenth of a unit for each separator, also an empty one; the caller doubles this
+    // size.
     Estimate { min: size.min, max: size.max.max(separators.max.div_ceil(2)) }
 }
 
-/// Cost of reading the format string and its arguments.
+/// Cost of `format`: reading the format string and its arguments.
 fn format_cost(arguments: &[Value<'_>]) -> u64 {
     let [text, Value::List(values)] = arguments else { return 1 };
     let contents: u64 = values.iter().filter_map(Result::ok).map(|value| value.contents(u64::MAX)).sum();
@@ -197,14 +199,15 @@ fn out_of_range(index: i64) -> EvalError {
     EvalError::failed(format!("index out of range: {index}"))
 }
 
-/// Byte offset of the character at `index`; the end is one past the last character.
+/// Returns the byte offset of the character at `index`. The index after the last character gives the end of
+/// the text.
 fn offset(s: &str, index: i64) -> Result<usize, EvalError> {
     let nth = usize::try_from(index).map_err(|_| out_of_range(index))?;
     let mut offsets = s.char_indices().map(|(at, _)| at).chain(std::iter::once(s.len()));
     offsets.nth(nth).ok_or_else(|| out_of_range(index))
 }
 
-/// Character position of a byte offset.
+/// Returns the character index of a byte offset.
 fn character_index<'a>(s: &str, offset: usize) -> Value<'a> {
     let before = s.get(..offset).unwrap_or(s).chars().count();
     Value::Int(i64::try_from(before).unwrap_or(i64::MAX))
@@ -302,7 +305,8 @@ fn split<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     let parts: Vec<Value<'a>> = if limit == 0 {
         Vec::new()
     } else if separator.is_empty() {
-        // Splits between all characters; the last part keeps the rest beyond the limit.
+        // Splits between all characters. The last part contains the rest of the text when the limit is
+        // reached.
         let mut parts = Vec::new();
         let mut rest = s;
         while let Some(c) = rest.chars().next() {

@@ -1,6 +1,7 @@
 //! Format strings of `string.format`: `%s %d %f %e %x %X %o %b %%`, with precision.
 //!
-//! Version 2 of the strings extension formats `%f` and `%e` in English: digit groups, powers of ten and `∞`.
+//! Version 2 of the strings extension formats `%f` and `%e` as English text: `1,234.500000`, powers of ten,
+//! `∞`.
 
 use crate::error::EvalError;
 use crate::time;
@@ -85,7 +86,7 @@ fn format_clause(verb: char, precision: Option<usize>, value: &Value<'_>) -> Opt
     }
 }
 
-/// Groups the integer digits in threes.
+/// Separates the integer digits of a number in groups of three with commas.
 fn group_digits(number: &str) -> String {
     let (whole, fraction) = number.split_at(number.find('.').unwrap_or(number.len()));
     let (sign, digits) = whole.split_at(usize::from(whole.starts_with('-')));
@@ -117,7 +118,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Text of a value for `%s`.
+/// Returns the text of a value for `%s`; None: the type has no text.
 fn format_value(value: &Value<'_>) -> Option<String> {
     Some(match value {
         Value::Null => "null".to_owned(),

@@ -11,7 +11,7 @@ use crate::value::Value;
 
 use super::{Function, Library};
 
-/// Getter of a timestamp's calendar field, in UTC or in a time zone.
+/// Declares a function that returns a calendar field of a timestamp, in UTC or in a time zone.
 macro_rules! getter {
     ($name:literal, $field:expr) => {
         Function::new(
@@ -22,7 +22,9 @@ macro_rules! getter {
     };
 }
 
-/// Getter that also exists for durations; counts whole units of this many nanoseconds.
+/// Declares a function like `getter`, which also exists for durations.
+///
+/// For a duration the function returns the number of whole units of `$unit` nanoseconds.
 macro_rules! clock {
     ($name:literal, $unit:expr, $field:expr) => {
         Function::new(
@@ -90,7 +92,7 @@ pub(super) static LIBRARY: Library = Library {
     ],
 };
 
-/// Parses a constant text at compile time.
+/// Replaces a constant text argument by the parsed value when the expression is compiled.
 fn parse_constant(
     arguments: &mut [Node],
     parse: fn(&str) -> Result<Value<'static>, EvalError>,

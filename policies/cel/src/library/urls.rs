@@ -98,7 +98,7 @@ impl Opaque for Url {
     }
 }
 
-/// Cost of a query: one unit if short, else the cost of reading it.
+/// Cost of `getQuery`: one unit for a short query, otherwise the cost of reading it.
 fn query_cost(arguments: &[Value<'_>]) -> u64 {
     let query = arguments.first().and_then(Value::downcast::<Url>).map_or(0, |url| url.query.len());
     read_cost((query as u64).saturating_sub(256)).max(1)
@@ -144,7 +144,7 @@ impl Url {
         Ok(url)
     }
 
-    /// Host name without brackets, and port.
+    /// Returns the host name, without the brackets of an IPv6 address, and the port.
     fn name_and_port(&self) -> (&str, &str) {
         let (name, port) = match self.host.rsplit_once(':') {
             Some((name, port)) if !port.contains(']') => (name, port),
@@ -191,7 +191,7 @@ impl Url {
     }
 }
 
-/// Splits off the scheme, if present.
+/// Splits a URL into its scheme, `""` if absent, and the rest.
 fn split_scheme(text: &str) -> Result<(&str, &str), String> {
     for (at, c) in text.char_indices() {
         match c {

@@ -16,15 +16,15 @@ use serde_json::{Map, Value};
 
 use super::{DecodeError, Limits};
 
-/// Bytes of a value in a list, including the spare capacity of a growing list.
+/// Bytes of a value in its list or object, including the spare capacity of a growing list.
 const VALUE: usize = 48;
-/// Bytes that a text needs beyond its content.
+/// Bytes of a string or key beyond its content.
 const TEXT: usize = 16;
 /// Bytes of the first node of a map, which has room for [`NODE_KEYS`] keys and values.
 const NODE: usize = 640;
-/// Number of keys in the first node.
+/// Number of keys in the first node of a map.
 const NODE_KEYS: usize = 11;
-/// Bytes per key in further nodes, which are about half full when keys arrive in order.
+/// Bytes per key in further nodes of a map, which are about half full when keys arrive in order.
 const NODE_SHARE: usize = 112;
 /// Bytes of the smallest allocation of a list.
 const LIST: usize = 128;
@@ -47,17 +47,17 @@ impl Cost {
     pub const LIST: Cost = Cost { elements: 1, tree_bytes: VALUE + LIST };
     /// Object without its keys.
     pub const OBJECT: Cost = Cost { elements: 1, tree_bytes: VALUE };
-    /// Empty object in a list: the densest content of a text body.
+    /// Empty object in a list: the value that costs the most memory per byte of JSON or YAML.
     pub const EMPTY_ITEM: Cost = Cost { elements: 1, tree_bytes: VALUE + 2 * NODE };
-    /// Number with an empty key in a large object.
+    /// Number with an empty key, in an object whose first node is full.
     pub const NAMED_SCALAR: Cost = Cost { elements: 1, tree_bytes: VALUE + TEXT + NODE_SHARE };
 
-    /// Returns the cost of a text of a length.
+    /// Returns the cost of a string of `bytes` bytes.
     pub const fn text(bytes: usize) -> Cost {
         Cost { elements: 1, tree_bytes: VALUE + TEXT + bytes }
     }
 
-    /// Returns the cost of a key of a length in an object that already has `others` keys.
+    /// Returns the cost of a key of `bytes` bytes in an object that already has `others` keys.
     pub const fn key(bytes: usize, others: usize) -> Cost {
         let node = match others {
             0 => NODE,
@@ -67,8 +67,9 @@ impl Cost {
         Cost { elements: 0, tree_bytes: TEXT + bytes + node }
     }
 
-    /// Returns the remaining cost of a finished object with `keys` keys; `name` is None for an object in a
-    /// list.
+    /// Returns the cost that is known only at the end of an object with `keys` keys.
+    ///
+    /// `name` is the key of the object in its parent; None for an item of a list.
     pub fn object_end(keys: usize, name: Option<&str>) -> Cost {
         let is_owned_field = |name: &str| name == "." || name.contains(':');
         let default_node = if keys == 0 && !name.is_some_and(is_owned_field) { NODE } else { 0 };
@@ -105,7 +106,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Creates a budget without spent cost.
+    /// Creates a budget from which nothing is spent.
     pub const fn new(limits: Limits) -> Self {
         Budget { left: Cost { elements: limits.elements, tree_bytes: limits.tree_bytes }, limits }
     }
@@ -139,7 +140,7 @@ impl Budget {
         self.charge_named(value, None)
     }
 
-    /// Charges a value with its name.
+    /// Charges a value and all its content. `name` is its key in its parent; None for an item of a list.
     fn charge_named(&mut self, value: &Value, name: Option<&str>) -> Result<(), DecodeError> {
         self.charge(Cost::shallow(value))?;
         match value {

@@ -50,10 +50,10 @@ mod simple {
     pub(super) const NULL: u8 = 22;
 }
 
-/// Error of a write to a vector: no value, because such a write does not fail.
+/// Error type of a write to a vector. It has no values, because such a write cannot fail.
 type WriteError = <Vec<u8> as ciborium_io::Write>::Error;
 
-/// Encodes a value with the tag.
+/// Encodes a value as a document, which begins with [`MAGIC`].
 pub fn encode(value: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     out.extend_from_slice(&MAGIC);
@@ -63,13 +63,13 @@ pub fn encode(value: &Value) -> Vec<u8> {
 
 /// Appends the beginning of a document that is a map of `length` entries.
 ///
-/// The entries follow in the order of [`write_entries`].
+/// The caller appends the entries in the order of [`write_entries`].
 pub fn begin_document(length: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&MAGIC);
     write_head(Header::Map(Some(length)), out);
 }
 
-/// Appends a key whose value is a list of `length` items; the items follow.
+/// Appends a key and the head of its value, a list. The caller appends the `length` items.
 pub fn begin_list(key: &str, length: usize, out: &mut Vec<u8>) {
     write_text(key, out);
     write_head(Header::Array(Some(length)), out);
@@ -77,7 +77,7 @@ pub fn begin_list(key: &str, length: usize, out: &mut Vec<u8>) {
 
 /// Appends the entries of a map in their order: by the length of the key, then by the key.
 pub fn write_entries(map: &Map<String, Value>, out: &mut Vec<u8>) {
-    // Shorter keys have smaller heads.
+    // The head of a key contains its length, so shorter keys have smaller encodings.
     let mut entries: Vec<(&String, &Value)> = map.iter().collect();
     entries.sort_by(|(a, _), (b, _)| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
     for (key, value) in entries {
@@ -86,7 +86,7 @@ pub fn write_entries(map: &Map<String, Value>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a value without the tag, as part of a document.
+/// Appends a value without [`MAGIC`], as a part of a document.
 pub fn write(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Null => write_head(Header::Simple(simple::NULL), out),
@@ -119,14 +119,14 @@ fn number_head(number: &Number) -> Header {
     if let Some(unsigned) = number.as_u64() {
         Header::Positive(unsigned)
     } else if let Some(negative) = number.as_i64() {
-        // -1 - n: the bitwise complement in two's complement.
+        // CBOR encodes a negative integer n as -1 - n, which is the bitwise complement of n.
         Header::Negative((!negative).cast_unsigned())
     } else {
         Header::Float(number.as_f64().unwrap_or_default())
     }
 }
 
-/// Decodes one item. [`Decoded::duplicates`] is empty, because a duplicate key is an error.
+/// Decodes a document of one item. [`Decoded::duplicates`] is empty, because a duplicate key is an error.
 ///
 /// # Errors
 ///
@@ -151,7 +151,7 @@ struct Reader<'a> {
     budget: Budget,
 }
 
-/// Conversion of a byte string to text.
+/// Conversion of the bytes of a byte string to text, such as base64.
 type TextEncoding = fn(&[u8]) -> String;
 
 /// Position of an item in the tree.
@@ -160,7 +160,7 @@ struct Position<'k> {
     depth: usize,
     /// Key of the item; None for an item of a list.
     name: Option<&'k str>,
-    /// Text encoding of byte strings from the innermost tag.
+    /// Conversion of byte strings, from the innermost tag 21, 22 or 23 around the item.
     encoding: Option<TextEncoding>,
 }
 
@@ -202,7 +202,9 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    /// Reads the head of the next item of a list or map with `count` items so far; None at its end.
+    /// Reads the head of the next item of a list or of the next key of a map; None at the end.
+    ///
+    /// `length` is the announced length, None for indefinite length; `count` is the number of items so far.
     fn next_head(&mut self, length: Option<usize>, count: usize) -> Result<Option<Header>, DecodeError> {
         if length == Some(count) {
             return Ok(None);
@@ -253,7 +255,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Charges a scalar value.
+    /// Charges a scalar value to the budget and returns it.
     fn leaf(&mut self, value: Value) -> Result<Value, DecodeError> {
         self.budget.charge(Cost::shallow(&value))?;
         Ok(value)
@@ -290,7 +292,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the content of a time tag.
+    /// Reads the content of tag 0 or 1 and returns it as RFC 3339 text.
     fn time(&mut self, tag: u64, head: Header) -> Result<Value, DecodeError> {
         let text = match head {
             Header::Bytes(_) | Header::Text(_) if tag == tag::DATE_TIME => {

@@ -2,15 +2,15 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): at most 100 paths are kept (like the reference). After the first path at most 64 KiB
-//! of text is rendered, so that many duplicates below a long key do not repeat the key without limit.
+//! INVARIANT (bounded): at most 100 paths are kept (like the reference). After 64 KiB of rendered text no
+//! further path is rendered, so that many duplicates below a long key do not repeat the key without limit.
 
 /// Maximum number of kept paths.
 const MAX_PATHS: usize = 100;
-/// Maximum bytes of rendered paths, without the first path.
+/// Bytes of rendered paths after which no further path is rendered.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// Path of a value on the stack of the decoder; rendered only for a duplicate.
+/// Path of a value, as a chain of references on the stack of the decoder. Rendered only on demand.
 #[derive(Clone, Copy)]
 pub(super) enum Path<'p> {
     /// Document root.
@@ -22,7 +22,7 @@ pub(super) enum Path<'p> {
 }
 
 impl Path<'_> {
-    /// Name of a field; None for an item of a list.
+    /// Name of a field; None for an item of a list and for the root.
     pub(super) fn name(&self) -> Option<&str> {
         match self {
             Path::Field(_, name) => Some(name),
@@ -37,8 +37,9 @@ impl Path<'_> {
         text
     }
 
-    /// Renders the path, for example `spec.containers[0].name`. The decoder limits the recursion to the depth
-    /// of the document.
+    /// Renders the path, for example `spec.containers[0].name`.
+    ///
+    /// The recursion is as deep as the path, which the decoder limits.
     fn render(&self, out: &mut String) {
         match *self {
             Path::Root => {}
@@ -54,7 +55,7 @@ impl Path<'_> {
     }
 }
 
-/// Appends `.key`, without the dot at the beginning.
+/// Appends `.key`; at the beginning of a path only `key`.
 pub(super) fn push_field(out: &mut String, key: &str) {
     if !out.is_empty() {
         out.push('.');
@@ -77,13 +78,15 @@ pub(super) struct Duplicates {
 }
 
 impl Duplicates {
-    /// Position of the next path. A key is noted after its value is read, but before the duplicates in that
-    /// value.
+    /// Position of the next path.
+    ///
+    /// The decoder takes the position before it reads the value of a key, and notes a duplicate key after the
+    /// value at this position: before the duplicates inside the value.
     pub(super) fn mark(&self) -> usize {
         self.paths.len()
     }
 
-    /// Notes a path at a position.
+    /// Renders the path of a duplicate and inserts it at the position `mark`.
     pub(super) fn note(&mut self, mark: usize, path: &Path<'_>) {
         if self.is_full() {
             return;
@@ -96,7 +99,7 @@ impl Duplicates {
         self.paths.len() >= MAX_PATHS || (!self.paths.is_empty() && self.bytes >= MAX_BYTES)
     }
 
-    /// Notes a rendered path at a position.
+    /// Inserts the rendered path of a duplicate at the position `mark`, unless the list has it.
     pub(super) fn note_text(&mut self, mark: usize, path: String) {
         if self.is_full() {
             return;

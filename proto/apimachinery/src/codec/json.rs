@@ -4,14 +4,15 @@
 //!
 //! Integral literals that fit 64 signed bits become integers, every other number a float. `1` and `1.0`
 //! therefore differ until they are encoded: a float without a fraction is encoded as Go encodes it, `1`.
-//! Invalid UTF-8 and lone surrogates are errors. Only white space may follow the document.
+//! Negative zero becomes the integer 0. Invalid UTF-8 and lone surrogates are errors. Only white space may
+//! follow the document.
 //!
 //! # Invariants
 //!
 //! INVARIANT (bounded): the decoder counts the depth and rejects documents above the limit. The limit of the
 //! parser, 127 levels, stays in force, and callers cannot raise it. Values and keys are charged to the
-//! [`Budget`] before they enter the tree. Without the budget, a list of objects of one key each would take
-//! about 80 times its size.
+//! [`Budget`] before they enter the tree. Without the budget, the tree of a list of objects of one key each
+//! would take about 80 times the size of the document.
 
 use std::io;
 
@@ -22,7 +23,7 @@ use serde_json::{Map, Number, Value};
 use super::duplicates::{Duplicates, Path};
 use super::{Budget, Cost, DecodeError, Decoded, Limits};
 
-/// Maximum depth: one less than the nesting that `serde_json` accepts, so that this count applies first.
+/// Maximum depth: one less than the nesting that `serde_json` accepts, so that this limit applies first.
 const MAX_DEPTH: usize = 126;
 
 /// Decodes one JSON document; only white space may follow.
@@ -34,7 +35,7 @@ pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded, DecodeError> {
     decode_within(input, &mut Budget::new(limits))
 }
 
-/// Like [`decode`], for a document inside a document with a common budget.
+/// Like [`decode`], for a document inside another document: both are charged to the same budget.
 ///
 /// # Errors
 ///
@@ -60,14 +61,14 @@ pub fn decode_within(input: &[u8], budget: &mut Budget) -> Result<Decoded, Decod
     }
 }
 
-/// Encodes compactly.
+/// Encodes without white space.
 pub fn encode(value: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     encode_into(&mut out, value);
     out
 }
 
-/// Encodes compactly at the end of a buffer.
+/// Appends the encoding of [`encode`] to a buffer.
 pub fn encode_into(out: &mut Vec<u8>, value: &Value) {
     write(out, value, Compact);
 }
@@ -79,7 +80,8 @@ pub fn encode_pretty(value: &Value) -> Vec<u8> {
     out
 }
 
-/// Encoding a tree cannot fail: keys are strings, numbers are finite, and a vector accepts every byte.
+/// Appends an encoded tree. This cannot fail: keys are strings, numbers are finite, and a vector accepts
+/// every byte.
 fn write(out: &mut Vec<u8>, value: &Value, formatter: impl Formatter) {
     let written =
         serde::Serialize::serialize(value, &mut serde_json::Serializer::with_formatter(out, formatter));
@@ -160,7 +162,7 @@ struct State {
     duplicates: Duplicates,
     max_depth: usize,
     budget: Budget,
-    /// Limit that ended the decoding.
+    /// Error of the exceeded limit that ended the decoding.
     rejection: Option<DecodeError>,
 }
 
@@ -170,7 +172,7 @@ impl State {
         self.budget.charge(cost).map_err(|error| self.reject(error))
     }
 
-    /// Stores the error here, because the error type of the parser cannot carry it.
+    /// Stores the error in `rejection`, because the error type of the parser cannot carry it.
     #[cold]
     fn reject<E: serde::de::Error>(&mut self, error: DecodeError) -> E {
         self.rejection = Some(error);
@@ -186,7 +188,7 @@ struct Node<'s, 'p> {
 }
 
 impl Node<'_, '_> {
-    /// Returns the depth inside a collection that begins here.
+    /// Charges the list or object that begins here, and returns the depth of its content.
     fn enter<E: serde::de::Error>(&mut self, cost: Cost) -> Result<usize, E> {
         let depth = self.depth + 1;
         if depth > self.state.max_depth {

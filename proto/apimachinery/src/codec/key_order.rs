@@ -1,7 +1,7 @@
 //! The order of chosen keys in a JSON document.
 //!
-//! A tree has sorted keys. The order of the document matters only for messages, so this second pass runs only when
-//! there is something to report.
+//! A decoded tree has sorted keys. The order of the document matters only for messages, so this second pass
+//! over the document runs only when there is something to report.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ pub fn occurrences(json: &[u8], wanted: &HashSet<&str>) -> Vec<String> {
     let names = wanted.iter().map(|path| last_name(path)).collect();
     let mut search = Search { wanted, names, found: Vec::new() };
     let mut parser = serde_json::Deserializer::from_slice(json);
-    // The caller has decoded the same bytes, so an error cannot occur here.
+    // An error ends the search. The caller has decoded the same bytes, so no error is expected.
     let _ = Node { search: &mut search, path: Path::Root }.deserialize(&mut parser);
     search.found
 }

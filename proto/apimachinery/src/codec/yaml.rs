@@ -13,9 +13,9 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): the depth limit applies after alias expansion. The total weight of all alias copies
-//! is limited by the size limit, so that a few lines cannot grow into gigabytes. An alias inside its own
-//! anchor is an error.
+//! INVARIANT (bounded): the depth limit applies after alias expansion. The total weight of the copies for
+//! anchors and aliases is at most [`Limits::bytes`](crate::codec::Limits::bytes), so that a few lines cannot
+//! grow into gigabytes. An alias inside its own anchor is an error.
 //!
 //! # Reference
 //!

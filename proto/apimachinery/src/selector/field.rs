@@ -24,7 +24,7 @@ struct Term {
 }
 
 impl FieldSelector {
-    /// Parses the query parameter.
+    /// Parses the query parameter `fieldSelector`.
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ impl FieldSelector {
         Ok(FieldSelector { terms: terms.collect::<Result<_, SelectorError>>()? })
     }
 
-    /// Selects one object by its name, for a watch on an item path.
+    /// Selects one object by its name, for a watch on the path of an object.
     pub fn of_name(name: &str) -> Self {
         let term = Term { field: "metadata.name".into(), equal: true, value: name.into() };
         FieldSelector { terms: [term].into() }
@@ -95,7 +95,7 @@ fn split_terms(text: &str) -> Vec<&str> {
     .collect()
 }
 
-/// Splits into field, whether it must be equal, and value as written.
+/// Splits a term into its field, whether the value must be equal, and the value with its backslashes.
 fn split_term(term: &str) -> Option<(&str, bool, &str)> {
     let at = term.find(['=', '!']).and_then(|first| {
         // A `!` without a following `=` belongs to the name.
@@ -111,7 +111,7 @@ fn split_term(term: &str) -> Option<(&str, bool, &str)> {
     Some((field, equal, rest.strip_prefix(operator)?))
 }
 
-/// Removes the backslashes.
+/// Removes the backslashes that escape `\\`, `,` and `=`.
 fn unescape(value: &str) -> Result<String, SelectorError> {
     let mut out = String::with_capacity(value.len());
     let mut chars = value.chars();
@@ -134,7 +134,7 @@ fn unescape(value: &str) -> Result<String, SelectorError> {
 mod tests {
     use super::*;
 
-    /// Returns the terms of the selector in its own order.
+    /// Returns the terms of a selector in their sorted order.
     fn parsed(text: &str) -> Result<Vec<(String, bool, String)>, String> {
         let selector = FieldSelector::parse(text).map_err(|error| error.to_string())?;
         Ok(selector.terms.iter().map(|t| (t.field.to_string(), t.equal, t.value.to_string())).collect())

@@ -23,7 +23,7 @@ struct Term {
     test: Test,
 }
 
-/// Test of the value. Value sets are sorted and without repetitions.
+/// Test of the label value. Value sets are sorted and have no repetitions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Test {
     Exists,
@@ -58,7 +58,7 @@ fn integer(value: Option<&str>) -> Option<i64> {
 }
 
 impl LabelSelector {
-    /// Parses the query parameter.
+    /// Parses the query parameter `labelSelector`.
     ///
     /// # Errors
     ///
@@ -86,8 +86,8 @@ impl LabelSelector {
 
     /// Converts to the form that authorization examines.
     ///
-    /// Reviews cannot express `>` and `<`, which are omitted. The authorizer then sees a wider request than
-    /// the client made, never a narrower selector.
+    /// Access reviews cannot express `>` and `<`, so they are omitted. The authorizer then sees a selector
+    /// that is wider than that of the client, never a narrower one.
     pub fn requirements(&self) -> ParsedSelector {
         let requirement = |term: &Term| {
             let (operator, values) = match &term.test {
@@ -123,7 +123,7 @@ enum Token {
 }
 
 impl Token {
-    /// Interprets the token where a key or value is expected.
+    /// Returns the meaning of the token where a key or value is expected.
     fn as_operand(self) -> Self {
         match self {
             Token::In | Token::NotIn => Token::Word,
@@ -260,7 +260,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Parses the value after `=`, `!=`, `<`, `>`; an absent value is the empty string.
+    /// Parses the value after `=`, `==`, `!=`, `<` or `>`; an absent value is the empty string.
     fn parse_value(&mut self) -> Result<&'t str, SelectorError> {
         if matches!(self.peek(), Token::End | Token::Comma) {
             return Ok("");

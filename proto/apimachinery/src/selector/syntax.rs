@@ -16,9 +16,9 @@ const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of low
      must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
-/// Maximum length of the name part of a key, and of a value.
+/// Maximum bytes of the name part of a label key, and of a label value.
 const LONGEST_NAME: usize = 63;
-/// Maximum length of the prefix of a key.
+/// Maximum bytes of the prefix of a label key.
 const LONGEST_SUBDOMAIN: usize = 253;
 
 /// Validates a label key (a qualified name: `name` or `prefix/name`); returns the errors.
@@ -75,7 +75,7 @@ pub fn subdomain(text: &str) -> Vec<String> {
     errors
 }
 
-/// Whether a text has letters and digits at both ends, and also `-_.` between them.
+/// Whether a text consists of letters, digits and `-_.`, and begins and ends with a letter or digit.
 fn is_name(text: &str) -> bool {
     let ends = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
@@ -84,7 +84,7 @@ fn is_name(text: &str) -> bool {
         && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
-/// Whether a text has lower-case letters and digits at both ends, and also `-` between them; any length.
+/// Whether a text of any length consists of lower-case letters, digits and `-`, and has no `-` at its ends.
 fn is_dns_label(text: &str) -> bool {
     let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = text.as_bytes();

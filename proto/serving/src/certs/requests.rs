@@ -35,7 +35,7 @@ const LABEL: &str = "CERTIFICATE REQUEST";
 /// Bytes of a serial number.
 const SERIAL_BYTES: usize = 16;
 
-/// Key usages by their names in requests for certificates.
+/// Key usages, by the names in a CertificateSigningRequest.
 const KEY_USAGES: [(&str, KeyUsagePurpose); 10] = [
     ("signing", KeyUsagePurpose::DigitalSignature),
     ("digital signature", KeyUsagePurpose::DigitalSignature),
@@ -49,7 +49,7 @@ const KEY_USAGES: [(&str, KeyUsagePurpose); 10] = [
     ("decipher only", KeyUsagePurpose::DecipherOnly),
 ];
 
-/// Object identifiers of extended key usages by their names in requests for certificates.
+/// Object identifiers of extended key usages, by the names in a CertificateSigningRequest.
 const EXTENDED_KEY_USAGES: [(&str, &[u64]); 13] = [
     ("any", &[2, 5, 29, 37, 0]),
     ("server auth", &[1, 3, 6, 1, 5, 5, 7, 3, 1]),
@@ -69,13 +69,13 @@ const EXTENDED_KEY_USAGES: [(&str, &[u64]); 13] = [
 /// Defect of a certificate request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The text does not begin with the PEM block of a request.
+    /// The first PEM block of the text is not a certificate request.
     #[error("PEM block type must be {LABEL}")]
     Block,
     /// The block is not a certificate request with a supported key.
     #[error("malformed certificate request: {0}")]
     Malformed(String),
-    /// The key of the request did not sign the request.
+    /// The signature of the request is not from the key of the request.
     #[error("unable to verify the signature of the certificate request: {0}")]
     Signature(String),
 }
@@ -89,9 +89,9 @@ impl RequestError {
 /// Subject and alternative names of a certificate request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedIdentity {
-    /// Last common name.
+    /// The last common name of the subject; `""` without one.
     pub common_name: String,
-    /// Organizations in order.
+    /// Organizations, in the order of the subject.
     pub organizations: Vec<String>,
     /// Object identifiers and values of the other attributes that a certificate keeps.
     pub other_attributes: Vec<(&'static [u64], String)>,
@@ -133,7 +133,7 @@ impl CertificateRequest {
     }
 }
 
-/// Returns the content of the first PEM block, which has to be a request.
+/// Returns the DER content of the first PEM block, which must be a certificate request.
 fn pem_block(text: &[u8]) -> Result<Vec<u8>, RequestError> {
     let block = x509_parser::pem::parse_x509_pem(text).ok().map(|(_, block)| block);
     let block = block.filter(|block| block.label == LABEL).ok_or(RequestError::Block)?;
@@ -230,7 +230,7 @@ impl RequestedIdentity {
     }
 }
 
-/// Returns an alternative name, which has to be ASCII.
+/// Returns an alternative name; an error if it is not ASCII.
 fn require_ascii(name: &str) -> Result<String, RequestError> {
     let problem = || RequestError::malformed(format!("the alternative name {name:?} is not ASCII"));
     if name.is_ascii() { Ok(name.to_owned()) } else { Err(problem()) }
@@ -239,7 +239,7 @@ fn require_ascii(name: &str) -> Result<String, RequestError> {
 /// Validity and usages of a certificate.
 #[derive(Clone, Debug)]
 pub struct CertificateParameters<'p> {
-    /// Names of usages, such as `client auth`.
+    /// Key usages and extended key usages by name, such as `client auth`.
     pub usages: &'p [&'p str],
     /// Start of the validity.
     pub not_before: Timestamp,

@@ -1,7 +1,7 @@
-//! Names in certificates with several values of one attribute type, such as organizations.
+//! Distinguished names with several values of one attribute type, such as several organizations.
 //!
-//! The certificate generator keeps one value per attribute type. This module therefore replaces the names
-//! of a generated certificate and signs the certificate again.
+//! The certificate generator keeps one value per attribute type. This module therefore replaces the subject
+//! and issuer names of a generated certificate and signs the certificate again.
 
 use rcgen::{KeyPair, SigningKey};
 use yasna::models::ObjectIdentifier;
@@ -11,7 +11,7 @@ use yasna::{DERWriterSeq, construct_der};
 pub(super) const COMMON_NAME: &[u64] = &[2, 5, 4, 3];
 /// Object identifier of an organization.
 pub(super) const ORGANIZATION: &[u64] = &[2, 5, 4, 10];
-/// Attributes of the subject of a request that a certificate keeps.
+/// Types of the subject attributes that a certificate takes over from its request.
 ///
 /// Common name, serial number, country, locality, province, street, organization, organizational unit and postal code.
 pub(super) const ATTRIBUTE_TYPES: [&[u64]; 9] = [
@@ -26,7 +26,7 @@ pub(super) const ATTRIBUTE_TYPES: [&[u64]; 9] = [
     &[2, 5, 4, 17],
 ];
 
-/// Object identifier and value of an attribute.
+/// Object identifier and value of an attribute of a name.
 pub(super) type Attribute<'a> = (&'static [u64], &'a str);
 
 /// Index of the issuer in the signed part of a certificate, after version, serial number and algorithm.
@@ -54,8 +54,11 @@ pub(super) fn encode(attributes: &[Attribute<'_>]) -> Vec<u8> {
     })
 }
 
-/// Replaces names of a certificate by index and signs it with the key of the issuer. None: the input is no
-/// certificate.
+/// Replaces elements of the signed part by index ([`ISSUER`], [`SUBJECT`]) and signs it with the key of the
+/// issuer.
+///
+/// The input is a certificate, or a certificate request, in which the subject has the index 1. None: it is
+/// neither.
 pub(super) fn replace_names(
     certificate: &[u8],
     names: &[(usize, &[u8])],
@@ -73,12 +76,12 @@ pub(super) fn replace_names(
     Some(encode_sequence(&[signed, algorithm.clone(), signature]))
 }
 
-/// Returns the encoded elements of a sequence.
+/// Returns the DER of each element of a DER sequence.
 fn elements(sequence: &[u8]) -> Option<Vec<Vec<u8>>> {
     yasna::parse_der(sequence, |reader| reader.collect_sequence_of(|element| element.read_der())).ok()
 }
 
-/// Encodes a sequence of encoded elements.
+/// Encodes a DER sequence from the DER of its elements.
 fn encode_sequence(elements: &[Vec<u8>]) -> Vec<u8> {
     construct_sequence(|writer| elements.iter().for_each(|element| writer.next().write_der(element)))
 }

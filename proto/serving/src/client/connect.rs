@@ -23,9 +23,9 @@ use super::tls_end::{RecordTracker, TolerantStream};
 use super::{Settings, SettingsError};
 use crate::client_config::check_proxy;
 
-/// Connect timeout, independent of the limits of a call.
+/// Maximum time to connect, including the proxy and TLS. The time limit of a call can end it earlier.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// TCP keep-alive.
+/// Idle time of a TCP connection before the first keep-alive probe.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
 type ConnectError = Box<dyn std::error::Error + Send + Sync>;
@@ -33,7 +33,7 @@ type ConnectError = Box<dyn std::error::Error + Send + Sync>;
 /// Proxy between client and server. The URL may contain a password: `Debug` does not show it.
 #[derive(Clone, Default)]
 pub enum Proxy {
-    /// The proxy of the environment when the client is created; never for loopback addresses.
+    /// The proxy that the environment names when the client is created; never for loopback addresses.
     #[default]
     Environment,
     /// No proxy; the environment is ignored.
@@ -65,7 +65,7 @@ impl Proxy {
     }
 }
 
-/// The way to a destination.
+/// How a connection reaches its destination: directly, or through the proxy that a matcher selects.
 #[derive(Clone)]
 enum Route {
     Direct,
@@ -93,7 +93,7 @@ pub(super) struct Connector {
     tcp: HttpConnector,
     route: Route,
     tls: Arc<ClientConfig>,
-    /// TLS to a proxy: without a client certificate, HTTP/1.1 only.
+    /// TLS configuration for a connection to a proxy: no client certificate, HTTP/1.1 only.
     proxy_tls: Arc<ClientConfig>,
     server_name: Option<ServerName<'static>>,
     accepts_missing_close: bool,
@@ -175,7 +175,7 @@ impl Connector {
     }
 }
 
-/// Adds the default port: the tunnel requires a port and otherwise uses 443.
+/// Adds port 80 to an `http` URL without a port, for which the tunnel would use port 443.
 fn with_port(uri: Uri, https: bool) -> Result<Uri, ConnectError> {
     if https || uri.port().is_some() {
         return Ok(uri);
@@ -206,7 +206,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Connection to the proxy, the first leg of a tunnel.
+/// Connects to a proxy. The tunnel through the proxy uses this connection.
 #[derive(Clone)]
 struct ProxyConnector {
     tcp: HttpConnector,
@@ -239,7 +239,7 @@ trait Io: Read + Write + Send + Unpin {}
 
 impl<T: Read + Write + Send + Unpin> Io for T {}
 
-/// Connection over any transport.
+/// TCP or TLS connection, direct or through a proxy.
 pub(super) struct Stream {
     io: Box<dyn Io>,
     http2: bool,

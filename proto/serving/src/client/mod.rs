@@ -8,9 +8,9 @@
 //!
 //! The server chooses HTTP/1.1 or HTTP/2. Connections are reused; HTTP/2 connections are pinged. A call ends
 //! within [`Limits::within`], including name resolution, connection, handshake and response. A response is
-//! complete or an error; every status is a response. The client returns redirects and does not follow them.
-//! Without its own proxy setting a client uses the environment (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`,
-//! `NO_PROXY`), never for loopback addresses.
+//! complete or an error; every status is a response. The client returns redirects and does not follow them. A
+//! client without a proxy in its settings uses the proxy of the environment (`HTTPS_PROXY`, `HTTP_PROXY`,
+//! `ALL_PROXY`, `NO_PROXY`), never for loopback addresses.
 //!
 //! # Invariants
 //!
@@ -43,12 +43,13 @@ pub use crate::trust::{Identity, SettingsError, Trust};
 pub use connect::Proxy;
 pub use remote::Remote;
 
-/// An unused connection is closed after this time.
+/// Time after which an unused connection is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Maximum number of idle connections per server.
 const MAX_IDLE_CONNECTIONS: usize = 32;
-/// Ping interval of a silent HTTP/2 connection; it is closed when no response comes within [`PING_TIMEOUT`].
+/// Interval of pings on a silent HTTP/2 connection.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// Time for the response to a ping, after which the connection is closed.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Settings for connections to servers.
@@ -64,7 +65,7 @@ pub struct Settings {
     pub proxy: Proxy,
     /// `User-Agent`.
     pub user_agent: String,
-    /// Whether a connection may end without `close_notify`, as in Go.
+    /// Whether a TLS connection may end without the alert `close_notify`, as in Go.
     ///
     /// An attacker can then cut a response that has neither a length nor chunks, so only webhooks have this
     /// setting: their responses are JSON objects, of which a part is invalid.
@@ -243,7 +244,7 @@ impl Client {
         response.unwrap_or(Err(CallError::Timeout(within)))
     }
 
-    /// Sends a request and returns the response with a body that has not arrived.
+    /// Sends a request and returns the response when its head has arrived.
     async fn start_call(&self, mut request: Request<Bytes>) -> Result<Response<Incoming>, CallError> {
         request.headers_mut().entry(header::USER_AGENT).or_insert_with(|| self.user_agent.clone());
         self.inner.request(request.map(Full::new)).await.map_err(|error| call_error(&error))
@@ -286,7 +287,7 @@ fn error_chain(error: &(dyn Error + 'static)) -> String {
         }
         next = error.source();
     }
-    // The outermost message of the library says only that an error occurred.
+    // The outermost message comes from the HTTP library and says only that an error occurred.
     let skip = usize::from(messages.len() > 1);
     messages.into_iter().skip(skip).collect::<Vec<_>>().join(": ")
 }

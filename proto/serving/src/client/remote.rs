@@ -28,7 +28,7 @@ use crate::exec::{ClusterInfo, Plugin, terminal};
 use crate::reload::Snapshot;
 use crate::trust::{Identity, Trust};
 
-/// Interval between checks of the files.
+/// Minimum interval between two checks of the files. Only a request causes a check.
 pub const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit of a credential plugin without a terminal.
 const PLUGIN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -46,17 +46,17 @@ pub struct Remote {
     state: Mutex<RemoteState>,
 }
 
-/// Last content of the files, and the connections made with it.
+/// Last valid content of the files, and the connections made with it.
 struct RemoteState {
     snapshot: Snapshot,
     checked_at: Duration,
     contents: FileContents,
-    /// Client certificate of the connections: of the plugin, or of the configuration.
+    /// Client certificate of the connections, from the plugin or from the configuration.
     presented_identity: Option<Identity>,
     client: Client,
 }
 
-/// Content of the files of a target.
+/// Trust and credentials of a target, from its files and from data in the configuration.
 #[derive(Clone, PartialEq, Eq)]
 struct FileContents {
     trust: Trust,
@@ -88,7 +88,7 @@ impl Remote {
         Remote::with_input(target, user_agent, names, clock, terminal())
     }
 
-    /// Like [`Remote::new`], with a standard input for the credential plugin; None: no terminal.
+    /// Like [`Remote::new`], with a standard input for the credential plugin. None: there is no terminal.
     ///
     /// # Errors
     ///
@@ -252,7 +252,7 @@ fn build_client(
     Client::new(&settings)
 }
 
-/// URL prefix of all paths.
+/// Returns the URL to which paths are appended: scheme, authority and path without trailing slashes.
 fn base_url(server: &str) -> String {
     let uri: Uri = server.parse().unwrap_or_default();
     let authority = uri.authority().map_or("", |authority| authority.as_str());
@@ -260,7 +260,7 @@ fn base_url(server: &str) -> String {
     format!("{}://{authority}{path}", uri.scheme_str().unwrap_or("https"))
 }
 
-/// Files to check for changes.
+/// Returns the files of a target whose changes matter.
 fn credential_files(target: &Target) -> Vec<PathBuf> {
     let user = &target.user;
     [&target.cluster.certificate_authority, &user.client_certificate, &user.client_key, &user.token_file]
@@ -326,7 +326,7 @@ fn record_mistake<T, E: std::fmt::Display>(
     read.map_err(|e| mistakes.push(format!("{source}: {e}"))).ok()
 }
 
-/// Reason why configured credentials have no header.
+/// Reason why the headers for a configured user cannot be built.
 #[derive(Debug, thiserror::Error)]
 enum HeaderError {
     #[error("{file}: {problem}", file = file.display())]
@@ -337,7 +337,7 @@ enum HeaderError {
     Impersonation(String),
 }
 
-/// Reason why a file has no token.
+/// Reason why a token file gives no token.
 #[derive(Debug, thiserror::Error)]
 enum TokenFileError {
     #[error(transparent)]
@@ -346,14 +346,14 @@ enum TokenFileError {
     Empty,
 }
 
-/// `Authorization` header of a configured token or password.
+/// Returns the `Authorization` header of the configured token or password; None without both.
 fn read_authorization(target: &Target) -> Result<Option<HeaderValue>, HeaderError> {
     let user = &target.user;
     if let Some(file) = &user.token_file {
         match (read_token(file), &user.token) {
             (Ok(token), _) => return bearer_header(&token).map(Some),
             (Err(problem), None) => return Err(HeaderError::TokenFile { file: file.clone(), problem }),
-            // The configured token is the fallback while the token file is missing.
+            // The configured token is the fallback while the token file is unreadable or empty.
             (Err(_), Some(_)) => {}
         }
     }
@@ -385,7 +385,8 @@ fn secret_header(value: &str) -> Result<HeaderValue, HeaderError> {
     Ok(value)
 }
 
-/// The characters that are percent-encoded in a header name: all except the token characters of RFC 9110, and `%`.
+/// The characters that are percent-encoded in a header name: `%`, and all that are not token characters of
+/// RFC 9110.
 const PERCENT_ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'!')
     .remove(b'#')
@@ -402,7 +403,7 @@ const PERCENT_ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'|')
     .remove(b'~');
 
-/// Builds the impersonation headers.
+/// Builds the impersonation headers; none without a name to impersonate.
 fn impersonation_headers(user: &Impersonate) -> Result<HeaderMap, HeaderError> {
     let mut headers = HeaderMap::new();
     let mut add = |name: String, value: &str| {

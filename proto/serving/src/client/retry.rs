@@ -3,9 +3,9 @@
 //! # Contract
 //!
 //! [`Backoff::call`] retries until a response or a failure is final, and makes at most [`Backoff::attempts`]
-//! attempts. Transient outcomes are 429 and 5xx responses, responses with `Retry-After`, and broken
-//! connections. Final outcomes are all other responses, unreachable servers, and timeouts: after a timeout
-//! the caller has already waited long enough.
+//! attempts. Transient outcomes are 429 and 5xx responses, other unsuccessful responses with `Retry-After`,
+//! and broken connections. Final outcomes are all other responses, unreachable servers, and timeouts: after a
+//! timeout the caller has already waited long enough.
 //!
 //! # Reference
 //!
@@ -20,7 +20,7 @@ use http::StatusCode;
 
 use super::{CallError, ClientResponse};
 
-/// Maximum `Retry-After` that is honored.
+/// Maximum pause because of `Retry-After`; a longer one is shortened to this time.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// Exponential back-off with jitter.
@@ -30,7 +30,7 @@ pub struct Backoff {
     pub first: Duration,
     /// Factor between consecutive pauses.
     pub factor: f64,
-    /// Maximum random fraction added to a pause.
+    /// Maximum random extension of a pause, as a fraction of the pause.
     pub jitter: f64,
     /// Maximum number of attempts, including the first; at least one is made.
     pub attempts: u32,
@@ -43,7 +43,7 @@ impl Backoff {
     /// A single attempt.
     pub const ONCE: Backoff = Backoff { first: Duration::ZERO, factor: 1.0, jitter: 0.0, attempts: 1 };
 
-    /// Pause after a number of attempts.
+    /// Returns the pause after the attempt with this number, from 1.
     fn pause(&self, attempts_made: u32, rng: &dyn Rng) -> Duration {
         let exponent = i32::try_from(attempts_made.saturating_sub(1)).unwrap_or(i32::MAX);
         // The upper 53 of 128 bits make a fraction below one.
@@ -76,7 +76,7 @@ impl Backoff {
     }
 }
 
-/// Whether a further attempt may succeed.
+/// Whether an outcome is transient, so that a further attempt may succeed.
 pub fn is_transient(outcome: &Result<ClientResponse, CallError>) -> bool {
     match outcome {
         Ok(answer) => {

@@ -23,9 +23,9 @@ const HEADER: usize = 5;
 /// Position in the sequence of TLS records.
 #[derive(Default)]
 struct RecordPosition {
-    /// The bytes of an incomplete header.
+    /// The received bytes of an incomplete record header.
     header: Vec<u8>,
-    /// Bytes of the current record that have not arrived.
+    /// Number of bytes of the current record that have not arrived.
     remaining: usize,
 }
 
@@ -54,7 +54,7 @@ impl RecordPosition {
     }
 }
 
-/// A connection below TLS that follows the received records.
+/// A connection below TLS that tracks whether the received bytes end between two records.
 pub(super) struct RecordTracker<S> {
     stream: S,
     position: RecordPosition,
@@ -62,7 +62,7 @@ pub(super) struct RecordTracker<S> {
 }
 
 impl<S> RecordTracker<S> {
-    /// Wraps a connection. The flag tells whether the received bytes end between two records.
+    /// Wraps a connection. The returned flag is true while the received bytes end between two records.
     pub(super) fn new(stream: S) -> (Self, Arc<AtomicBool>) {
         let is_between_records = Arc::new(AtomicBool::new(true));
         let flag = Arc::clone(&is_between_records);
@@ -91,7 +91,7 @@ pub(super) struct TolerantStream<S> {
 }
 
 impl<S> TolerantStream<S> {
-    /// Wraps a TLS connection over a [`RecordTracker`] with this flag.
+    /// Wraps a TLS connection over the [`RecordTracker`] that returned this flag.
     pub(super) fn new(stream: S, is_between_records: Arc<AtomicBool>) -> Self {
         TolerantStream { stream, is_between_records }
     }

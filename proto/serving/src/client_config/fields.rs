@@ -1,4 +1,4 @@
-//! Fields of a client configuration file beyond those of every configuration file. Errors never quote a value.
+//! Types of fields that only client configuration files have. Errors never quote a value.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,12 +20,12 @@ pub(super) fn non_empty_text(fields: &mut Fields<'_>, name: &'static str) -> Opt
     fields.optional_text(name).filter(|text| !text.is_empty())
 }
 
-/// Returns a path; relative paths start at the directory of the document.
+/// Returns a path; a relative path starts at `dir`, the directory of the configuration file.
 pub(super) fn file(fields: &mut Fields<'_>, name: &'static str, dir: &Path) -> Option<PathBuf> {
     non_empty_text(fields, name).map(|text| dir.join(text))
 }
 
-/// Returns bytes encoded as base64.
+/// Returns the bytes of a base64 text; None for an absent or empty field, and with an error for other text.
 pub(super) fn base64_data(fields: &mut Fields<'_>, name: &'static str) -> Option<Secret> {
     let mut text = fields.text(name);
     text.retain(|c| !c.is_ascii_whitespace());
@@ -34,7 +34,7 @@ pub(super) fn base64_data(fields: &mut Fields<'_>, name: &'static str) -> Option
     }
     match STANDARD.decode(text) {
         Ok(bytes) => Some(Secret::new(bytes)),
-        // The message of the decoder quotes a byte.
+        // The message of the decoder is not used, because it quotes a byte of the value.
         Err(_) => {
             fields.errors().add_text(&fields.path().child(name), "must be base64");
             None

@@ -1,4 +1,4 @@
-//! Client configuration files: a server and the credentials for it. The format is that of a kubeconfig file.
+//! Client configuration files: servers and the credentials for them, in the format of a kubeconfig file.
 //!
 //! # Contract
 //!
@@ -6,7 +6,7 @@
 //! names the line and the path of the field and never the value, which may be a secret. Unknown fields have
 //! no effect and are listed in [`ClientConfig::warnings`]. Relative paths start at the directory of the file.
 //! [`ClientConfig::target`] selects a server and a user and checks that they can be used together.
-//! [`crate::client::Remote`] reads the files that they name.
+//! [`crate::client::Remote`] reads the files that the selected server and user name.
 //!
 //! # Reference
 //!
@@ -51,7 +51,7 @@ pub struct ConfigError {
 pub struct ClientConfig {
     /// Path of the file.
     pub file: PathBuf,
-    /// Default context; may be empty.
+    /// Name of the default context; may be empty.
     pub current_context: String,
     /// Clusters by name.
     pub clusters: BTreeMap<String, Cluster>,
@@ -59,7 +59,7 @@ pub struct ClientConfig {
     pub users: BTreeMap<String, User>,
     /// Contexts by name.
     pub contexts: BTreeMap<String, Context>,
-    /// Fields without effect that are probably mistakes.
+    /// Unknown and duplicate fields, which have no effect and are probably mistakes.
     pub warnings: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ pub struct Cluster {
     pub server: String,
     /// Name to verify in the certificate of the server; None: the host of the URL.
     pub tls_server_name: Option<String>,
-    /// Accept any server certificate.
+    /// Whether any server certificate is accepted.
     pub insecure_skip_tls_verify: bool,
     /// File of the CA bundle.
     pub certificate_authority: Option<PathBuf>,
@@ -78,7 +78,7 @@ pub struct Cluster {
     pub certificate_authority_data: Option<Vec<u8>>,
     /// URL of the proxy.
     pub proxy_url: Option<Secret>,
-    /// Request uncompressed responses. This client always does.
+    /// Whether responses must not be compressed. This client never requests compression.
     pub disable_compression: bool,
     /// Extensions by name, passed to credential plugins.
     pub extensions: BTreeMap<String, Value>,
@@ -137,7 +137,7 @@ pub struct Exec {
     pub api_version: String,
     /// Installation hint for users without the program.
     pub install_hint: String,
-    /// Pass the cluster to the program.
+    /// Whether the program gets the description of the cluster.
     pub provide_cluster_info: bool,
     /// `Never`, `IfAvailable`, `Always` or empty.
     pub interactive_mode: String,
@@ -202,7 +202,7 @@ impl ClientConfig {
     }
 }
 
-/// Position of a syntax error.
+/// Formats a syntax error with its position only.
 fn syntax_error_position(problem: &str, json: bool) -> String {
     let format = if json { "JSON" } else { "YAML" };
     let words: Vec<&str> =
@@ -238,7 +238,7 @@ fn read_config(top: &mut Fields<'_>, dir: &Path) -> ClientConfig {
     }
 }
 
-/// Reads a list of `{name, <part>}`.
+/// Reads a list of objects with the fields `name` and `part`, and returns the parts by name.
 fn named_entries<T: Default>(
     top: &mut Fields<'_>,
     list: &'static str,
@@ -249,7 +249,7 @@ fn named_entries<T: Default>(
     top.objects(list, |item| {
         let name = item.text("name");
         let name_path = item.path().child("name");
-        // A name of a wrong type is an error already.
+        // For a name of a wrong type, an error is recorded already.
         if name.is_empty() && item.value("name").is_none_or(Value::is_string) {
             item.errors().add_text(&name_path, "is missing");
         }

@@ -4,7 +4,7 @@ use apimachinery::names::Names;
 
 use super::Exec;
 
-/// Whether a plugin gets standard input.
+/// Whether a plugin gets standard input: `interactiveMode` of its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InteractiveMode {
     Never,
@@ -24,7 +24,7 @@ impl InteractiveMode {
 }
 
 impl Exec {
-    /// Returns the interactive mode; `IfAvailable` is the default of `v1beta1`.
+    /// Returns the interactive mode; `IfAvailable` if it is absent, which only `v1beta1` allows.
     pub(crate) fn mode(&self) -> InteractiveMode {
         InteractiveMode::parse(&self.interactive_mode).unwrap_or(InteractiveMode::IfAvailable)
     }

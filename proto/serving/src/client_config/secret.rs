@@ -1,4 +1,4 @@
-//! Bytes that are never displayed.
+//! Secrets, such as tokens and passwords, that log lines and messages never show.
 
 /// Secret whose `Debug` output is redacted.
 #[derive(Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Selects a cluster and a user from a file, and checks that they can be used together.
+//! Selects a cluster and a user of a client configuration, and checks that they can be used together.
 
 use apimachinery::names::Names;
 use http::Uri;
@@ -12,7 +12,7 @@ pub struct Target {
     pub cluster_name: String,
     /// Cluster settings.
     pub cluster: Cluster,
-    /// Name of the user in the file; empty without user.
+    /// Name of the user in the file; empty without a user.
     pub user_name: String,
     /// User settings.
     pub user: User,
@@ -62,7 +62,7 @@ enum SelectionError {
     SeveralClusters,
 }
 
-/// Returns the names of cluster and user.
+/// Returns the names of the selected cluster and user; the user is `""` without credentials.
 fn select_names(config: &ClientConfig, context: Option<&str>) -> Result<(String, String), SelectionError> {
     let name = context.unwrap_or(&config.current_context);
     if !name.is_empty() {
@@ -93,7 +93,7 @@ fn select_names(config: &ClientConfig, context: Option<&str>) -> Result<(String,
     }
 }
 
-/// Formats the first names of a section for a message.
+/// Formats the first eight names of a section for a message.
 fn format_names<'a>(names: impl Iterator<Item = &'a String>) -> String {
     let names: Vec<String> = names.take(8).map(|name| format!("`{name}`")).collect();
     if names.is_empty() { ", which is empty".to_owned() } else { format!(" ({})", names.join(", ")) }

@@ -11,7 +11,7 @@ fn parse(text: &str) -> Result<ClientConfig, Vec<String>> {
     ClientConfig::parse(text.as_bytes(), Path::new("/etc/webhook/config")).map_err(|e| e.mistakes)
 }
 
-/// Parses a file with one cluster and one user, their fields indented as in the samples below.
+/// Parses a file with one cluster and one user; the arguments are their fields in YAML flow style.
 fn target(cluster: &str, user: &str) -> Result<Target, Vec<String>> {
     let text = format!(
         "clusters: [{{name: c, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n\
@@ -348,7 +348,7 @@ fn missing_client_config_file_is_named_in_error() {
     assert!(error.to_string().starts_with("/no/such/config: No such file"), "{error}");
 }
 
-/// Body of the fuzz target: the loader terminates on any bytes, and its messages contain no secret.
+/// Body of the fuzz target: parsing any bytes ends without a panic, and no message contains a secret.
 fn load_anything(bytes: &[u8]) {
     let config = match ClientConfig::parse(bytes, Path::new("/etc/f")) {
         Ok(config) => config,

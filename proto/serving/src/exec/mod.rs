@@ -7,8 +7,9 @@
 //! that the server rejected them. The cache does not outlive the process. The program gets the environment of
 //! this process, the variables of the configuration, and an ExecCredential in the variable that the names
 //! preset calls `exec_info_env`. Standard input is passed only if the interactive mode and the caller allow
-//! it; standard error is inherited. The program and all its children are killed when the run takes too long
-//! or when no caller waits.
+//! it; standard error is inherited. The program is killed when the run takes too long, when the output is too
+//! large, or when no caller waits. Without standard input the program has its own process group, and the
+//! children in this group are killed with it.
 //!
 //! # Invariants
 //!
@@ -55,7 +56,7 @@ pub enum ExecError {
         "the credential plugin `{0}` must have standard input (interactiveMode Always), and there is no terminal"
     )]
     NoInput(String),
-    /// The program could not be started or failed.
+    /// The program could not be started, failed, took too long, or printed too much.
     #[error("the credential plugin `{command}` {problem}")]
     Failed {
         /// Command of the configuration.
@@ -100,14 +101,14 @@ pub fn terminal() -> Option<File> {
 /// Configured plugin with its cached credentials.
 pub struct Plugin {
     command: String,
-    /// Path of the program, if the command is a path.
+    /// Path of the program, if the command contains a slash; otherwise the command is searched on `PATH`.
     path: Option<PathBuf>,
     args: Vec<String>,
     env: Vec<(String, Secret)>,
     api_version: String,
     hint: String,
     interactive: InteractiveMode,
-    /// Environment variable for the ExecCredential.
+    /// Name of the environment variable with the ExecCredential.
     info_env: &'static str,
     cluster: Option<ClusterInfo>,
     input: Option<File>,

@@ -1,4 +1,4 @@
-//! Finds and runs a program with limits on output and time, and kills its process group afterwards.
+//! Finds and runs a program with limits on output and time, and kills it if it exceeds them.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,8 +14,9 @@ use tokio::process::{Child, Command};
 
 /// Maximum output of a plugin in bytes.
 const MAX_OUTPUT_BYTES: u64 = 1024 * 1024;
-/// Number of attempts, and pause between them, to run a program that is still being written (`ETXTBSY`).
+/// Number of attempts to start a program whose file is still open for writing (`ETXTBSY`).
 const BUSY_ATTEMPTS: u32 = 20;
+/// Pause between these attempts.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Searches a bare name in the absolute directories of `PATH`.
@@ -37,14 +38,14 @@ fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// Failure of a run, as the rest of a sentence about the program.
+/// Failure of a run. Each text continues "the credential plugin …".
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RunError {
     #[error("cannot be run: {0}")]
     Start(#[source] std::io::Error),
     #[error("was ended because it took longer than {0:?}")]
     Timeout(Duration),
-    #[error("output cannot be read: {0}")]
+    #[error("printed output that cannot be read: {0}")]
     Output(#[source] std::io::Error),
     #[error("printed more than {MAX_OUTPUT_BYTES} bytes")]
     TooMuchOutput,
@@ -52,7 +53,7 @@ pub(super) enum RunError {
     Status(std::process::ExitStatus),
 }
 
-/// Runs a program and returns its output.
+/// Runs a program and returns its standard output.
 pub(super) async fn run(
     mut command: Command,
     input: Option<&File>,
@@ -62,8 +63,8 @@ pub(super) async fn run(
         Some(file) => {
             command.stdin(Stdio::from(file.try_clone().map_err(RunError::Start)?));
         }
-        // The program gets its own process group, so that the whole group can be killed. A program that reads
-        // a terminal must stay in the group of the terminal.
+        // The program gets its own process group, so that the whole group can be killed. With standard input
+        // it stays in this process's group, because only the foreground group of a terminal can read from it.
         None => {
             command.stdin(Stdio::null()).process_group(0);
         }
@@ -105,7 +106,7 @@ async fn spawn(command: &mut Command) -> std::io::Result<Child> {
     }
 }
 
-/// Process group of a running program; killed on drop.
+/// Process group of a running program; killed on drop. None: the program has ended or has no own group.
 struct ProcessGroup(Option<u32>);
 
 impl Drop for ProcessGroup {

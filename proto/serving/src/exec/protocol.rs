@@ -14,14 +14,15 @@ use crate::trust::{Identity, SettingsError};
 
 const KIND: &str = "ExecCredential";
 
-/// Cluster description for a plugin.
+/// Description of the cluster for a plugin: `spec.cluster` of an ExecCredential.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterInfo {
     fields: Map<String, Value>,
 }
 
 impl ClusterInfo {
-    /// Builds the description from the configuration. `extension` names the entry for plugins.
+    /// Builds the description from the configuration. `extension` is the name of the extension that plugins
+    /// get.
     ///
     /// # Errors
     ///
@@ -52,7 +53,7 @@ impl ClusterInfo {
     }
 }
 
-/// Builds the document for the environment variable.
+/// Builds the ExecCredential that the plugin gets in an environment variable.
 pub(super) fn build_input(api_version: &str, interactive: bool, cluster: Option<&ClusterInfo>) -> String {
     let mut spec = Map::new();
     if let Some(cluster) = cluster {
@@ -137,7 +138,7 @@ pub(super) fn parse_output(stdout: &[u8], api_version: &str) -> Result<Credentia
     Ok(Credentials { token: (!token.is_empty()).then(|| Secret::new(token)), identity, expires })
 }
 
-/// Shortens a version or kind for a message.
+/// Shortens a version or kind for a message and removes control characters.
 fn shorten(word: &str) -> String {
     word.chars().take(60).filter(|c| !c.is_control()).collect()
 }

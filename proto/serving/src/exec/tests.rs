@@ -25,7 +25,8 @@ struct PluginFixture {
 }
 
 impl PluginFixture {
-    /// `sh` runs the script in an arbitrary directory; `$0` is the path of the script.
+    /// Creates a plugin that is a shell script. Its working directory is arbitrary; `$0` is the path of the
+    /// script.
     fn new(script: &str) -> PluginFixture {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("bin")).unwrap();
@@ -75,7 +76,7 @@ fn token(credentials: &Credentials) -> &str {
     credentials.token.as_ref().and_then(Secret::text).unwrap_or_default()
 }
 
-/// Builds a script that prints a status with a version.
+/// Builds a script that prints an ExecCredential with this API version and status.
 fn printing_script(version: &str, status: &str) -> String {
     let document = format!(r#"{{"kind":"ExecCredential","apiVersion":"{version}","status":{status}}}"#);
     format!("cat <<'END'\n{document}\nEND")
@@ -180,7 +181,8 @@ async fn exec_plugin_stdin_follows_interactive_mode_and_terminal() {
         "cat > \"$0.stdin\"\nprintf '%s' \"$SVC_EXEC_INFO\" > \"$0.info\"\n{}",
         printing_script(V1BETA1, r#"{"token": "t"}"#)
     );
-    // Mode, whether there is a terminal, input that the plugin reads; None: it must not run.
+    // Mode, whether there is a terminal, and what the plugin gets: whether it is interactive, and its input.
+    // None: the plugin does not run.
     for (mode, has_terminal, expected) in [
         ("Never", true, Some((false, ""))),
         ("Never", false, Some((false, ""))),

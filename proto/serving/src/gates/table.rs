@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! A row names the gate, states whether apid or authd consults the gate, and lists its milestones from the oldest to
-//! the newest. A gate whose first milestone is in a later release than the emulated one does not exist there.
+//! the newest. A gate does not exist in releases before its first milestone.
 
 use crate::compatibility::CURRENT;
 
@@ -35,13 +35,13 @@ impl Stage {
 /// Stage and default state of a gate from a release on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Milestone {
-    /// Minor release (of 1.x) of the change.
+    /// First minor release (of 1.x) of the milestone.
     pub since: u32,
-    /// Stage.
+    /// Stage from this release on.
     pub stage: Stage,
-    /// Default state.
+    /// Default state from this release on.
     pub default: bool,
-    /// Whether the gate is locked to its default.
+    /// Whether the gate is locked to its default from this release on.
     pub locked: bool,
 }
 
@@ -73,7 +73,7 @@ const fn deprecated_locked(since: u32, default: bool) -> Milestone {
 /// A gate in the table.
 #[derive(Clone, Copy, Debug)]
 pub struct GateDefinition {
-    /// Gate.
+    /// Gate, as code uses it.
     pub gate: Gate,
     /// Name on the command line.
     pub name: &'static str,
@@ -90,7 +90,7 @@ impl GateDefinition {
         self.milestones.iter().rfind(|milestone| milestone.since <= release)
     }
 
-    /// Returns the milestone of the current release.
+    /// Returns the milestone that is in force in the current release.
     pub fn current(&self) -> Option<&'static Milestone> {
         self.milestone(CURRENT)
     }
@@ -138,7 +138,7 @@ macro_rules! gates {
 const ON: bool = true;
 const OFF: bool = false;
 
-// gate, name, consulted by the processes or only accepted, milestones
+// gate, name, `consulted` by a process or only `accepted`, milestones
 gates! {
     AggregatedDiscoveryRemoveBetaType, "AggregatedDiscoveryRemoveBetaType", accepted, [stable_unlocked(0, OFF), deprecated(33, ON)];
     AllowParsingUserUidFromCertAuth, "AllowParsingUserUIDFromCertAuth", consulted, [beta(33, ON)];
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(watch_list.since(), Some(32));
     }
 
-    /// Appends the Rust files of a folder to `text`, without tests and without this table.
+    /// Appends the content of the Rust files of a folder to `text`, without tests and without this table.
     fn append_product_code(folder: &Path, text: &mut String) {
         for entry in fs::read_dir(folder).unwrap() {
             let path: PathBuf = entry.unwrap().path();
@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// The column of the table is complete and marks no other gate.
+    /// The table marks exactly the gates as `consulted` that product code names.
     #[test]
     fn gates_with_effect_are_those_that_the_processes_consult() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -1,4 +1,4 @@
-//! Arrays in JSON lines: `tracing` writes the value of a list as text.
+//! Arrays in JSON log lines, where `tracing` writes a list as a string that contains the list.
 //!
 //! # Contract
 //!
@@ -7,10 +7,10 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// Fields whose values are lists of text.
+/// Names of the fields whose values are lists of strings.
 const ARRAY_FIELDS: [&str; 5] = ["authentication", "authorization", "authn", "authz", "files"];
 
-/// Writes lines with arrays to standard error.
+/// Writes log lines to standard error, with arrays in [`ARRAY_FIELDS`].
 #[derive(Debug, Default)]
 pub(super) struct ArrayWriter;
 
@@ -28,11 +28,11 @@ impl Write for ArrayWriter {
     }
 }
 
-/// Replaces texts that contain lists by arrays.
+/// Replaces the strings in [`ARRAY_FIELDS`] of a JSON line by arrays.
 fn with_arrays(line: &str) -> Cow<'_, str> {
     let mut text = Cow::Borrowed(line);
     for field in ARRAY_FIELDS {
-        // A quotation mark within a value is escaped, so this text is a key.
+        // A quotation mark within a value is escaped, so this text occurs only as a key.
         let key = format!(",\"{field}\":");
         let replaced = text.split_once(&key).and_then(|(before, rest)| {
             let (array, after) = take_array(rest)?;
@@ -45,7 +45,9 @@ fn with_arrays(line: &str) -> Cow<'_, str> {
     text
 }
 
-/// Reads a JSON text with a list at the beginning, and returns the list and the rest.
+/// Reads the JSON string at the beginning of a text, which contains a list.
+///
+/// Returns the list as a JSON array, and the rest of the text.
 fn take_array(text: &str) -> Option<(String, &str)> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<String>();
     let list = values.next()?.ok()?;

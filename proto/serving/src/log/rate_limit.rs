@@ -10,9 +10,9 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): in each period a call site writes at most [`BURST`] lines and [`LINES_PER_CAUSE`] for
-//! each of [`MAX_CAUSES`] causes; the limiter keeps at most that many causes. Later causes of a period count
-//! as one.
+//! INVARIANT (bounded): the limiter keeps at most [`MAX_CAUSES`] causes of a call site; all further causes of
+//! a period count as one cause. In each period a call site writes at most the lines of its tokens ([`BURST`],
+//! and one for each [`SECONDS_PER_LINE`]) and [`LINES_PER_CAUSE`] lines of each cause.
 
 use std::collections::HashMap;
 use std::fmt::{Debug, Write as _};
@@ -27,13 +27,13 @@ use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, callsite};
 use tracing_subscriber::layer::{Context, Filter};
 
-/// Lines of a call site that pass at once.
+/// Maximum number of tokens of a call site: lines that pass at once.
 const BURST: u32 = 100;
-/// Seconds per line of a call site whose burst is used up.
+/// Seconds until a call site gets a further token.
 const SECONDS_PER_LINE: u64 = 1;
 /// Period after which suppressed lines are reported by cause.
 const PERIOD: Duration = Duration::from_secs(10);
-/// Lines of each cause that pass in each period.
+/// Lines of each cause that pass in each period without a token.
 const LINES_PER_CAUSE: u32 = 3;
 /// Maximum number of distinct causes of a call site in a period.
 const MAX_CAUSES: usize = 32;
@@ -41,9 +41,9 @@ const MAX_CAUSES: usize = 32;
 const MAX_CAUSE_BYTES: usize = 200;
 /// Fields whose values form the cause of a line.
 const CAUSE_FIELDS: [&str; 7] = ["cause", "check", "detail", "error", "method", "reason", "subject"];
-/// Interval of the report thread.
+/// Interval at which the report thread looks for periods that have ended.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// Target of report lines.
+/// Target of the report lines, which are not limited.
 const REPORT_TARGET: &str = "serving::log";
 
 /// Rate limiter of log lines. Clones share their state.
@@ -60,7 +60,7 @@ struct CallSite {
     refilled: Duration,
     period_start: Duration,
     causes: HashMap<String, Cause>,
-    /// All causes beyond [`MAX_CAUSES`].
+    /// All causes of the period beyond [`MAX_CAUSES`], counted as one.
     other_causes: Cause,
 }
 
@@ -73,7 +73,7 @@ struct Cause {
     message: String,
 }
 
-/// Suppressed lines.
+/// Suppressed lines of one cause, for a report line.
 #[derive(Debug, PartialEq, Eq)]
 struct SuppressedLines {
     message: String,
@@ -138,7 +138,7 @@ impl CallSite {
         }
     }
 
-    /// Counts a line; false if it is suppressed.
+    /// Counts a line and returns whether it passes.
     fn passes(&mut self, text: LineText, now: Duration) -> bool {
         let refill = now.saturating_sub(self.refilled).as_secs() / SECONDS_PER_LINE;
         if refill > 0 {
@@ -233,7 +233,7 @@ impl LineText {
     }
 }
 
-/// Writer that drops text beyond [`MAX_CAUSE_BYTES`].
+/// Writer that fails when the text has twice [`MAX_CAUSE_BYTES`] bytes; [`LineText`] shortens causes further.
 struct TruncatingWriter<'a>(&'a mut String);
 
 impl std::fmt::Write for TruncatingWriter<'_> {

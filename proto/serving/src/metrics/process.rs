@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`ProcessMetrics::update`] reads `/proc`, once for each scrape. A value that the system does not report
-//! keeps its last value, 0 at first.
+//! The caller calls [`ProcessMetrics::update`] before each scrape; it reads `/proc`. A value that the system
+//! does not report keeps its last value, 0 at first.
 
 use std::sync::atomic::AtomicU64;
 
@@ -81,7 +81,7 @@ impl ProcessMetrics {
         self.update_from_stat();
         if let Ok(limits) = std::fs::read_to_string("/proc/self/limits") {
             self.max_fds.set(to_gauge(limit(&limits, "Max open files").unwrap_or_default()));
-            // As in Go: the unlimited value as a number.
+            // As in the Go client library: an unlimited address space is the largest 64-bit number.
             let unlimited = u64::MAX as f64;
             self.virtual_max.set(limit(&limits, "Max address space").map_or(unlimited, |bytes| bytes as f64));
         }
@@ -116,7 +116,7 @@ impl ProcessMetrics {
 /// Number of the first field after the name of the program in `/proc/self/stat`.
 const FIRST_FIELD: usize = 3;
 
-/// Raises a counter to a value of the system.
+/// Raises a counter to a value that the system reports; a smaller value does not change the counter.
 pub fn raise(counter: &Counter, value: u64) {
     counter.inc_by(value.saturating_sub(counter.get()));
 }
@@ -125,13 +125,13 @@ fn to_gauge(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// The soft limit of a line in `/proc/self/limits`; None: unlimited.
+/// Returns the soft limit with this name in `/proc/self/limits`; None: unlimited, or not reported.
 fn limit(limits: &str, name: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Seconds since 1970 of the start of the system.
+/// Start time of the system, in seconds since 1970.
 fn boot_time() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()

@@ -1,4 +1,4 @@
-//! Conversion of OpenMetrics text to the Prometheus text format 0.0.4, as the reference writes it.
+//! Conversion of OpenMetrics text to the Prometheus text format 0.0.4, as kube-apiserver writes it.
 //!
 //! # Contract
 //!
@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-/// Converts the text of the library. `unsuffixed`: counters whose names do not end in `_total`.
+/// Converts the OpenMetrics text of the library. `unsuffixed`: names of counters that do not end in `_total`.
 pub(super) fn to_prometheus_text(open_metrics: &str, unsuffixed: &[&str]) -> String {
     let mut families: BTreeMap<String, String> = BTreeMap::new();
     let mut help = None;
@@ -35,7 +35,7 @@ pub(super) fn to_prometheus_text(open_metrics: &str, unsuffixed: &[&str]) -> Str
 struct FamilyText {
     name: String,
     text: String,
-    /// The name under which the library writes the samples, if it differs from the exported name.
+    /// Names of the samples in the text of the library and in the export, if they differ.
     renamed: Option<(String, String)>,
     is_histogram: bool,
     /// Sum and count of the current histogram, which follow its buckets.
@@ -98,7 +98,7 @@ impl FamilyText {
     }
 }
 
-/// Replaces the bound of a bucket by its form in Go.
+/// Replaces the bound `le` of a bucket line by the form of Go.
 fn with_go_bound(line: &str) -> String {
     let replace = || {
         let (head, rest) = line.split_once("le=\"")?;

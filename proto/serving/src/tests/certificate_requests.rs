@@ -16,7 +16,7 @@ fn authority() -> Authority {
     Authority::ensure(&dir.path().join("ca.crt"), &dir.path().join("ca.key"), "signer", now()).unwrap()
 }
 
-/// A request with one name of each type and a requested key usage, which an authority ignores.
+/// Returns a request with one name of each type, and with a requested key usage, which an authority ignores.
 fn params() -> CertificateParams {
     let mut params =
         CertificateParams::new(vec!["n1.example.com".to_owned(), "10.0.0.1".to_owned()]).unwrap();
@@ -37,7 +37,7 @@ fn encoded(der: Vec<u8>) -> String {
     ::pem::encode(&::pem::Pem::new(LABEL, der))
 }
 
-/// A signed request with a subject in DER, which is the second field of its signed part.
+/// Returns a signed request with this subject (DER), which is element 1 of the signed part.
 fn request_with_subject(subject: &[u8]) -> String {
     let key = KeyPair::generate().unwrap();
     let request = params().serialize_request(&key).unwrap();
@@ -143,7 +143,7 @@ fn issued_certificate_has_only_known_attributes_of_subject() {
     assert_eq!(certificate.subject().to_string(), "O=a, O=b, OU=u, CN=jane");
 }
 
-/// A reader that skips such an attribute overlooks a group that other readers find.
+/// If a reader skipped such an attribute, it would miss a group that other readers find.
 #[test]
 fn request_with_attribute_that_is_not_text_is_rejected() {
     let mut name = subject::encode(&[(subject::ORGANIZATION, "system:nodes"), (subject::ORGANIZATION, "no")]);

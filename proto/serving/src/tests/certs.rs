@@ -50,7 +50,7 @@ fn serving_certificate_is_generated_once_and_kept_while_valid() {
     assert_eq!(leaf, "CN=apiserver");
 }
 
-/// The content of the serving certificate and its key.
+/// Returns the content of the files of the serving certificate and its key.
 fn leaf_files(pair: &ServingPair) -> (String, String) {
     (fs::read_to_string(&pair.cert).unwrap(), fs::read_to_string(&pair.key).unwrap())
 }
@@ -66,14 +66,14 @@ fn serving_certificate_of_another_issuer_is_kept_with_its_key() {
     fs::write(&pair.key, &issued.key).unwrap();
     let expected = (issued.cert, issued.key);
 
-    // Expiry and names do not matter: kube-apiserver uses such files as they are.
+    // An expired certificate and missing names do not matter: kube-apiserver uses such files as they are.
     let later = now() + Duration::from_secs(400 * 24 * 3600);
     for time in [now(), later] {
         ensure_serving_pair(dir.path(), &["10.9.8.7".to_owned()], time).unwrap();
         assert_eq!(leaf_files(&pair), expected);
         assert!(!pair.ca.exists() && !pair.ca_key.exists(), "no unrelated authority appears");
     }
-    // A CA bundle without its key, and a complete other authority.
+    // A CA bundle without its key, then a complete authority that has not issued the certificate.
     fs::write(&pair.ca, fs::read(&ca).unwrap()).unwrap();
     ensure_serving_pair(dir.path(), &[], later).unwrap();
     assert_eq!(leaf_files(&pair), expected);
@@ -120,7 +120,8 @@ fn incomplete_serving_pair_is_an_error_and_keeps_the_existing_file() {
         assert!(!pair.ca.exists());
         fs::remove_file(file).unwrap();
     }
-    // A start that ended after the key was written continues with this key.
+    // After a start that ended between the writes of key and certificate, the next start uses the existing
+    // key.
     ensure_serving_pair(dir.path(), &[], now()).unwrap();
     let before = files(&pair);
     fs::remove_file(&pair.cert).unwrap();
@@ -165,7 +166,7 @@ fn client_certificate_contains_user_and_all_groups_and_is_signed() {
     assert_eq!(certificate.validity().not_after.timestamp(), now().as_second() + 3600);
     assert!(matches_key(&der, &KeyPair::from_pem(&pair.key).unwrap()));
 
-    // Verifies like a server that trusts the authority.
+    // Verifies client certificates like a server that trusts the authority.
     let mut roots = rustls::RootCertStore::empty();
     roots.add(parsed(&fs::read_to_string(&cert).unwrap())).unwrap();
     let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());

@@ -1,4 +1,4 @@
-//! Tests of the limits of hostile connections: unwritten responses, handshakes, connections without a
+//! Tests of the limits for hostile connections: unwritten responses, handshakes, connections without a
 //! request.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,8 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Starts an HTTP/2 connection with a given stream window and a connection window of 1 GiB.
+/// Returns the first bytes of an HTTP/2 client with a stream window of `window` bytes and a large connection
+/// window.
 fn preface(window: u32) -> Vec<u8> {
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     let mut settings = vec![0, 4];
@@ -39,7 +40,7 @@ fn get(stream: u32) -> Vec<u8> {
     frame(1, 0x5, stream, &[0x82, 0x84, 0x86, 0x01, 1, b'x'])
 }
 
-/// Counts the bytes of the response chunks that are not dropped.
+/// Number of bytes of the response chunks that exist, that is, that hyper has not dropped.
 #[derive(Clone, Default)]
 struct LiveBytes(Arc<AtomicUsize>);
 
@@ -184,7 +185,7 @@ async fn http2_connection_that_resets_streams_rapidly_is_closed() {
         bytes.extend(frame(3, 0, 2 * i + 1, &8_u32.to_be_bytes()));
     }
     let answer = tokio::time::timeout(Duration::from_secs(10), raw(server.address, &bytes)).await.unwrap();
-    // GOAWAY with ENHANCE_YOUR_CALM.
+    // The debug data of GOAWAY, which has the code ENHANCE_YOUR_CALM.
     assert!(answer.contains("too_many_resets"), "{answer:?}");
 }
 
@@ -210,7 +211,7 @@ async fn silent_handshakes_beyond_limit_are_cut_for_others() {
 #[tokio::test]
 async fn connection_beyond_limit_is_closed_and_others_are_served() {
     let server = start(echo, None, ServerOptions { max_connections: 2, ..ServerOptions::default() }).await;
-    // The limit per address is half of the total.
+    // The limit per address is half of the limit of all connections.
     let mut first = TcpStream::connect(server.address).await.unwrap();
     first.write_all(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     assert_eq!(first.read_u8().await.unwrap(), b'H');

@@ -101,7 +101,7 @@ async fn request_heads_are_limited_in_time_and_size() {
         ..ServerOptions::default()
     };
     let server = start(echo, None, options).await;
-    // Returns because the server closes the connection: the head never arrives.
+    // `raw` returns only because the server closes the connection: the head of the request is never complete.
     raw(server.address, b"GET / HTTP/1.1\r\nHost:").await;
     let head = format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(20_000));
     assert!(!raw(server.address, head.as_bytes()).await.contains("200 OK"));
@@ -143,7 +143,7 @@ async fn graceful_shutdown_finishes_responses_and_rejects_new_streams() {
         tokio::spawn(async move { text(http2.send_request(post("/held", "")).await.unwrap()).await });
     entries.recv().await.unwrap();
     server.stop.send(()).unwrap();
-    // GOAWAY has arrived once no new stream can be opened.
+    // The client has received GOAWAY when it can open no new stream.
     while other.send_request(post("/", "")).await.is_ok() {}
     assert!(!pending.is_finished());
     gate.add_permits(1);

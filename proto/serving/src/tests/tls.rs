@@ -44,7 +44,8 @@ fn client(ca: &Path, identity: Option<(&PemPair, &PemPair)>) -> ClientConfig {
             let chain = vec![CertificateDer::from_pem_slice(cert.cert.as_bytes()).unwrap()];
             let key = PrivateKeyDer::from_pem_slice(key.key.as_bytes()).unwrap();
             let key = aws_lc_rs::sign::any_supported_type(&key).unwrap();
-            // The client sends the certificate regardless of issuer hints and even with a foreign key.
+            // The client sends the certificate whatever the issuer hints are, and even with a key of another
+            // certificate.
             let certified = Arc::new(CertifiedKey::new(chain, key));
             builder.with_client_cert_resolver(Arc::new(FixedCertificate(certified)))
         }
@@ -66,7 +67,7 @@ impl rustls::client::ResolvesClientCert for FixedCertificate {
     }
 }
 
-/// Completes a handshake; returns the client chain that the server sees, or the error of either side.
+/// Completes a handshake; returns the client chain that the server receives, or the error of either side.
 async fn handshake(tls: &ServingTls, client: ClientConfig) -> Result<Vec<Bytes>, String> {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let accept = async {
@@ -174,8 +175,10 @@ fn invalid_tls_files_return_error_at_start() {
     assert!(!error.contains("PRIVATE"), "{error}");
 }
 
-/// A self-signed X.509 version 1 certificate with the key of a version 3 certificate, as `openssl x509 -req`
-/// without extensions makes it: the version and the extensions are removed from the signed part.
+/// Converts a version 3 certificate to a self-signed X.509 version 1 certificate with the same key.
+///
+/// The version and the extensions are removed from the signed part. `openssl x509 -req` without extensions
+/// makes such certificates.
 fn version_1_certificate(pair: &PemPair) -> CertificateDer<'static> {
     use x509_parser::der_parser::asn1_rs::Any;
     fn value(tag: u8, content: &[u8]) -> Vec<u8> {

@@ -42,7 +42,7 @@ use parking_lot::Mutex;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 
-/// Same allocator as apid and authd.
+/// The allocator of apid and authd.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -76,7 +76,7 @@ fn main() -> Result<(), Error> {
     if let Some(count) = args.arrivals {
         return send_arrivals(count, args.rate);
     }
-    // Same runtime as apid.
+    // The runtime of apid.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     // In a task, like the requests of apid.
     let limits = args.limits;
@@ -115,7 +115,8 @@ async fn run(args: Args) -> Result<(), Error> {
     authd_process.stop().await
 }
 
-/// Measures decisions of the modes `Node,RBAC` over a policy mirror in this process.
+/// Measures the CPU time of decisions with `--authorization-mode=Node,RBAC`, on a policy mirror in this
+/// process.
 fn measure_authd_decisions(names: &Arc<Names>, others: usize) -> Result<(), Error> {
     const ROUNDS: usize = 1_000_000;
     let mirror = Mirror::new(Arc::clone(names));
@@ -170,7 +171,9 @@ fn measure_authd_decisions(names: &Arc<Names>, others: usize) -> Result<(), Erro
     Ok(())
 }
 
-/// Returns the lowest resident memory of a process within 15 seconds, when its allocator has returned unused memory.
+/// Returns the lowest resident memory of a process within 15 seconds, in MiB.
+///
+/// By then, the allocator of the process has returned unused memory.
 async fn settled_memory_mib(pid: u32) -> Result<f64, Error> {
     let mut least = f64::INFINITY;
     for _ in 0..15 {
@@ -180,7 +183,7 @@ async fn settled_memory_mib(pid: u32) -> Result<f64, Error> {
     Ok(least)
 }
 
-/// Builds a request with a bearer token.
+/// Builds the header credentials of a request with a bearer token.
 fn bearer_request(token: &str, names: &Names) -> Result<HeaderCredentials, Error> {
     let mut headers = HeaderMap::new();
     headers.insert(AUTHORIZATION, format!("Bearer {token}").parse()?);
@@ -203,7 +206,7 @@ async fn login(authd_process: &AuthdProcess, names: &Names, token: &str) -> Resu
     client.map_err(|status| status.message.into())
 }
 
-/// Measures the cost of the caches of apid per request.
+/// Measures the CPU time of a decision and of an authentication that the caches of apid answer.
 async fn measure_apid_caches(
     authd_process: &AuthdProcess,
     caller: &Authenticated,
@@ -217,7 +220,7 @@ async fn measure_apid_caches(
         ("cached: a decision in apid, for any name", policy::request("kind-1", "web")),
     ] {
         let request = Arc::new(request);
-        // authd decides the first request.
+        // The first request is not measured, because authd decides it.
         let first = auth.authorize(caller, Arc::clone(&request), "bench").await;
         first.map_err(|rejection| rejection.status.message.clone())?;
         let cpu = CpuMeter::begin(&[std::process::id()])?;
@@ -268,7 +271,8 @@ async fn measure_sequential_requests(
     Ok(())
 }
 
-/// Measures an exchange of the same sizes between two threads without any work: the minimum for every exchange.
+/// Measures an exchange of as many bytes between two threads that do no other work: the minimum on this
+/// machine.
 fn measure_minimal_exchange() -> Result<(), Error> {
     const ROUNDS: usize = 20_000;
     let (mut client, mut server) = UnixStream::pair()?;
@@ -298,7 +302,7 @@ fn measure_minimal_exchange() -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes a byte each time a request is due, independent of earlier requests.
+/// Writes a byte to standard output at each time at which a request is due, `rate` per second.
 fn send_arrivals(count: u32, rate: u32) -> Result<(), Error> {
     let started = Instant::now();
     let mut out = std::io::stdout().lock();
@@ -311,7 +315,7 @@ fn send_arrivals(count: u32, rate: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Measures an open loop: requests start when they are due, independent of earlier requests.
+/// Measures requests at a fixed rate. Each starts when it is due, even if earlier ones have no response yet.
 async fn measure_open_loop(
     authd_process: &AuthdProcess,
     caller: &Authenticated,
@@ -366,7 +370,7 @@ async fn measure_open_loop(
     Ok(())
 }
 
-/// Checks that the decision is a denial, not a failure.
+/// Checks that the authorizer denied a request. Neither a failure nor an allowed request passes.
 fn expect_denied(result: Result<(), apid::auth::Rejection>) -> Result<(), Error> {
     match result {
         Err(rejection) if rejection.status.code == 403 => Ok(()),

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use clap::Parser;
 use http::{Method, StatusCode};
 
-/// Least number of objects deleted in a second by a DELETE of a collection.
+/// Minimum number of objects that a deletecollection request deletes in a second.
 const COLLECTION_RATE: f64 = 20_000.0;
 
 /// Maximum seconds of the deletion of a namespace with 100,000 objects.

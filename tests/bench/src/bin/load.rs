@@ -64,7 +64,7 @@ struct Args {
     only: String,
 }
 
-/// Objects in the namespace.
+/// Number of objects in the namespace.
 const OBJECTS: u64 = 5000;
 
 /// Minimum throughput per CPU-second, relative to the baseline server.
@@ -73,10 +73,10 @@ const MIN_RATIO: f64 = 0.6;
 /// Minimum creates per second and per CPU-second.
 const MIN_CREATES_PER_SECOND: f64 = 10_000.0;
 
-/// Event rate per second, and maximum p99 latency of deliveries.
+/// Events per second of the delivery measurement, and its maximum p99 latency.
 const DELIVERY: (u64, Duration) = (50, Duration::from_millis(20));
 
-/// Higher event rate per second, reported in addition to [`DELIVERY`].
+/// A higher number of events per second, reported in addition to that of [`DELIVERY`].
 const FAST_RATE: u64 = 200;
 
 #[tokio::main]
@@ -132,8 +132,8 @@ impl Bench {
             let bare = EventSource::of_lines(&ours.sample(0).await?).await?;
             if self.is_selected(fan_out) {
                 self.measure_fan_out(&ours, &bare).await?;
-                // At full speed the slower server batches more events; therefore the test also measures at a
-                // fixed rate.
+                // At full speed, the slower server sends more events in one batch, which saves CPU time. So
+                // the test also measures at a fixed rate.
                 let name = format!("{fan_out} at {FAST_RATE}/s");
                 let figures = self.measure_deliveries(&ours, &bare, self.args.watchers, FAST_RATE, 1).await?;
                 report(&name, figures, |ours, bare| at_least(ours.per_cpu_second() / bare.per_cpu_second()));
@@ -218,7 +218,7 @@ impl Bench {
         series: u64,
     ) -> Result<[Figure; 2], Error> {
         let length = Duration::from_secs(self.args.seconds);
-        // Above all event numbers of the full-speed measurement.
+        // The numbers of these events are above all those of the full-speed measurement.
         let first = series * 100_000_000 + 1_000_000 * rate;
         let ours = delivery::measure_at_rate(ours, receivers, rate, length, first).await?;
         let bare = delivery::measure_at_rate(bare, receivers, rate, length, first).await?;

@@ -24,7 +24,7 @@ use http::{Method, StatusCode};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-/// Requested path: allowed for every user, with minimal cost.
+/// Requested path. Every user may read it, and the response costs little.
 const REQUEST_PATH: &str = "/version";
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 
@@ -88,7 +88,7 @@ async fn issue_tokens(target: &Target, count: usize) -> Result<Vec<String>, Erro
     Ok(tokens)
 }
 
-/// Measures a request with each token; returns sorted times.
+/// Sends one request with each token, one after the other. Returns the sorted latencies.
 async fn measure_sequentially(
     connection: &mut Connection,
     tokens: &[String],
@@ -104,7 +104,7 @@ async fn measure_sequentially(
     Ok(latencies)
 }
 
-/// Sends one request with each token of a queue.
+/// Sends one request with each token that it takes from a queue, until the queue is empty.
 async fn use_tokens(target: Target, queue: Arc<Mutex<Vec<String>>>) -> Result<(), Error> {
     let mut connection = target.connect().await?;
     loop {

@@ -51,16 +51,16 @@ enum Subject {
     },
 }
 
-/// Memory limit of lists without the data, in MiB.
+/// Maximum peak memory of apid under the lists, in MiB above the memory before them.
 const LIST_MEMORY_LIMIT_MIB: f64 = 64.0;
 
-/// Memory limit of the watches, in MiB.
+/// Maximum memory of both processes for the watches, in MiB above the memory before them.
 const WATCH_MEMORY_LIMIT_MIB: f64 = 100.0;
 
-/// Time after which the allocator has returned freed memory.
+/// Wait before memory is read: by then, the allocator has returned freed memory.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// Delay of slow clients before they read.
+/// Delay of slow clients between the head of the response and the read of its body.
 const READ_DELAY: Duration = Duration::from_secs(3);
 
 #[tokio::main]
@@ -78,7 +78,7 @@ async fn main() -> Result<(), Error> {
 async fn measure_lists(plane: &ControlPlane, count: u64, clients: usize) -> Result<(), Error> {
     let apid = *plane.pids.first().ok_or("no process")?;
     objects::fill(&plane.target, count).await?;
-    // The first list fills the cache of encoded objects.
+    // The first list is not measured, because it fills the cache of encoded objects.
     let bytes = list(&plane.target, "", Duration::ZERO).await?;
     println!("a list has {count} objects and {:.0} MB", bytes as f64 / 1e6);
     for (name, encoding, pause) in [
@@ -156,7 +156,7 @@ async fn measure_watches(plane: &ControlPlane, connections: usize, streams: usiz
     Ok(())
 }
 
-/// Resident memory of both processes in MiB.
+/// Returns the resident memory of apid and authd in MiB.
 fn resident(plane: &ControlPlane) -> Result<f64, Error> {
     plane.pids.iter().map(|pid| process::resident_mib(*pid).ok_or_else(|| "a process ended".into())).sum()
 }

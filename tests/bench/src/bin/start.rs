@@ -17,7 +17,7 @@ use bench::figure::{self, Limits};
 use bench::process;
 use clap::Parser;
 
-/// A tenth of the idle memory of the reference, in MiB.
+/// Maximum idle memory of both processes, in MiB: a tenth of that of kube-apiserver.
 const MEMORY_LIMIT_MIB: f64 = 32.0;
 
 #[derive(Parser)]

@@ -27,17 +27,17 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
-/// Limit of the added latency at the median, in microseconds.
+/// Maximum of the latency that the webhook adds at the median, in microseconds.
 const ADDED_LIMIT_MICROS: f64 = 300.0;
 
 /// Namespace whose writes the webhook reviews, and namespace that it does not match.
 const REVIEWED: &str = "bench-reviewed";
 const UNMATCHED: &str = "bench-unmatched";
 
-/// Writes to each namespace before the measurement.
+/// Number of writes to each namespace before the measurement.
 const WARM_UP: usize = 200;
 
-/// Number of calls of the webhook.
+/// Number of calls that the webhook has received.
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 
 #[derive(Parser)]

@@ -62,7 +62,7 @@ impl Control {
         Control { id, level: Level::Restricted, replaces, rules }
     }
 
-    /// Returns the rule for a release, if the control exists there.
+    /// Returns the rule for a release; None before the first release of the control.
     fn rule(&self, version: Version) -> Option<ControlRule> {
         let active_rule = self.rules.iter().rev().find(|(since, _)| Version::Minor(*since) <= version);
         active_rule.map(|(_, rule)| *rule)

@@ -32,7 +32,7 @@ fn is_allowed_profile(profile: &str) -> bool {
     matches!(profile, "runtime/default" | "docker/default") || profile.starts_with("localhost/")
 }
 
-/// Rejects the seccomp profile `Unconfined`.
+/// Rejects seccomp profiles other than `RuntimeDefault` and `Localhost`; a profile can be absent.
 pub(super) fn not_unconfined(pod: &Pod<'_>) -> Option<Violation> {
     let mut values = BTreeSet::new();
     let mut is_bad = |kind: Option<&Value>| {
@@ -51,7 +51,7 @@ pub(super) fn not_unconfined(pod: &Pod<'_>) -> Option<Violation> {
     Some(Violation { reason: REASON, detail })
 }
 
-/// Requires the seccomp profile `RuntimeDefault` or `Localhost`.
+/// Requires the seccomp profile `RuntimeDefault` or `Localhost` in the pod or in each container.
 pub(super) fn confined(pod: &Pod<'_>) -> Option<Violation> {
     if let Some(explicit) = not_unconfined(pod) {
         return Some(explicit);

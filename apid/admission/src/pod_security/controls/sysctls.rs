@@ -1,4 +1,4 @@
-//! Sysctls: only namespaced sysctls are allowed.
+//! Sysctls: only the safe sysctls of the release are allowed.
 
 use apimachinery::object::Value;
 

@@ -5,7 +5,7 @@ use apimachinery::object::Value;
 use super::{Violation, containers, setters};
 use crate::pod_security::pod::Pod;
 
-/// Requires that each container runs as a user other than root.
+/// Requires `runAsNonRoot: true` in the pod or in each container, and forbids `false`.
 pub(super) fn not_root(pod: &Pod<'_>) -> Option<Violation> {
     let flag = |value: Option<&Value>| value.and_then(Value::as_bool);
     let pod_flag = flag(pod.security(&["runAsNonRoot"]));

@@ -1,4 +1,4 @@
-//! Volumes: host paths are forbidden (baseline); only cluster-managed sources are allowed (restricted).
+//! Volumes: host paths are forbidden (baseline); only the sources in [`ALLOWED`] are allowed (restricted).
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use apimachinery::object::{Map, Value};
 use super::{Violation, plural, quoted};
 use crate::pod_security::pod::Pod;
 
-/// Volume sources that every pod may have.
+/// Volume sources that the restricted standard allows.
 const ALLOWED: &[&str] = &[
     "configMap",
     "csi",

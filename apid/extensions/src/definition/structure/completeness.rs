@@ -10,7 +10,7 @@ pub(super) fn validate(schema: Props<'_>, root: &SchemaPath<'_>, errors: &mut Fi
     validate_junctors(schema, Some(schema), root, root, errors);
 }
 
-/// Validates the junctors of `branch` against the description of the same value.
+/// Validates the junctors of `branch`. `described` is the schema of the same value outside junctors.
 fn validate_junctors(
     branch: Props<'_>,
     described: Option<Props<'_>>,

@@ -1,4 +1,4 @@
-//! Rules for the parts of a schema outside junctors.
+//! Rules for the parts of a schema outside junctors (`allOf`, `anyOf`, `oneOf`, `not`).
 
 use apimachinery::field::{FieldError, FieldErrors};
 use apimachinery::names::{Names, SchemaExtension};
@@ -7,7 +7,7 @@ use super::nested;
 use crate::definition::props::{Additional, Props};
 use crate::definition::schema_path::{ErrorSink, SchemaPath};
 
-/// Position of a part.
+/// Position of a part: the root of the schema, the items of a list, or a field of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     Root,

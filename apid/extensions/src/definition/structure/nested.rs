@@ -1,4 +1,5 @@
-//! Rules for the restrictions of values: junctors and patterns.
+//! Rules for the keywords that only restrict values: junctors (`allOf`, `anyOf`, `oneOf`, `not`) and
+//! `pattern`.
 
 use apimachinery::field::{FieldError, FieldErrors};
 use apimachinery::names::{Names, SchemaExtension};

@@ -197,7 +197,7 @@ impl CompiledRule {
             Ok(program) => Ok(program),
         };
         compiled.uses_old_self = program.as_ref().is_ok_and(|program| program.uses(OLD_SELF));
-        // A failed rule has no message.
+        // The message expression of a rule that does not compile is not compiled.
         if let (Ok(_), Some(source)) = (&program, &rule.message_expression) {
             let message = declare(environment(Expression::Message(source))).compile(source);
             compiled.message = Some(match message {

@@ -2,8 +2,9 @@
 //!
 //! # Reference
 //!
-//! Transition rules run only where an old value correlates, except rules with `optionalOldSelf`. Errors of
-//! rules without `oldSelf` on unchanged values become warnings. An exceeded budget ends the validation.
+//! Transition rules run only where an old value correlates, except rules with `optionalOldSelf`. For rules,
+//! list items correlate only in map lists, by their keys. Errors of rules without `oldSelf` on unchanged
+//! values become warnings. An exceeded budget ends the validation.
 
 use std::sync::Arc;
 
@@ -64,7 +65,7 @@ fn run(place: &Place<'_, '_>, old: Option<Data<'_>>, base: &FieldPath, validatio
     let _ = run.visit(place, old);
 }
 
-/// Stops the evaluation of all rules, after an exceeded budget. The error is in the list already.
+/// Ends the evaluation of all rules because a cost limit is exceeded. The error is reported already.
 struct StopRules;
 
 /// The state of a run of the rules on one object.
@@ -290,7 +291,7 @@ fn variables<'v>(
     variables
 }
 
-/// The error of a rule that is false. Objects and lists are not shown.
+/// The error of a rule that is false. The error does not show objects and lists.
 fn failure(rule: &Rule, data: Data<'_>, path: &FieldPath, detail: &str) -> FieldError {
     let shown_value = match data {
         Data::Object(_) | Data::Other(Value::Array(_)) => None,

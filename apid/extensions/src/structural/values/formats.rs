@@ -2,7 +2,8 @@
 //!
 //! # Contract
 //!
-//! A format outside the table has no effect, as have the formats of numbers. Dashes in names are ignored.
+//! A format outside the table has no effect, and neither have the formats of numbers. Dashes in the names of
+//! formats are ignored.
 
 use std::net::IpAddr;
 use std::sync::LazyLock;

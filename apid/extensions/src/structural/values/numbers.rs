@@ -2,8 +2,8 @@
 //!
 //! # Reference
 //!
-//! Limits of an integer lose their fraction, as in the reference. A multiple has a relative tolerance of
-//! 1e-9, because the quotient is a float. Texts show numbers in the shortest form.
+//! A limit loses its fraction before it is compared with an integer, as in the reference. A multiple has a
+//! relative tolerance of 1e-9, because the quotient is a float. Texts show numbers in the shortest form.
 
 use apimachinery::field::FieldError;
 use apimachinery::object::{Number, Value};
@@ -14,7 +14,7 @@ use super::Check;
 
 /// Tolerance of a quotient that should be an integer.
 const TOLERANCE: f64 = 1e-9;
-/// Largest integer that a JSON number represents exactly.
+/// Largest integer up to which a float represents every integer exactly.
 const INTEGER_MAX: f64 = 9_007_199_254_740_991.0;
 
 /// Checks the multiple, the minimum and the maximum.

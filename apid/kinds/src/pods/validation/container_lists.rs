@@ -16,7 +16,7 @@ const PROBES: [(&str, ProbeKind); 3] = [
     ("startupProbe", ProbeKind::Startup),
 ];
 
-/// Fields that an ephemeral container cannot have, in the order of the reference.
+/// Fields that an ephemeral container cannot have, in the order of kube-apiserver.
 const FORBIDDEN_EPHEMERAL_FIELDS: [&str; 8] = [
     "ports",
     "resources",

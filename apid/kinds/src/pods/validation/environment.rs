@@ -108,7 +108,7 @@ fn value_source(source: &Field<'_, '_>, value: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// Validates `envFrom`. The reference reports a wrong number of references at the list.
+/// Validates `envFrom`. kube-apiserver reports a wrong number of references at the list.
 pub(super) fn sources(sources: &Field<'_, '_>, errors: &mut FieldErrors) {
     for source in sources.items() {
         let prefix = source.child("prefix");

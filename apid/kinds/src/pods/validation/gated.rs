@@ -2,8 +2,8 @@
 //!
 //! # Reference
 //!
-//! Such a pod may get a narrower node selector and a narrower node affinity. The reference restores both after it has
-//! validated them, and compares the rest of the spec like that of any pod.
+//! Such a pod may get a narrower node selector and a narrower node affinity. kube-apiserver restores both
+//! after it has validated them, and compares the rest of the spec like that of any pod.
 
 use apimachinery::field::FieldErrors;
 use apimachinery::object::{Map, Value};

@@ -131,7 +131,7 @@ pub(crate) fn template(template: &Value, path: &FieldPath, names: &Names) -> Fie
 /// Validates a pod template.
 pub(crate) fn template_field(template: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
     let metadata = template.child("metadata");
-    // The reference reports errors of the metadata at the path of the template.
+    // kube-apiserver reports errors of the metadata at the path of the template.
     text::check_labels(&template.child("labels").with_value(metadata.child("labels").value()), errors);
     annotation_keys(&template.child("annotations").with_value(metadata.child("annotations").value()), errors);
     let spec = template.child("spec");

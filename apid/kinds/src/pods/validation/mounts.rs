@@ -34,7 +34,7 @@ pub(super) fn mounts(container: &Field<'_, '_>, volumes: &BTreeMap<&str, &Value>
         if device_paths.contains(mount_path.text()) {
             errors.push(mount_path.invalid("must not already exist as a path in volumeDevices"));
         }
-        // The reference reports errors of these fields without the index.
+        // kube-apiserver reports errors of these fields without the index.
         let indexed = mount;
         let mount = mounts.with_value(mount.value());
         sub_path(&mount, &indexed, errors);

@@ -72,7 +72,7 @@ fn windows(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     };
     let context = spec.child("securityContext");
     forbid(spec, &["hostUsers"], errors);
-    // The reference stores these as booleans that are false when absent.
+    // kube-apiserver stores these as booleans that are false when absent.
     for name in ["hostPID", "hostIPC"] {
         let field = spec.child(name);
         if field.flag() {

@@ -9,7 +9,7 @@ use crate::format;
 use crate::validation::internal::{self, Member, Shape};
 use crate::validation::{Field, number, path, text};
 
-/// Maximum characters of an AppArmor profile name.
+/// Maximum bytes of an AppArmor profile name.
 const APP_ARMOR_PROFILE_MAX: usize = 4095;
 
 /// Highest user and group id.
@@ -25,7 +25,7 @@ pub(super) fn pod(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     for group in context.child("supplementalGroups").items() {
         number::check_range(&group, 0, ID_MAX, errors);
     }
-    // The reference reports this field of the spec below the security context.
+    // kube-apiserver reports this field of the spec below the security context.
     let shared = context.child("shareProcessNamespace");
     let shared = shared.with_value(spec.child("shareProcessNamespace").value());
     if shared.flag() && spec.child("hostPID").flag() {

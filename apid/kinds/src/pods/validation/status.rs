@@ -18,7 +18,7 @@ pub(crate) fn status(new: &Object, old: &Object) -> FieldErrors {
         (Field::new(new.get("status"), "status"), Field::new(old.get("status"), "status"));
     let mut errors = FieldErrors::new();
     for condition in new_status.child("conditions").items() {
-        // Errors of the reference name this field `Type`, as in its Go source.
+        // Errors of kube-apiserver name this field `Type`, as in its Go source.
         let kind = condition.child("type");
         text::check_format(
             &condition.child("Type").with_value(kind.value()),
@@ -41,7 +41,7 @@ pub(crate) fn status(new: &Object, old: &Object) -> FieldErrors {
     errors
 }
 
-/// The internal type of a list of addresses.
+/// The internal type of kube-apiserver for a list of addresses.
 const ADDRESSES: Shape = Shape::List(&Shape::Struct(&[Member("IP", "ip", Shape::Text)]));
 
 /// Validates that a list of addresses begins with the single address, and has at most one address of each family.

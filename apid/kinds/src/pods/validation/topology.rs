@@ -13,7 +13,7 @@ pub(super) fn validate<'v>(constraints: &Field<'v, '_>, errors: &mut FieldErrors
     let identity = |constraint: &Field<'v, '_>| {
         (constraint.child("topologyKey").text(), constraint.child("whenUnsatisfiable").text())
     };
-    // The last constraint of each key and action.
+    // Index of the last constraint for each pair of `topologyKey` and `whenUnsatisfiable`.
     let mut last = BTreeMap::new();
     for (i, constraint) in constraints.items().enumerate() {
         last.insert(identity(&constraint), i);
@@ -36,7 +36,7 @@ pub(super) fn validate<'v>(constraints: &Field<'v, '_>, errors: &mut FieldErrors
                 &["DoNotSchedule", "ScheduleAnyway"],
             ));
         }
-        // The reference reports a constraint that a later one repeats.
+        // kube-apiserver reports a constraint that a later one repeats.
         if last.get(&identity(&constraint)).is_some_and(|last| *last > i) {
             let pair = constraint.child("{topologyKey, whenUnsatisfiable}");
             let shown = format!("{{{}, {}}}", key.text(), action.text());

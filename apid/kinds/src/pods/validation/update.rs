@@ -10,7 +10,10 @@ use super::gated;
 use crate::table::cell::PathReader;
 
 /// Validates an update of a pod.
-/// It may change images, shorten the deadline and add tolerations.
+///
+/// An update may change container images, set or shorten the deadline, add tolerations, change their
+/// duration, remove scheduling gates, and set a negative grace period to 1. [`gated`] has the rules for gated
+/// pods.
 pub(crate) fn update(new: &Object, old: &Object) -> FieldErrors {
     let path = FieldPath::new("spec");
     let mut errors = FieldErrors::new();

@@ -31,7 +31,7 @@ pub(super) fn downward_api(source: &Field<'_, '_>, _owner: SourceOwner, errors: 
     downward_files(source, errors);
 }
 
-/// Validates files with fields of a pod. The reference reports their errors without the index.
+/// Validates files with fields of a pod. kube-apiserver reports their errors without the index.
 fn downward_files(source: &Field<'_, '_>, errors: &mut FieldErrors) {
     for file in source.child("items").items() {
         downward_file(&source.with_value(file.value()), errors);
@@ -95,7 +95,7 @@ pub(super) fn projected(volume: &Field<'_, '_>, _owner: SourceOwner, errors: &mu
             count += 1;
             rule(&projection, errors);
             if name == "serviceAccountToken" {
-                // The reference reports errors of the file at the path of the volume.
+                // kube-apiserver reports errors of the file at the path of the volume.
                 token_file(&volume.with_value(projection.value()), errors);
                 continue;
             }

@@ -76,7 +76,7 @@ fn source(volume: &Field<'_, '_>, errors: &mut FieldErrors) {
             errors.push(source.forbidden("may not specify more than 1 volume type"));
         } else {
             has_source = true;
-            // The reference reports errors of this source under its name in Go.
+            // kube-apiserver reports errors of this source under its name in Go.
             let reported = match *name {
                 "gcePersistentDisk" => volume.child("persistentDisk").with_value(source.value()),
                 _ => source,
@@ -110,7 +110,7 @@ fn csi(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
     if name.text().is_empty() {
         errors.push(name.required(""));
     } else {
-        // The reference omits the reference from the path of a malformed name.
+        // kube-apiserver omits the field with the secret reference from the path of a malformed name.
         text::check_format(&source.child("name").with_value(name.value()), format::subdomain, errors);
     }
 }

@@ -5,11 +5,11 @@ use apimachinery::field::FieldErrors;
 use crate::format;
 use crate::validation::Field;
 
-/// Maximum bytes of a credential specification.
+/// Maximum bytes of `gmsaCredentialSpec`.
 const CREDENTIAL_SPEC_MAX: usize = 64 * 1024;
-/// Maximum characters of a domain.
+/// The domain in `runAsUserName` must have fewer bytes than this number.
 const DOMAIN_MAX: usize = 256;
-/// Maximum characters of a user name.
+/// Maximum bytes of the user in `runAsUserName`.
 const USER_MAX: usize = 104;
 
 /// Validates `windowsOptions`.
@@ -81,14 +81,14 @@ fn user_name(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// `^[^\\/:\*\?"<>|\.][^\\/:\*\?"<>|]{0,14}$`
+/// Whether a domain is a NetBIOS name: `^[^\\/:\*\?"<>|\.][^\\/:\*\?"<>|]{0,14}$`.
 fn is_net_bios_name(domain: &str) -> bool {
     (1..=15).contains(&domain.chars().count())
         && !domain.starts_with('.')
         && !domain.contains(['\\', '/', ':', '*', '?', '"', '<', '>', '|'])
 }
 
-/// `^(([a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9\-]*[a-zA-Z0-9])\.)*([A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9\-]*[A-Za-z0-9])$`
+/// Whether a domain is a DNS name: labels of letters, digits and inner dashes, with dots between them.
 fn is_dns_domain(domain: &str) -> bool {
     domain.split('.').all(|label| {
         !label.is_empty()

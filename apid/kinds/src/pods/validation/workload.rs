@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::validation::{Field, number, text};
 use crate::{Context, labels};
 
-/// Terms for a workload in messages.
+/// Terms for a workload in the messages of kube-apiserver.
 #[derive(Clone, Copy)]
 pub(crate) struct WorkloadTerms {
     /// Term in the message about an empty selector: `deployment`.
@@ -85,7 +85,7 @@ pub(crate) fn always_restarting(
     }
 }
 
-/// Validates an update of a workload: a new status, or a new spec with the selector of the old one.
+/// Validates an update of a workload: its new status, or its new spec and that the selector is unchanged.
 pub(crate) fn workload_update(
     new: &Object,
     old: &Object,

@@ -11,7 +11,7 @@ use crate::validation::Field;
 /// Maximum earlier ports of one number and protocol with which a port is compared.
 const COMPARED_MAX: usize = 100;
 
-/// Maximum port-conflict warnings collected; `MAX_WARNINGS` limits the response further.
+/// Maximum number of collected warnings about port conflicts; a response of apid has fewer warnings.
 const CONFLICTS_MAX: usize = 100;
 
 /// A port with its path.

@@ -12,20 +12,21 @@ const SOURCES: [(&str, &str, &str); 3] = [
     ("downwardAPI", "", "DownwardAPI"),
 ];
 
-/// The same for sources of projected volumes, in which the name of a Secret is in `name`.
+/// Sources of projected volumes with files, with the same three texts as [`SOURCES`].
 const PROJECTED_SOURCES: [(&str, &str, &str); 3] =
     [("configMap", "name", "ConfigMap"), ("secret", "name", "Secret"), ("downwardAPI", "", "DownwardAPI")];
 
 /// Maximum pairs of files that are compared for one pod.
 const COMPARISONS_MAX: usize = 1_000_000;
 
-/// Maximum overlap warnings collected per source; `MAX_WARNINGS` limits the response further.
+/// Maximum number of collected warnings about overlaps for each source; a response of apid has fewer
+/// warnings.
 const OVERLAPS_MAX: usize = 100;
 
 /// A file of a volume.
 struct File<'v> {
     path: &'v str,
-    /// The file as the warnings show it.
+    /// The description of the file in warnings.
     shown: String,
 }
 
@@ -92,7 +93,7 @@ fn report(
     }
 }
 
-/// A source with its name, if it has one.
+/// Describes a source in warnings: its kind, and its name if it has one.
 fn describe_source(source: &Field<'_, '_>, owner: &str, kind: &str) -> String {
     match owner {
         "" => kind.to_owned(),

@@ -48,7 +48,7 @@ pub(crate) fn selector_labels(selector: &Field<'_, '_>, names: &Names, warnings:
     let labels = selector.child("matchLabels");
     for key in labels.entries().map(|(key, _)| key) {
         if let Some(text) = label_deprecation(key, names) {
-            // The reference appends the key as the name of a field.
+            // kube-apiserver appends the key as the name of a field.
             warnings.push(format!("{}: {text}", labels.child(key).path()));
         }
     }
@@ -88,7 +88,8 @@ fn node_term(term: &Field<'_, '_>, names: &Names, warnings: &mut Vec<String>) {
     }
 }
 
-/// Reports values of expressions that no label has. The rules accept them in preferred terms.
+/// Reports values of expressions that are not valid label values; validation accepts such values in preferred
+/// terms.
 fn values(term: &Field<'_, '_>, warnings: &mut Vec<String>) {
     for expression in term.child("matchExpressions").items() {
         for value in expression.child("values").items() {

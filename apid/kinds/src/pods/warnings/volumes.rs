@@ -86,7 +86,7 @@ pub(crate) fn persistent_volume(volume: &Object, names: &Names) -> Vec<String> {
     let affinity = spec.child("nodeAffinity");
     let required = affinity.child("required");
     scheduling::node_terms(&required.child("nodeSelectorTerms"), names, &mut warnings);
-    // The reference does not warn of these sources of persistent volumes.
+    // kube-apiserver does not warn of these sources of persistent volumes.
     deprecated_sources(&spec, &["flocker", "quobyte"], &mut warnings);
     warnings
 }

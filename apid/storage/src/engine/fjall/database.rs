@@ -15,10 +15,11 @@ use super::files::journal::JournalEnd;
 use super::layout::{self, Jump};
 use crate::Error;
 
-/// Disables the memtable rotation of fjall, whose workers can block each other. `u64::MAX` would overflow in
-/// its sums.
+/// A memtable size that is never reached. It disables the rotation by size in fjall, whose workers can block
+/// each other. `u64::MAX` would overflow in fjall's sums.
 const UNREACHED_MEMTABLE_BYTES: u64 = 1 << 50;
-/// Above this size fjall rotates keyspaces that pin its oldest journal. The minimum that fjall accepts.
+/// Total size of sealed journals at which fjall rotates the memtables that pin the oldest journal. The
+/// minimum that fjall accepts.
 const MAX_JOURNAL_BYTES: u64 = 64 << 20;
 /// One worker flushes while the other compacts. With a single worker, compactions that wait for a flush would
 /// block both.
@@ -37,7 +38,7 @@ pub(super) struct Tables {
     pub(super) log: Keyspace,
     pub(super) versions: Keyspace,
     pub(super) meta: Keyspace,
-    /// The allowed gaps in the revisions.
+    /// The gaps in the revisions that `meta` records: each is the result of a restore or a repair.
     pub(super) jumps: Vec<Jump>,
 }
 
@@ -98,7 +99,7 @@ impl Tables {
         Ok(Tables { database, log, versions, meta, jumps: Vec::new() })
     }
 
-    /// Whether `next` follows `last` without a missing revision.
+    /// Whether no revision is missing between `last` and `next`; a recorded jump counts as no gap.
     pub(super) fn follows(&self, last: u64, next: u64) -> bool {
         next == last + 1 || self.jumps.iter().any(|jump| jump.from.0 <= last && jump.to.0 == next)
     }
@@ -165,8 +166,8 @@ impl Tables {
 
 /// Rewrites every journal of a closed database from the page cache.
 ///
-/// After a failed sync the kernel may mark pages clean that never reached the medium. A synced copy removes
-/// that doubt.
+/// After a failed sync the kernel may mark pages clean that never reached the medium: a later sync would
+/// succeed without writing them. A synced copy reaches the medium.
 pub(super) fn rewrite_journals(path: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(path)? {
         let journal = entry?.path();
@@ -182,7 +183,7 @@ pub(super) fn rewrite_journals(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Copies with plain reads and writes: a copy by the kernel could share the doubtful extents.
+/// Copies with plain reads and writes: a copy by the kernel could share the extents of the old file.
 fn copy(from: &mut File, to: &mut File) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 20];
     loop {

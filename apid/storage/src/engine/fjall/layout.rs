@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! Encoded keys sort like the keys of the contract; within one key the newest revision comes first. Every row
+//! Encoded keys sort like the keys of the store; within one key the newest revision comes first. Every row
 //! carries its revision and a CRC over its key and its content. A changed, truncated or misplaced row is
 //! [`Error::Corrupt`], and is never returned as data.
 
@@ -23,7 +23,7 @@ pub(super) const META_IDENTITY: &[u8] = b"identity";
 pub(super) const META_COMPACTED: &[u8] = b"compacted";
 /// Name of the `meta` row whose revision is the trimmed one: superseded versions up to it are removed.
 pub(super) const META_TRIMMED: &[u8] = b"trimmed";
-/// Prefix of the names of `meta` rows that allow a gap.
+/// Prefix of the names of `meta` rows that record a [`Jump`].
 pub(super) const META_JUMP: &[u8] = b"jump/";
 
 /// The kind of a row: its first byte.

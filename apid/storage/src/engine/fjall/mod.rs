@@ -12,7 +12,7 @@
 //! The modules state the invariants. INVARIANT (acknowledged is durable), INVARIANT (rejected is absent): `writer`.
 //! INVARIANT (no silent loss): `recovery`, `high_water_mark`.
 //! INVARIANT (compaction is enforced): `state`.
-//! Unused parts of fjall: key-value separation, `clear()`, memtable rotation by fjall, one keyspace for each
+//! Unused parts of fjall: key-value separation, `clear()`, memtable rotation by size, one keyspace for each
 //! kind.
 //!
 //! # Concurrency
@@ -79,9 +79,9 @@ use crate::{
 /// The identity of a store: a store opens only with the identity of its creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The name of the names preset.
+    /// The names preset: `svc` or `kubernetes`.
     pub preset: String,
-    /// The API domain.
+    /// The API domain: the domain suffix of API groups in the `svc` preset.
     pub api_domain: String,
 }
 
@@ -245,7 +245,8 @@ impl FjallStore {
         Ok(FjallStore { state, writer: Mutex::new(Some(writer)), watchdog: Mutex::new(Some(watchdog)) })
     }
 
-    /// Runs the periodic maintenance now: compacts old history, trims, and records the flushed revisions.
+    /// Runs the periodic maintenance now: compacts old history, trims, flushes, and records the flushed
+    /// revisions.
     pub async fn maintain(&self) -> Result<()> {
         let (answer, response) = oneshot::channel();
         self.send_command(WriterCommand::Maintain { answer })?;

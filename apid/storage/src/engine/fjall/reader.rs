@@ -116,7 +116,7 @@ pub(super) fn range_at(
 pub(super) struct ReadLimits {
     /// Maximum number of log entries to scan.
     pub(super) entries: usize,
-    /// Maximum bytes of values; the last change may exceed the limit.
+    /// Bytes of changes after which a read ends (see [`weight`]); the last change may exceed the limit.
     pub(super) bytes: usize,
 }
 
@@ -177,7 +177,7 @@ fn missing_revisions_error(first: u64, last: u64) -> Error {
     Error::Corrupt(format!("revisions {first} to {last} are missing"))
 }
 
-/// Size of a change in bytes.
+/// Size of a change in memory in bytes, with its key and values.
 pub(super) fn weight(change: &Change) -> usize {
     let old = change.old.as_ref().map_or(0, |row| row.value.len());
     let new = change.new.as_ref().map_or(0, |value| value.len());

@@ -3,10 +3,11 @@
 //!
 //! # Contract
 //!
-//! [`compare`] rejects three kinds of stores, with the missing revisions in the error:
-//! - a store that ends below the high-water mark,
-//! - a store that lacks a revision after the last flush,
-//! - a store with corrupt rows.
+//! [`compare`] rejects a store as `Corrupt` in four cases. The error names missing revisions.
+//! - The newest revision or the compacted revision is below the high-water mark.
+//! - A revision after the last flush is missing in `log`.
+//! - The object of such a revision is missing in `versions`.
+//! - A row that the comparison reads is corrupt.
 //!
 //! A store that ends above the mark holds writes that were synced but not acknowledged; these writes stay.
 //!
@@ -73,7 +74,7 @@ pub(super) fn identity(tables: &Tables) -> Result<Identity, Error> {
     Ok(Identity { preset: preset.to_owned(), api_domain: api_domain.to_owned() })
 }
 
-/// Compares the data on disk with the high-water mark.
+/// Compares the data on disk with the high-water mark, and returns the revisions of the store.
 pub(super) fn compare(tables: &Tables, mark: MarkValues) -> Result<RecoveredRevisions, Error> {
     let compacted = meta_row(&tables.meta, META_COMPACTED)?.map_or(0, |(revision, _)| revision);
     if compacted < mark.compacted {

@@ -10,8 +10,8 @@
 //! INVARIANT (flushed): every row at or below the revisions of [`Rotation::flushed`] is in tables. Start-up
 //! uses these revisions to know which rows existed only in a journal. They never decrease, because rows in
 //! tables stay there.
-//! INVARIANT (sealed here only): no other code seals memtables, so that the content of the active memtable is
-//! known.
+//! While the store is open, only this module and fjall seal memtables. fjall seals those that pin its oldest
+//! journal. [`Rotation::flushed`] is correct with such seals too: it then stays at an older revision.
 
 use fjall::{AbstractTree, Keyspace};
 
@@ -36,7 +36,7 @@ struct FlushProgress {
 }
 
 impl Rotation {
-    /// `limit` is the size in bytes at which a memtable is sealed. `flushed` comes from the recovery.
+    /// `limit` is the size in bytes at which a memtable is sealed. `flushed` comes from the high-water mark.
     pub(super) fn new(limit: u64, flushed: Flushed) -> Self {
         let begin_at = |flushed| FlushProgress { sealed: flushed, flushed };
         Rotation { limit, progress: [begin_at(flushed.log), begin_at(flushed.versions)] }

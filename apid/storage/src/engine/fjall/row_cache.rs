@@ -13,9 +13,10 @@ use crate::Row;
 
 /// The row cache; see the module documentation.
 pub(super) struct RowCache {
-    /// The rows used since the generations were exchanged last.
+    /// The rows used since `young` last became `old`.
     young: HashMap<Arc<str>, Option<Row>>,
-    /// The rows of the previous generation; the next exchange evicts those that were not used.
+    /// The rows of the previous `young`. A use moves a row back to `young`; the next exchange evicts the
+    /// others.
     old: HashMap<Arc<str>, Option<Row>>,
     /// Size of `young` in bytes.
     bytes: usize,
@@ -51,7 +52,7 @@ impl RowCache {
         }
     }
 
-    /// Empties the cache, because the tables were reopened.
+    /// Empties the cache before the tables close.
     pub(super) fn clear(&mut self) {
         *self = RowCache::new(self.limit);
     }

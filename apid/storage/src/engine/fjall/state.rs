@@ -34,7 +34,7 @@ pub(super) struct SharedState {
     pub(super) compacted: AtomicU64,
     /// The revision up to which superseded versions are removed.
     pub(super) trimmed: AtomicU64,
-    /// The history that compaction by age retains.
+    /// The leased revisions: compaction by age stops at the oldest one.
     pub(super) leases: Arc<HistoryLeases>,
     pub(super) recent: Mutex<RecentChanges>,
     /// Why the store is unavailable, unless it is closed.
@@ -114,12 +114,12 @@ impl SharedState {
         self.published.send_modify(|_| ());
     }
 
-    /// Fails when the store is closed.
+    /// Returns `Unavailable` when the store is closed.
     pub(super) fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::SeqCst) { Err(closed_error()) } else { Ok(()) }
     }
 
-    /// Fails when a revision is in the future or compacted.
+    /// Returns `Future` for a revision that is not durable yet, and `Compacted` for a compacted one.
     pub(super) fn check_readable(&self, requested: Revision) -> Result<()> {
         let current = Revision(self.durable.load(Ordering::SeqCst));
         if requested > current {

@@ -4,8 +4,9 @@
 //!
 //! [`Retention`] selects the revision up to which history is old enough for compaction. [`Removals`] are the
 //! versions that no read at or after the compacted revision needs. [`drop_tables`] drops the tables of `log`
-//! whose entries are all trimmed. [`Reclaim`] frees the space of removed versions when space is short, and in an
-//! idle store when they are a good part of it. Otherwise the LSM compactions of new writes free that space.
+//! whose entries are all trimmed. [`Reclaim`] frees the space of removed versions when space is short, and in
+//! an idle store when they are at least a tenth of the rows. Otherwise the LSM compactions of new writes free
+//! that space.
 //!
 //! # Invariants
 //!
@@ -39,8 +40,10 @@ impl Retention {
         Retention { keep, samples: VecDeque::new(), newest_sample: None }
     }
 
-    /// Records a sample, and returns the newest revision older than the retention, or older than `limit` if that is
-    /// less. Samples after the revision `leased` stay for a later call.
+    /// Records a sample, and returns the newest sampled revision that is as old as the retention. None if
+    /// there is no new one.
+    ///
+    /// A `limit` below the retention replaces it. Samples after the revision `leased` stay for a later call.
     pub(super) fn cutoff(
         &mut self,
         now: Duration,
@@ -146,16 +149,16 @@ pub(super) fn drop_tables(tables: &Tables, trimmed: u64) -> Result<bool> {
 #[derive(Default)]
 pub(super) struct Reclaim {
     thread: Option<JoinHandle<()>>,
-    /// The trimmed revision at the last merge.
+    /// The trimmed revision at the start of the last merge.
     trimmed: u64,
-    /// Rows removed since the last merge.
+    /// Rows removed since the start of the last merge.
     removed: u64,
 }
 
 /// Minimum number of removed rows for a merge of an idle store.
 const MIN_REMOVED_ROWS: u64 = 1_000;
 
-/// An idle store is merged when at least one of this many rows was removed.
+/// An idle store is merged when at least one in this many rows of `versions` was removed.
 const REMOVED_FRACTION: u64 = 10;
 
 impl Reclaim {
@@ -170,7 +173,9 @@ impl Reclaim {
         self.removed >= MIN_REMOVED_ROWS && self.removed.saturating_mul(REMOVED_FRACTION) >= rows
     }
 
-    /// Starts a merge if more is trimmed than at the last one. `seal` seals all memtables.
+    /// Starts a merge if no merge runs and the trimmed revision has advanced since the last one.
+    ///
+    /// `seal` seals all memtables. While one of them is not flushed, no merge starts: a later call starts it.
     pub(super) fn begin(
         &mut self,
         tables: &Arc<Tables>,

@@ -1,7 +1,7 @@
 //! The writer thread: group commit of waiting requests.
 //!
-//! One batch takes one fdatasync, one write of the high-water mark and one call of the observer; then commits
-//! return.
+//! One batch takes one fdatasync of the journal, one synced write of the high-water mark and one call of the
+//! observer. Then its commits return.
 //!
 //! # Invariants
 //!
@@ -43,15 +43,15 @@ const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
 const TRIM_BATCH_ENTRIES: usize = 1024;
 /// Retention of history while the store is full, so that the space of deleted objects is free within seconds.
 const FULL_RETENTION: Duration = Duration::from_secs(5);
-/// Time with few writes after which the store is idle.
+/// Time with at most [`IDLE_COMMITS`] commits after which the store is idle.
 const IDLE_AFTER: Duration = Duration::from_secs(10);
-/// Maximum number of commits in an idle interval.
+/// Maximum number of commits in an idle interval: the first [`IDLE_AFTER`], later the time between two ticks.
 const IDLE_COMMITS: u64 = 16;
 /// Bytes in memtables above which an idle store flushes them.
 const IDLE_MEMTABLE_BYTES: u64 = 256 << 10;
-/// Ticks for which dropping tables waits for a running LSM compaction.
+/// Maximum number of ticks for which the drop of `log` tables waits for a running LSM compaction.
 ///
-/// A drop during the compaction would block until its end.
+/// A drop during the compaction would block the writer thread until the compaction ends.
 const MAX_DEFERRED_TICKS: u32 = 10;
 
 /// The paths of the files, and sizes.
@@ -76,13 +76,13 @@ pub(super) struct Writer {
     pub(super) space: SpaceCheck,
     pub(super) row_cache: RowCache,
     pub(super) failure: Option<Failure>,
-    /// Whether a read of old history failed, so that trimming stopped.
+    /// Whether batches of commits no longer trim, because a read of old history failed.
     pub(super) trimming_stopped: bool,
     pub(super) last_tick: Duration,
     /// Number of ticks for which the drop of tables was deferred.
     pub(super) deferred_ticks: u32,
     pub(super) idle: IdleDetector,
-    /// The locked file, locked while the thread runs: only one process can open the directory.
+    /// The lock file, locked while the thread runs: only one process can open the directory.
     pub(super) lock: File,
 }
 
@@ -94,13 +94,14 @@ pub(super) struct IdleDetector {
 }
 
 impl IdleDetector {
-    /// Whether at most [`IDLE_COMMITS`] commits came in the last [`IDLE_AFTER`].
+    /// Whether at most [`IDLE_COMMITS`] commits came in the current interval, which takes [`IDLE_AFTER`] or
+    /// more.
     fn is_idle(&mut self, now: Duration, revision: u64) -> bool {
         match self.interval_start {
             Some((since, first)) if revision.saturating_sub(first) <= IDLE_COMMITS => {
                 let is_idle = now.saturating_sub(since) >= IDLE_AFTER;
                 if is_idle {
-                    // The interval begins anew, so that slow writes do not add up over hours.
+                    // The count begins anew at each tick, so that rare writes do not add up over hours.
                     self.interval_start = Some((now.saturating_sub(IDLE_AFTER), revision));
                 }
                 is_idle
@@ -280,7 +281,7 @@ impl Writer {
 
     /// Writes a batch and the high-water mark, and returns the new trimmed revision, if any.
     ///
-    /// The batch also removes more old log entries than it adds, so trimming keeps up with writes.
+    /// The batch also trims more log entries than it adds, so that trimming keeps up with writes.
     fn sync(&mut self, tables: &Tables, changes: &[Change], last: u64) -> Result<Option<u64>> {
         let mut batch = tables.batch(PersistMode::SyncData)?;
         for change in changes {
@@ -310,8 +311,8 @@ impl Writer {
         Ok(trimmed)
     }
 
-    /// Returns the removals for a batch. An unreadable old history stops trimming, and never stops new
-    /// commits.
+    /// Returns the removals for a batch of commits. Unreadable old history ends this trimming for good, and
+    /// does not fail commits.
     fn removals_for_batch(&mut self, tables: &Tables, limit: usize) -> Option<Removals> {
         if self.trimming_stopped {
             return None;
@@ -354,7 +355,7 @@ impl Writer {
         }
     }
 
-    /// Records a failed write and returns the error for its commits.
+    /// Records a failed write, and returns the error for its commits: always `Unavailable`.
     fn record_failure(&mut self, error: Error) -> Error {
         tracing::error!(%error, "storage write failed; reopening the database");
         let last_attempt = self.clock.monotonic();
@@ -386,7 +387,8 @@ impl Writer {
         self.state.tables()
     }
 
-    /// Opens the database again. The old database serves reads until there is disk space for a reopen.
+    /// Opens the database again. `Full` without disk space for that: the old database then still serves
+    /// reads.
     fn reopen(&mut self) -> Result<()> {
         self.space.check_reopen()?;
         let reason = Error::Unavailable("the database reopens after a failed write".to_owned());
@@ -500,7 +502,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether growth is rejected. Records the reason for health checks and logs the start and the end.
+    /// Whether creates and updates are rejected for lack of space. Records the reason for health checks, and
+    /// logs the start and the end of this state.
     fn is_full(&mut self, tables: &Tables, now: Duration) -> bool {
         let reason = match self.space.admit(SpaceEffect::Grow, tables, now) {
             Err(Error::Full(reason)) => Some(reason),
@@ -508,8 +511,8 @@ impl Writer {
         };
         let is_full = reason.is_some();
         match (self.state.set_full(reason.clone()), reason) {
-            (None, Some(reason)) => tracing::warn!(reason, "storage is full; rejecting writes"),
-            (Some(_), None) => tracing::info!("storage has space again; accepting writes"),
+            (None, Some(reason)) => tracing::warn!(reason, "storage is full; rejecting creates and updates"),
+            (Some(_), None) => tracing::info!("storage has space again; accepting creates and updates"),
             (None, None) | (Some(_), Some(_)) => {}
         }
         is_full
@@ -536,7 +539,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Drops trimmed tables of the log, preferably while no LSM compaction holds them.
+    /// Drops trimmed tables of the log. Waits for at most [`MAX_DEFERRED_TICKS`] ticks until no LSM
+    /// compaction runs.
     fn drop_tables(&mut self, tables: &Tables) -> Result<()> {
         if tables.database.active_compactions() > 0 && self.deferred_ticks < MAX_DEFERRED_TICKS {
             self.deferred_ticks += 1;
@@ -546,7 +550,7 @@ impl Writer {
         trim::drop_tables(tables, self.state.trimmed.load(Ordering::SeqCst)).map(|_| ())
     }
 
-    /// Finishes waiting commits and closes the files.
+    /// Finishes waiting commits, rejects other waiting commands, and closes the files.
     fn close(&mut self, now: Duration) {
         let requests = self.state.queue.close();
         self.commit(requests.commits, now);

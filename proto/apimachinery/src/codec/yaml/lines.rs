@@ -17,7 +17,8 @@ pub struct Lines(HashMap<String, usize>);
 impl Lines {
     /// Returns the line of a field, from 1, for a path like `jwt[0].issuer.url`.
     ///
-    /// An absent field has the line of the field that would contain it. None: the document itself.
+    /// A field without a recorded line has the line of the nearest field around it. None: no field around it
+    /// has one.
     pub fn line_of(&self, path: &str) -> Option<usize> {
         let mut path = path;
         loop {
@@ -29,7 +30,7 @@ impl Lines {
     }
 }
 
-/// Open collection.
+/// Open mapping or list.
 enum Frame {
     /// Length of its path, and whether a key waits for its value.
     Map(usize, bool),
@@ -39,8 +40,8 @@ enum Frame {
 
 /// Reads only the line numbers of the first document.
 ///
-/// Invalid YAML has no line numbers. The last of duplicate keys counts. Content of `*` and `<<` has the line
-/// of its use.
+/// A syntax error ends the recording; text that is not UTF-8 has no line numbers. The last of duplicate keys
+/// counts. Fields that come from an alias or from `<<` are not recorded.
 pub fn lines(input: &[u8], limits: Limits) -> Lines {
     let mut lines = HashMap::new();
     let Ok(text) = std::str::from_utf8(input) else { return Lines(lines) };

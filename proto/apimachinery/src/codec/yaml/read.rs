@@ -10,7 +10,7 @@ use super::scalar::{self, Scalar, ScalarError};
 use crate::codec::duplicates::{Duplicates, push_field, push_item};
 use crate::codec::{Budget, Cost, DecodeError, Decoded, Limits};
 
-/// Weight of a value without its text, about its size in memory.
+/// Weight in bytes of a value or key without its text: about its size in memory.
 const NODE_WEIGHT: usize = 32;
 
 /// Decodes the first document and ignores the rest. Input without a document is null.
@@ -52,7 +52,7 @@ fn syntax(line: usize, text: &str) -> DecodeError {
     DecodeError::Syntax(format!("yaml: line {line}: {text}"))
 }
 
-/// Error of an event.
+/// Error while the builder handles an event of the parser.
 #[derive(Debug, thiserror::Error)]
 enum EventError {
     #[error(transparent)]
@@ -67,15 +67,15 @@ enum EventError {
     Merge,
 }
 
-/// Finished value with the cost of a copy.
+/// Finished value. A copy for an anchor or an alias is charged its weight and its cost.
 #[derive(Clone)]
 struct Node {
     value: Value,
-    /// Approximate size in bytes.
+    /// Approximate size in memory in bytes.
     weight: usize,
-    /// Cost of the value in the budget.
+    /// Cost of the value and its content in the budget.
     cost: Cost,
-    /// Depth of nested collections.
+    /// Number of nested collections: 0 for a scalar.
     height: usize,
 }
 
@@ -85,7 +85,7 @@ enum Key {
     Merge,
 }
 
-/// Open collection.
+/// Open mapping or list.
 struct Frame {
     content: Content,
     anchor: usize,
@@ -105,9 +105,9 @@ struct Builder {
     frames: Vec<Frame>,
     root: Option<Value>,
     anchors: HashMap<usize, Node>,
-    /// Total weight of the alias copies.
+    /// Total weight of the copies for anchors and aliases, limited by [`Limits::bytes`].
     copied_weight: usize,
-    /// Remaining budget for the tree and the alias copies.
+    /// Remaining budget for the tree and for the copies.
     budget: Budget,
     duplicates: Duplicates,
 }
@@ -300,7 +300,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Keeps a copy for aliases.
+    /// Keeps a copy of a node with an anchor for its aliases. Anchor 0 means no anchor.
     fn store_anchor(&mut self, anchor: usize, node: &Node) -> Result<(), EventError> {
         if anchor != 0 {
             self.charge(node.weight, node.cost)?;
@@ -309,7 +309,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Charges a copy.
+    /// Charges a copy of a node for an anchor or an alias.
     fn charge(&mut self, weight: usize, cost: Cost) -> Result<(), EventError> {
         self.budget.charge(cost)?;
         self.copied_weight = self.copied_weight.saturating_add(weight);
@@ -319,7 +319,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Path of a key of the innermost mapping.
+    /// Returns the path of a key of the innermost open mapping.
     fn path(&self, key: &str) -> String {
         let mut path = String::new();
         let outer = self.frames.len().saturating_sub(1);
@@ -335,7 +335,7 @@ impl Builder {
     }
 }
 
-/// Merges the source of `<<`; existing keys stay.
+/// Merges the value of `<<`, a mapping or a list of mappings, into a mapping; existing keys stay.
 fn merge(into: &mut Map<String, Value>, source: Value) -> Result<(), EventError> {
     let sources = match source {
         Value::Array(sources) => sources,

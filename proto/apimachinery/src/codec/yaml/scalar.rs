@@ -60,7 +60,7 @@ impl Scalar {
     }
 }
 
-/// Float as a number of the tree: an integer when it is formatted like one.
+/// Converts a float to a number of the tree: an integer if its text is that of an integer.
 fn number(value: f64) -> Result<Number, ScalarError> {
     if let Ok(integer) = float_text(value).parse::<i64>() {
         return Ok(integer.into());
@@ -171,7 +171,7 @@ fn numeral(text: &str) -> Option<Scalar> {
     is_decimal(digits).then(|| parse_finite(text)).flatten().map(Scalar::Float)
 }
 
-/// Parses `0x1f`, `0b1`, `0o17`, `017`, `15`.
+/// Parses an unsigned integer in any base: `0x1f`, `0b1`, `0o17`, `017`, `15`.
 fn magnitude(digits: &str) -> Option<u64> {
     let prefixed = [("0x", 16), ("0X", 16), ("0b", 2), ("0B", 2), ("0o", 8), ("0O", 8)]
         .into_iter()
@@ -181,7 +181,7 @@ fn magnitude(digits: &str) -> Option<u64> {
         None if digits.len() > 1 && digits.starts_with('0') => (digits.get(1..)?, 8),
         None => (digits, 10),
     };
-    // The parser of the standard library would accept a second sign.
+    // `from_str_radix` accepts a sign, but the caller has removed the only allowed sign.
     digits
         .bytes()
         .next()

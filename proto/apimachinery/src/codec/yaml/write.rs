@@ -7,7 +7,9 @@ use serde_json::{Map, Value};
 use super::scalar::{self, Scalar};
 use crate::codec::json::float_text;
 
-/// Maximum length of a key in front of a `:`: readers scan at most 1,024 characters.
+/// Maximum bytes of an encoded key on the line of its `:`; longer keys begin with `? `.
+///
+/// Readers look for the `:` in at most 1,024 characters.
 const LONGEST_SIMPLE_KEY: usize = 1000;
 
 /// Encodes in block style.
@@ -17,7 +19,7 @@ pub fn encode(value: &Value) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// Encodes an item of a list whose key is not indented, as [`encode`] writes it within the document.
+/// Encodes an item of a list in a top-level field, as [`encode`] writes the item: `- ` without indentation.
 pub fn encode_item(value: &Value) -> Vec<u8> {
     let mut out = String::with_capacity(512);
     write_sequence(&mut out, std::slice::from_ref(value), 0);
@@ -103,8 +105,8 @@ fn write_spaces(out: &mut String, count: usize) {
 
 /// Whether a multi-line text can be a literal block.
 ///
-/// Such a text needs no escapes, has no blank line with spaces only, and has a first line that shows the
-/// indentation.
+/// Such a text needs no escapes. No line begins with a tab or consists of spaces and tabs only. The first
+/// line is not empty and does not begin with a space, so that it shows the indentation.
 fn is_block(text: &str) -> bool {
     text.contains('\n')
         && !text.starts_with([' ', '\n'])
@@ -176,7 +178,9 @@ fn is_number_or_time_in_yaml_1_1(text: &str) -> bool {
     date || base_60_or_grouped
 }
 
-/// Three or more groups of digits between dots (`10.0.0.1`, `1.33.0`) are a string to every reader.
+/// Whether a text is three or more groups of digits with dots between them: `10.0.0.1`, `1.33.0`.
+///
+/// Every reader resolves such a text as a string.
 fn is_address(text: &str) -> bool {
     text.split('.').count() > 2
         && text.split('.').all(|group| !group.is_empty() && group.bytes().all(|b| b.is_ascii_digit()))

@@ -31,7 +31,7 @@ struct RecordedRequest {
     path: String,
     headers: HeaderMap,
     body: Bytes,
-    /// Client address: the same port means the same connection.
+    /// Address of the client: two requests with the same port came over the same connection.
     peer: SocketAddr,
     fingerprint: Option<[u8; 32]>,
     /// Number of certificates that the client sent.
@@ -49,7 +49,8 @@ type Script = Arc<dyn Fn(&RecordedRequest) -> Option<Reply> + Send + Sync>;
 
 /// Test server with a certificate of its own authority, for `localhost` and 127.0.0.1.
 ///
-/// A script without a reply keeps the client waiting.
+/// The script of a test returns the reply to a request. None: the server sends no reply, and the client
+/// waits.
 struct Server {
     dir: TempDir,
     address: SocketAddr,
@@ -155,7 +156,8 @@ async fn server_certificates_are_verified_per_trust_settings() {
         (Trust::Insecure, name("elsewhere"), &by_ip, None),
         (server.trust(), name("elsewhere"), &by_ip, Some("certificate not valid for name \"elsewhere\"")),
         (own_leaf, name("elsewhere"), &by_ip, Some("NotValidForName")),
-        // A bad signature or an unknown issuer: authority names contain the second of their creation.
+        // The reason is an unknown issuer, or a bad signature if both authorities were created in the same
+        // second and so have the same name.
         (other.trust(), None, &by_ip, Some("invalid peer certificate")),
     ] {
         let label = format!("{trust:?} {server_name:?} {url}");
@@ -256,7 +258,8 @@ async fn closed_connections_return_distinct_errors() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let served = tokio::spawn(async move {
-        // Without TLS the server reads a request and closes; then it closes a TLS connection at once.
+        // The server reads a request without TLS and closes the connection. It closes a second connection, on
+        // which the client begins TLS, at once.
         let (mut stream, _) = listener.accept().await.unwrap();
         let read = stream.read(&mut [0; 1000]).await.unwrap();
         assert!(read > 0);
@@ -310,7 +313,7 @@ async fn end_of_connection_without_close_notify_is_an_error_unless_accepted() {
     }
 }
 
-/// Proxy for one connection; returns the request that opened the tunnel.
+/// Acts as a proxy for one connection; returns the request that opened the tunnel.
 async fn tunnel(listener: TcpListener) -> String {
     let (mut client, _) = listener.accept().await.unwrap();
     let mut request = Vec::new();

@@ -37,7 +37,7 @@ impl RemoteFixture {
         std::fs::write(self.dir().join(name), content).unwrap();
     }
 
-    /// Creates a remote with these fields of the user.
+    /// Creates a remote from a configuration whose user has the fields `user`.
     fn remote(&self, user: &str) -> Result<Remote, Vec<String>> {
         let text = format!(
             "clusters: [{{name: c, cluster: {{server: '{}', certificate-authority: ca.crt}}}}]\n\
@@ -228,7 +228,7 @@ async fn changed_exec_plugin_certificate_is_sent_on_new_connection() {
     let rejection_mark = Arc::new(AtomicUsize::new(usize::MAX));
     let mark = Arc::clone(&rejection_mark);
     let fixture = RemoteFixture::new(move |_| {
-        // The server responds 401 once, to the request that the test marks.
+        // The server responds 401 to the first request after the test has set the mark to 0.
         let is_rejected = mark.compare_exchange(0, usize::MAX, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         reply(if is_rejected { 401 } else { 200 }, "{}")
     })

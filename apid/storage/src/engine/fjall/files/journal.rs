@@ -21,7 +21,7 @@ const TRAILER: &[u8; 4] = b"FJL\x03";
 const VALUE: u8 = 0;
 /// Length of a batch header in bytes.
 const HEADER_BYTES: usize = 1 + 4 + 8;
-/// Work limit of [`resume`], as a multiple of the searched bytes: crafted bytes cannot stall the search.
+/// Maximum bytes that [`resume`] reads, as a multiple of the bytes to search: crafted bytes cannot stall it.
 const RESUME_WORK_FACTOR: usize = 16;
 
 /// The journals of a database, oldest first.
@@ -119,7 +119,7 @@ pub(in super::super) struct Batches<R = BufReader<File>> {
 struct EndOfBatches;
 
 impl Batches {
-    /// Opens a journal at the start of a batch; offset 0 is a start.
+    /// Opens a journal. Reading begins at offset `from`, which must be 0 or the start of a batch.
     pub(in super::super) fn open(path: &Path, from: u64) -> io::Result<Batches> {
         let mut file = File::open(path)?;
         let size = file.metadata()?.len();
@@ -258,11 +258,11 @@ pub(in super::super) fn has_content(path: &Path, from: u64) -> io::Result<bool> 
     }
 }
 
-/// Finds the offset after a damage from which batches are readable; None when no offset qualifies.
+/// Finds an offset after `damage` from which all batches are readable; None when no offset qualifies.
 ///
 /// From a valid offset, complete batches follow each other up to the end of the written bytes. Objects may
-/// hold bytes that look like a batch, even with a checksum. After an object follows the rest of the batch that
-/// wrote it, and that rest begins no batch. Batches between two damages are given up.
+/// hold bytes that look like batches with valid checksums. Such an offset is not valid: the rest of the batch
+/// that wrote the object follows, and is no batch. Batches between two damaged parts are not found.
 pub(in super::super) fn resume(path: &Path, damage: u64) -> io::Result<Option<u64>> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(damage))?;
@@ -284,7 +284,7 @@ pub(in super::super) fn resume(path: &Path, damage: u64) -> io::Result<Option<u6
             break;
         };
         work_left = remaining;
-        // A readable batch ended at this offset, and reading from its successor ends at the same offset.
+        // Reading from any batch of this run would end at the same offset: continue behind the run.
         at = begin.saturating_add(read.max(1));
     }
     Ok(None)

@@ -21,7 +21,8 @@ pub(in super::super) struct ListedTable {
     pub(in super::super) seqno: u64,
 }
 
-/// Reads and checks the tables of a keyspace.
+/// Reads the manifest of a keyspace folder, compares it with its checksum, and returns the tables that it
+/// lists.
 pub(in super::super) fn read(folder: &Path) -> Result<Vec<ListedTable>, FileProblem> {
     let damaged = |text: &str| FileProblem::Damaged(format!("{} {text}", super::short_path(folder)));
     let missing = |error: io::Error, text: &str| match error.kind() {

@@ -41,7 +41,7 @@ use crate::Error;
 const KEYSPACES: &str = "keyspaces";
 /// The number of fjall's internal keyspace.
 const INTERNAL_KEYSPACE: u64 = 0;
-/// Minimum number of keyspaces: the internal one of fjall, and ours.
+/// Minimum number of keyspaces: the internal one of fjall, and the three of this engine.
 const MIN_KEYSPACES: usize = 4;
 /// The content of the version file of a fjall 3 database.
 const VERSION: &[u8] = b"FJL\x03";
@@ -78,7 +78,7 @@ fn numbered_entries(folder: &Path, suffix: &str) -> io::Result<Vec<(u64, PathBuf
 /// The reason why the engine does not open the files.
 #[derive(Debug)]
 pub(super) enum FileProblem {
-    /// A file differs from the bytes that were written. The affected rows are not known yet.
+    /// A file is missing or differs from the bytes that were written. The affected rows are not known yet.
     Damaged(String),
     /// Acknowledged revisions are missing.
     Lost(String),

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! [`verify`] compares a file with its checksum. [`salvage`] returns every row of the readable blocks and the
-//! unreadable ranges of the file. Blocks carry their own checksum and begin with a magic number. After a damaged block,
-//! reading continues at the next magic number.
+//! [`verify`] compares a file with its checksum. [`salvage`] passes every row of the readable blocks to a
+//! function, and returns the unreadable ranges of the file. Blocks carry their own checksum and begin with a
+//! magic number. After a damaged block, reading continues at the next magic number.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -172,7 +172,7 @@ fn next_block(bytes: &[u8], from: usize) -> usize {
     rest.windows(MAGIC.len()).position(|window| window == MAGIC).map_or(bytes.len(), |found| from + found)
 }
 
-/// The rows of a block that passes its checksum.
+/// The rows of a block with one of the compressions; None for an invalid block.
 fn decode_rows(block: &[u8], compressions: &[CompressionType]) -> Option<Vec<TableRow>> {
     compressions.iter().find_map(|compression| {
         let decode = || decode(block, *compression);
@@ -181,7 +181,7 @@ fn decode_rows(block: &[u8], compressions: &[CompressionType]) -> Option<Vec<Tab
     })
 }
 
-/// The rows of a block with this compression; None when it fails its checksum.
+/// The rows of a block with this compression; None when the lengths or the checksum are wrong.
 fn decode(block: &[u8], compression: CompressionType) -> Option<Vec<TableRow>> {
     let header = Header::decode_from(&mut &*block).ok()?;
     if compression == CompressionType::None && header.data_length != header.uncompressed_length {

@@ -286,7 +286,7 @@ impl ArchiveReader {
         Ok(bytes)
     }
 
-    /// Compares the stored checksum at this position.
+    /// Reads the checksum at this position, and compares it with the running checksum.
     fn check_crc(&mut self) -> Result<()> {
         let mut stored = [0; 4];
         self.file.read_exact(&mut stored).map_err(|error| map_read_error(&error))?;

@@ -71,9 +71,10 @@ impl StoreBuilder {
         Ok(())
     }
 
-    /// Finishes the store at a revision, after a gap since the newest revision that clients may have seen.
+    /// Finishes the store at `revision`, and records the gap after `newest` as a [`Jump`].
     ///
-    /// The change of that revision deletes the empty key, which never existed. History begins after it.
+    /// `newest` is the newest revision that clients may have seen. The change of `revision` deletes the empty
+    /// key, which never existed. History begins after this change.
     pub(super) fn finish(mut self, newest: u64, revision: u64) -> Result<Revision, OpenError> {
         self.write()?;
         let mut batch = self.tables.batch(PersistMode::SyncData)?;

@@ -38,9 +38,11 @@ use crate::{Error, Revision};
 ///
 /// A store makes fewer writes than this between a backup and its loss.
 pub const REVISION_GAP: u64 = 1 << 32;
-/// Bits of the revision for each second of the clock: 2^22 revisions, more writes than a store makes in a second.
+/// Number of low bits of a revision below the seconds of the clock. A store makes fewer than 2^22 writes a
+/// second.
 ///
-/// The seconds since 1970, shifted by this number of bits, stay below 2^53 until 2038: every client reads them exactly.
+/// The seconds since 1970, shifted by this number of bits, stay below 2^53 until 2038. Clients that read
+/// numbers as doubles lose no digit.
 const REVISION_BITS_PER_SECOND: u32 = 22;
 
 /// The revision after which a repaired or restored store continues.
@@ -67,7 +69,7 @@ pub struct Report {
     pub compacted: u64,
     /// Number of live objects.
     pub objects: usize,
-    /// Written bytes of the files. Object sizes are not counted separately.
+    /// Size in bytes of the tables and of the readable parts of journals.
     pub bytes: u64,
     /// Number of changes in the retained history.
     pub changes: usize,
@@ -75,7 +77,7 @@ pub struct Report {
     pub tables: usize,
     /// Number of journal files.
     pub journals: usize,
-    /// Deviations from the written bytes that lose no data.
+    /// Findings that lose no data, such as an incomplete batch at the end of the newest journal.
     pub remarks: Vec<String>,
     /// The first damages; empty for an intact store.
     pub damages: Vec<String>,

@@ -38,13 +38,13 @@ impl Survey {
             }
         }
         if !self.lost.between.is_empty() {
-            // The revisions are unknown, because objects without recent changes are among them.
+            // The lost revisions are unknown: an unreadable row may be of any age.
             self.lost.add_revision(1);
             self.lost.add_revision(self.revision.max(mark.map_or(0, |mark| mark.revision)));
         }
     }
 
-    /// Checks that the retained history has every revision, and that the named objects exist.
+    /// Checks that the log has every revision after `begin`, and that the objects exist that the log names.
     fn check_retained_history(&mut self, begin: u64) {
         let mut last = begin;
         for revision in self.log.range(begin + 1..).map(|(revision, _)| *revision) {

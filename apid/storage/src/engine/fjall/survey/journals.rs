@@ -19,7 +19,7 @@ use super::super::layout;
 use super::Survey;
 use super::rows::Keyspace;
 
-/// Revisions that no journal holds, next to revisions that journals hold.
+/// A gap in the consecutive revisions of the journals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
     /// The newest revision before the gap; None at the beginning.

@@ -9,8 +9,9 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (same precedence as fjall): of several rows with one key the row with the highest sequence number counts.
-//! Journal rows count only beyond the content of tables, because merged tables may have dropped removals.
+//! INVARIANT (same precedence as fjall): of several rows with one key the row with the highest sequence
+//! number counts. A journal row counts only if its sequence number is above those of all tables of the
+//! keyspace, because merged tables may have dropped removals.
 //! INVARIANT (loss report is complete): every acknowledged row is in the survey, or was trimmed, or is named
 //! in [`LossReport`]. Unknown cases count as lost.
 
@@ -64,7 +65,7 @@ pub(super) struct Survey {
     pub(super) bytes: u64,
     /// The damages found.
     pub(super) damages: Damages,
-    /// Deviations from the written bytes that lose no data.
+    /// Findings that lose no data.
     pub(super) remarks: Vec<String>,
     pub(super) lost: LossReport,
     /// The highest sequence number in the tables of `versions`; None when uncertain.
@@ -75,7 +76,7 @@ pub(super) struct Survey {
     gaps: Vec<Gap>,
     /// Description of an unreadable end of the newest journal that looks like the result of a crash.
     torn: Option<String>,
-    /// The files that hold rows.
+    /// The table files; `parts` are the readable parts of the journals.
     pub(super) tables: Vec<PathBuf>,
     parts: Vec<Part>,
 }

@@ -21,7 +21,8 @@ fn move_tables_away(database: &Path) -> Vec<(PathBuf, PathBuf)> {
     keyspaces.map(|keyspace| move_away(keyspace.unwrap())).collect()
 }
 
-/// fjall halts a batch forever if flushes fail behind several memtables: the failure must come first.
+/// fjall halts a batch forever when flushes fail and several memtables wait: the batch must be rejected
+/// before.
 #[test]
 fn batch_behind_failed_flushes_is_rejected() {
     for _ in 0..20 {

@@ -118,7 +118,7 @@ async fn batches_between_two_damages_are_lost_and_reported() {
     assert_eq!((revisions, report.lost.revisions), ((1..8).collect(), Some((8, 30))), "{report}");
 }
 
-/// No checksum covers the sequence number of a batch: the survey corrects it, and confuses no rows.
+/// No checksum covers the sequence number of a batch: the survey corrects it, and every row stays.
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_journal_batch_seqno_loses_nothing() {
     let filled = FilledStore::many(20).await;
@@ -147,7 +147,7 @@ async fn object_with_journal_bytes_is_not_read_as_journal() {
     let inside = (begin..end)
         .find(|at| first.journal[*at..].starts_with(batches))
         .expect("the object is stored uncompressed");
-    // Each byte before the forged bytes, also without complete batches behind them, as after a power cut.
+    // Damages each byte before the forged bytes, also in a journal that a power cut ended soon after them.
     for cut in [first.journal.len(), end, inside + batches.len()] {
         for at in begin..inside {
             let mut damaged = first.journal[..cut].to_vec();
@@ -168,7 +168,7 @@ async fn object_with_journal_bytes_is_not_read_as_journal() {
     }
 }
 
-/// A damaged older journal of a store that was killed before a flush, with all its revisions compacted.
+/// Damages an older journal of a store that was killed before a flush. All revisions in it are compacted.
 ///
 /// No gap in the history shows the loss.
 #[tokio::test(flavor = "multi_thread")]
@@ -195,7 +195,7 @@ async fn damage_of_old_journal_below_compaction_is_reported() {
     }
 }
 
-/// The same damage in a journal whose rows are all in tables.
+/// Damages a journal whose rows are all in tables.
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_journal_with_flushed_rows_loses_nothing() {
     let dir = memory_dir();

@@ -22,7 +22,7 @@ fn flush(store: &Path, names: &[&str]) {
     }
 }
 
-/// A store as described above, compacted up to a revision.
+/// A store as the module documentation describes, compacted up to a revision.
 async fn filled(compacted: u64) -> FilledStore {
     let mut filled = FilledStore::many(COUNT).await;
     let store = open(&filled.store()).unwrap();
@@ -52,7 +52,7 @@ async fn damaged_first_journal_batch_loses_only_its_change() {
     for compacted in [0, 1, COUNT as u64] {
         let filled = filled(compacted).await;
         let (begin, end) = filled.batches[1];
-        // Each kind of field, also without any later batch.
+        // Damages each kind of field, also in a journal without any later batch.
         let places = [begin, begin + 1, begin + 13, begin + 28, begin + 100, end - 13, end - 8, end - 1];
         for at in places {
             let mut damaged = filled.journal.clone();
@@ -119,7 +119,8 @@ async fn missing_flushed_journal_is_not_reported() {
     }
 }
 
-/// The same case with compacted history whose tables are dropped: only the objects prove their presence.
+/// As the previous test, with compacted history whose tables are dropped: only rows of `versions` show the
+/// flush.
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_flushed_journal_with_compacted_history_is_not_reported() {
     const LAST: u64 = COUNT as u64 + 1;

@@ -52,7 +52,7 @@ async fn trimming_after_retention_keeps_only_current_rows() {
 async fn leased_history_is_readable_until_the_lease_ends() {
     let dir = memory_dir();
     let clock = clock();
-    // A quota of 0: the store is full, and compacts after seconds.
+    // With a quota of 0 the store is full, and compacts history after five seconds instead of the retention.
     let quota = Options { quota_bytes: Some(0), clock: clock.clone(), ..options(dir.path()) };
     let full = Options { history_retention: RETENTION, quota_bytes: None, ..quota.clone() };
     let store = FjallStore::open(full, Arc::new(RecordingObserver::default())).unwrap();
