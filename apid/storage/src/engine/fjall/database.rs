@@ -123,7 +123,8 @@ impl Tables {
 
     /// Begins a batch, after a wait until fjall accepts the batch without a halt.
     ///
-    /// Only the caller seals memtables, so that none is sealed between the wait and the commit of the batch.
+    /// fjall can still seal a memtable that pins its oldest journal before the commit of the batch. The commit then
+    /// waits for a flush.
     ///
     /// # Errors
     ///

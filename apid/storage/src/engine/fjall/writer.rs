@@ -76,7 +76,7 @@ pub(super) struct Writer {
     pub(super) space: SpaceCheck,
     pub(super) row_cache: RowCache,
     pub(super) failure: Option<Failure>,
-    /// Whether batches of commits no longer trim, because a read of old history failed.
+    /// Whether trimming has ended because a read of old history failed.
     pub(super) trimming_stopped: bool,
     pub(super) last_tick: Duration,
     /// Number of ticks for which the drop of tables was deferred.
@@ -298,7 +298,7 @@ impl Writer {
             let entry = Entry { revision, key: change.key.clone(), event, previous };
             batch.insert(&tables.log, layout::log_key(revision), layout::encode_entry(&entry));
         }
-        let removals = self.removals_for_batch(tables, changes.len() + changes.len() / 4 + 32);
+        let removals = self.removals(tables, changes.len() + changes.len() / 4 + 32);
         let trimmed = removals.as_ref().map(|removals| removals.through);
         if let Some(removals) = removals {
             self.reclaim.count(removals.len());
@@ -311,13 +311,15 @@ impl Writer {
         Ok(trimmed)
     }
 
-    /// Returns the removals for a batch of commits. Unreadable old history ends this trimming for good, and
-    /// does not fail commits.
-    fn removals_for_batch(&mut self, tables: &Tables, limit: usize) -> Option<Removals> {
+    /// The next removals; `limit` is the maximum number of log entries to trim. Unreadable old history ends trimming
+    /// until the store is opened again, and fails neither commits nor the other maintenance.
+    fn removals(&mut self, tables: &Tables, limit: usize) -> Option<Removals> {
         if self.trimming_stopped {
             return None;
         }
-        self.removals(tables, limit).unwrap_or_else(|error| {
+        let trimmed = self.state.trimmed.load(Ordering::SeqCst);
+        let compacted = self.state.compacted.load(Ordering::SeqCst);
+        Removals::find(tables, trimmed, compacted, limit).unwrap_or_else(|error| {
             tracing::error!(%error, "old history is unreadable; history trimming stopped");
             self.trimming_stopped = true;
             None
@@ -326,12 +328,6 @@ impl Writer {
 
     fn write_mark(&mut self, values: MarkValues) -> Result<()> {
         self.mark.write(values).map_err(|error| map_io_error(&error))
-    }
-
-    /// The next removals; `limit` is the maximum number of log entries to trim.
-    fn removals(&self, tables: &Tables, limit: usize) -> Result<Option<Removals>> {
-        let trimmed = self.state.trimmed.load(Ordering::SeqCst);
-        Removals::find(tables, trimmed, self.state.compacted.load(Ordering::SeqCst), limit)
     }
 
     /// Passes durable changes to the observer, then makes them visible to readers.
@@ -522,7 +518,7 @@ impl Writer {
     /// are repeated.
     fn trim(&mut self, tables: &Tables, now: Duration) -> Result<()> {
         while self.state.queue.is_empty()
-            && let Some(removals) = self.removals(tables, TRIM_BATCH_ENTRIES)?
+            && let Some(removals) = self.removals(tables, TRIM_BATCH_ENTRIES)
         {
             self.space.admit(SpaceEffect::Shrink, tables, now)?;
             let (through, rows) = (removals.through, removals.len());

@@ -129,3 +129,21 @@ async fn trimming_keeps_pace_with_commits() {
     assert_eq!(store.stats().trimmed, 1000, "without a call of `maintain`");
     assert_eq!(rows(&store).await.unwrap(), expected);
 }
+
+/// A log entry that cannot be read ends trimming, and nothing else: maintenance still flushes and records what
+/// restarts need not replay.
+#[tokio::test(flavor = "multi_thread")]
+async fn maintenance_continues_if_old_history_is_unreadable() {
+    let dir = memory_dir();
+    let store = open(dir.path()).unwrap();
+    churn(&store, 4, 100, 50).await;
+    let tables = store.state.tables_if_open().unwrap();
+    tables.log.insert(layout::log_key(50), b"damaged").unwrap();
+    drop(tables);
+    store.compact(Revision(100)).await.unwrap();
+    for _ in 0..3 {
+        store.maintain().await.unwrap();
+    }
+    assert_eq!(store.stats().trimmed, 0);
+    store.commit("next", Op::Create(Bytes::new())).await.unwrap();
+}
