@@ -230,7 +230,8 @@ async fn managed_objects_are_restored_and_user_changes_are_kept() {
     let lost = wait_for_object(&admin, &schema("lost"), "a dangling schema", with_condition("True")).await;
     assert_eq!(lost["status"]["conditions"][0]["reason"], "NotFound");
 
-    // Objects that are created only at start stay deleted until the next start.
+    // A system PriorityClass cannot be deleted. The API's own Service is created again at once, the APIService of a
+    // built-in version only at the next start.
     let class = format!("{}/priorityclasses/system-node-critical", plane.api("scheduling", "v1"));
     let service = format!("{}/apiservices/v1.apps", plane.api("apiregistration", "v1"));
     let own = format!("/api/v1/namespaces/default/services/{}", names.api_service);

@@ -343,7 +343,7 @@ impl KindRef {
         }
     }
 
-    /// Whether a subresource is a part of the object that the ordinary verbs read and write.
+    /// Whether the ordinary verbs read and write a subresource as a part of the object.
     /// The [`Strategy`] of the kind decides which fields a write may change. Other subresources have bodies
     /// of another kind or are not implemented; verbs without support return 501.
     pub fn is_part(&self, subresource: &Subresource) -> bool {

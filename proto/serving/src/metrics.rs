@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! A process declares all its metrics as [`Definition`]s in one file. Names are those of the text format,
+//! Each component declares its metrics as constant [`Definition`]s beside the code that counts. Names are those of the text format,
 //! including `_total`, which a few counters of the reference lack.
 //!
 //! The registry knows each declared family ([`Metrics::declared`]), so that tests find families without a

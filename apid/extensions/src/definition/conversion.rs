@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn webhook_conversion_needs_client_config_and_review_versions() {
+    fn webhook_conversion_needs_valid_url_and_known_review_version() {
         let webhook = |url: &str, versions: Value| json!({"strategy": "Webhook", "webhook": {"clientConfig": {"url": url}, "conversionReviewVersions": versions}});
         check(json!({"strategy": "None"}), &[]);
         check(webhook("https://a.example/c", json!(["v2", "v1"])), &[]);

@@ -264,7 +264,7 @@ pub(super) fn items_by_key<'v>(
     found
 }
 
-/// The text of the keys of an item, with defaults for absent keys. None for a key that is not a scalar.
+/// The text of the values of an item's key fields, with defaults for absent fields. None if a value is not a scalar.
 pub(super) fn item_key(node: &Node, keys: &[Box<str>], fields: &Map<String, Value>) -> Option<String> {
     let mut text = String::new();
     for key in keys {

@@ -1,4 +1,5 @@
-//! Examination of a dependent: looks up its owners, and deletes the object if all owners are gone.
+//! Examination of a dependent: looks up its owners. If an owner exists, the object stays and loses its references to
+//! owners that are gone or wait for their dependents. Otherwise the object is deleted.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;

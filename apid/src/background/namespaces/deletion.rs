@@ -334,7 +334,7 @@ fn is_older_than_namespace(object: &Object, namespace: &Object) -> bool {
     matches!((created_at(object), created_at(namespace)), (Some(object), Some(namespace)) if object < namespace)
 }
 
-/// The result of a round.
+/// What a round left to do.
 enum RoundResult {
     /// No work is left: the namespace is gone, or only finalizers of others block its deletion.
     Gone,

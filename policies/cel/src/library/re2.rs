@@ -205,7 +205,8 @@ impl Translator<'_> {
         }
     }
 
-    /// Parses `{n}`, `{n,}` or `{n,m}` after its `{`; returns the text and the maximum count.
+    /// Parses `{n}`, `{n,}` or `{n,m}` after its `{`; returns the text and the count that the
+    /// limit on repetitions concerns: `m`, or `n` without `m`.
     ///
     /// The count is `u64::MAX` if `m` is less than `n`. `None` if the text is not a repetition.
     fn parse_repetition(&mut self) -> Option<(String, u64)> {
@@ -217,8 +218,8 @@ impl Translator<'_> {
                 .then(|| text.parse::<u64>().ok())?
         };
         let min_count = number(min)?;
-        let max_count = if max.is_empty() { min_count } else { number(max)? };
-        if max_count < min_count {
+        let limited_count = if max.is_empty() { min_count } else { number(max)? };
+        if limited_count < min_count {
             return Some((String::new(), u64::MAX));
         }
         // Checks that the closing brace follows.
@@ -227,7 +228,7 @@ impl Translator<'_> {
             return None;
         }
         self.chars.nth(length);
-        Some((format!("{{{inner}}}"), max_count))
+        Some((format!("{{{inner}}}"), limited_count))
     }
 
     /// Translates an escape outside classes.

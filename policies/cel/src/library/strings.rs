@@ -83,9 +83,9 @@ pub(super) static LIBRARY: Library = Library {
         .of_size(ResultSize::First),
         Function::new(&["strings.quote(string) -> string"], Text(1), |a| map_text(a, quote)).of_size(
             ResultSize::Custom(|a, ty| {
-                let text = a.first().map_or(u64::MAX, |text| text.size.max);
+                let length = a.first().map_or(u64::MAX, |text| text.size.max);
                 // Escaping may double every character; two quotation marks are added.
-                let longest = text.saturating_mul(2).saturating_add(2);
+                let longest = length.saturating_mul(2).saturating_add(2);
                 ValueFacts::sized(ty, Estimate { min: 2, max: longest })
             }),
         ),
