@@ -34,7 +34,7 @@ pub use prometheus_client::metrics::histogram::Histogram;
 
 /// Minor release whose metrics policy applies.
 const CURRENT_MINOR: u32 = crate::compatibility::CURRENT;
-/// Number of releases between deprecation and hiding of a metric.
+/// Number of releases between deprecation and hiding: the minimum of stable metrics, for all classes.
 const HIDDEN_AFTER_RELEASES: u32 = 3;
 
 /// Media type of [`Metrics::text`].
@@ -45,9 +45,9 @@ pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub enum Stability {
     /// No guarantee.
     Alpha,
-    /// Kept for one release after deprecation.
+    /// Exported for at least one release after its deprecation.
     Beta,
-    /// Kept for three releases after deprecation.
+    /// Exported for at least three releases after its deprecation.
     Stable,
 }
 
