@@ -5,7 +5,7 @@
 //! Only the JWT authenticators of the file take part. Their issuers are contacted for the signing keys, for at most
 //! [`KEYS_TIMEOUT`]. No message contains the token.
 
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,19 +25,6 @@ use crate::mirror::Mirror;
 
 /// Time for the issuers to supply their keys.
 const KEYS_TIMEOUT: Duration = Duration::from_secs(10);
-/// Limit in bytes of a token.
-const MAX_TOKEN_BYTES: u64 = 256 * 1024;
-
-/// The reason why standard input gives no token.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum TokenInputError {
-    /// The input cannot be read.
-    #[error("standard input: {0}")]
-    Read(io::Error),
-    /// The input is empty.
-    #[error("standard input contains no token")]
-    Empty,
-}
 
 /// The reason why a token has no user.
 #[derive(Debug, thiserror::Error)]
@@ -57,16 +44,6 @@ pub(super) enum TokenError {
     /// The user depends on objects, which only the server has.
     #[error("not decided: the token needs stored objects")]
     NeedsObjects,
-}
-
-/// Reads a token.
-pub(super) fn read(input: &mut impl Read) -> Result<String, TokenInputError> {
-    let mut token = String::new();
-    input.take(MAX_TOKEN_BYTES).read_to_string(&mut token).map_err(TokenInputError::Read)?;
-    match token.trim() {
-        "" => Err(TokenInputError::Empty),
-        token => Ok(token.to_owned()),
-    }
 }
 
 /// Returns the description of the user of the token; None if the file does not configure authentication.
@@ -139,12 +116,6 @@ fn describe(user: &UserInfo) -> String {
 mod tests {
     use super::*;
     use apimachinery::names::{Names, Preset};
-
-    #[test]
-    fn token_from_standard_input_is_trimmed_and_required() {
-        assert_eq!(read(&mut " abc\n".as_bytes()).unwrap(), "abc");
-        assert_eq!(read(&mut "\n".as_bytes()).unwrap_err().to_string(), "standard input contains no token");
-    }
 
     #[test]
     fn token_that_no_authenticator_takes_is_rejected_without_the_token() {
