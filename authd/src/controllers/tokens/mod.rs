@@ -124,8 +124,8 @@ impl TokenControllers {
     }
 
     /// Returns the writes to request now.
-    /// `now` is the monotonic clock. `used` are the token Secrets used since the last returned writes, as
-    /// `namespace/name`.
+    /// `now` is the monotonic clock. `used` are the used token Secrets, as `namespace/name`; each stays until the
+    /// mirror has the label of its use.
     pub fn compare(
         &mut self,
         now: Duration,
@@ -150,9 +150,12 @@ impl TokenControllers {
             .secrets()
             .filter_map(|(_, _, secret)| bootstrap::expiration(secret.text("expiration"), wall_time).ok()?)
             .min();
-        let used = std::mem::take(used);
-        let pending = self
-            .fill(&today, identities, &used)
+        let fills = self.fill(&today, identities, used);
+        if fills.is_none() {
+            // Secrets that cannot get the label remain.
+            used.clear();
+        }
+        let pending = fills
             .or_else(|| self.clean(wall_time, identities))
             .or_else(|| self.sign(wall_time, identities))?;
         // The other controllers are computed again after this batch.
