@@ -168,10 +168,7 @@ impl TrustSnapshot {
             bundles.into_iter().flatten().flat_map(Authorities::issuer_keys).collect();
         let kept = snapshot.revoked.keep_from(active, &authorities, now);
         snapshot.keeps_outdated_lists = !kept.is_empty();
-        for remark in kept {
-            tracing::warn!("{remark}");
-            snapshot.remarks.push(remark);
-        }
+        snapshot.remarks.extend(kept);
         Ok(snapshot)
     }
 
@@ -189,9 +186,6 @@ impl TrustSnapshot {
             let path = files.revoked.as_deref().unwrap_or(Path::new(""));
             vec![ConfigError::flag_file("--client-crl-file", path, error.to_string())]
         })?;
-        for remark in &remarks {
-            tracing::warn!(file = %crl_path(files).display(), "{remark}");
-        }
         if let [Some(clients), Some(proxies)] = bundles
             && any_proxy
             && clients.overlap(proxies)
@@ -206,11 +200,6 @@ impl TrustSnapshot {
         }
         Ok(remarks)
     }
-}
-
-/// The file of revocation lists; empty if it is not configured.
-fn crl_path(files: &TrustFiles) -> &Path {
-    files.revoked.as_deref().unwrap_or(Path::new(""))
 }
 
 /// Reads one file if it is configured; errors are recorded with the flag.
