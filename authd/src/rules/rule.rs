@@ -50,11 +50,6 @@ impl RuleMatch {
     pub fn allows(self) -> bool {
         self.verb && self.group && self.target && self.name
     }
-
-    /// The number of matching parts, of four.
-    pub fn matched_parts(self) -> usize {
-        [self.verb, self.group, self.target, self.name].into_iter().filter(|matches| *matches).count()
-    }
 }
 
 impl PolicyRule {
