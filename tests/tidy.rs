@@ -160,7 +160,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
             &["mirror", "webhook"],
             &["authn", "authz", "controllers"],
             &["active_config", "config"],
-            &["command_line", "reload", "review"],
+            &["command_line", "reload", "review", "token_input"],
             &["check", "grpc", "inspect", "monitoring"],
         ],
     ),

@@ -29,6 +29,7 @@ use crate::config::{authentication, authorization, file};
 use crate::config_error::ConfigError;
 use crate::metrics::AuthdMetrics;
 use crate::mirror::Mirror;
+use crate::token_input;
 use crate::webhook::WebhookContext;
 
 /// The command line after `authd check`.
@@ -117,7 +118,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         names,
     };
     let context = CheckContext { authentication, policy_file: flags.authorization_policy_file };
-    let token = if flags.token { Some(token::read(&mut std::io::stdin().lock())) } else { None };
+    let token = if flags.token { Some(token_input::read(&mut std::io::stdin().lock())) } else { None };
     let token = match token.transpose() {
         Ok(token) => token,
         Err(problem) => {

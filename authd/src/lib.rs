@@ -37,6 +37,7 @@ pub mod reload;
 pub mod review;
 pub mod rules;
 mod single_flight_cache;
+mod token_input;
 pub mod tokens;
 pub mod webhook;
 

@@ -198,7 +198,7 @@ fn invalid_rule_hides_expression_errors_of_its_part() {
         [
             "[0].rule: Required value: rule is not specified",
             "[1].message: Invalid value: \"two\\nlines\": must not contain line breaks",
-            "[2].message: Required value: must be specified if rule contains line breaks",
+            "[2].message: Required value: message must be specified if rule contains line breaks",
             "[3].reason: Unsupported value: \"Bogus\": supported values: \"FieldValueDuplicate\", \
              \"FieldValueForbidden\", \"FieldValueInvalid\", \"FieldValueRequired\"",
             "[4].fieldPath: Invalid value: \".none\": must be a valid path",

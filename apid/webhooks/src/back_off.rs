@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! After [`FAILURES`] consecutive failures to connect, calls are refused during a pause. Each further failure
-//! doubles the pause, up to [`MAX_PAUSE`]. After the pause one call is the trial; other calls are refused
-//! until the trial ends. [`Permission::report_success`] ends the back-off.
+//! After [`FAILURES`] consecutive failures to connect, calls are refused during a pause, which doubles up to
+//! [`MAX_PAUSE`]. After the pause one call is the trial; other calls are refused until the trial ends. A connection
+//! ends the back-off. A call that times out does not, because its connection may not have succeeded.
 //!
 //! # Invariants
 //!

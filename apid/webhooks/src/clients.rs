@@ -149,8 +149,12 @@ impl WebhookClients {
         let limits = Limits { within: call.timeout, bytes: call.response_bytes };
         let result = client.remote.send(Method::POST, &url.path, call.body, limits).await;
         match &result {
+            Ok(_) | Err(CallError::Broken(_) | CallError::TooLarge(_)) => permission.report_success(),
             Err(CallError::Unreachable(_)) => permission.report_failure(self.clock.monotonic()),
-            _ => permission.report_success(),
+            // The connection may not have succeeded.
+            Err(CallError::Timeout(_) | CallError::Request(_) | CallError::Credentials(_)) => {
+                drop(permission)
+            }
         }
         result.map_err(|error| CallFailure::call_error(&url.display_url, &error))
     }

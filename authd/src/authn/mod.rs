@@ -270,17 +270,8 @@ impl Union {
         let (mut checks, mut undecided) = (Vec::new(), Vec::new());
         let mut ttl: Option<Duration> = None;
         for (name, method) in &self.methods {
-            match method.authenticate(credentials, context).await? {
-                Outcome::Accepted(mut accepted) => {
-                    let groups = &mut accepted.user.groups;
-                    let is_authentication_group =
-                        |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
-                    // An authenticating proxy may name the anonymous user.
-                    if accepted.user.name != ANONYMOUS && !groups.iter().any(is_authentication_group) {
-                        groups.push(AUTHENTICATED.to_owned());
-                    }
-                    return Ok(Ok((*accepted, name)));
-                }
+            match consult(&**method, credentials, context).await? {
+                Outcome::Accepted(accepted) => return Ok(Ok((*accepted, name))),
                 Outcome::NotApplicable => (),
                 Outcome::Rejected(check) => checks.push((*name, check)),
                 Outcome::RejectedWithTtl(check, time) => {
@@ -320,7 +311,7 @@ impl Union {
         for (name, method) in &self.methods {
             let started = clock.monotonic();
             let outcome =
-                if is_accepted { None } else { Some(method.authenticate(credentials, context).await?) };
+                if is_accepted { None } else { Some(consult(&**method, credentials, context).await?) };
             let latency = clock.monotonic().saturating_sub(started);
             is_accepted |= matches!(outcome, Some(Outcome::Accepted(_)));
             opinions.push(AuthnOpinion { name, outcome, latency });
@@ -349,9 +340,26 @@ impl std::fmt::Debug for Union {
     }
 }
 
-/// Returns the valid audiences of a credential that names none ("audience-agnostic" in Kubernetes): the
-/// requested audiences that are in `own`, the audiences of the API server.
-/// None: audiences are requested, and none of them is in `own`.
+/// Consults one authenticator, and adds the authenticated group to a user that it accepts.
+async fn consult(
+    method: &dyn Authenticator,
+    credentials: Credentials<'_>,
+    context: AuthnContext,
+) -> Result<Outcome, MirrorNotReady> {
+    let mut outcome = method.authenticate(credentials, context).await?;
+    if let Outcome::Accepted(accepted) = &mut outcome {
+        let UserInfo { name, groups, .. } = &mut accepted.user;
+        let is_authentication_group = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
+        // A proxy may forward an anonymous user.
+        if name != ANONYMOUS && !groups.iter().any(is_authentication_group) {
+            groups.push(AUTHENTICATED.to_owned());
+        }
+    }
+    Ok(outcome)
+}
+
+/// Returns the valid audiences of a credential that names none ("audience-agnostic" in Kubernetes).
+/// These are the requested audiences that the API server has. None if audiences are requested and it has none of them.
 fn agnostic_audiences(requested: &[String], own: &[String]) -> Option<Vec<String>> {
     let common: Vec<String> = requested.iter().filter(|audience| own.contains(audience)).cloned().collect();
     (requested.is_empty() || !common.is_empty()).then_some(common)

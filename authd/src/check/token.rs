@@ -5,7 +5,7 @@
 //! Only the JWT authenticators of the file run. Their issuers are contacted for the signing keys, for at most
 //! [`KEYS_TIMEOUT`]. No message contains the token.
 
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,19 +25,6 @@ use crate::mirror::Mirror;
 
 /// How long the check waits for the keys of all issuers.
 const KEYS_TIMEOUT: Duration = Duration::from_secs(10);
-/// Limit in bytes of the token that is read; the rest of the input is ignored.
-const MAX_TOKEN_BYTES: u64 = 256 * 1024;
-
-/// The reason why standard input gives no token.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum TokenInputError {
-    /// The input cannot be read.
-    #[error("standard input: {0}")]
-    Read(io::Error),
-    /// The input is empty.
-    #[error("standard input contains no token")]
-    Empty,
-}
 
 /// The reason why the check does not know the user of a token.
 #[derive(Debug, thiserror::Error)]
@@ -59,17 +46,7 @@ pub(super) enum TokenError {
     NeedsObjects,
 }
 
-/// Reads a token, and removes white space around it.
-pub(super) fn read(input: &mut impl Read) -> Result<String, TokenInputError> {
-    let mut token = String::new();
-    input.take(MAX_TOKEN_BYTES).read_to_string(&mut token).map_err(TokenInputError::Read)?;
-    match token.trim() {
-        "" => Err(TokenInputError::Empty),
-        token => Ok(token.to_owned()),
-    }
-}
-
-/// Returns a description of the user of the token. None: the file is not a valid authentication file.
+/// Returns the description of the user of the token; None if the file does not configure authentication.
 pub(super) fn explain(
     path: &Path,
     token: &str,
@@ -139,12 +116,6 @@ fn describe(user: &UserInfo) -> String {
 mod tests {
     use super::*;
     use apimachinery::names::{Names, Preset};
-
-    #[test]
-    fn token_from_standard_input_is_trimmed_and_required() {
-        assert_eq!(read(&mut " abc\n".as_bytes()).unwrap(), "abc");
-        assert_eq!(read(&mut "\n".as_bytes()).unwrap_err().to_string(), "standard input contains no token");
-    }
 
     #[test]
     fn token_that_no_authenticator_takes_is_rejected_without_the_token() {

@@ -183,18 +183,16 @@ impl Config {
                 modes.with_webhook(authorization_webhook::settings(flags, is_listed, &names, &mut errors))
             }
         });
-        let (Some(modes), true) = (modes, errors.is_empty()) else {
-            return Err(errors);
-        };
-
-        match (modes.has("ABAC"), &authd.authorization.authorization_policy_file) {
-            (true, None) => errors.push(ConfigError::flag(POLICY_FILE, "required by mode ABAC")),
-            (false, Some(_)) => {
-                errors.push(ConfigError::flag(POLICY_FILE, "only used by mode ABAC, which is not configured"))
+        if let Some(modes) = &modes {
+            match (modes.has("ABAC"), &authd.authorization.authorization_policy_file) {
+                (true, None) => errors.push(ConfigError::flag(POLICY_FILE, "required by mode ABAC")),
+                (false, Some(_)) => errors
+                    .push(ConfigError::flag(POLICY_FILE, "only used by mode ABAC, which is not configured")),
+                _ => (),
             }
-            _ => (),
+            warnings.extend(modes.warnings.iter().cloned());
         }
-        warnings.extend(modes.warnings.iter().cloned());
+        let has_always_allow = modes.as_ref().is_some_and(Modes::has_always_allow);
         let AuthenticationFlags { anonymous_auth, enable_bootstrap_token_auth, .. } = authd.authentication;
         let mut api_audiences = authd.authentication.api_audiences;
         if api_audiences.is_empty() {
@@ -240,17 +238,17 @@ impl Config {
             disallowed_issuers: service_accounts::issuers(&token_flags.service_accounts, &names),
             anonymous_conditions,
         };
-        let anonymous = (anonymous_auth, !modes.has_always_allow());
+        let anonymous = (anonymous_auth, !has_always_allow);
         let file = authd.authentication.authentication_config;
         let (authentication, LoadedConfiguration { authenticators, anonymous }) =
             Source::open(file, &authd.oidc, structured, anonymous, context, &mut errors);
-        if anonymous.enabled && modes.has_always_allow() {
+        if anonymous.enabled && has_always_allow {
             warnings.push("--anonymous-auth: anonymous requests are allowed everything".to_owned());
         }
         errors.extend(controllers::names::check_names(&authd.controllers.controllers));
-        if !errors.is_empty() {
+        let (Some(modes), true) = (modes, errors.is_empty()) else {
             return Err(errors);
-        }
+        };
         let authn = Settings {
             names: Arc::clone(&names),
             trust,
@@ -350,9 +348,12 @@ mod tests {
             "--authorization-mode=Webhook,Foo",
             "--feature-gates=NoSuchGate=true",
             "--metrics-address=0.0.0.0:0",
+            "--client-ca-file=/missing",
+            "--token-auth-file=/missing",
+            "--controllers=none",
         ];
         let errors = check(&flags).unwrap_err();
-        assert_eq!(errors.len(), 4, "{errors:#?}");
+        assert_eq!(errors.len(), 7, "{errors:#?}");
         for bad in [
             &["--metrics-address=nonsense"][..],
             &["--authorization-mode=RBAC,ABAC"],

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use apimachinery::user::service_account;
 use clap::Args;
+use clap::error::ErrorKind;
 use serde_json::{Map, Value, json};
 
 use super::connection::Connection;
@@ -30,12 +31,23 @@ pub(super) struct AccessFlags {
     /// Asks for all namespaces.
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// Group of the user, in addition to those that every user of this kind has. Can be repeated.
+    /// Group of the user, in addition to those that every user of this kind has. Not for `me`. Can be repeated.
     #[arg(long = "as-group", value_name = "GROUP")]
     groups: Vec<String>,
     /// Output: `text`, or `json` for the AccessExplanation.
     #[arg(short, long, default_value = "text", value_parser = ["text", "json"])]
     output: String,
+}
+
+impl AccessFlags {
+    /// Rejects groups for the caller, whose groups the server determines.
+    pub(super) fn check(&self) -> Result<(), clap::Error> {
+        if self.user == CALLER && !self.groups.is_empty() {
+            let problem = "--as-group cannot be used with `me`: write the name of the user instead of `me`\n";
+            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, problem));
+        }
+        Ok(())
+    }
 }
 
 pub(super) async fn run(connection: &Connection, flags: AccessFlags) -> Result<Output, InspectError> {

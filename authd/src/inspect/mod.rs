@@ -100,6 +100,16 @@ enum Command {
     },
 }
 
+impl Command {
+    /// Rejects arguments that exclude each other.
+    fn check(self) -> Result<Self, clap::Error> {
+        if let Command::Access { flags, .. } = &self {
+            flags.check()?;
+        }
+        Ok(self)
+    }
+}
+
 /// Whether the first argument names a command of this module.
 pub(crate) fn is_command(argument: &OsString) -> bool {
     ["why", "why-token", "who-can", "matrix"].iter().any(|command| argument == command)
@@ -107,7 +117,7 @@ pub(crate) fn is_command(argument: &OsString) -> bool {
 
 /// Runs a command. `arguments` is the command line with the program name.
 pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let command = match Command::try_parse_from(arguments) {
+    let command = match Command::try_parse_from(arguments).and_then(Command::check) {
         Ok(command) => command,
         Err(error) => return print_parse_result(&error),
     };
@@ -138,4 +148,20 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn report_error(error: &InspectError) -> ExitCode {
     eprintln!("authd: {error}");
     ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn group_of_the_caller_is_a_usage_error() {
+        let parse = |user: &str, more: &[&str]| {
+            let words = [&["authd", "why", user, "get", "pods"], more].concat();
+            Command::try_parse_from(words).and_then(Command::check).map(drop)
+        };
+        assert!(parse("me", &[]).is_ok() && parse("jane", &["--as-group=dev"]).is_ok());
+        let error = parse("me", &["--as-group=dev"]).unwrap_err().to_string();
+        assert!(error.contains("write the name of the user instead of `me`"), "{error}");
+    }
 }

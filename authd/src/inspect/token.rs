@@ -8,9 +8,7 @@ use serde_json::{Value, json};
 
 use super::connection::Connection;
 use super::{InspectError, Output};
-
-/// Limit in bytes of the token that is read; the rest of the input is ignored.
-const MAX_TOKEN_BYTES: u64 = 256 * 1024;
+use crate::token_input;
 
 /// The flags of `authd why-token`.
 #[derive(Debug, Args)]
@@ -28,15 +26,7 @@ pub(super) async fn run(
     flags: TokenFlags,
     input: &mut impl Read,
 ) -> Result<Output, InspectError> {
-    let mut token = String::new();
-    let mut limited = input.take(MAX_TOKEN_BYTES);
-    limited
-        .read_to_string(&mut token)
-        .map_err(|error| InspectError::new(format!("standard input: {error}")))?;
-    let token = token.trim();
-    if token.is_empty() {
-        return Err(InspectError::new("standard input contains no token"));
-    }
+    let token = token_input::read(input).map_err(|error| InspectError::new(error.to_string()))?;
     let group = connection.group("explain").await?;
     let object = json!({"apiVersion": format!("{group}/v1alpha1"), "kind": "TokenExplanation",
         "spec": {"token": token, "audiences": flags.audience}});

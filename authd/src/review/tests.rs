@@ -474,6 +474,7 @@ fn token_explanation_names_the_check_of_each_authenticator_without_the_token() {
     };
     let accepted = explain("bob-token");
     assert_eq!(accepted["status"]["user"]["username"], "bob");
+    assert_eq!(accepted["status"]["user"]["groups"], json!(["team-b", "system:authenticated"]));
     assert_eq!(accepted["status"]["authenticators"][0]["outcome"], "Accepted", "{accepted}");
     // {"alg":"ES256","kid":"k1"} and {"iss":"https://i","sub":"s","aud":"a","exp":1}.
     let signed = "eyJhbGciOiJFUzI1NiIsImtpZCI6ImsxIn0.eyJpc3MiOiJodHRwczovL2kiLCJzdWIiOiJzIiwiYXVkIjoiYSIsImV4cCI6MX0.c2ln";

@@ -50,11 +50,6 @@ impl RuleMatch {
     pub fn allows(self) -> bool {
         self.verb && self.group && self.target && self.name
     }
-
-    /// Returns the number of matching parts, from 0 to 4.
-    pub fn matched_parts(self) -> usize {
-        [self.verb, self.group, self.target, self.name].into_iter().filter(|matches| *matches).count()
-    }
 }
 
 impl PolicyRule {

@@ -119,7 +119,7 @@ impl VerifyingKey {
         let (algorithms, mut jwk) = match &parsed {
             PublicKey::RSA(key) => {
                 let modulus = without_leading_zeros(key.modulus);
-                let bits = modulus.len() * 8;
+                let bits = bit_length(modulus);
                 if !(2048..=8192).contains(&bits) {
                     return Err(KeyError::RsaSize(bits));
                 }
@@ -170,6 +170,12 @@ impl VerifyingKey {
 fn without_leading_zeros(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     bytes.get(zeros..).unwrap_or_default()
+}
+
+/// The bits of an unsigned integer without leading zero bytes.
+fn bit_length(bytes: &[u8]) -> usize {
+    let unused_bits = bytes.first().map_or(0, |byte| byte.leading_zeros());
+    (bytes.len() * 8).saturating_sub(unused_bits as usize)
 }
 
 /// A private key with its public key.
@@ -381,6 +387,27 @@ mod tests {
         );
         assert!(
             read(ed25519.public_key_pem().as_bytes()).unwrap_err().to_string().contains("neither an RSA nor")
+        );
+    }
+
+    /// An RSA key of 2047 bits, as OpenSSL encodes it.
+    const SHORT_RSA_KEY: &str = "\
+-----BEGIN PUBLIC KEY-----
+MIIBITANBgkqhkiG9w0BAQEFAAOCAQ4AMIIBCQKCAQBYw6U6yDR8DvN97F/J1Gkr
+VNAqTGdl/LtYXKzYDZfm0HymWO7aXgbDmN74EO61uBH0qL/2pm2mJsjTVYKawavW
+f8TogmWKJ5V55SYoy76gy/lxeFqY+i8SvmhcUQpe2kISh8ULh0e/5I34BqNQettI
++0CQXeLw5VlH1DqqhW7leM5mOyoS0+CqL0SEc81yrIUpDfCMBLjDM93QxxirTDEw
+znIYi9ecZPQOETZzG0M6/Uf6i3zbfZ79/5qft9/u+vMiO1uuDAeGcdHZtfady5do
+27xVGeN3LNBQd6RTZ6y0rXEI2gqPp4gVrzIRPeWzHe0sLmuiJWnKAb76SSfpd5uF
+AgMBAAE=
+-----END PUBLIC KEY-----
+";
+
+    #[test]
+    fn rsa_key_of_2047_bits_is_rejected() {
+        assert_eq!(
+            read(SHORT_RSA_KEY.as_bytes()).unwrap_err().to_string(),
+            "section 1: an RSA key of 2047 bits is not accepted: it must have 2048 to 8192"
         );
     }
 

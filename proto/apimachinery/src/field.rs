@@ -259,8 +259,10 @@ pub const ERRORS_MAX: usize = 100;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FieldErrors {
     kept: Vec<FieldError>,
-    /// The number of errors beyond those that are kept.
+    /// The number of errors without a tag beyond those that are kept.
     more: usize,
+    /// The number of errors with a tag beyond those that are kept.
+    more_tagged: usize,
     /// The texts of errors that an update tolerates.
     tolerated: Vec<String>,
 }
@@ -268,15 +270,17 @@ pub struct FieldErrors {
 impl FieldErrors {
     /// Creates an empty list.
     pub const fn new() -> Self {
-        FieldErrors { kept: Vec::new(), more: 0, tolerated: Vec::new() }
+        FieldErrors { kept: Vec::new(), more: 0, more_tagged: 0, tolerated: Vec::new() }
     }
 
     /// Adds an error.
     pub fn push(&mut self, error: FieldError) {
-        if self.is_full() {
-            self.more += 1;
-        } else {
+        if !self.is_full() {
             self.kept.push(error);
+        } else if error.tag.is_some() {
+            self.more_tagged += 1;
+        } else {
+            self.more += 1;
         }
     }
 
@@ -294,6 +298,7 @@ impl FieldErrors {
     #[must_use]
     pub fn without_tagged(mut self) -> Self {
         self.kept.retain(|error| error.tag.is_none());
+        self.more_tagged = 0;
         self
     }
 
@@ -309,12 +314,12 @@ impl FieldErrors {
 
     /// Returns the number of errors, including those that were not kept.
     pub fn len(&self) -> usize {
-        self.kept.len() + self.more
+        self.kept.len() + self.more + self.more_tagged
     }
 
     /// Whether there are no errors.
     pub fn is_empty(&self) -> bool {
-        self.kept.is_empty()
+        self.len() == 0
     }
 }
 
@@ -372,9 +377,10 @@ pub struct Items;
 
 impl FieldErrorSource<Collector> for FieldErrors {
     fn add_to(self, errors: &mut FieldErrors) {
-        let FieldErrors { kept, more, tolerated } = self;
+        let FieldErrors { kept, more, more_tagged, tolerated } = self;
         kept.into_iter().for_each(|error| errors.push(error));
         errors.more += more;
+        errors.more_tagged += more_tagged;
         errors.tolerated.extend(tolerated);
     }
 }
@@ -402,7 +408,7 @@ impl ErrorList for FieldErrors {
     }
 
     fn more(&self) -> usize {
-        self.more
+        self.more + self.more_tagged
     }
 }
 
@@ -582,6 +588,18 @@ mod tests {
         assert_eq!(all.first().map(|error| error.path.as_str()), Some("list[1000]"));
         let joined: FieldErrors = [FieldErrors::new(), all].into_iter().collect();
         assert_eq!(joined.len(), 152);
+    }
+
+    #[test]
+    fn error_beyond_limit_remains_after_tagged_errors_are_removed() {
+        let error = |i: usize| FieldError::required(&FieldPath::new("list").index(i), "");
+        let tagged = (0..ERRORS_MAX + 7).map(|i| error(i).with_tag("required"));
+        let only_tagged: FieldErrors = tagged.clone().collect();
+        let both: FieldErrors = tagged.chain([error(1_000)]).collect();
+        assert_eq!((only_tagged.len(), both.len()), (ERRORS_MAX + 7, ERRORS_MAX + 8));
+        assert!(only_tagged.without_tagged().is_empty());
+        let rest = both.without_tagged();
+        assert_eq!((rest.len(), rest.is_empty()), (1, false));
     }
 
     #[test]

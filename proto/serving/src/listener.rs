@@ -9,7 +9,7 @@
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -128,19 +128,20 @@ pub fn unix(path: &Path) -> io::Result<UnixListener> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(listen_error(e)),
     }
-    // The socket is bound under a temporary name and renamed after its mode is 0600, so that no client of
-    // another user connects before.
-    let mut private_path = path.as_os_str().to_owned();
-    private_path.push(format!(".{}", std::process::id()));
-    let private_path = PathBuf::from(private_path);
-    let listener = UnixListener::bind(&private_path).map_err(listen_error)?;
-    let result = fs::set_permissions(&private_path, fs::Permissions::from_mode(0o600))
-        .and_then(|()| fs::rename(&private_path, path));
-    if let Err(e) = result {
-        let _ = fs::remove_file(&private_path);
-        return Err(listen_error(e));
-    }
-    Ok(listener)
+    // The socket is bound in a private directory and moved once it has its mode, so that no other user connects
+    // before.
+    let mut directory = path.as_os_str().to_owned();
+    directory.push(format!(".{}", std::process::id()));
+    let directory = PathBuf::from(directory);
+    fs::DirBuilder::new().mode(0o700).create(&directory).map_err(listen_error)?;
+    let private_path = directory.join("s");
+    let result = UnixListener::bind(&private_path).and_then(|listener| {
+        fs::set_permissions(&private_path, fs::Permissions::from_mode(0o600))?;
+        fs::rename(&private_path, path)?;
+        Ok(listener)
+    });
+    let _ = fs::remove_dir_all(&directory);
+    result.map_err(listen_error)
 }
 
 #[cfg(test)]
@@ -169,6 +170,7 @@ mod tests {
         let path = dir.path().join("socket");
         let first = Listener::unix(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file remains");
         assert_eq!(Listener::unix(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         drop(first);
         assert!(!path.exists());

@@ -35,7 +35,7 @@ pub use prometheus_client::metrics::histogram::Histogram;
 
 /// Minor release (of 1.x) to which the age of a deprecation is compared.
 const CURRENT_MINOR: u32 = crate::compatibility::CURRENT;
-/// Number of releases between deprecation and hiding of a metric.
+/// Number of releases between deprecation and hiding: the minimum of stable metrics, for all classes.
 const HIDDEN_AFTER_RELEASES: u32 = 3;
 
 /// Media type of [`Metrics::text`].
@@ -46,9 +46,9 @@ pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub enum Stability {
     /// The metric may be removed at any time.
     Alpha,
-    /// The metric is kept for at least one release after its deprecation.
+    /// Exported for at least one release after its deprecation.
     Beta,
-    /// The metric is kept for at least three releases after its deprecation.
+    /// Exported for at least three releases after its deprecation.
     Stable,
 }
 

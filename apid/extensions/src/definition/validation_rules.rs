@@ -66,7 +66,7 @@ fn validate_texts(rule: Props<'_>, path: &SchemaPath<'_>, errors: &mut FieldErro
     } else if has_line_break(message.trim()) {
         errors.add(&message_path, |path| FieldError::invalid(path, message, ONE_LINE));
     } else if has_line_break(text) && message.is_empty() {
-        let detail = "must be specified if rule contains line breaks";
+        let detail = "message must be specified if rule contains line breaks";
         errors.add(&message_path, |path| FieldError::required(path, detail));
     }
     let expression = rule.text("messageExpression");
@@ -112,7 +112,7 @@ mod tests {
         );
         check(
             json!({"rule": "a &&\n b"}),
-            &["message: Required value: must be specified if rule contains line breaks"],
+            &["message: Required value: message must be specified if rule contains line breaks"],
         );
         check(
             json!({"rule": "true", "messageExpression": "\t", "reason": "Other", "fieldPath": ".b\n"}),

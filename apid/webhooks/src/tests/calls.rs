@@ -155,6 +155,31 @@ async fn cancelled_trial_leaves_the_next_call_as_trial() {
 }
 
 #[tokio::test]
+async fn timeout_of_connection_keeps_the_back_off() {
+    let hook = Webhook::start(|_| None).await;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let url = format!("https://{address}/x");
+    let unreachable = ClientConfiguration { address: WebhookAddress::Url(url), ..hook.url("") };
+    let (clients, clock) = clients(Stored::default(), "");
+    for _ in 0..5 {
+        post(&clients, &unreachable, LONG).await.unwrap_err();
+    }
+    clock.advance(Duration::from_millis(200));
+    // The connection waits for the TLS handshake.
+    let silent = std::net::TcpListener::bind(address).unwrap();
+    for _ in 0..10 {
+        let error = post(&clients, &unreachable, Duration::from_millis(20)).await.unwrap_err();
+        assert!(error.contains("context deadline exceeded"), "{error}");
+    }
+    drop(silent);
+    post(&clients, &unreachable, LONG).await.unwrap_err();
+    let error = post(&clients, &unreachable, LONG).await.unwrap_err();
+    assert!(error.contains("the last 6 connections failed"), "{error}");
+}
+
+#[tokio::test]
 async fn slow_webhook_is_limited_and_does_not_delay_other_webhooks() {
     let slow = Webhook::start(|_| None).await;
     let quick = Webhook::start(|_| Some((200, Vec::new()))).await;

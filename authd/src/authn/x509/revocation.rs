@@ -200,11 +200,14 @@ impl Lists {
                     && list.has_issuer_key_of(old, authorities)
             })
         };
-        let is_invalid = |list: &List| list.is_outdated(now) || is_superseded(list);
+        let is_outdated_or_superseded = |list: &List| list.is_outdated(now) || is_superseded(list);
         let is_kept = |old: &Arc<List>| {
             let is_same = |list: &Arc<List>| list.signed.message == old.signed.message;
             !self.0.iter().any(is_same)
-                && self.0.iter().any(|list| is_invalid(list) && list.has_issuer_key_of(old, authorities))
+                && self
+                    .0
+                    .iter()
+                    .any(|list| is_outdated_or_superseded(list) && list.has_issuer_key_of(old, authorities))
         };
         let kept: Vec<Arc<List>> = active.0.iter().filter(|old| is_kept(old)).cloned().collect();
         let remark = |list: &Arc<List>| {

@@ -169,10 +169,7 @@ impl TrustSnapshot {
             bundles.into_iter().flatten().flat_map(Authorities::issuer_keys).collect();
         let kept = snapshot.revoked.keep_from(active, &authorities, now);
         snapshot.keeps_outdated_lists = !kept.is_empty();
-        for remark in kept {
-            tracing::warn!("{remark}");
-            snapshot.remarks.push(remark);
-        }
+        snapshot.remarks.extend(kept);
         Ok(snapshot)
     }
 
@@ -190,9 +187,6 @@ impl TrustSnapshot {
             let path = files.revoked.as_deref().unwrap_or(Path::new(""));
             vec![ConfigError::flag_file("--client-crl-file", path, error.to_string())]
         })?;
-        for remark in &remarks {
-            tracing::warn!(file = %crl_path(files).display(), "{remark}");
-        }
         if let [Some(clients), Some(proxies)] = bundles
             && any_proxy
             && clients.overlap(proxies)
@@ -209,12 +203,7 @@ impl TrustSnapshot {
     }
 }
 
-/// Returns the path of the revocation lists; empty if it is not configured.
-fn crl_path(files: &TrustFiles) -> &Path {
-    files.revoked.as_deref().unwrap_or(Path::new(""))
-}
-
-/// Reads one file if it is configured; an error is added with the flag and gives None.
+/// Reads one file if it is configured; errors are recorded with the flag.
 fn read_part<T, E: std::fmt::Display>(
     path: Option<&Path>,
     flag: &str,

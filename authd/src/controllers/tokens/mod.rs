@@ -128,9 +128,9 @@ impl TokenControllers {
         retry.into_iter().chain(end).min()
     }
 
-    /// Returns the writes of one controller to request now, if any.
-    /// `now` is the monotonic time, and `revision` the revision of the mirror. `used` are the token Secrets
-    /// with a use since the last comparison, as `namespace/name`; a comparison empties the set.
+    /// Returns the writes to request now.
+    /// `now` is the monotonic clock. `used` are the used token Secrets, as `namespace/name`; each stays until the
+    /// mirror has the label of its use.
     pub fn compare(
         &mut self,
         now: Duration,
@@ -155,9 +155,12 @@ impl TokenControllers {
             .secrets()
             .filter_map(|(_, _, secret)| bootstrap::expiration(secret.text("expiration"), wall_time).ok()?)
             .min();
-        let used = std::mem::take(used);
-        let pending = self
-            .fill(&today, identities, &used)
+        let fills = self.fill(&today, identities, used);
+        if fills.is_none() {
+            // Secrets that cannot get the label remain.
+            used.clear();
+        }
+        let pending = fills
             .or_else(|| self.clean(wall_time, identities))
             .or_else(|| self.sign(wall_time, identities))?;
         // The next comparison, after this batch, covers the other controllers.

@@ -4,7 +4,7 @@ use apimachinery::names::Preset;
 use authproto::auth::mirror_object::Kind;
 
 use super::*;
-use crate::mirror::Mirror;
+use crate::mirror::{Contents, Mirror};
 use crate::tokens::keyring::Keyring;
 use crate::tokens::keys;
 use crate::tokens::service_account::Options;
@@ -147,6 +147,36 @@ fn token_secrets_are_filled_in_batches_with_back_off() {
     assert!(compare(&mut controllers, now + pause).is_some());
     assert!(controllers.build_batch(now, TOKENS, Vec::new()).is_none(), "no token could be signed");
     assert!(controllers.next_wake_up(now, wall_time).unwrap() > pause);
+}
+
+#[test]
+fn use_of_token_is_kept_until_its_label_is_written() {
+    let mut feed = Mirror::new(names()).begin();
+    feed.put(object("a", "robot", Kind::ServiceAccount(auth::MirrorServiceAccount {}))).unwrap();
+    for n in 0..=MAX_WRITES {
+        let filled = secret("kubernetes.io/service-account-token", &[("token", "x")]);
+        feed.put(object("a", &format!("t{n:03}"), filled)).unwrap();
+    }
+    feed.synced(1).unwrap();
+    let mut controllers = TokenControllers::new(names(), None, EnabledControllers::parse(&[]));
+    controllers.mark_synced();
+    let mut used: BTreeSet<String> = ["a/t000".to_owned(), format!("a/t{MAX_WRITES}")].into();
+    let all = used.clone();
+    let mut now = Duration::ZERO;
+    for _ in 0..2 {
+        let compare = |contents: &Contents| {
+            controllers.compare(now, Timestamp::UNIX_EPOCH, 1, &contents.identities, &mut used)
+        };
+        let found = feed.read(compare).unwrap().unwrap();
+        let batch = controllers.build_batch(now, found.controller, found.writes()).unwrap();
+        assert_eq!((batch.writes.len(), batch.writes[0].name.as_str()), (MAX_WRITES, "t000"));
+        assert!(String::from_utf8_lossy(&batch.writes[0].body).contains("legacy-token-last-used"));
+        assert_eq!(used, all, "one use is beyond the batch, and the batch can fail");
+        let failed = auth::Failure { code: 500, ..auth::Failure::default() };
+        let result = auth::WriteResult { id: batch.id, results: vec![failed], revision: 1 };
+        controllers.handle_result(now, &result);
+        now += controllers.next_wake_up(now, Timestamp::UNIX_EPOCH).unwrap();
+    }
 }
 
 #[test]
