@@ -121,7 +121,11 @@ async fn commands_explain_access_over_the_api() {
     let plane = start(Options::kubernetes()).await;
     let why = authd(&plane, "alice", &["why", "me", "delete", "deploy"], "");
     assert_eq!(why.status.code(), Some(2), "{}", text(&why));
-    assert!(text(&why).starts_with("denied\n") && text(&why).contains("kind: RoleBinding"), "{}", text(&why));
+    assert!(
+        text(&why).starts_with("# denied\n") && text(&why).contains("kind: RoleBinding"),
+        "{}",
+        text(&why)
+    );
     let why = authd(&plane, "admin", &["why", "alice", "get", "deployments.apps", "-n", "a"], "");
     assert_eq!(why.status.code(), Some(0), "{}", text(&why));
     assert!(text(&why).contains("RoleBinding \"team/a\""), "{}", text(&why));
