@@ -129,6 +129,8 @@ async fn commands_explain_access_over_the_api() {
     let why = authd(&plane, "admin", &["why", "alice", "get", "deployments.apps", "-n", "a"], "");
     assert_eq!(why.status.code(), Some(0), "{}", text(&why));
     assert!(text(&why).contains("RoleBinding \"team/a\""), "{}", text(&why));
+    let unlisted = authd(&plane, "alice", &["why", "me", "get", "nosuch"], "");
+    assert!(text(&unlisted).contains("# the server has no resource `nosuch`"), "{}", text(&unlisted));
     let other = authd(&plane, "alice", &["why", "bob", "get", "deployments", "-n", "a"], "");
     assert_eq!(other.status.code(), Some(1), "{}", text(&other));
 

@@ -69,7 +69,7 @@ pub(super) async fn run(connection: &Connection, flags: AccessFlags) -> Result<O
     let is_denial = status.get("allowed").and_then(Value::as_bool) != Some(true);
     let text = match flags.output.as_str() {
         "json" => format!("{explained:#}\n"),
-        _ => describe(&status),
+        _ => describe(&status) + &resource.unlisted_comment(),
     };
     Ok(Output { text, is_denial })
 }

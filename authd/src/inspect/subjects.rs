@@ -36,7 +36,7 @@ pub(super) async fn run(connection: &Connection, flags: SubjectsFlags) -> Result
     let subjects = policy::read(connection).await?.allowed_subjects(&attributes);
     Ok(Output::of(match flags.output.as_str() {
         "json" => format!("{:#}\n", to_json(&subjects)),
-        _ => describe(&subjects),
+        _ => describe(&subjects) + &resource.unlisted_comment(),
     }))
 }
 
