@@ -145,6 +145,13 @@ async fn commands_explain_access_over_the_api() {
     let nobody = authd(&plane, "admin", &["who-can", "list", "deploy", "-n", "default"], "");
     assert!(!text(&nobody).contains("alice"), "{}", text(&nobody));
 
+    let cluster_wide = authd(&plane, "admin", &["who-can", "list", "deploy"], "");
+    assert!(!text(&cluster_wide).contains("alice"), "{}", text(&cluster_wide));
+    let comment = "# RoleBindings are not included; select a namespace with -n\n";
+    assert!(text(&cluster_wide).ends_with(comment), "{}", text(&cluster_wide));
+    let nodes = authd(&plane, "admin", &["who-can", "list", "nodes"], "");
+    assert!(!text(&nodes).contains(comment), "{}", text(&nodes));
+
     let matrix = |format: &str| {
         let words =
             ["matrix", "-n", "a", "--resources", "deployments", "--verbs", "get,delete", "-o", format];
