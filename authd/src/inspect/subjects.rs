@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(lines.len(), 4, "{text}");
         assert_eq!(lines[1], r#"User root: ClusterRoleBinding "c" of ClusterRole "all" to User "root""#);
         let robot =
-            r#"ServiceAccount a/robot: RoleBinding "b/a" of Role "r" to ServiceAccount "robot/a", only x, y"#;
+            r#"ServiceAccount a/robot: RoleBinding "a/b" of Role "r" to ServiceAccount "a/robot", only x, y"#;
         assert_eq!(lines[2], robot);
         let elsewhere = ResourceArgument::parse("pods").attributes("get", "b", "");
         assert_eq!(policy.allowed_subjects(&elsewhere).len(), 1);

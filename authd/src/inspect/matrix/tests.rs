@@ -22,7 +22,8 @@ fn matrix_of(namespace: &str) -> Matrix {
         (
             "rolebindings",
             json!({"metadata": {"name": "c", "namespace": "a"}, "roleRef": {"kind": "ClusterRole", "name": "r"},
-                "subjects": [{"kind": "ServiceAccount", "name": "robot"}]}),
+                "subjects": [{"kind": "ServiceAccount", "name": "robot"},
+                    {"kind": "ServiceAccount", "name": "agent", "namespace": "b"}]}),
         ),
     ];
     let policy = policy::policy_of(&objects).unwrap();
@@ -40,6 +41,7 @@ fn matrix_text_has_a_row_for_each_subject_with_access() {
          User =cmd,\"x\"           deployments.apps  x    n       -\n\
          Group <b>ops</b>        deployments.apps  x    n       -\n\
          ServiceAccount a/robot  deployments.apps  x    n       -\n\
+         ServiceAccount b/agent  deployments.apps  x    n       -\n\
          # x: all objects, n: only named objects, -: none. RBAC only\n"
     );
 }
