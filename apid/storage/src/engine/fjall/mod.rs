@@ -52,6 +52,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
+use apimachinery::names::{DEFAULT_API_DOMAIN, Preset};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -85,9 +86,14 @@ pub struct Identity {
     pub api_domain: String,
 }
 
+/// Leaves out the default API domain of a preset other than `svc`, which does not use the domain.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "names `{}` and API domain `{}`", self.preset, self.api_domain)
+        write!(f, "names `{}`", self.preset)?;
+        if self.preset == Preset::Svc.to_string() || self.api_domain != DEFAULT_API_DOMAIN {
+            write!(f, " and API domain `{}`", self.api_domain)?;
+        }
+        Ok(())
     }
 }
 

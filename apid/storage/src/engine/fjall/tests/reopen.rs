@@ -121,6 +121,19 @@ async fn store_opens_only_with_its_identity() {
     open(dir.path()).unwrap().close().await;
 }
 
+#[test]
+fn identity_text_has_api_domain_only_where_it_counts() {
+    for (preset, api_domain, expected) in [
+        ("svc", "svc.internal", "names `svc` and API domain `svc.internal`"),
+        ("svc", "example.test", "names `svc` and API domain `example.test`"),
+        ("kubernetes", "svc.internal", "names `kubernetes`"),
+        ("kubernetes", "example.test", "names `kubernetes` and API domain `example.test`"),
+    ] {
+        let identity = Identity { preset: preset.to_owned(), api_domain: api_domain.to_owned() };
+        assert_eq!(identity.to_string(), expected);
+    }
+}
+
 #[tokio::test]
 async fn second_open_of_locked_store_is_rejected() {
     let dir = memory_dir();
