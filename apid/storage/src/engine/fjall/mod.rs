@@ -86,6 +86,17 @@ pub struct Identity {
     pub api_domain: String,
 }
 
+impl Identity {
+    /// Returns the flags that select this identity instead of a requested one.
+    fn flags(&self, requested: &Identity) -> String {
+        if self.api_domain == requested.api_domain {
+            format!("--names {}", self.preset)
+        } else {
+            format!("--names {} --api-domain {}", self.preset, self.api_domain)
+        }
+    }
+}
+
 /// Leaves out the default API domain of a preset other than `svc`, which does not use the domain.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -159,7 +170,10 @@ pub enum OpenError {
     #[error("the store in `{}` is in use by another process", .0.display())]
     Locked(PathBuf),
     /// The store was created with another identity.
-    #[error("the store was created with {stored} and cannot be opened with {requested}")]
+    #[error(
+        "the store was created with {stored} and cannot be opened with {requested}; start with `{}`",
+        .stored.flags(.requested)
+    )]
     Identity {
         /// The identity in the store.
         stored: Identity,

@@ -107,16 +107,20 @@ async fn store_opens_only_with_its_identity() {
     let dir = memory_dir();
     open(dir.path()).unwrap().close().await;
     let others = [
-        Identity { preset: "kubernetes".to_owned(), ..identity() },
-        Identity { api_domain: "example.test".to_owned(), ..identity() },
+        (Identity { preset: "kubernetes".to_owned(), ..identity() }, "`--names svc`"),
+        (
+            Identity { api_domain: "example.test".to_owned(), ..identity() },
+            "`--names svc --api-domain svc.internal`",
+        ),
     ];
-    for requested in others {
+    for (requested, flags) in others {
         let options = Options { identity: requested.clone(), ..options(dir.path()) };
         let refused = FjallStore::open(options, Arc::new(RecordingObserver::default())).err().unwrap();
         let text = refused.to_string();
         for word in [&requested.preset, &requested.api_domain, "svc", "svc.internal"] {
             assert!(text.contains(&format!("`{word}`")), "{text}");
         }
+        assert!(text.ends_with(&format!("; start with {flags}")), "{text}");
     }
     open(dir.path()).unwrap().close().await;
 }
