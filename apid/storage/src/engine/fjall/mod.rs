@@ -425,6 +425,25 @@ fn make_dirs(dir: &Path) -> io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
+/// Checks that no process has a store open. A directory without a store is not an error.
+///
+/// # Errors
+///
+/// [`OpenError::Locked`], or the lock file is not accessible.
+pub fn check_unlocked(dir: &Path) -> Result<(), OpenError> {
+    let file = match File::open(dir.join("lock")) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    // Checks of several processes at the same time do not exclude each other.
+    match file.try_lock_shared() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(OpenError::Locked(dir.to_owned())),
+        Err(TryLockError::Error(error)) => Err(error.into()),
+    }
+}
+
 /// Locks the directory for this process. The operating system releases the lock when the process ends.
 fn lock(dir: &Path) -> Result<File, OpenError> {
     let file =

@@ -141,9 +141,12 @@ fn identity_text_has_api_domain_only_where_it_counts() {
 #[tokio::test]
 async fn second_open_of_locked_store_is_rejected() {
     let dir = memory_dir();
+    check_unlocked(dir.path()).unwrap();
     let store = open(dir.path()).unwrap();
     assert!(matches!(open(dir.path()), Err(OpenError::Locked(locked)) if locked == dir.path()));
+    assert!(matches!(check_unlocked(dir.path()), Err(OpenError::Locked(locked)) if locked == dir.path()));
     store.close().await;
+    check_unlocked(dir.path()).unwrap();
     let store = open(dir.path()).unwrap();
     drop(store);
     open(dir.path()).unwrap();
