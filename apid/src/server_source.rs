@@ -52,7 +52,10 @@ pub(crate) enum SourceError {
     Runtime(io::Error),
     /// The server cannot be reached.
     #[error("{0}")]
-    Call(#[from] CallError),
+    Call(#[source] CallError),
+    /// The certificate of the server is from a CA that the client does not know.
+    #[error("{0}; set `--certificate-authority` to the CA bundle of the server")]
+    UnknownAuthority(#[source] CallError),
     /// The server rejected the request.
     #[error("the server responded {code}: {message}")]
     Rejected {
@@ -112,6 +115,18 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, SourceError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(SourceError::Runtime)
 }
 
+impl From<CallError> for SourceError {
+    fn from(error: CallError) -> Self {
+        match &error {
+            // The text is that of the TLS library.
+            CallError::Unreachable(text) if text.contains("UnknownIssuer") => {
+                SourceError::UnknownAuthority(error)
+            }
+            _ => SourceError::Call(error),
+        }
+    }
+}
+
 impl SourceError {
     /// Creates a rejection with the message of the Status in `body`, or with `text` if `body` is not a
     /// Status.
@@ -128,4 +143,20 @@ fn status_message(body: &str) -> Option<String> {
 
 fn read(path: &Path) -> Result<Vec<u8>, SourceError> {
     std::fs::read(path).map_err(|error| SourceError::File { path: path.to_owned(), error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_of_unknown_authority_names_the_flag() {
+        let text = |problem: &str| SourceError::from(CallError::Unreachable(problem.to_owned())).to_string();
+        let unknown = text("invalid peer certificate: UnknownIssuer");
+        assert!(
+            unknown.ends_with("set `--certificate-authority` to the CA bundle of the server"),
+            "{unknown}"
+        );
+        assert_eq!(text("refused"), "cannot connect: refused");
+    }
 }

@@ -205,7 +205,11 @@ fn check_document(document: &Document, context: &CheckContext) -> Result<String,
         Some((_, check)) => check(document, context).map(|summary| format!("{kind}: {summary}")),
         None => {
             let known: Vec<&str> = KINDS.iter().map(|(kind, _)| *kind).collect();
-            let text = format!("kind: Unsupported value: \"{kind}\": supported values: {}", known.join(", "));
+            let problem = match kind {
+                "" => "Required value: token files and other files without `kind` are not checked".to_owned(),
+                kind => format!("Unsupported value: \"{kind}\""),
+            };
+            let text = format!("kind: {problem}: supported values: {}", known.join(", "));
             Err(vec![DocumentError { line: document.line("kind"), text }])
         }
     }
@@ -241,7 +245,10 @@ mod tests {
             check("apiVersion: v1\nkind: ConfigMap\n").unwrap_err(),
             [format!("line 2: kind: Unsupported value: \"ConfigMap\": {known}")]
         );
-        assert_eq!(check("").unwrap_err(), [format!("kind: Unsupported value: \"\": {known}")]);
+        let without_kind = "kind: Required value: token files and other files without `kind` are not checked";
+        for text in ["", "token,alice,1,\"team\"\n", "a: b\n"] {
+            assert_eq!(check(text).unwrap_err(), [format!("{without_kind}: {known}")], "{text}");
+        }
     }
 
     fn context(preset: Preset) -> CheckContext {

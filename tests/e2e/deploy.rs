@@ -66,12 +66,15 @@ impl Drop for UpScript {
 
 #[tokio::test]
 async fn deploy_up_starts_server_and_prints_usage() {
-    for (preset, word) in [(Preset::Svc, "curl"), (Preset::Kubernetes, "kubectl")] {
+    for (preset, words) in
+        [(Preset::Svc, ["curl", "--names kubernetes"]), (Preset::Kubernetes, ["kubectl", "whoami"])]
+    {
         let dir = tempfile::tempdir().expect("a folder");
         let data = dir.path().join("a folder");
         let mut up = UpScript::start(preset, &data, &["--v=1"]);
         let lines = up.read_until("Ctrl-C").join("\n");
-        assert!(lines.contains("ready at https://127.0.0.1:") && lines.contains(word), "{lines}");
+        assert!(lines.contains("ready at https://127.0.0.1:"), "{lines}");
+        assert!(words.iter().all(|word| lines.contains(word)), "{lines}");
         assert!(lines.contains(r"a\ folder/"), "printed paths are quoted: {lines}");
 
         let read = |name: &str| std::fs::read_to_string(data.join(name)).expect("a file");

@@ -121,10 +121,16 @@ async fn commands_explain_access_over_the_api() {
     let plane = start(Options::kubernetes()).await;
     let why = authd(&plane, "alice", &["why", "me", "delete", "deploy"], "");
     assert_eq!(why.status.code(), Some(2), "{}", text(&why));
-    assert!(text(&why).starts_with("denied\n") && text(&why).contains("kind: RoleBinding"), "{}", text(&why));
+    assert!(
+        text(&why).starts_with("# denied\n") && text(&why).contains("kind: RoleBinding"),
+        "{}",
+        text(&why)
+    );
     let why = authd(&plane, "admin", &["why", "alice", "get", "deployments.apps", "-n", "a"], "");
     assert_eq!(why.status.code(), Some(0), "{}", text(&why));
     assert!(text(&why).contains("RoleBinding \"team/a\""), "{}", text(&why));
+    let unlisted = authd(&plane, "alice", &["why", "me", "get", "nosuch"], "");
+    assert!(text(&unlisted).contains("# the server has no resource `nosuch`"), "{}", text(&unlisted));
     let other = authd(&plane, "alice", &["why", "bob", "get", "deployments", "-n", "a"], "");
     assert_eq!(other.status.code(), Some(1), "{}", text(&other));
 
@@ -135,9 +141,16 @@ async fn commands_explain_access_over_the_api() {
     assert!(!text(&bad).contains("unknown-token"));
 
     let who = authd(&plane, "admin", &["who-can", "list", "deploy", "-n", "a"], "");
-    assert!(text(&who).contains("User alice: RoleBinding \"team/a\" of Role \"viewer\""), "{}", text(&who));
+    assert!(text(&who).contains("User alice: RoleBinding \"a/team\" of Role \"viewer\""), "{}", text(&who));
     let nobody = authd(&plane, "admin", &["who-can", "list", "deploy", "-n", "default"], "");
     assert!(!text(&nobody).contains("alice"), "{}", text(&nobody));
+
+    let cluster_wide = authd(&plane, "admin", &["who-can", "list", "deploy"], "");
+    assert!(!text(&cluster_wide).contains("alice"), "{}", text(&cluster_wide));
+    let comment = "# RoleBindings are not included; select a namespace with -n\n";
+    assert!(text(&cluster_wide).ends_with(comment), "{}", text(&cluster_wide));
+    let nodes = authd(&plane, "admin", &["who-can", "list", "nodes"], "");
+    assert!(!text(&nodes).contains(comment), "{}", text(&nodes));
 
     let matrix = |format: &str| {
         let words =

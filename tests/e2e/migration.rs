@@ -32,8 +32,11 @@ spec: {minAvailable: 1, selector: {matchLabels: {app: web}}}
 ";
 
 fn apid(arguments: &[&str]) -> Output {
-    let output = Command::new(program("apid")).args(arguments).args(["--names", "kubernetes"]).output();
-    output.expect("apid runs")
+    apid_without_names(&[arguments, &["--names", "kubernetes"]].concat())
+}
+
+fn apid_without_names(arguments: &[&str]) -> Output {
+    Command::new(program("apid")).args(arguments).output().expect("apid runs")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -147,4 +150,32 @@ async fn invalid_command_lines_of_migration_commands_exit_64_with_all_mistakes()
     }
     let output = apid(&["convert", "-f", "/nonexistent"]);
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()));
+}
+
+#[tokio::test]
+async fn manifests_with_groups_of_kubernetes_need_its_names() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("policy.yaml");
+    let policy = "apiVersion: policy/v1beta1\nkind: PodSecurityPolicy\nmetadata: {name: web}\n";
+    fs::write(&file, policy).expect("the manifest");
+    let found = apid_without_names(&["deprecations", "--manifests", path(dir.path())]);
+    assert_eq!(found.status.code(), Some(2));
+    assert!(text(&found.stdout).starts_with("policy/v1beta1 PodSecurityPolicy: removed in 1.25"));
+    let converted = apid_without_names(&["convert", "-f", path(&file)]);
+    assert_eq!((converted.status.code(), text(&converted.stdout)), (Some(1), String::new()));
+    assert!(text(&converted.stderr).contains("`--names kubernetes`"), "{}", text(&converted.stderr));
+
+    let ingress = "apiVersion: extensions/v1beta1\nkind: Ingress\nmetadata: {name: web}\n";
+    fs::write(&file, ingress).expect("the manifest");
+    let to = |version: &str| apid_without_names(&["convert", "-f", path(&file), "--output-version", version]);
+    for (version, code, error) in [
+        ("networking.k8s.io/v1", 64, "use `--names kubernetes`"),
+        ("networking.svc.internal/v7", 64, "no built-in kind has the version"),
+        ("apps/v1", 1, "no manifest of the input converts to this version"),
+    ] {
+        let output = to(version);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(code), String::new()), "{version}");
+        assert!(text(&output.stderr).contains(error), "{}", text(&output.stderr));
+    }
+    assert_eq!(to("networking.svc.internal/v1").status.code(), Some(0));
 }

@@ -3,8 +3,9 @@
 //! # Contract
 //!
 //! The target is a group and version. A kind that the target does not have converts to its latest version, as in the
-//! convert plugin of kubectl. A kind without a schema in this program, such as a custom kind, stays unchanged. Warnings
-//! name fields whose meaning or default changes, unknown fields, and fields that the server will reject.
+//! convert plugin of kubectl. A kind without a schema in this program, such as a custom kind, stays unchanged. A
+//! built-in group in the names of the other preset is an error. Warnings name fields whose meaning or default
+//! changes, unknown fields, and fields that the server will reject.
 //!
 //! # Errors
 //!
@@ -16,6 +17,7 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use kinds::{Context, Registry, Resource, Storage};
 
+use crate::lifecycle;
 use crate::removed::{self, Notes, RemovedVersion};
 
 /// The reason why a manifest cannot be converted.
@@ -30,6 +32,12 @@ pub enum ConvertError {
     /// The kind was removed and has no replacement.
     #[error("{0} was removed without a replacement: {1}")]
     NoReplacement(String, &'static str),
+    /// The group is one of the other names preset. The second text is its flags.
+    #[error("{0} has a group of the other names preset; use `{1}`")]
+    OtherNames(String, String),
+    /// No built-in kind has the target version.
+    #[error("no built-in kind has the version {0}")]
+    UnknownTarget(GroupVersion),
     /// A value has a wrong type.
     #[error("{0}")]
     Type(String),
@@ -84,6 +92,9 @@ impl<'a> Converter<'a> {
         let source = GroupVersion::parse(&api_version).ok_or(ConvertError::ApiVersion(api_version))?;
         let stem = self.names.stem(&source.group);
         let source_text = format!("{source} {kind}");
+        if let Some(flags) = self.flags_of_other_names(&source.group) {
+            return Err(ConvertError::OtherNames(source_text, flags));
+        }
         if let Some((_, _, advice)) =
             WITHOUT_REPLACEMENT.iter().find(|(group, removed, _)| stem == Some(*group) && *removed == kind)
         {
@@ -99,6 +110,32 @@ impl<'a> Converter<'a> {
         let source = Source { stem: stem.unwrap_or_default(), version: &source.version, kind: &kind };
         let object = self.represent(object, resource, &source, target, &mut notes)?;
         Ok(Conversion { object, warnings: notes.0 })
+    }
+
+    /// Checks that a built-in kind has, or had, a target version.
+    ///
+    /// # Errors
+    ///
+    /// [`ConvertError::OtherNames`] or [`ConvertError::UnknownTarget`].
+    pub fn check_target(&self, target: &GroupVersion) -> Result<(), ConvertError> {
+        if let Some(flags) = self.flags_of_other_names(&target.group) {
+            return Err(ConvertError::OtherNames(target.to_string(), flags));
+        }
+        let mut versions = lifecycle::versions().iter().map(|row| row.group_version(self.names));
+        match versions.any(|version| version == *target) {
+            true => Ok(()),
+            false => Err(ConvertError::UnknownTarget(target.clone())),
+        }
+    }
+
+    /// The flags of the other names preset, if only that preset has a group.
+    fn flags_of_other_names(&self, group: &str) -> Option<String> {
+        if self.names.stem(group).is_some() {
+            return None;
+        }
+        let other_names = self.names.other_preset();
+        let stem = other_names.stem(group)?;
+        lifecycle::versions().iter().any(|row| row.group == stem).then(|| other_names.flags())
     }
 
     /// The served kind of a source: the kind itself, or the one that the conversion of a removed version uses.

@@ -2,9 +2,10 @@
 //!
 //! # Contract
 //!
-//! A [`Report`] collects uses by version. Each source adds uses; [`Report::findings`] returns them in the order of the
-//! release of removal. A custom kind is not in the table of [`lifecycle`]: its deprecated versions are found in metrics
-//! and audit logs, where the server marks them, without release and replacement.
+//! A [`Report`] collects uses by version. Each source adds uses; [`Report::findings`] returns them in the order of
+//! the release of removal. The built-in kinds are those of the given names and those of the other preset, so that
+//! the wrong names cannot hide a use. A custom kind is not in the table of [`lifecycle`]: its deprecated versions
+//! are found in metrics and audit logs, where the server marks them, without release and replacement.
 
 mod audit;
 mod metrics;
@@ -23,11 +24,20 @@ use crate::lifecycle::{self, CURRENT, Release, Version};
 /// Maximum number of places that a report lists for one version.
 const MAX_PLACES: usize = 20;
 
+/// The names preset of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum NamesOrigin {
+    /// The preset of the report.
+    Given,
+    /// The other preset.
+    Other,
+}
+
 /// The used kind or resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {
-    /// A version in the table of the lifecycle, by its position.
-    Listed(usize),
+    /// A version in the table of the lifecycle, by its position, in the names of a preset.
+    Listed(usize, NamesOrigin),
     /// Another version: group and version, and the plural name.
     Unlisted(String, String),
 }
@@ -46,6 +56,7 @@ struct Places {
 /// The uses found so far.
 pub struct Report<'a> {
     names: &'a Names,
+    other_names: Names,
     uses: BTreeMap<Subject, Places>,
 }
 
@@ -64,6 +75,8 @@ pub struct Finding {
     pub replacement: Option<String>,
     /// The value of `apid convert --output-version`.
     pub output_version: Option<String>,
+    /// The flags of `apid convert` for the names of the version.
+    pub names_flags: String,
     /// Differences of the replacement, or advice.
     pub changes: String,
     /// Uses with their place, at most twenty.
@@ -73,22 +86,28 @@ pub struct Finding {
 }
 
 impl<'a> Report<'a> {
-    /// A report without uses, under a names preset.
+    /// A report without uses. A group that both presets have counts as one of `names`.
     pub fn new(names: &'a Names) -> Self {
-        Report { names, uses: BTreeMap::new() }
+        Report { names, other_names: names.other_preset(), uses: BTreeMap::new() }
+    }
+
+    /// The stem of a group of either preset.
+    fn stem<'g>(&self, group: &'g str) -> Option<(&'g str, NamesOrigin)> {
+        let given = self.names.stem(group).map(|stem| (stem, NamesOrigin::Given));
+        given.or_else(|| self.other_names.stem(group).map(|stem| (stem, NamesOrigin::Other)))
     }
 
     /// Adds a manifest of a file.
     pub fn add_manifest(&mut self, file: &str, manifest: &Object) {
         let Some(group_version) = GroupVersion::parse(manifest.api_version()) else { return };
-        let Some(stem) = self.names.stem(&group_version.group) else { return };
+        let Some((stem, origin)) = self.stem(&group_version.group) else { return };
         let row = lifecycle::of_kind(stem, &group_version.version, manifest.kind());
         if let Some(row) = row.filter(|row| is_reported(row)) {
             let place = match (manifest.namespace(), manifest.name()) {
                 ("", name) => format!("{file}: {name}"),
                 (namespace, name) => format!("{file}: {namespace}/{name}"),
             };
-            self.add(subject(row), place, None);
+            self.add(subject(row, origin), place, None);
         }
     }
 
@@ -111,7 +130,7 @@ impl<'a> Report<'a> {
     ///
     /// The first line that is not a JSON object.
     pub fn add_audit(&mut self, text: &str) -> Result<(), AuditError> {
-        for event in audit::events(text, self.names)? {
+        for event in audit::events(text, &[self.names, &self.other_names])? {
             let group_version = GroupVersion { group: event.group, version: event.version };
             self.add_resource(
                 &group_version,
@@ -133,12 +152,13 @@ impl<'a> Report<'a> {
         removed: Option<String>,
         is_marked: bool,
     ) {
-        let row = self
-            .names
-            .stem(&group_version.group)
-            .and_then(|stem| lifecycle::of_resource(stem, &group_version.version, resource));
+        let row = self.stem(&group_version.group).and_then(|(stem, origin)| {
+            lifecycle::of_resource(stem, &group_version.version, resource).map(|row| (row, origin))
+        });
         match row {
-            Some(row) if is_marked || is_reported(row) => self.add(subject(row), place, removed),
+            Some((row, origin)) if is_marked || is_reported(row) => {
+                self.add(subject(row, origin), place, removed);
+            }
             None if is_marked => {
                 self.add(Subject::Unlisted(group_version.to_string(), resource.to_owned()), place, removed);
             }
@@ -170,14 +190,17 @@ impl<'a> Report<'a> {
     }
 
     fn finding(&self, subject: &Subject, places: &Places) -> Finding {
-        let row = match subject {
-            Subject::Listed(index) => lifecycle::versions().get(*index),
-            Subject::Unlisted(..) => None,
+        let (row, names) = match subject {
+            Subject::Listed(index, NamesOrigin::Given) => (lifecycle::versions().get(*index), self.names),
+            Subject::Listed(index, NamesOrigin::Other) => {
+                (lifecycle::versions().get(*index), &self.other_names)
+            }
+            Subject::Unlisted(..) => (None, self.names),
         };
         let subject = match (subject, row) {
-            (_, Some(row)) => format!("{} {}", row.group_version(self.names), row.kind),
+            (_, Some(row)) => format!("{} {}", row.group_version(names), row.kind),
             (Subject::Unlisted(group_version, resource), None) => format!("{group_version} {resource}"),
-            (Subject::Listed(_), None) => String::new(),
+            (Subject::Listed(..), None) => String::new(),
         };
         let replacement = row.and_then(|row| row.replacement);
         let is_convertible = row.is_some_and(|row| replacement.is_some_and(|new| new.kind == row.kind));
@@ -189,10 +212,11 @@ impl<'a> Report<'a> {
                 .map(|release| release.to_string())
                 .or(places.removed.clone()),
             is_removed: row.is_some_and(|row| row.is_removed(CURRENT)),
-            replacement: replacement.map(|new| format!("{} {}", new.group_version(self.names), new.kind)),
+            replacement: replacement.map(|new| format!("{} {}", new.group_version(names), new.kind)),
             output_version: replacement
                 .filter(|_| is_convertible)
-                .map(|new| new.group_version(self.names).to_string()),
+                .map(|new| new.group_version(names).to_string()),
+            names_flags: names.flags(),
             changes: row.map_or("", |row| row.changes).to_owned(),
             places: places.listed.iter().cloned().collect(),
             count: places.count,
@@ -205,9 +229,9 @@ fn is_reported(row: &Version) -> bool {
     row.is_deprecated(CURRENT) || row.is_removed(CURRENT)
 }
 
-fn subject(row: &'static Version) -> Subject {
+fn subject(row: &'static Version, origin: NamesOrigin) -> Subject {
     let position = lifecycle::versions().iter().position(|other| std::ptr::eq(other, row));
-    Subject::Listed(position.unwrap_or(usize::MAX))
+    Subject::Listed(position.unwrap_or(usize::MAX), origin)
 }
 
 impl Finding {
@@ -217,7 +241,8 @@ impl Finding {
         let mut lines = vec![format!("{}: {}", self.subject, self.state())];
         match (&self.replacement, &self.output_version) {
             (Some(replacement), Some(version)) => {
-                lines.push(format!("  use: {replacement} (apid convert -f FILE --output-version {version})"));
+                let flags = format!("--output-version {version} {}", self.names_flags);
+                lines.push(format!("  use: {replacement} (apid convert -f FILE {flags})"));
             }
             (Some(replacement), None) => lines.push(format!("  use: {replacement}")),
             (None, _) => {}
@@ -252,6 +277,7 @@ impl Finding {
             "isRemoved": self.is_removed,
             "replacement": self.replacement,
             "outputVersion": self.output_version,
+            "namesFlags": self.names_flags,
             "changes": self.changes,
             "uses": self.count,
             "places": self.places,
@@ -302,13 +328,45 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("--output-version networking.k8s.io/v1") && text.contains("pathType"),
+            text.contains("--output-version networking.k8s.io/v1 --names kubernetes)")
+                && text.contains("pathType"),
             "{text}"
         );
         assert!(text.ends_with("  used in: a.yaml: x\n  uses: 2\n"), "{text}");
         assert!(findings[1].replacement.is_none() && findings[1].changes.contains("pod security"));
         assert!(!findings[2].is_removed && findings[2].output_version.is_none());
         assert_eq!(findings[2].state(), "deprecated in 1.33");
+    }
+
+    #[test]
+    fn uses_in_names_of_other_preset_are_found_with_its_flags() {
+        let kubernetes = names();
+        let svc = kubernetes.other_preset();
+        for (names, other) in [(&svc, &kubernetes), (&kubernetes, &svc)] {
+            let mut report = Report::new(names);
+            for (stem, version, kind) in
+                [("policy", "v1beta1", "PodSecurityPolicy"), ("networking", "v1beta1", "Ingress")]
+            {
+                let api_version = format!("{}/{version}", other.group(stem));
+                report.add_manifest("a.yaml", &manifest(&api_version, kind, "x"));
+            }
+            let event = json!({"objectRef": {"apiGroup": "a.b", "apiVersion": "v2", "resource": "things"},
+                "annotations": { other.group_key("deprecated"): "true" }});
+            report.add_audit(&event.to_string()).unwrap();
+            let findings = report.findings();
+            let subjects: Vec<String> = findings.iter().map(|finding| finding.subject.clone()).collect();
+            let (networking, policy) = (other.group("networking"), other.group("policy"));
+            assert_eq!(
+                subjects,
+                [
+                    format!("{networking}/v1beta1 Ingress"),
+                    format!("{policy}/v1beta1 PodSecurityPolicy"),
+                    "a.b/v2 things".to_owned(),
+                ]
+            );
+            let command = format!("--output-version {networking}/v1 {})", other.flags());
+            assert!(findings[0].text().contains(&command), "{}", findings[0].text());
+        }
     }
 
     #[test]

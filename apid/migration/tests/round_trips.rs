@@ -332,6 +332,34 @@ fn neutral_names_convert_with_their_own_domain() {
 }
 
 #[test]
+fn built_in_groups_of_other_preset_are_rejected_with_its_flags() {
+    let policy = json!({"apiVersion": "policy/v1beta1", "kind": "PodSecurityPolicy"});
+    let ingress = json!({"apiVersion": "networking.svc.internal/v1beta1", "kind": "Ingress"});
+    for (preset, object, flags) in
+        [(Preset::Svc, policy, "--names kubernetes"), (Preset::Kubernetes, ingress, "--names svc")]
+    {
+        let error = try_convert(preset, &object, None).unwrap_err();
+        assert!(matches!(&error, ConvertError::OtherNames(_, expected) if expected == flags), "{error}");
+    }
+}
+
+#[test]
+fn target_without_built_in_kind_is_rejected() {
+    let names = Names::new(Preset::Svc, "example.test").unwrap();
+    let (clock, rng) = (ManualClock::at(time::parse("2026-01-02T03:04:05Z").unwrap()), SeededRng::new(1));
+    let converter = Converter::new(&names, &clock, &rng);
+    let check = |text: &str| converter.check_target(&GroupVersion::parse(text).unwrap());
+    for known in ["v1", "apps/v1", "extensions/v1beta1", "networking.example.test/v1"] {
+        assert_eq!(check(known), Ok(()), "{known}");
+    }
+    for unknown in ["v2", "networking.example.test/v3", "networking.example.com/v1"] {
+        assert!(matches!(check(unknown), Err(ConvertError::UnknownTarget(_))), "{unknown}");
+    }
+    let error = check("networking.k8s.io/v1").unwrap_err();
+    assert!(error.to_string().ends_with("use `--names kubernetes`"), "{error}");
+}
+
+#[test]
 fn manifest_that_cannot_convert_returns_error_and_custom_kind_stays() {
     let error = |object: Value| try_convert(Preset::Kubernetes, &object, None).unwrap_err();
     let policy =

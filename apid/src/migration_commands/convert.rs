@@ -3,7 +3,8 @@
 //! # Contract
 //!
 //! One converted manifest is printed by itself, several as a List, as the convert plugin of kubectl does.
-//! After an error in any manifest, nothing is printed to standard output.
+//! After an error in any manifest, nothing is printed to standard output. An output version that no kind has, or that
+//! no manifest of the input can have, is an error.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -59,7 +60,13 @@ fn convert(flags: ConvertFlags) -> Result<ExitCode, Vec<String>> {
 
     let (clock, rng) = (SystemClock::new(), SystemRng);
     let converter = Converter::new(&names, &clock, &rng);
+    if let Some(target) = &target {
+        converter
+            .check_target(target)
+            .map_err(|error| vec![format!("`--output-version={target}`: {error}")])?;
+    }
     let mut converted = Vec::new();
+    let mut has_target = false;
     for path in &flags.filename {
         let text = match read(path) {
             Ok(text) => text,
@@ -74,6 +81,9 @@ fn convert(flags: ConvertFlags) -> Result<ExitCode, Vec<String>> {
             match converter.convert(object, target.as_ref()) {
                 Ok(conversion) => {
                     conversion.warnings.iter().for_each(|warning| eprintln!("Warning: {title}: {warning}"));
+                    has_target |= target
+                        .as_ref()
+                        .is_some_and(|target| target.to_string() == conversion.object.api_version());
                     converted.push(conversion.object.into_value());
                 }
                 Err(error) => return Ok(fail(format!("`{}`: {title}: {error}", path.display()))),
@@ -82,6 +92,11 @@ fn convert(flags: ConvertFlags) -> Result<ExitCode, Vec<String>> {
     }
     if converted.is_empty() {
         return Ok(fail("the input has no manifest"));
+    }
+    if let Some(target) = target.filter(|_| !has_target) {
+        return Ok(fail(format!(
+            "`--output-version={target}`: no manifest of the input converts to this version"
+        )));
     }
     print(&encode(converted, flags.output));
     Ok(ExitCode::SUCCESS)

@@ -5,9 +5,9 @@
 //! [`run`] serves until SIGTERM or SIGINT. SIGHUP opens the audit log again and reloads changed files. [`run_with`]
 //! adds a stop condition and a callback at readiness.
 //!
-//! Start-up: apid starts authd, opens the store, binds the port and writes the port to a file. Then apid
-//! serves requests. `/readyz` fails until authd has the policy snapshot, and default policy and start-up
-//! objects exist.
+//! Start-up: apid checks that no process has the store open, starts authd, opens the store, binds the port and
+//! writes the port to a file. Then apid serves requests. `/readyz` fails until authd has the policy snapshot,
+//! and default policy and start-up objects exist.
 //!
 //! Shutdown: `/readyz` fails, the shutdown delay passes, watches end, open requests finish, the store
 //! closes, authd exits.
@@ -188,6 +188,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     )?;
     let is_new_store = !config.data_dir.join(STORE).exists();
     components::create_private_folder(&config.data_dir)?;
+    components::check_unlocked_store(&config)?;
 
     let mut authd = ProcessAuthd::start(&config, &clock, &*rng)?;
     let revisions = Arc::new(PolicyRevisions::new(Reductions::new(&registry, &names)));

@@ -81,7 +81,7 @@ pub(super) async fn run(connection: &Connection, flags: AccessFlags) -> Result<O
     let is_denial = status.get("allowed").and_then(Value::as_bool) != Some(true);
     let text = match flags.output.as_str() {
         "json" => format!("{explained:#}\n"),
-        _ => describe(&status),
+        _ => describe(&status) + &resource.unlisted_comment(),
     };
     Ok(Output { text, is_denial })
 }
@@ -103,7 +103,29 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
+/// Describes an explanation. With a manifest the description is a comment, so that the text is YAML.
 fn describe(status: &Value) -> String {
+    let opinions = describe_opinions(status);
+    let manifest = text(status, "manifest");
+    if manifest.is_empty() {
+        return opinions;
+    }
+    let mut out = String::new();
+    for line in opinions.lines() {
+        // Writing to a String does not fail.
+        let _ = writeln!(out, "# {}", escape_line_breaks(line));
+    }
+    let _ = write!(out, "# the smallest role and binding that allow the request:\n{manifest}");
+    out
+}
+
+/// Escapes the characters of a line that end a YAML comment or are not allowed in YAML.
+fn escape_line_breaks(line: &str) -> String {
+    let is_break = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}');
+    line.chars().map(|c| if is_break(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
+fn describe_opinions(status: &Value) -> String {
     let is_allowed = status.get("allowed").and_then(Value::as_bool) == Some(true);
     let mut out = String::from(if is_allowed { "allowed\n" } else { "denied\n" });
     let list =
@@ -127,19 +149,17 @@ fn describe(status: &Value) -> String {
             let _ = writeln!(out, "    and {more} more");
         }
     }
-    if !text(status, "manifest").is_empty() {
-        let _ = write!(
-            out,
-            "# the smallest role and binding that allow the request:\n{}",
-            text(status, "manifest")
-        );
-    }
     out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::suggestion::SuggestedGrant;
+    use apimachinery::attributes::Attributes;
+    use apimachinery::codec::{Limits, yaml};
+    use apimachinery::names::{Names, Preset};
+    use apimachinery::user::UserInfo;
 
     #[test]
     fn user_has_the_groups_that_authenticators_add() {
@@ -165,7 +185,7 @@ mod tests {
         ]});
         assert_eq!(
             describe(&status),
-            "denied\n  Node: NoOpinion (2 µs)\n  RBAC: NoOpinion (5 µs)\n    nearest: near\n    and 4 more\n\
+            "# denied\n#   Node: NoOpinion (2 µs)\n#   RBAC: NoOpinion (5 µs)\n#     nearest: near\n#     and 4 more\n\
              # the smallest role and binding that allow the request:\nkind: Role\n"
         );
         let allowed = json!({"allowed": true, "authorizers": [
@@ -174,5 +194,29 @@ mod tests {
             describe(&allowed),
             "allowed\n  RBAC: Allow (5 µs)\n    by: a binding\n    rule: {\"verbs\":[\"get\"]}\n"
         );
+    }
+
+    #[test]
+    fn denial_with_manifest_is_yaml_of_the_manifest() {
+        let user = UserInfo { name: "bob".to_owned(), ..UserInfo::default() };
+        let attributes = Attributes {
+            verb: "get".to_owned(),
+            resource_request: true,
+            resource: "pods".to_owned(),
+            namespace: "a".to_owned(),
+            ..Attributes::default()
+        };
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        let manifest = SuggestedGrant::of(&user, &attributes).unwrap().manifest(&names);
+        let status = json!({"allowed": false, "manifest": manifest, "authorizers": [
+            {"name": "webhook", "verdict": "NoOpinion", "reason": "a\r\n---\rb: c\u{85}d: e"},
+            {"name": "RBAC", "verdict": "NoOpinion", "nearestMisses": ["x: [\n- y"]}]});
+        let text = describe(&status);
+        let decode = |text: &str| yaml::decode(text.as_bytes(), Limits::BODY).unwrap().value;
+        let documents: Vec<Value> = text.split("---\n").map(decode).collect();
+        let expected: Vec<Value> = manifest.split("---\n").map(decode).collect();
+        assert_eq!(documents, expected, "{text}");
+        let kinds: Vec<&Value> = documents.iter().map(|document| &document["kind"]).collect();
+        assert_eq!(kinds, ["Role", "RoleBinding"]);
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct ResourceArgument {
     pub(super) path: String,
     /// Whether the resource is namespaced; true if discovery does not list it.
     pub(super) namespaced: bool,
+    /// Whether a discovery document lists the resource.
+    pub(super) is_listed: bool,
 }
 
 impl ResourceArgument {
@@ -38,6 +40,7 @@ impl ResourceArgument {
             subresource: subresource.to_owned(),
             path: String::new(),
             namespaced: true,
+            is_listed: false,
         }
     }
 
@@ -85,6 +88,7 @@ impl ResourceArgument {
                 || !plural.contains('/') && text(resource, "singularName") == named
                 || short_names.into_iter().any(|name| name.as_str() == Some(&named));
             if is_match {
+                self.is_listed = true;
                 self.resource = plural;
                 group.clone_into(&mut self.group);
                 self.namespaced = resource.get("namespaced").and_then(Value::as_bool).unwrap_or(true);
@@ -94,9 +98,17 @@ impl ResourceArgument {
         false
     }
 
+    /// Returns a comment line if [`ResourceArgument::resolve`] found the resource in no discovery document.
+    pub(super) fn unlisted_comment(&self) -> String {
+        if self.is_listed || !self.path.is_empty() || self.resource == "*" {
+            return String::new();
+        }
+        format!("# the server has no resource `{self}`, or its discovery documents do not list it\n")
+    }
+
     /// Returns the attributes of a request with this verb. A cluster-scoped resource ignores the namespace.
     pub(super) fn attributes(&self, verb: &str, namespace: &str, name: &str) -> Attributes {
-        let ResourceArgument { group, resource, subresource, path, namespaced } = self.clone();
+        let ResourceArgument { group, resource, subresource, path, namespaced, is_listed: _ } = self.clone();
         let is_resource = path.is_empty();
         Attributes {
             verb: verb.to_owned(),
@@ -156,11 +168,18 @@ mod tests {
             [("deploy/scale", "deployments", "a"), ("Deployment", "deployments", "a"), ("no", "nodes", "")]
         {
             let mut argument = ResourceArgument::parse(text);
+            assert_ne!(argument.unlisted_comment(), "", "{text}");
             assert!(argument.complete(&document, "apps"), "{text}");
+            assert_eq!(argument.unlisted_comment(), "", "{text}");
             let attributes = argument.attributes("get", "a", "x");
             assert_eq!((attributes.resource.as_str(), attributes.namespace.as_str()), (plural, namespace));
             assert_eq!(attributes.group, "apps");
         }
-        assert!(!ResourceArgument::parse("widgets").complete(&document, "apps"));
+        let mut widgets = ResourceArgument::parse("widgets.example.com");
+        assert!(!widgets.complete(&document, "example.com"));
+        assert!(widgets.unlisted_comment().starts_with("# the server has no resource `widgets.example.com`"));
+        for without_discovery in ["*", "/metrics"] {
+            assert_eq!(ResourceArgument::parse(without_discovery).unlisted_comment(), "");
+        }
     }
 }

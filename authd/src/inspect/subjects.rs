@@ -11,6 +11,9 @@ use super::resource::ResourceArgument;
 use super::{InspectError, Output, policy};
 use crate::rules::{AllowedSubject, Subject, SubjectKind};
 
+/// Comment at the end of a text output without a namespace.
+pub(super) const CLUSTER_WIDE_COMMENT: &str = "# RoleBindings are not included; select a namespace with -n\n";
+
 /// The flags of `authd who-can`.
 #[derive(Debug, Args)]
 pub(super) struct SubjectsFlags {
@@ -20,7 +23,7 @@ pub(super) struct SubjectsFlags {
     resource: String,
     /// Name of the object; without it, rules for some names are listed too.
     name: Option<String>,
-    /// Namespace; default: permissions in all namespaces.
+    /// Namespace; default: permissions in all namespaces, which only ClusterRoleBindings grant.
     #[arg(short, long)]
     namespace: Option<String>,
     /// Output: `text` or `json`.
@@ -36,7 +39,11 @@ pub(super) async fn run(connection: &Connection, flags: SubjectsFlags) -> Result
     let subjects = policy::read(connection).await?.allowed_subjects(&attributes);
     Ok(Output::of(match flags.output.as_str() {
         "json" => format!("{:#}\n", to_json(&subjects)),
-        _ => describe(&subjects),
+        _ => {
+            let is_cluster_wide = resource.path.is_empty() && resource.namespaced && namespace.is_empty();
+            let scope = if is_cluster_wide { CLUSTER_WIDE_COMMENT } else { "" };
+            format!("{}{scope}{}", describe(&subjects), resource.unlisted_comment())
+        }
     }))
 }
 
@@ -114,7 +121,7 @@ mod tests {
         assert_eq!(lines.len(), 4, "{text}");
         assert_eq!(lines[1], r#"User root: ClusterRoleBinding "c" of ClusterRole "all" to User "root""#);
         let robot =
-            r#"ServiceAccount a/robot: RoleBinding "b/a" of Role "r" to ServiceAccount "robot/a", only x, y"#;
+            r#"ServiceAccount a/robot: RoleBinding "a/b" of Role "r" to ServiceAccount "a/robot", only x, y"#;
         assert_eq!(lines[2], robot);
         let elsewhere = ResourceArgument::parse("pods").attributes("get", "b", "");
         assert_eq!(policy.allowed_subjects(&elsewhere).len(), 1);

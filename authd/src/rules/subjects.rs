@@ -19,14 +19,14 @@ use super::visit::BindingPath;
 pub struct AllowedSubject {
     /// The subject; the namespace of a service account is set.
     pub subject: Subject,
-    /// Binding, role and subject, in the wording of Kubernetes.
+    /// Binding, role and subject, with names as `NAMESPACE/NAME`.
     pub path: String,
     /// If the request has no name, the object names for which it is allowed; empty: all objects.
     pub names: Vec<String>,
 }
 
 impl Policy {
-    /// Returns the subjects that are allowed the request, once for each binding.
+    /// Returns the subjects that are allowed the request, once for each binding, by kind, namespace and name.
     ///
     /// For a request without a name, rules with `resourceNames` count too; [`AllowedSubject::names`] lists
     /// these names.
@@ -53,11 +53,14 @@ impl Policy {
             }
             for subject in &binding.subjects {
                 let Some(resolved) = resolve(subject, binding) else { continue };
-                let path = BindingPath::new(binding, subject, role).describe();
+                let path = BindingPath::new(binding, subject, role).describe_namespace_first();
                 allowed.push(AllowedSubject { subject: resolved, path, names: names.clone() });
             }
         }
-        allowed.sort();
+        allowed.sort_by(|a, b| {
+            let by_subject = sort_key(&a.subject).cmp(&sort_key(&b.subject));
+            by_subject.then_with(|| a.path.cmp(&b.path)).then_with(|| a.names.cmp(&b.names))
+        });
         allowed.dedup();
         allowed
     }
@@ -84,16 +87,21 @@ impl Policy {
         roles.flat_map(|body| body.effective.iter().map(|entry| &*entry.rule))
     }
 
-    /// Returns the subjects of all bindings that can match a user, each once.
+    /// Returns the subjects of all bindings that can match a user, each once, by kind, namespace and name.
     pub fn subjects(&self) -> Vec<Subject> {
         let bindings = self.bindings.iter().flatten();
         let mut subjects: Vec<Subject> = bindings
             .flat_map(|binding| binding.subjects.iter().filter_map(move |subject| resolve(subject, binding)))
             .collect();
-        subjects.sort();
+        subjects.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
         subjects.dedup();
         subjects
     }
+}
+
+/// Returns the kind, namespace and name, by which lists of subjects are sorted.
+fn sort_key(subject: &Subject) -> (SubjectKind, &str, &str) {
+    (subject.kind, &subject.namespace, &subject.name)
 }
 
 /// Returns the subject with the effective namespace of its service account; None if no user can match.

@@ -254,18 +254,28 @@ impl<'p> BindingPath<'p> {
         BindingPath { binding, subject, role }
     }
 
-    /// Describes binding, role and subject in the wording of Kubernetes.
+    /// Describes binding, role and subject in the wording of Kubernetes, with names as `NAME/NAMESPACE`.
     pub fn describe(&self) -> String {
+        self.describe_with(|namespace, name| format!("{name}/{namespace}"))
+    }
+
+    /// Describes binding, role and subject, with names as `NAMESPACE/NAME`.
+    pub(super) fn describe_namespace_first(&self) -> String {
+        self.describe_with(|namespace, name| format!("{namespace}/{name}"))
+    }
+
+    /// Describes binding, role and subject. `qualify` formats a namespace and a name.
+    fn describe_with(&self, qualify: fn(&str, &str) -> String) -> String {
         let BindingPath { binding, subject, role } = self;
         let (kind, name) = if binding.namespace.is_empty() {
             ("ClusterRoleBinding", quote(&binding.name))
         } else {
-            ("RoleBinding", quote(&format!("{}/{}", binding.name, binding.namespace)))
+            ("RoleBinding", quote(&qualify(&binding.namespace, &binding.name)))
         };
         let subject_name = match subject.kind {
             SubjectKind::ServiceAccount => {
                 let account_namespace = subject.account_namespace(&binding.namespace).unwrap_or_default();
-                format!("{}/{account_namespace}", subject.name)
+                qualify(account_namespace, &subject.name)
             }
             SubjectKind::User | SubjectKind::Group => subject.name.to_string(),
         };

@@ -66,21 +66,44 @@ pub struct ErrorList {
     is_lenient: bool,
     errors: RefCell<Vec<DocumentError>>,
     warnings: RefCell<Vec<DocumentError>>,
+    /// The paths of fields with a wrong type.
+    wrong_types: RefCell<Vec<FieldPath>>,
 }
 
 impl ErrorList {
-    /// Records an error of a field.
+    /// Records an error of a field. A field with a wrong type has no further errors: its reader treats it as absent.
     pub fn add(&self, error: &FieldError) {
         self.add_text(&error.path, &error.body());
     }
 
-    /// Records an error of a field. `text` follows the path in the message.
+    /// Records an error of a field as [`ErrorList::add`]. `text` follows the path in the message.
     pub fn add_text(&self, path: &FieldPath, text: &str) {
+        if self.has_wrong_type(path) {
+            return;
+        }
         self.push(DocumentError { line: self.lines.line_of(path.as_str()), text: format!("{path}: {text}") });
     }
 
     fn push(&self, error: DocumentError) {
         push_bounded(&self.errors, error);
+    }
+
+    /// Whether a wrong type is recorded for a field or for a field around it.
+    fn has_wrong_type(&self, path: &FieldPath) -> bool {
+        self.wrong_types.borrow().iter().any(|wrong| {
+            path.as_str()
+                .strip_prefix(wrong.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        })
+    }
+
+    /// Records the error of a wrong type.
+    fn add_wrong_type(&self, error: &FieldError) {
+        self.add(error);
+        let mut wrong_types = self.wrong_types.borrow_mut();
+        if wrong_types.len() < MAX_DOCUMENT_ERRORS {
+            wrong_types.push(error.path.clone());
+        }
     }
 
     /// Records an unknown or duplicate field. `description` names the field.
@@ -321,7 +344,11 @@ impl<'d> Fields<'d> {
             Value::Bool(_) => "boolean",
             Value::Null => "null",
         };
-        self.errors.add(&FieldError::type_invalid(path, type_name, &format!("must be {description}")));
+        self.errors.add_wrong_type(&FieldError::type_invalid(
+            path,
+            type_name,
+            &format!("must be {description}"),
+        ));
     }
 
     /// A string; None if absent.
@@ -500,6 +527,29 @@ more: {}
                 "line 9: strict decoding error: unknown field \"items[1].Enabled\" (a similar field is \"enabled\")",
                 "line 10: items[2]: Invalid value: \"number\": must be an object",
                 "line 11: strict decoding error: unknown field \"more\"",
+            ]
+        );
+    }
+
+    #[test]
+    fn field_with_wrong_type_has_no_further_errors() {
+        let document = Document::read(b"name: n\nother: {}\nlist: 3\n").unwrap();
+        let errors = document.decode_fields(|fields| {
+            let has_name = !fields.text("name").is_empty();
+            let (other, list) = (fields.object("other", |_| ()), fields.texts("list"));
+            assert!(!has_name && other.is_some() && list.is_empty());
+            for path in ["name", "list.item", "list[0]", "names", "other.name"] {
+                fields.errors().add(&FieldError::required(&FieldPath::new(path), ""));
+            }
+        });
+        let texts: Vec<String> = errors.unwrap_err().into_iter().map(|error| error.text).collect();
+        assert_eq!(
+            texts,
+            [
+                "names: Required value",
+                "name: Invalid value: \"boolean\": must be a string",
+                "other.name: Required value",
+                "list: Invalid value: \"number\": must be a list of strings",
             ]
         );
     }

@@ -181,7 +181,14 @@ impl Names {
     ///
     /// `api_domain` is not a DNS subdomain of at least two labels, or lies in a domain of Kubernetes.
     pub fn new(preset: Preset, api_domain: &str) -> Result<Self, NamesError> {
-        let names = match preset {
+        if preset == Preset::Svc {
+            check_domain(api_domain)?;
+        }
+        Ok(Names::of_checked_domain(preset, api_domain))
+    }
+
+    fn of_checked_domain(preset: Preset, api_domain: &str) -> Self {
+        match preset {
             Preset::Kubernetes => Names {
                 preset,
                 api_domain: api_domain.to_owned(),
@@ -206,35 +213,31 @@ impl Names {
                     owner_reset_claims_other_changes: false,
                 },
             },
-            Preset::Svc => {
-                check_domain(api_domain)?;
-                Names {
-                    preset,
-                    api_domain: api_domain.to_owned(),
-                    group_domain: api_domain.to_owned(),
-                    label_domain: api_domain.to_owned(),
-                    system_namespace: "svc-system",
-                    public_namespace: "svc-public",
-                    node_lease_namespace: "svc-node-lease",
-                    api_service: "svc",
-                    protobuf_media_type: "application/vnd.svc.protobuf",
-                    extension_prefix: "x-svc-",
-                    embedded_extension: "x-svc-embedded-type",
-                    exec_info_env: "SVC_EXEC_INFO",
-                    store_check: "storage",
-                    behaviour: Behaviour {
-                        verbose_ends_with_own_name: false,
-                        webhook_server_must_be_plain_https: true,
-                        strict_patch_is_invalid: false,
-                        undeclared_field_fails_apply: false,
-                        duplicate_item_under_apply_is_internal: false,
-                        replace_of_missing_key_succeeds: false,
-                        owner_reset_claims_other_changes: true,
-                    },
-                }
-            }
-        };
-        Ok(names)
+            Preset::Svc => Names {
+                preset,
+                api_domain: api_domain.to_owned(),
+                group_domain: api_domain.to_owned(),
+                label_domain: api_domain.to_owned(),
+                system_namespace: "svc-system",
+                public_namespace: "svc-public",
+                node_lease_namespace: "svc-node-lease",
+                api_service: "svc",
+                protobuf_media_type: "application/vnd.svc.protobuf",
+                extension_prefix: "x-svc-",
+                embedded_extension: "x-svc-embedded-type",
+                exec_info_env: "SVC_EXEC_INFO",
+                store_check: "storage",
+                behaviour: Behaviour {
+                    verbose_ends_with_own_name: false,
+                    webhook_server_must_be_plain_https: true,
+                    strict_patch_is_invalid: false,
+                    undeclared_field_fails_apply: false,
+                    duplicate_item_under_apply_is_internal: false,
+                    replace_of_missing_key_succeeds: false,
+                    owner_reset_claims_other_changes: true,
+                },
+            },
+        }
     }
 
     /// Returns the preset, which a new store records.
@@ -245,6 +248,24 @@ impl Names {
     /// Returns the API domain, which a new store records. Meaningless under `kubernetes`.
     pub fn api_domain(&self) -> &str {
         &self.api_domain
+    }
+
+    /// Returns the names of the other preset, `svc` with its default domain.
+    pub fn other_preset(&self) -> Self {
+        match self.preset {
+            Preset::Kubernetes => Names::of_checked_domain(Preset::Svc, DEFAULT_API_DOMAIN),
+            Preset::Svc => Names::of_checked_domain(Preset::Kubernetes, DEFAULT_API_DOMAIN),
+        }
+    }
+
+    /// Returns the flags that select these names, without a default domain.
+    pub fn flags(&self) -> String {
+        match (self.preset, self.api_domain.as_str()) {
+            (Preset::Svc, domain) if domain != DEFAULT_API_DOMAIN => {
+                format!("--names svc --api-domain {domain}")
+            }
+            (preset, _) => format!("--names {preset}"),
+        }
     }
 
     /// Returns the full name of an API group from its stem.
@@ -479,6 +500,23 @@ mod tests {
         ] {
             assert_eq!(names.flags_of_other_preset(stem, group).as_deref(), flags, "{group}");
         }
+    }
+
+    #[test]
+    fn flags_select_names_of_preset_and_domain() {
+        let svc = Names::new(Preset::Svc, DEFAULT_API_DOMAIN).unwrap();
+        let kubernetes = svc.other_preset();
+        assert_eq!(
+            (kubernetes.preset(), kubernetes.flags().as_str()),
+            (Preset::Kubernetes, "--names kubernetes")
+        );
+        let other = kubernetes.other_preset();
+        assert_eq!(
+            (other.preset(), other.api_domain(), other.flags().as_str()),
+            (Preset::Svc, DEFAULT_API_DOMAIN, "--names svc")
+        );
+        let svc = Names::new(Preset::Svc, "example.test").unwrap();
+        assert_eq!(svc.flags(), "--names svc --api-domain example.test");
     }
 
     #[test]

@@ -25,7 +25,9 @@ pub(super) struct Event {
 }
 
 /// The events about resources, without those of the server itself. Empty lines are skipped.
-pub(super) fn events(text: &str, names: &Names) -> Result<Vec<Event>, AuditError> {
+///
+/// The keys of annotations are those of any of `names`.
+pub(super) fn events(text: &str, names: &[&Names]) -> Result<Vec<Event>, AuditError> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let mut events = Vec::new();
     for (index, line) in lines {
@@ -36,9 +38,12 @@ pub(super) fn events(text: &str, names: &Names) -> Result<Vec<Event>, AuditError
     Ok(events)
 }
 
-fn parse_event(value: &Value, names: &Names) -> Option<Event> {
+fn parse_event(value: &Value, names: &[&Names]) -> Option<Event> {
     let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let annotation = |name: &str| value.get("annotations")?.get(names.group_key(name))?.as_str();
+    let annotation = |name: &str| {
+        let annotations = value.get("annotations")?;
+        names.iter().find_map(|names| annotations.get(names.group_key(name)))?.as_str()
+    };
     let resource = text("/objectRef/resource");
     // A migration of clients does not concern requests of the server itself.
     if resource.is_empty() || text("/user/username") == APISERVER {

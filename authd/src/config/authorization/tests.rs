@@ -93,6 +93,9 @@ fn invalid_authorizer_entry_is_rejected() {
         let errors = parse(&format!("{HEAD}{authorizers}\n")).unwrap_err();
         assert!(errors.iter().any(|error| error.starts_with(expected)), "{authorizers}: {errors:#?}");
     }
+    // `n` is a boolean in YAML 1.1.
+    let wrong_type = "line 4: authorizers[0].name: Invalid value: \"boolean\": must be a string";
+    assert_eq!(parse(&format!("{HEAD}- {{type: RBAC, name: n}}\n")).unwrap_err(), [wrong_type]);
     for (version, kind) in [("v2", "AuthorizationConfiguration"), ("v1", "Foo")] {
         let text = format!(
             "apiVersion: apiserver.config.k8s.io/{version}\nkind: {kind}\nauthorizers: [{{type: RBAC, name: a}}]\n"

@@ -19,9 +19,9 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// Returns the page.
 pub(super) fn page(matrix: &Matrix) -> String {
-    let scope = match matrix.namespace.as_str() {
-        "" => "all namespaces".to_owned(),
-        namespace => format!("namespace {}", escape(namespace)),
+    let (scope, bindings) = match matrix.namespace.as_str() {
+        "" => ("all namespaces".to_owned(), " RoleBindings are not included."),
+        namespace => (format!("namespace {}", escape(namespace)), ""),
     };
     let (style, script) = (hash(STYLE), hash(SCRIPT));
     let mut out = format!(
@@ -30,7 +30,7 @@ pub(super) fn page(matrix: &Matrix) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>Access matrix: {scope}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n\
          <h1>Access matrix: {scope}</h1>\n\
-         <p>RBAC permissions of each subject. Other authorizers and memberships of groups are not shown.</p>\n\
+         <p>RBAC permissions of each subject. Other authorizers and memberships of groups are not shown.{bindings}</p>\n\
          <form role=\"search\"><label for=\"filter\">Filter</label> \
          <input id=\"filter\" type=\"search\" autocomplete=\"off\"> \
          <label for=\"access\">Access</label> <select id=\"access\"><option value=\"\">any</option>\

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::connection::Connection;
 use super::resource::ResourceArgument;
-use super::subjects::subject_name;
+use super::subjects::{CLUSTER_WIDE_COMMENT, subject_name};
 use super::{InspectError, Output, policy};
 use crate::rules::{Policy, Subject, SubjectKind};
 
@@ -28,7 +28,7 @@ const VERBS: &str = "get,list,watch,create,update,patch,delete";
 /// The flags of `authd matrix`.
 #[derive(Debug, Args)]
 pub(super) struct MatrixFlags {
-    /// Namespace; default: permissions in all namespaces.
+    /// Namespace; default: permissions in all namespaces, which only ClusterRoleBindings grant.
     #[arg(short, long)]
     namespace: Option<String>,
     /// Verbs, separated by commas.
@@ -171,6 +171,9 @@ impl Matrix {
             out.push('\n');
         }
         out.push_str("# x: all objects, n: only named objects, -: none. RBAC only\n");
+        if self.namespace.is_empty() {
+            out.push_str(CLUSTER_WIDE_COMMENT);
+        }
         out
     }
 

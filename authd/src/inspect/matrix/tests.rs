@@ -3,6 +3,10 @@
 use super::*;
 
 fn matrix() -> Matrix {
+    matrix_of("a")
+}
+
+fn matrix_of(namespace: &str) -> Matrix {
     let rule = |verbs: &[&str], resource: &str, names: &[&str]| json!({"verbs": verbs, "apiGroups": ["apps"], "resources": [resource], "resourceNames": names});
     let objects = [
         (
@@ -18,14 +22,15 @@ fn matrix() -> Matrix {
         (
             "rolebindings",
             json!({"metadata": {"name": "c", "namespace": "a"}, "roleRef": {"kind": "ClusterRole", "name": "r"},
-                "subjects": [{"kind": "ServiceAccount", "name": "robot"}]}),
+                "subjects": [{"kind": "ServiceAccount", "name": "robot"},
+                    {"kind": "ServiceAccount", "name": "agent", "namespace": "b"}]}),
         ),
     ];
     let policy = policy::policy_of(&objects).unwrap();
     let resources = named_resources(&policy);
     assert_eq!(resources.iter().map(ToString::to_string).collect::<Vec<_>>(), ["deployments.apps"]);
     let verbs = ["get", "delete", "create"].map(str::to_owned).to_vec();
-    Matrix::of(&policy, "a", verbs, &resources, false)
+    Matrix::of(&policy, namespace, verbs, &resources, false)
 }
 
 #[test]
@@ -36,8 +41,19 @@ fn matrix_text_has_a_row_for_each_subject_with_access() {
          User =cmd,\"x\"           deployments.apps  x    n       -\n\
          Group <b>ops</b>        deployments.apps  x    n       -\n\
          ServiceAccount a/robot  deployments.apps  x    n       -\n\
+         ServiceAccount b/agent  deployments.apps  x    n       -\n\
          # x: all objects, n: only named objects, -: none. RBAC only\n"
     );
+}
+
+#[test]
+fn matrix_without_namespace_says_that_role_bindings_are_not_included() {
+    let without_namespace = matrix_of("");
+    let text = without_namespace.to_text();
+    assert!(!text.contains("a/robot"), "{text}");
+    assert!(text.ends_with("# RoleBindings are not included; select a namespace with -n\n"), "{text}");
+    assert!(html::page(&without_namespace).contains("RoleBindings are not included."));
+    assert!(!html::page(&matrix()).contains("RoleBindings are not included."));
 }
 
 #[test]

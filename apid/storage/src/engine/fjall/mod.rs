@@ -52,6 +52,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
+use apimachinery::names::{DEFAULT_API_DOMAIN, Preset};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -85,9 +86,25 @@ pub struct Identity {
     pub api_domain: String,
 }
 
+impl Identity {
+    /// Returns the flags that select this identity instead of a requested one.
+    fn flags(&self, requested: &Identity) -> String {
+        if self.api_domain == requested.api_domain {
+            format!("--names {}", self.preset)
+        } else {
+            format!("--names {} --api-domain {}", self.preset, self.api_domain)
+        }
+    }
+}
+
+/// Leaves out the default API domain of a preset other than `svc`, which does not use the domain.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "names `{}` and API domain `{}`", self.preset, self.api_domain)
+        write!(f, "names `{}`", self.preset)?;
+        if self.preset == Preset::Svc.to_string() || self.api_domain != DEFAULT_API_DOMAIN {
+            write!(f, " and API domain `{}`", self.api_domain)?;
+        }
+        Ok(())
     }
 }
 
@@ -153,7 +170,10 @@ pub enum OpenError {
     #[error("the store in `{}` is in use by another process", .0.display())]
     Locked(PathBuf),
     /// The store was created with another identity.
-    #[error("the store was created with {stored} and cannot be opened with {requested}")]
+    #[error(
+        "the store was created with {stored} and cannot be opened with {requested}; start with `{}`",
+        .stored.flags(.requested)
+    )]
     Identity {
         /// The identity in the store.
         stored: Identity,
@@ -403,6 +423,25 @@ fn make_dirs(dir: &Path) -> io::Result<()> {
         _ => {}
     }
     File::open(parent)?.sync_all()
+}
+
+/// Checks that no process has a store open. A directory without a store is not an error.
+///
+/// # Errors
+///
+/// [`OpenError::Locked`], or the lock file is not accessible.
+pub fn check_unlocked(dir: &Path) -> Result<(), OpenError> {
+    let file = match File::open(dir.join("lock")) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    // Checks of several processes at the same time do not exclude each other.
+    match file.try_lock_shared() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(OpenError::Locked(dir.to_owned())),
+        Err(TryLockError::Error(error)) => Err(error.into()),
+    }
 }
 
 /// Locks the directory for this process. The operating system releases the lock when the process ends.

@@ -107,26 +107,46 @@ async fn store_opens_only_with_its_identity() {
     let dir = memory_dir();
     open(dir.path()).unwrap().close().await;
     let others = [
-        Identity { preset: "kubernetes".to_owned(), ..identity() },
-        Identity { api_domain: "example.test".to_owned(), ..identity() },
+        (Identity { preset: "kubernetes".to_owned(), ..identity() }, "`--names svc`"),
+        (
+            Identity { api_domain: "example.test".to_owned(), ..identity() },
+            "`--names svc --api-domain svc.internal`",
+        ),
     ];
-    for requested in others {
+    for (requested, flags) in others {
         let options = Options { identity: requested.clone(), ..options(dir.path()) };
         let refused = FjallStore::open(options, Arc::new(RecordingObserver::default())).err().unwrap();
         let text = refused.to_string();
         for word in [&requested.preset, &requested.api_domain, "svc", "svc.internal"] {
             assert!(text.contains(&format!("`{word}`")), "{text}");
         }
+        assert!(text.ends_with(&format!("; start with {flags}")), "{text}");
     }
     open(dir.path()).unwrap().close().await;
+}
+
+#[test]
+fn identity_text_has_api_domain_only_where_it_counts() {
+    for (preset, api_domain, expected) in [
+        ("svc", "svc.internal", "names `svc` and API domain `svc.internal`"),
+        ("svc", "example.test", "names `svc` and API domain `example.test`"),
+        ("kubernetes", "svc.internal", "names `kubernetes`"),
+        ("kubernetes", "example.test", "names `kubernetes` and API domain `example.test`"),
+    ] {
+        let identity = Identity { preset: preset.to_owned(), api_domain: api_domain.to_owned() };
+        assert_eq!(identity.to_string(), expected);
+    }
 }
 
 #[tokio::test]
 async fn second_open_of_locked_store_is_rejected() {
     let dir = memory_dir();
+    check_unlocked(dir.path()).unwrap();
     let store = open(dir.path()).unwrap();
     assert!(matches!(open(dir.path()), Err(OpenError::Locked(locked)) if locked == dir.path()));
+    assert!(matches!(check_unlocked(dir.path()), Err(OpenError::Locked(locked)) if locked == dir.path()));
     store.close().await;
+    check_unlocked(dir.path()).unwrap();
     let store = open(dir.path()).unwrap();
     drop(store);
     open(dir.path()).unwrap();
