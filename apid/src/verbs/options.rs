@@ -73,7 +73,7 @@ fn unknown_text(path: &str, names: &Names) -> String {
     }
 }
 
-/// Returns the name of a schema extension in the preset; None if the path ends with no name of the other preset.
+/// Returns the name in the preset of the schema extension at the end of a path; None for other paths.
 fn extension_in(path: &str, names: &Names) -> Option<&'static str> {
     let (parent, field) = path.rsplit_once('.')?;
     let is_in_schema = parent.contains("openAPIV3Schema");
