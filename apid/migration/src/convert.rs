@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! The target is a group and version. A kind that the target does not have converts to its latest version, as in the
-//! convert plugin of kubectl. A kind without a schema in this program, such as a custom kind, stays unchanged. A
-//! built-in group in the names of the other preset is an error. Warnings name fields whose meaning or default
+//! convert plugin of kubectl. A kind without a schema in this program, such as a custom kind, stays unchanged.
+//! A built-in group in the names of the other preset is an error. Warnings name fields whose meaning or default
 //! changes, unknown fields, and fields that the server will reject.
 //!
 //! # Errors

@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! A [`Report`] collects uses by version. Each source adds uses; [`Report::findings`] returns them in the order of
-//! the release of removal. The built-in kinds are those of the given names and those of the other preset, so that
-//! the wrong names cannot hide a use. A custom kind is not in the table of [`lifecycle`]: its deprecated versions
-//! are found in metrics and audit logs, where the server marks them, without release and replacement.
+//! A [`Report`] collects uses by version. Each source adds uses; [`Report::findings`] returns them in the order
+//! of the release of removal. The built-in kinds are those of the given names and those of the other preset, so
+//! that the wrong names cannot hide a use. A custom kind is not in the table of [`lifecycle`]: its deprecated
+//! versions are found in metrics and audit logs, where the server marks them, without release and replacement.
 
 mod audit;
 mod metrics;

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! One converted manifest is printed by itself, several as a List, as the convert plugin of kubectl does.
-//! After an error in any manifest, nothing is printed to standard output. An output version that no kind has, or that
-//! no manifest of the input can have, is an error.
+//! After an error in any manifest, nothing is printed to standard output. An output version that no kind has, or
+//! that no manifest of the input can have, is an error.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

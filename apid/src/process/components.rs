@@ -40,7 +40,7 @@ pub(super) fn build_admission(config: &Config, environment: Environment) -> Resu
     .map_err(|errors| ProcessError::Usage(errors.iter().map(ToString::to_string).collect()))
 }
 
-/// Rejects a store that another process has open, before authd starts: the socket of authd is in the same folder.
+/// Rejects a store that another process has open, before authd starts: its socket is in the same folder.
 pub(super) fn check_unlocked_store(config: &Config) -> Result<(), ProcessError> {
     fjall::check_unlocked(&config.data_dir.join(STORE)).map_err(|error| ProcessError::Store(Box::new(error)))
 }

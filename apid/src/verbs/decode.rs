@@ -120,7 +120,8 @@ pub(super) fn decode(
     };
     let conformance = conformance.map_err(|error| expected.mismatch(expected.kind, &error.to_string()))?;
     let reject = |reason: String| expected.mismatch(expected.kind, &reason);
-    let mut warnings = validation.report(&duplicates, &conformance.unknown, ordered_json, reject)?;
+    let names = &server_state.names;
+    let mut warnings = validation.report(&duplicates, &conformance.unknown, ordered_json, names, reject)?;
     let duplicate_owners = metadata::remove_duplicate_owners(&mut object);
     if !duplicate_owners.is_empty() {
         warnings.push(format!("{DUPLICATE_OWNERS}{}", shorten(&duplicate_owners.join(", "))));
@@ -257,6 +258,8 @@ fn read(
 
 #[cfg(test)]
 mod tests {
+    use apimachinery::names::{Names, Preset};
+
     use super::*;
 
     const CONFIG_MAP: ExpectedType<'static> = ExpectedType {
@@ -336,7 +339,9 @@ mod tests {
     fn unknown_and_duplicate_fields_follow_field_validation() {
         let (duplicates, unknown) = (vec!["data.a".to_owned()], vec!["extra".to_owned()]);
         let reject = |reason: String| CONFIG_MAP.mismatch(CONFIG_MAP.kind, &reason);
-        let run = |validation: FieldValidation| validation.report(&duplicates, &unknown, None, reject);
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        let run =
+            |validation: FieldValidation| validation.report(&duplicates, &unknown, None, &names, reject);
         assert_eq!(run(FieldValidation::Ignore), Ok(Vec::new()));
         assert_eq!(
             run(FieldValidation::Warn).unwrap(),
@@ -357,10 +362,9 @@ mod tests {
         let json = br#"{"extra":{"x":1,"x":2},"data":{"a":"1","a":"2"},"odd":1,"odd":2}"#;
         let duplicates = ["extra.x", "data.a", "odd"].map(str::to_owned);
         let unknown = ["odd", "extra"].map(str::to_owned);
-        let report = |json| {
-            FieldValidation::Warn
-                .report(&duplicates, &unknown, json, |reason| CONFIG_MAP.mismatch("", &reason))
-        };
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        let reject = |reason: String| CONFIG_MAP.mismatch("", &reason);
+        let report = |json| FieldValidation::Warn.report(&duplicates, &unknown, json, &names, reject);
         assert_eq!(
             report(Some(json.as_slice())).unwrap(),
             [r#"unknown field "extra""#, r#"duplicate field "data.a""#, r#"unknown field "odd""#]

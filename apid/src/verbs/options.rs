@@ -9,7 +9,7 @@ use std::time::Duration;
 use apimachinery::codec::key_order;
 use apimachinery::field::{FieldError, FieldPath, quote};
 use apimachinery::gvk::GroupKind;
-use apimachinery::names::Names;
+use apimachinery::names::{Names, SchemaExtension};
 use apimachinery::selector::field::FieldSelector;
 use apimachinery::selector::label::LabelSelector;
 use apimachinery::status::Status;
@@ -30,7 +30,8 @@ pub enum FieldValidation {
 impl FieldValidation {
     /// Returns warnings about duplicate keys and unknown fields.
     ///
-    /// `json` is the document if the warnings follow its order. Otherwise the duplicate keys come first.
+    /// `json` is the document if the warnings follow its order. Otherwise the duplicate keys come first. After the
+    /// path of a schema extension of the other preset comes its name in `names`.
     ///
     /// # Errors
     ///
@@ -40,17 +41,18 @@ impl FieldValidation {
         duplicates: &[String],
         unknown: &[String],
         json: Option<&[u8]>,
+        names: &Names,
         reject: impl FnOnce(String) -> Status,
     ) -> Result<Vec<String>, Status> {
         if self == FieldValidation::Ignore || (duplicates.is_empty() && unknown.is_empty()) {
             return Ok(Vec::new());
         }
         let texts = match json {
-            Some(json) => in_document_order(json, duplicates, unknown),
+            Some(json) => in_document_order(json, duplicates, unknown, names),
             None => duplicates
                 .iter()
                 .map(|path| duplicate_text(path))
-                .chain(unknown.iter().map(|path| unknown_text(path)))
+                .chain(unknown.iter().map(|path| unknown_text(path, names)))
                 .collect(),
         };
         if self == FieldValidation::Strict && !texts.is_empty() {
@@ -64,13 +66,26 @@ fn duplicate_text(path: &str) -> String {
     format!("duplicate field {}", quote(path))
 }
 
-fn unknown_text(path: &str) -> String {
-    format!("unknown field {}", quote(path))
+fn unknown_text(path: &str, names: &Names) -> String {
+    match extension_in(path, names) {
+        Some(extension) => format!("unknown field {} (use {})", quote(path), quote(extension)),
+        None => format!("unknown field {}", quote(path)),
+    }
+}
+
+/// Returns the name in the preset of the schema extension at the end of a path; None for other paths.
+fn extension_in(path: &str, names: &Names) -> Option<&'static str> {
+    let (parent, field) = path.rsplit_once('.')?;
+    let is_in_schema = parent.contains("openAPIV3Schema");
+    let extension = SchemaExtension::ALL
+        .into_iter()
+        .find(|extension| is_in_schema && extension.stored_name() == field)?;
+    Some(names.schema_extension(extension)).filter(|name| *name != field)
 }
 
 /// Returns the findings in the order of the document: an unknown field at its first occurrence, a duplicate key at its
 /// second. As in the reference, the keys within an unknown field are not examined.
-fn in_document_order(json: &[u8], duplicates: &[String], unknown: &[String]) -> Vec<String> {
+fn in_document_order(json: &[u8], duplicates: &[String], unknown: &[String], names: &Names) -> Vec<String> {
     let is_within = |path: &str, field: &String| {
         path.strip_prefix(field.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     };
@@ -81,7 +96,7 @@ fn in_document_order(json: &[u8], duplicates: &[String], unknown: &[String]) -> 
     let mut texts = Vec::new();
     for path in key_order::occurrences(json, &paths) {
         let is_first = seen.insert(path.clone());
-        let text = if unknown.contains(&path) { unknown_text(&path) } else { duplicate_text(&path) };
+        let text = if unknown.contains(&path) { unknown_text(&path, names) } else { duplicate_text(&path) };
         if is_first == unknown.contains(&path) && !texts.contains(&text) {
             texts.push(text);
         }
@@ -90,7 +105,7 @@ fn in_document_order(json: &[u8], duplicates: &[String], unknown: &[String]) -> 
     let all = duplicates
         .into_iter()
         .map(|path| duplicate_text(path))
-        .chain(unknown.iter().map(|path| unknown_text(path)));
+        .chain(unknown.iter().map(|path| unknown_text(path, names)));
     for text in all {
         if !texts.contains(&text) {
             texts.push(text);

@@ -71,7 +71,7 @@ pub struct ErrorList {
 }
 
 impl ErrorList {
-    /// Records an error of a field. A field with a wrong type has no further errors: its reader treats it as absent.
+    /// Records an error of a field. A field with a wrong type has no further errors: to its reader it is absent.
     pub fn add(&self, error: &FieldError) {
         self.add_text(&error.path, &error.body());
     }

@@ -1,4 +1,4 @@
-//! kubectl with the svc preset: the plugin `deploy/kubectl-svc` maps API groups.
+//! kubectl with the svc preset: the plugin `deploy/kubectl-svc` maps API groups and OpenAPI extensions.
 
 use super::{Kubectl, installed};
 use crate::harness::{ControlPlane, Options};
@@ -39,6 +39,39 @@ fn run_with_flags(kubectl: &Kubectl) {
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// A definition with the extension names of Kubernetes. A property may have such a name too.
+const DEFINITION: &str = r#"{
+    "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+    "metadata": {"name": "widgets.shop.example.com"},
+    "spec": {
+        "group": "shop.example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+            "type": "object",
+            "x-kubernetes-validations": [{"rule": "has(self.part)"}],
+            "properties": {
+                "x-kubernetes-map-type": {"type": "string"},
+                "part": {
+                    "type": "object",
+                    "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true
+                }
+            }
+        }}}]
+    }
+}"#;
+
+/// Applies a definition with the extension names of Kubernetes; responses have these names too.
+fn apply_definition(kubectl: &Kubectl) {
+    let file = kubectl.home().join("definition.json");
+    std::fs::write(&file, DEFINITION).expect("the definition");
+    let line = format!("apply -f {}", file.display());
+    for expected in ["widgets.shop.example.com created", "widgets.shop.example.com unchanged"] {
+        let text = run(kubectl, &line);
+        assert!(text.contains(expected), "`{expected}` in {text}");
+    }
+    let text = run(kubectl, "get crd widgets.shop.example.com -o yaml");
+    assert!(text.contains("x-kubernetes-embedded-resource: true") && !text.contains("x-svc-"), "{text}");
+}
+
 fn session(kubectl: &Kubectl) {
     for (line, expected) in [
         ("auth can-i create roles", "yes"),
@@ -70,17 +103,25 @@ async fn kubectl_plugin_works_with_svc_preset_and_keeps_its_names() {
     }
     let plane = ControlPlane::start(Options::default()).await;
     let kubectl = Kubectl::new(program, "1.33", &plane, "admin");
+    let admin = plane.admin();
     let watched = "/apis/rbac.authorization.svc.internal/v1/roles?watch=1";
     let mut watch = plane.admin().watch(watched).await;
     let ended = tokio::task::spawn_blocking(move || {
         session(&kubectl);
+        apply_definition(&kubectl);
         run_with_flags(&kubectl);
     })
     .await;
     if let Err(error) = ended {
         panic!("{error}");
     }
-    // The server has the groups of its preset.
+    // The server has the names of its preset.
+    let path = "/apis/apiextensions.svc.internal/v1/customresourcedefinitions/widgets.shop.example.com";
+    let definition = admin.get(path).await.expect(200);
+    let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    assert!(schema["x-svc-validations"].is_array(), "{schema}");
+    assert_eq!(schema["properties"]["part"]["x-svc-embedded-type"], true, "{schema}");
+    assert_eq!(schema["properties"]["x-kubernetes-map-type"]["type"], "string", "{schema}");
     let role = loop {
         let event = watch.next().await.expect("an event");
         if event["object"]["metadata"]["name"] == "viewer" {

@@ -105,7 +105,7 @@ impl ApplyIntent {
             }
             undeclared
         };
-        let warnings = validation.report(&self.duplicates, &undeclared, None, Status::bad_request)?;
+        let warnings = validation.report(&self.duplicates, &undeclared, None, names, Status::bad_request)?;
         Ok((object, warnings))
     }
 }

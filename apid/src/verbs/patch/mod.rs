@@ -185,7 +185,8 @@ impl Patch {
                 Status::bad_request(reason)
             }
         };
-        let warnings = validation.report(&self.duplicates, &conformance.unknown, None, reject)?;
+        let names = &call.server_state.names;
+        let warnings = validation.report(&self.duplicates, &conformance.unknown, None, names, reject)?;
         version.to_stored(&mut new, &call.server_state.names).map_err(invalid_type)?;
         if kind.is_custom() && !is_same_version {
             kind.repair(&mut new);

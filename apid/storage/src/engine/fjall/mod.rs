@@ -172,7 +172,7 @@ pub enum OpenError {
     /// The store was created with another identity.
     #[error(
         "the store was created with {stored} and cannot be opened with {requested}; start with `{}`",
-        .stored.flags(.requested)
+        stored.flags(requested)
     )]
     Identity {
         /// The identity in the store.

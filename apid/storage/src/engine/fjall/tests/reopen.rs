@@ -7,6 +7,7 @@ use std::sync::Arc;
 use fjall::PersistMode;
 use parking_lot::Mutex;
 
+use super::super::check_unlocked;
 use super::super::database::Tables;
 use super::super::high_water_mark::{HighWaterMark, MarkValues};
 use super::super::layout::{self, META_FORMAT, META_JUMP};
