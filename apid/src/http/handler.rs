@@ -203,7 +203,7 @@ impl Api {
         let (caller, prefetched) = authenticated.map_err(|rejection| {
             context.audit.update(|event| {
                 let domain = self.server_state.names.group("authentication");
-                event.annotate(format!("{domain}/reason"), &rejection.reason.to_string());
+                event.annotate(format!("{domain}/reason"), rejection.reason.as_ref());
             });
             with_client_audit_id(*rejection.status, &context.head)
         })?;

@@ -119,14 +119,14 @@ fn take_fraction(text: &mut &str) -> i32 {
 
 /// Takes a fraction of six digits; returns nanoseconds.
 fn take_micros<'t>(text: &mut &'t str) -> Result<i32, TimeError<'t>> {
-    let missing = TimeError::Missing { element: ".000000", rest: *text };
+    let missing = TimeError::Missing { element: ".000000", rest: text };
     *text = text.strip_prefix(['.', ',']).ok_or(missing)?;
     take_digits(text, 6).map(|micros: i32| micros * 1000).ok_or(missing)
 }
 
 /// Takes `Z` or an offset; returns seconds east of UTC.
 fn take_offset<'t>(text: &mut &'t str) -> Result<i64, TimeError<'t>> {
-    let missing = TimeError::Missing { element: "Z07:00", rest: *text };
+    let missing = TimeError::Missing { element: "Z07:00", rest: text };
     if let Some(rest) = text.strip_prefix('Z') {
         *text = rest;
         return Ok(0);
