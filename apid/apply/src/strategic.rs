@@ -4,14 +4,14 @@
 //!
 //! [`apply`] merges a patch into an object of a type. Maps merge by key, and null removes a key. Lists that
 //! the schema marks merge by their merge key or by value; other lists are replaced. Supported directives:
-//! `$patch` (`merge`, `replace`, `delete`) in maps and items, `$deleteFromPrimitiveList/<field>`,
+//! `$patch` (`merge`, `replace`, `delete` in maps; `replace`, `delete` in items), `$deleteFromPrimitiveList/<field>`,
 //! `$setElementOrder/<field>`, `$retainKeys`. The result contains no directive.
 //!
 //! # Reference
 //!
-//! Order of a merged list: items of the patch in the order of the patch, other items in their stored order.
-//! A patch item and another item that are both in the stored list keep their relative order. A new item comes
-//! before the other items that remain. Values of another JSON type replace the stored ones; the schema then
+//! Order of a merged list: items of the patch in the order of the patch, other items in their stored order. Another
+//! item comes before the first patch item that follows it in the stored list; all remaining other items come last.
+//! A new item waits for no other item. Values of another JSON type replace the stored ones; the schema then
 //! validates them.
 
 use std::collections::{HashMap, HashSet};

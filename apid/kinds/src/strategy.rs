@@ -29,7 +29,8 @@ pub enum NameRule {
 
 /// Metadata checks of a kind, in addition to the general checks of every write.
 /// The general checks cover names as path segments, labels, annotations, owner references and qualified
-/// finalizers. Each check lists the errors that it finds, as in kube-apiserver; see [`crate::metadata`].
+/// finalizers. An error that several checks find is reported by each of them, as in kube-apiserver; see
+/// [`crate::metadata`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataChecks {
     /// Whether all checks run at creation, with the [`NameRule`] of the kind.
@@ -150,7 +151,8 @@ pub trait Strategy: Send + Sync {
     /// The write is to the main resource or to a subresource (`ctx.subresource`).
     fn prepare_update(&self, _new: &mut Object, _old: &Object, _ctx: &Context<'_>) {}
 
-    /// Normalizes equivalent representations after admission, when the name is known.
+    /// Sets fields that follow from other fields, such as the name label of a Namespace, and drops fields of disabled
+    /// features. Runs after mutating admission, when the name is known, and before validation.
     fn canonicalize(&self, _object: &mut Object, _ctx: &Context<'_>) {}
 
     /// Validates an object, without its metadata.

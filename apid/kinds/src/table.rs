@@ -19,7 +19,7 @@ pub struct Table {
 /// One column definition (requirements D-TBL).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Title: `Name`.
+    /// Title, such as `Name`.
     pub name: &'static str,
     /// Type: `string`, `integer`, `date` or `boolean`.
     pub kind: &'static str,

@@ -100,7 +100,7 @@ fn discovery_entry(
 }
 
 #[test]
-fn kind_has_validation_tags_if_its_type_has_them() {
+fn kind_with_tagged_fields_has_validation_tags() {
     let names = Names::new(Preset::Svc, "example.test").unwrap();
     for resource in every_version(&names).resources() {
         let kind = resource.kind.facts();

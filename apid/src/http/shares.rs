@@ -165,7 +165,9 @@ impl UserShare {
         Arc::new(UnsentCounters { share: Arc::clone(self), connection })
     }
 
-    /// Whether the unsent responses of the user, or of the connection for a large response, exceed a limit.
+    /// Whether the unsent responses exceed a limit of the user, of the connection, or of the server if this user has
+    /// more than [`MIN_UNSENT_BYTES_OF_USER`]. The limit of the connection concerns only large responses: the caller
+    /// gives no connection for others.
     pub(super) fn exceeds_unsent_limit(&self, connection: Option<&AtomicUsize>) -> bool {
         let unsent = self.of_user.unsent.load(Ordering::Relaxed);
         unsent > MAX_UNSENT_BYTES_OF_USER

@@ -7,7 +7,7 @@ use super::AuthenticatedIdentity;
 /// The authenticator name in the log and the metrics.
 pub(super) const NAME: &str = "anonymous";
 
-/// Which requests without credentials are allowed as the anonymous user.
+/// The requests without credentials that are allowed as the anonymous user.
 /// The flag `--anonymous-auth` or the section `anonymous` of the authentication configuration sets this.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Anonymous {

@@ -256,7 +256,7 @@ pub enum FeedError {
     Superseded,
 }
 
-/// What an update changed.
+/// The changes by an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpdateEffect {
     /// The update completed the snapshot.

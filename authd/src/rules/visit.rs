@@ -35,7 +35,7 @@ pub struct BindingPath<'p> {
     role: &'p RoleSlot,
 }
 
-/// What the walk over the rules of a user visits.
+/// A step of the walk over the rules of a user.
 enum VisitEvent<'p> {
     Rule(BindingPath<'p>, &'p Arc<PolicyRule>),
     /// The role of the binding does not exist.

@@ -71,7 +71,7 @@ pub enum KeyError {
     /// The crypto library rejects the key.
     #[error("the {kind} is not accepted: {reason}")]
     Rejected {
-        /// What is rejected, such as `public key`.
+        /// The rejected item, such as `public key`.
         kind: &'static str,
         /// The error of the library.
         reason: String,

@@ -60,7 +60,7 @@ impl Version {
     }
 }
 
-/// What webhooks need of the process: names preset, clock and random source.
+/// Parts of the process that webhooks use: names preset, clock and random source.
 #[derive(Clone)]
 pub struct WebhookContext {
     /// The names preset.

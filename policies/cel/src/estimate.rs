@@ -54,7 +54,7 @@ impl std::ops::Add for Estimate {
     }
 }
 
-/// What the estimator knows about a value.
+/// Facts about a value that the estimator knows.
 #[derive(Clone)]
 pub(crate) struct ValueFacts<'b> {
     pub(crate) ty: Type,
@@ -63,7 +63,7 @@ pub(crate) struct ValueFacts<'b> {
     parts: Parts<'b>,
 }
 
-/// What the estimator knows about the parts of a value.
+/// Facts about the parts of a value that the estimator knows.
 #[derive(Clone)]
 enum Parts<'b> {
     Unknown,

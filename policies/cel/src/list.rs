@@ -148,8 +148,8 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether the elements at an index are equal. None: they are not both scalars of the data with simple
-    /// equality.
+    /// Whether the elements at an index are equal, if this needs no conversion to [`Value`]: both are JSON data, and
+    /// both integers, booleans, or strings without a format. None: the general comparison must decide.
     fn are_scalars_equal(&self, other: &List<'a>, at: usize) -> Option<bool> {
         let (Items::Json(mine, ty), Items::Json(theirs, other_ty)) = (&self.items, &other.items) else {
             return None;

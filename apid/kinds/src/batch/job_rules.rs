@@ -148,7 +148,8 @@ fn check_immutable(new: &Field<'_, '_>, old: &Field<'_, '_>, name: &str, errors:
     }
 }
 
-/// Validates that completions change only with the parallelism of an indexed job.
+/// Validates a change of completions: only those of an indexed job change, and only to the value of its new
+/// parallelism.
 fn validate_completions(new: &Field<'_, '_>, old: &Field<'_, '_>, errors: &mut FieldErrors) {
     let completions = new.child("completions");
     if completions.value() == old.child("completions").value() {

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 /// A block of a PEM text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// Label between `BEGIN` and the dashes: `CERTIFICATE`.
+    /// Label between `BEGIN` and the dashes, such as `CERTIFICATE`.
     pub(crate) label: String,
     /// Whether the block has headers.
     pub(crate) has_headers: bool,

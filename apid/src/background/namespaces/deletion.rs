@@ -334,7 +334,7 @@ fn is_older_than_namespace(object: &Object, namespace: &Object) -> bool {
     matches!((created_at(object), created_at(namespace)), (Some(object), Some(namespace)) if object < namespace)
 }
 
-/// What a round left to do.
+/// The work that a round left.
 enum RoundResult {
     /// No work is left: the namespace is gone, or only finalizers of others block its deletion.
     Gone,

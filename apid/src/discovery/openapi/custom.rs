@@ -8,7 +8,7 @@
 use apimachinery::names::{Names, SchemaExtension};
 use serde_json::{Map, Value};
 
-/// Keywords that OpenAPI 2 does not have.
+/// Keywords that kube-apiserver leaves out of schemas in OpenAPI 2.
 const UNSUPPORTED_KEYWORDS: [&str; 6] = ["oneOf", "anyOf", "allOf", "not", "nullable", "default"];
 
 /// Reduces a schema and all its parts.

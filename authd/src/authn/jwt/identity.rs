@@ -50,7 +50,7 @@ pub(super) enum IdentityError {
         target: &'static str,
         /// The name of the claim.
         claim: String,
-        /// What the claim is instead of a required type, such as `not a string`.
+        /// The mismatch with the required type, such as `not a string`.
         found: &'static str,
     },
     /// The groups claim is a distributed claim: another server has its value.

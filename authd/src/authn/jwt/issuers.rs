@@ -16,7 +16,7 @@ use super::provider::{Provider, ProviderEvents};
 use super::validated::Issuer;
 use crate::metrics::JwtMetrics;
 
-/// What the registry calls when keys of an issuer change.
+/// Metrics and callbacks that the registry uses when keys of an issuer change.
 pub struct IssuerHooks {
     /// The metrics of fetches and authentications.
     pub metrics: JwtMetrics,

@@ -52,7 +52,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
-use apimachinery::names::{DEFAULT_API_DOMAIN, Preset};
+use apimachinery::names::DEFAULT_API_DOMAIN;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -97,11 +97,11 @@ impl Identity {
     }
 }
 
-/// Leaves out the default API domain of a preset other than `svc`, which does not use the domain.
+/// Leaves out the default API domain.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "names `{}`", self.preset)?;
-        if self.preset == Preset::Svc.to_string() || self.api_domain != DEFAULT_API_DOMAIN {
+        if self.api_domain != DEFAULT_API_DOMAIN {
             write!(f, " and API domain `{}`", self.api_domain)?;
         }
         Ok(())

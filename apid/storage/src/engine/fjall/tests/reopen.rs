@@ -129,7 +129,7 @@ async fn store_opens_only_with_its_identity() {
 #[test]
 fn identity_text_has_api_domain_only_where_it_counts() {
     for (preset, api_domain, expected) in [
-        ("svc", "svc.internal", "names `svc` and API domain `svc.internal`"),
+        ("svc", "svc.internal", "names `svc`"),
         ("svc", "example.test", "names `svc` and API domain `example.test`"),
         ("kubernetes", "svc.internal", "names `kubernetes`"),
         ("kubernetes", "example.test", "names `kubernetes` and API domain `example.test`"),
