@@ -133,7 +133,7 @@ impl<'a> Converter<'a> {
         if self.names.stem(group).is_some() {
             return None;
         }
-        let other_names = self.names.other_preset();
+        let other_names = self.names.with_other_preset();
         let stem = other_names.stem(group)?;
         lifecycle::versions().iter().any(|row| row.group == stem).then(|| other_names.flags())
     }

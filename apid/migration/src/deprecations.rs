@@ -88,7 +88,7 @@ pub struct Finding {
 impl<'a> Report<'a> {
     /// A report without uses. A group that both presets have counts as one of `names`.
     pub fn new(names: &'a Names) -> Self {
-        Report { names, other_names: names.other_preset(), uses: BTreeMap::new() }
+        Report { names, other_names: names.with_other_preset(), uses: BTreeMap::new() }
     }
 
     /// The stem of a group of either preset.
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn uses_in_names_of_other_preset_are_found_with_its_flags() {
         let kubernetes = names();
-        let svc = kubernetes.other_preset();
+        let svc = kubernetes.with_other_preset();
         for (names, other) in [(&svc, &kubernetes), (&kubernetes, &svc)] {
             let mut report = Report::new(names);
             for (stem, version, kind) in

@@ -251,7 +251,7 @@ impl Names {
     }
 
     /// Returns the names of the other preset, `svc` with its default domain.
-    pub fn other_preset(&self) -> Self {
+    pub fn with_other_preset(&self) -> Self {
         match self.preset {
             Preset::Kubernetes => Names::of_checked_domain(Preset::Svc, DEFAULT_API_DOMAIN),
             Preset::Svc => Names::of_checked_domain(Preset::Kubernetes, DEFAULT_API_DOMAIN),
@@ -505,12 +505,12 @@ mod tests {
     #[test]
     fn flags_select_names_of_preset_and_domain() {
         let svc = Names::new(Preset::Svc, DEFAULT_API_DOMAIN).unwrap();
-        let kubernetes = svc.other_preset();
+        let kubernetes = svc.with_other_preset();
         assert_eq!(
             (kubernetes.preset(), kubernetes.flags().as_str()),
             (Preset::Kubernetes, "--names kubernetes")
         );
-        let other = kubernetes.other_preset();
+        let other = kubernetes.with_other_preset();
         assert_eq!(
             (other.preset(), other.api_domain(), other.flags().as_str()),
             (Preset::Svc, DEFAULT_API_DOMAIN, "--names svc")

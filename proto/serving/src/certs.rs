@@ -327,7 +327,7 @@ impl Authority {
         let certificate = params.signed_by(key, &self.issuer)?;
         let names = [(subject::ISSUER, self.subject.as_slice()), (subject::SUBJECT, subject)];
         subject::replace_names(certificate.der(), &names, self.issuer.key())
-            .ok_or_else(|| CertError::Generate("the subject could not be set".to_owned()))
+            .ok_or_else(|| CertError::Generate("issuer and subject could not be set".to_owned()))
     }
 }
 

@@ -213,6 +213,7 @@ impl FjallStore {
         make_dirs(&options.dir)?;
         let lock = lock(&options.dir)?;
         let files = StoreFiles {
+            dir: options.dir.clone(),
             database: options.dir.join("fjall"),
             mark: options.dir.join("mark"),
             cache_bytes: options.cache_bytes,

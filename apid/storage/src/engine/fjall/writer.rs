@@ -22,7 +22,8 @@ use apimachinery::clock::Clock;
 use fjall::PersistMode;
 
 use super::database::{self, Tables, map_fjall_error, map_io_error};
-use super::files;
+use super::files::journal::JournalEnd;
+use super::files::{self, Verified};
 use super::high_water_mark::{HighWaterMark, MarkValues};
 use super::layout::{self, Entry, META_COMPACTED, Tag};
 use super::queue::{Commit, WriterCommand};
@@ -56,6 +57,7 @@ const MAX_DEFERRED_TICKS: u32 = 10;
 
 /// The paths of the files, and sizes.
 pub(super) struct StoreFiles {
+    pub(super) dir: PathBuf,
     pub(super) database: PathBuf,
     pub(super) mark: PathBuf,
     pub(super) cache_bytes: u64,
@@ -409,6 +411,17 @@ impl Writer {
         }
     }
 
+    /// Verifies the journals before a reopen discards a torn batch. If journals may lack acknowledged writes, only the
+    /// complete verification of a start decides whether a batch can be discarded.
+    fn verify_before_reopen(&self) -> Result<Option<JournalEnd>> {
+        let mark = self.mark.values();
+        let Verified { suspicion, journal_end } = files::verify_journals(&self.files.database, &mark)?;
+        if suspicion.is_some() && journal_end.as_ref().is_some_and(JournalEnd::is_torn) {
+            return super::verify_files(&self.files.dir, &mark);
+        }
+        Ok(journal_end)
+    }
+
     /// Opens the tables, publishes recovered changes, and gives the tables to readers.
     fn attach_tables(&mut self) -> Result<()> {
         database::rewrite_journals(&self.files.database).map_err(|error| map_io_error(&error))?;
@@ -416,8 +429,8 @@ impl Writer {
             HighWaterMark::open(&self.files.mark).map_err(|error| Error::Unavailable(error.to_string()))?;
         self.mark =
             mark.ok_or_else(|| Error::Corrupt("the high-water mark file `mark` is missing".to_owned()))?;
-        let verified = files::verify_journals(&self.files.database, &self.mark.values())?;
-        let tables = Tables::open(&self.files.database, self.files.cache_bytes, verified.journal_end)?;
+        let journal_end = self.verify_before_reopen()?;
+        let tables = Tables::open(&self.files.database, self.files.cache_bytes, journal_end)?;
         let recovered = recovery::compare(&tables, self.mark.values())?;
         let flushed = self.mark.values().flushed;
         self.write_mark(MarkValues {

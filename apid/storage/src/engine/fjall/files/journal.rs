@@ -37,6 +37,11 @@ pub(in super::super) struct JournalEnd {
 }
 
 impl JournalEnd {
+    /// Whether bytes of an incomplete batch follow the last complete batch.
+    pub(in super::super) fn is_torn(&self) -> bool {
+        self.size > self.offset
+    }
+
     /// Truncates the journal after its last complete batch.
     ///
     /// A power cut can lose any sector of an unsynced batch. fjall discards a batch without its end, but does not open
@@ -44,7 +49,7 @@ impl JournalEnd {
     ///
     /// The caller has verified that the complete batches hold all acknowledged writes.
     pub(in super::super) fn discard_torn_batch(&self) -> io::Result<()> {
-        if self.size > self.offset {
+        if self.is_torn() {
             let file = File::options().write(true).open(&self.path)?;
             file.set_len(self.offset)?;
             file.sync_all()?;

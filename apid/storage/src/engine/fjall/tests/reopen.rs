@@ -126,7 +126,7 @@ async fn store_opens_only_with_its_identity() {
 }
 
 #[test]
-fn identity_text_has_api_domain_only_where_it_counts() {
+fn identity_text_has_api_domain_if_it_is_not_the_default() {
     for (preset, api_domain, expected) in [
         ("svc", "svc.internal", "names `svc`"),
         ("svc", "example.test", "names `svc` and API domain `example.test`"),
