@@ -18,6 +18,7 @@ mod admission_writes;
 mod certificates;
 mod condition;
 mod definitions;
+mod derived;
 mod expiry;
 mod garbage;
 mod history;

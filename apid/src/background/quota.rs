@@ -137,6 +137,9 @@ impl QuotaController {
     async fn follow_new_kinds(self: &Arc<Self>) {
         let mut changes = self.actor.server_state().kinds_changes();
         while changes.changed().await.is_ok() {
+            if self.quotas.lock().is_empty() && self.followed.lock().is_empty() {
+                continue;
+            }
             let served: HashSet<String> = {
                 let collections = self.actor.server_state().collections().into_iter();
                 collections.map(|collection| collection.resource.key_prefix.clone()).collect()

@@ -6,16 +6,18 @@
 //! [`DefinitionController::run`] follows the definitions until the process ends. Each change leads to one
 //! reconciliation, in this order:
 //!
-//! 1. names are accepted or refused, and the conditions about names are set;
-//! 2. the resources of new and changed definitions are built, and a new snapshot of all kinds replaces the old one;
-//! 3. statuses are written: `Established` is true only when routes, discovery and OpenAPI serve the kind;
-//! 4. the objects of deleted definitions are deleted, see [`cleanup`].
+//! 1. changed definitions are decoded;
+//! 2. their names are accepted or refused, and the conditions about names are set;
+//! 3. their resources are built, and a new snapshot of all kinds replaces the old one;
+//! 4. statuses are written: `Established` is true only when routes, discovery and OpenAPI serve the kind;
+//! 5. the objects of deleted definitions are deleted, see [`cleanup`].
 //!
 //! # Invariants
 //!
 //! INVARIANT (unchanged kinds stay): a definition with the same spec and accepted names keeps its resources,
 //! so its watches and its cached objects stay.
-//! INVARIANT (bounded work): a reconciliation decodes only changed definitions.
+//! INVARIANT (bounded work): a reconciliation decodes and examines only changed definitions, and those whose names
+//! are not accepted yet.
 //!
 //! # Reference
 //!
@@ -31,6 +33,7 @@ use apimachinery::status::Status;
 use apimachinery::time;
 use aws_lc_rs::digest;
 use extensions::definition::conditions::{self, NAMES_ACCEPTED, NON_STRUCTURAL_SCHEMA, NamesInUse};
+use futures_util::stream::{self, StreamExt as _};
 use kinds::custom::{self, compare_versions};
 use kinds::{KindRef, Resource};
 use parking_lot::Mutex;
@@ -50,6 +53,8 @@ use self::cleanup::Cleanup;
 const DEFINITION: (&str, &str) = ("apiextensions", "CustomResourceDefinition");
 /// Pause before a failed reconciliation is repeated.
 const RETRY: Duration = Duration::from_secs(1);
+/// Number of statuses that are written concurrently; concurrent writes share the fsyncs of the store.
+const WRITE_CONCURRENCY: usize = 64;
 /// Debounce interval: changes within it cause one reconciliation.
 const DEBOUNCE: Duration = Duration::from_millis(2);
 
@@ -64,8 +69,14 @@ pub struct DefinitionController {
 /// A definition as last read, and the resources that are served for it.
 struct KnownDefinition {
     revision: Revision,
-    /// The definition without the schemas of its versions.
-    slim: Object,
+    /// The definition. After its resources are built it has neither schemas nor managed fields.
+    definition: Object,
+    /// Whether the next reconciliation examines the definition: it has changed, or its names are not accepted.
+    needs_examination: bool,
+    /// Whether the definition has its schemas, because its resources are not built yet.
+    has_schemas: bool,
+    /// Whether the kinds of the definition are to be served.
+    is_served: bool,
     /// The resources and their inputs; None if resources cannot be built from the definition.
     served: Option<ServedResources>,
 }
@@ -119,7 +130,11 @@ impl DefinitionController {
     pub async fn load(&self) -> Result<(), Status> {
         self.read().await?;
         let mut known = self.known.lock();
-        self.serve(&mut known, |one| conditions::is_established(&one.slim));
+        for one in known.values_mut() {
+            self.build_resources(one);
+            one.is_served = conditions::is_established(&one.definition);
+        }
+        self.serve(&known);
         Ok(())
     }
 
@@ -153,137 +168,139 @@ impl DefinitionController {
         let mut before = std::mem::take(&mut *known);
         for item in snapshot.scope(&collection.resource.key_prefix, "") {
             let Some((_, name)) = collection.resource.parse_key(item.key()) else { continue };
-            let old = before.remove(name);
-            let one = match old {
-                Some(old) if old.revision == item.revision() => old,
+            let (name, one) = match before.remove_entry(name) {
+                Some((name, old)) if old.revision == item.revision() => (name, old),
                 old => {
                     let Some(definition) = stored::object(item) else { continue };
-                    let served = old.and_then(|old| old.served);
-                    self.prepare(definition, item.revision(), served)
+                    let served = old.and_then(|(_, old)| old.served);
+                    let revision = item.revision();
+                    (name.to_owned(), KnownDefinition::new(definition, revision, served))
                 }
             };
-            known.insert(name.to_owned(), one);
+            known.insert(name, one);
         }
         Ok(())
     }
 
-    /// Builds the resources of a definition that was read. Keeps `served` if its inputs have not changed.
-    fn prepare(
-        &self,
-        definition: Object,
-        revision: Revision,
-        served: Option<ServedResources>,
-    ) -> KnownDefinition {
-        let names = &self.actor.server_state().names;
-        let inputs = ResourceInputs::of(&definition);
-        let unchanged = served.filter(|served| served.inputs == inputs);
-        let served = unchanged.or_else(|| match custom::resources(&definition, names) {
-            Ok(resources) => Some(ServedResources { inputs, resources }),
-            Err(reason) => {
-                tracing::warn!(definition = definition.name(), %reason, "definition cannot be served");
-                None
-            }
-        });
-        let mut slim = definition;
-        // The condition `NonStructuralSchema` depends on the schemas, so it is set before they are removed.
-        if let Some(condition) = conditions::non_structural_schema(&slim, names) {
-            conditions::set_condition(
-                &mut slim,
-                &condition,
-                &time::time(self.actor.server_state().clock.now()),
-            );
-        } else {
-            conditions::remove_condition(&mut slim, NON_STRUCTURAL_SCHEMA);
+    /// Builds the resources of a changed definition, unless their inputs are the same as before.
+    /// Then removes the parts of the definition that are no longer needed.
+    fn build_resources(&self, one: &mut KnownDefinition) {
+        let server_state = self.actor.server_state();
+        let names = &server_state.names;
+        let definition = &mut one.definition;
+        let inputs = ResourceInputs::of(definition);
+        if one.served.as_ref().is_none_or(|served| served.inputs != inputs) {
+            one.served = match custom::resources(definition, names) {
+                Ok(resources) => Some(ServedResources { inputs, resources }),
+                Err(reason) => {
+                    tracing::warn!(definition = definition.name(), %reason, "definition cannot be served");
+                    None
+                }
+            };
         }
-        let versions = slim.get_mut("spec").and_then(|spec| spec.get_mut("versions"));
+        // The condition `NonStructuralSchema` depends on the schemas, so it is set before they are removed.
+        if let Some(condition) = conditions::non_structural_schema(definition, names) {
+            conditions::set_condition(definition, &condition, &time::time(server_state.clock.now()));
+        } else {
+            conditions::remove_condition(definition, NON_STRUCTURAL_SCHEMA);
+        }
+        let versions = definition.get_mut("spec").and_then(|spec| spec.get_mut("versions"));
         for version in versions.and_then(Value::as_array_mut).into_iter().flatten() {
             if let Value::Object(version) = version {
                 version.remove("schema");
             }
         }
-        KnownDefinition { revision, slim, served }
+        definition.meta_mut().remove("managedFields");
+        one.has_schemas = false;
     }
 
     async fn reconcile(&self) -> Result<(), Status> {
         self.read().await?;
         let server_state = self.actor.server_state();
-        let now = time::time(server_state.clock.now());
-        let (changed, terminating) = {
+        let (with_new_status, terminating) = {
             let mut known = self.known.lock();
-            let before: HashMap<String, Value> = known
-                .iter()
-                .map(|(name, one)| (name.clone(), one.slim.get("status").cloned().unwrap_or_default()))
-                .collect();
-            self.accept_names(&mut known, &now);
-            // New names are written first; the resources with these names follow in the next reconciliation.
-            let is_served = |one: &KnownDefinition| {
-                conditions::is_established(&one.slim)
-                    || (conditions::is_condition_true(&one.slim, NAMES_ACCEPTED) && one.is_ready())
-            };
-            self.serve(&mut known, is_served);
-            for one in known.values_mut().filter(|one| one.is_ready()) {
-                if let Some(condition) = conditions::established(&one.slim) {
-                    conditions::set_condition(&mut one.slim, &condition, &now);
-                }
-            }
-            let changed: Vec<(String, Object)> = known
-                .iter()
-                .filter(|(name, one)| before.get(*name) != one.slim.get("status"))
-                .map(|(name, one)| (name.clone(), one.slim.clone()))
-                .collect();
             let finalizer = conditions::cleanup_finalizer(&server_state.names);
             let needs_cleanup = |definition: &Object| {
                 definition.is_terminating() && definition.finalizers().any(|name| name == finalizer)
             };
             let terminating: Vec<String> = known
                 .iter()
-                .filter(|(_, one)| needs_cleanup(&one.slim))
+                .filter(|(_, one)| one.needs_examination && needs_cleanup(&one.definition))
                 .map(|(name, _)| name.clone())
                 .collect();
-            (changed, terminating)
+            (self.update(&mut known), terminating)
         };
-        let mut result = Ok(());
-        for (name, slim) in changed {
-            let write_result = self.write_status(&name, &slim).await;
-            if write_result.is_err()
-                && let Some(one) = self.known.lock().get_mut(&name)
-            {
-                // The impossible revision 0 makes the next reconciliation read the definition again.
-                one.revision = Revision(0);
-            }
-            result = result.and(write_result);
-        }
+        let writes = with_new_status.into_iter().map(|updated| self.try_write_status(updated));
+        let results: Vec<Result<(), Status>> =
+            stream::iter(writes).buffered(WRITE_CONCURRENCY).collect().await;
         for name in terminating {
             self.cleanup.clone().begin(&name);
         }
-        result
+        results.into_iter().collect()
     }
 
-    /// Accepts or refuses the names that are not accepted yet, those of the oldest definition first.
+    /// Accepts names, serves the kinds, and sets the conditions. Returns the definitions whose status changed.
+    fn update(&self, known: &mut HashMap<String, KnownDefinition>) -> Vec<Object> {
+        let now = time::time(self.actor.server_state().clock.now());
+        let examined = known.iter().filter(|(_, one)| one.needs_examination);
+        let mut examined: Vec<(String, Value)> = examined
+            .map(|(name, one)| (name.clone(), one.definition.get("status").cloned().unwrap_or_default()))
+            .collect();
+        examined.sort_by_cached_key(|(name, _)| known.get(name).map(KnownDefinition::precedence));
+        self.accept_names(known, examined.iter().map(|(name, _)| name), &now);
+        for (name, _) in &examined {
+            let Some(one) = known.get_mut(name) else { continue };
+            if one.has_schemas {
+                self.build_resources(one);
+            }
+            let has_names = conditions::is_condition_true(&one.definition, NAMES_ACCEPTED);
+            one.is_served = conditions::is_established(&one.definition) || (has_names && one.is_ready());
+        }
+        self.serve(known);
+        let mut with_new_status = Vec::new();
+        for (name, before) in examined {
+            let Some(one) = known.get_mut(&name) else { continue };
+            if one.is_ready()
+                && let Some(condition) = conditions::established(&one.definition)
+            {
+                conditions::set_condition(&mut one.definition, &condition, &now);
+            }
+            one.needs_examination = has_undecided_names(&one.definition);
+            if one.definition.get("status") != Some(&before) {
+                with_new_status.push(one.definition.clone());
+            }
+        }
+        with_new_status
+    }
+
+    /// Accepts or refuses the names of definitions, in this order, that are not accepted yet.
     ///
     /// Sets the conditions about names and about the approval of the API group.
-    fn accept_names(&self, known: &mut HashMap<String, KnownDefinition>, now: &str) {
+    fn accept_names<'a>(
+        &self,
+        known: &mut HashMap<String, KnownDefinition>,
+        examined: impl Iterator<Item = &'a String>,
+        now: &str,
+    ) {
         let names = &self.actor.server_state().names;
         let mut in_use = BTreeMap::<String, NamesInUse>::new();
-        for one in known.values() {
-            in_use.entry(group(&one.slim)).or_default().add(&one.slim);
-        }
-        let mut order: Vec<&mut KnownDefinition> = known.values_mut().collect();
-        order.sort_by_key(|one| {
-            (one.slim.meta_str("creationTimestamp").to_owned(), one.slim.name().to_owned())
-        });
-        for one in order {
-            let definition = &mut one.slim;
-            let is_decided = conditions::is_condition_true(definition, NAMES_ACCEPTED);
-            if !is_decided || conditions::has_pending_names(definition) {
-                let in_use = in_use.entry(group(definition)).or_default();
-                let accepted = conditions::accept_names(definition, in_use);
+        for name in examined {
+            let Some(one) = known.get(name) else { continue };
+            let accepted = has_undecided_names(&one.definition).then(|| {
+                let group = group(&one.definition);
+                let in_use = in_use.entry(group.to_owned()).or_insert_with(|| names_in_use(known, group));
+                conditions::accept_names(&one.definition, in_use)
+            });
+            let Some(KnownDefinition { definition, .. }) = known.get_mut(name) else { continue };
+            if let Some(accepted) = accepted {
                 definition.part_mut("status").insert("acceptedNames".to_owned(), accepted.names);
                 conditions::set_condition(definition, &accepted.names_accepted, now);
                 if let Some(established) = &accepted.established {
                     conditions::set_condition(definition, established, now);
                 }
-                in_use.add(definition);
+                if let Some(in_use) = in_use.get_mut(group(definition)) {
+                    in_use.add(definition);
+                }
             }
             if let Some(condition) = conditions::approval_policy(definition, names) {
                 conditions::set_condition(definition, &condition, now);
@@ -292,18 +309,20 @@ impl DefinitionController {
     }
 
     /// Replaces the snapshot of the served kinds, if the set of custom kinds or a kind of it changes.
-    fn serve(
-        &self,
-        known: &mut HashMap<String, KnownDefinition>,
-        is_served: impl Fn(&KnownDefinition) -> bool,
-    ) {
+    fn serve(&self, known: &HashMap<String, KnownDefinition>) {
         let server_state = self.actor.server_state();
         let mut all: Vec<Arc<Resource>> = Vec::new();
         let mut has_terminating_change = false;
         for one in known.values() {
-            let Some(served) = one.served.as_ref().filter(|_| is_served(one)) else { continue };
-            has_terminating_change |= served.update_terminating(&one.slim);
+            let Some(served) = one.served.as_ref().filter(|_| one.is_served) else { continue };
+            has_terminating_change |= served.update_terminating(&one.definition);
             all.extend(served.resources.iter().cloned());
+        }
+        let registry = server_state.registry();
+        let current: HashSet<*const Resource> = registry.all_custom().map(Arc::as_ptr).collect();
+        let is_same = all.len() == current.len() && all.iter().all(|one| current.contains(&Arc::as_ptr(one)));
+        if is_same && !has_terminating_change {
+            return;
         }
         all.sort_by(|a, b| {
             a.kind
@@ -312,24 +331,32 @@ impl DefinitionController {
                 .then_with(|| compare_versions(b.kind.version(), a.kind.version()))
                 .then_with(|| a.kind.resource().cmp(b.kind.resource()))
         });
-        let registry = server_state.registry();
-        let current: HashSet<*const Resource> = registry.all_custom().map(Arc::as_ptr).collect();
-        let is_same = all.len() == current.len() && all.iter().all(|one| current.contains(&Arc::as_ptr(one)));
-        if !is_same || has_terminating_change {
-            server_state.serve(all);
+        server_state.serve(all);
+    }
+
+    /// Writes the status of a definition. After a failure, the next reconciliation reads the definition again.
+    async fn try_write_status(&self, updated: Object) -> Result<(), Status> {
+        let result = self.write_status(&updated).await;
+        if result.is_err()
+            && let Some(one) = self.known.lock().get_mut(updated.name())
+        {
+            // No stored definition has the revision 0.
+            one.revision = Revision(0);
         }
+        result
     }
 
     /// Writes accepted names and conditions into the stored definition.
-    async fn write_status(&self, name: &str, slim: &Object) -> Result<(), Status> {
+    async fn write_status(&self, updated: &Object) -> Result<(), Status> {
         let collection = self.collection()?;
+        let name = updated.name();
         let Some(mut definition) = stored::get(&collection, "", name).await? else { return Ok(()) };
-        if definition.uid() != slim.uid() || definition.resource_version() != slim.resource_version() {
+        if definition.uid() != updated.uid() || definition.resource_version() != updated.resource_version() {
             // The definition has changed since it was read; that change causes another reconciliation.
             return Ok(());
         }
         for field in ["acceptedNames", "conditions"] {
-            if let Some(value) = slim.at(&["status", field]) {
+            if let Some(value) = updated.at(&["status", field]) {
                 definition.part_mut("status").insert(field.to_owned(), value.clone());
             }
         }
@@ -342,11 +369,26 @@ impl DefinitionController {
 }
 
 impl KnownDefinition {
+    fn new(definition: Object, revision: Revision, served: Option<ServedResources>) -> Self {
+        KnownDefinition {
+            revision,
+            definition,
+            needs_examination: true,
+            has_schemas: true,
+            is_served: false,
+            served,
+        }
+    }
+
     /// Whether the served resources have the accepted names.
     fn is_ready(&self) -> bool {
-        self.served
-            .as_ref()
-            .is_some_and(|served| served.inputs.names.as_ref() == self.slim.at(&["status", "acceptedNames"]))
+        let accepted = self.definition.at(&["status", "acceptedNames"]);
+        self.served.as_ref().is_some_and(|served| served.inputs.names.as_ref() == accepted)
+    }
+
+    /// Sort key by which definitions get their names: the oldest definition first.
+    fn precedence(&self) -> (String, String) {
+        (self.definition.meta_str("creationTimestamp").to_owned(), self.definition.name().to_owned())
     }
 }
 
@@ -363,6 +405,19 @@ impl ServedResources {
     }
 }
 
-fn group(definition: &Object) -> String {
-    definition.str_at(&["spec", "group"]).unwrap_or("").to_owned()
+/// Whether names are to be accepted or refused.
+fn has_undecided_names(definition: &Object) -> bool {
+    !conditions::is_condition_true(definition, NAMES_ACCEPTED) || conditions::has_pending_names(definition)
+}
+
+/// The names that the definitions of a group hold.
+fn names_in_use(known: &HashMap<String, KnownDefinition>, of_group: &str) -> NamesInUse {
+    let mut in_use = NamesInUse::default();
+    let in_group = known.values().filter(|one| group(&one.definition) == of_group);
+    in_group.for_each(|one| in_use.add(&one.definition));
+    in_use
+}
+
+fn group(definition: &Object) -> &str {
+    definition.str_at(&["spec", "group"]).unwrap_or("")
 }

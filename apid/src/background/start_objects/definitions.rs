@@ -6,16 +6,18 @@
 //! deletions, and deletes it when no definition serves its group version. An APIService without that label is
 //! left unchanged.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use serde_json::json;
+use tokio::sync::Mutex;
 
-use super::{StartObject, api_services, collection, ensure, objects, reconcile_on_changes, same_spec};
+use super::{StartObject, api_services, collection, ensure, reconcile_on_changes, same_spec};
 use crate::background::actor::{Actor, Target, is_race};
 use crate::background::condition::{Condition, with_conditions};
+use crate::background::derived::DerivedValues;
 
 const DEFINITION: (&str, &str) = ("apiextensions", "CustomResourceDefinition");
 const SERVICE: (&str, &str) = ("apiregistration", "APIService");
@@ -31,29 +33,46 @@ pub(super) async fn run(actor: Actor) {
         return;
     };
     let both = [&definitions.items, &services.items];
-    reconcile_on_changes(both, "the APIServices of custom kinds", || (), || reconcile(&actor)).await;
+    let known = Mutex::new(Known { versions: DerivedValues::new(), services: DerivedValues::new() });
+    reconcile_on_changes(both, "the APIServices of custom kinds", || (), || reconcile(&actor, &known)).await;
 }
 
-async fn reconcile(actor: &Actor) -> Result<(), Status> {
+/// The parts of the stored objects that a reconciliation needs.
+struct Known {
+    /// Group and version of each served version, for each definition.
+    versions: DerivedValues<Vec<(String, String)>>,
+    services: DerivedValues<Object>,
+}
+
+async fn reconcile(actor: &Actor, known: &Mutex<Known>) -> Result<(), Status> {
     let server_state = actor.server_state();
     let key = automanaged(&server_state.names);
-    let definitions = objects(&*collection(server_state, DEFINITION)?).await?;
-    let served: BTreeSet<(String, String)> = definitions.iter().flat_map(served).collect();
-    let desired: Vec<StartObject> =
-        served.iter().map(|(group, version)| start_object(group, version, &key)).collect();
-    for service in &desired {
+    let services = collection(server_state, SERVICE)?;
+    let Known { versions, services: current } = &mut *known.lock().await;
+    versions.update(&*collection(server_state, DEFINITION)?, |definition| served(&definition)).await?;
+    current.update(&services, |service| service).await?;
+    let served: BTreeSet<&(String, String)> = versions.values().flatten().collect();
+    let desired: BTreeMap<String, StartObject> = served
+        .iter()
+        .map(|(group, version)| start_object(group, version, &key))
+        .map(|service| (service.object.name().to_owned(), service))
+        .collect();
+    let now = apimachinery::time::time(server_state.clock.now());
+    let correct: HashSet<&str> = current
+        .values()
+        .filter(|service| desired.get(service.name()).is_some_and(|desired| desired.is_met_by(service, &now)))
+        .map(Object::name)
+        .collect();
+    for (_, service) in desired.iter().filter(|(name, _)| !correct.contains(name.as_str())) {
         ensure(actor, service).await?;
     }
-    let services = collection(server_state, SERVICE)?;
     let available = [available()];
-    let now = apimachinery::time::time(server_state.clock.now());
-    for service in objects(&services).await? {
+    for service in current.values() {
         let target = Target { collection: &services, namespace: "", name: service.name(), subresource: "" };
-        let is_desired = desired.iter().any(|desired| desired.object.name() == service.name());
-        let result = if service.label(&key) == Some("true") && !is_desired {
+        let result = if service.label(&key) == Some("true") && !desired.contains_key(service.name()) {
             actor.delete(target, &Default::default()).await.map(drop)
         } else if service.at(&["spec", "service"]).is_none_or(Value::is_null)
-            && let Some(next) = with_conditions(&service, &available, &now)
+            && let Some(next) = with_conditions(service, &available, &now)
         {
             actor.update(Target { subresource: "status", ..target }, next).await.map(drop)
         } else {

@@ -78,6 +78,15 @@ impl StartObject {
     fn with_condition(self, condition: Condition) -> Self {
         StartObject { condition: Some(condition), ..self }
     }
+
+    /// Whether an existing object needs no write. `now` is the current time as RFC 3339 text.
+    fn is_met_by(&self, current: &Object, now: &str) -> bool {
+        let needs_write = || {
+            (self.restore)(current, &self.object).is_some()
+                || with_conditions(current, self.condition.as_slice(), now).is_some()
+        };
+        current.is_terminating() || !needs_write()
+    }
 }
 
 /// Returns a JSON object with those of the fields that are not null.
