@@ -27,7 +27,7 @@ use storage::{Op, Store};
 
 /// Number of measured writes.
 const ROUNDS: u32 = 200_000;
-/// Number of namespaces and of resource quotas in the watch cache.
+/// Number of namespaces, and of resource quotas of other namespaces, in the watch cache.
 const NAMESPACES: usize = 1_000;
 /// Number of webhook configurations, none of which matches the measured writes.
 const CONFIGURATIONS: usize = 500;

@@ -2,8 +2,8 @@
 //!
 //! Each case runs in its own process.
 //!
-//! Run with `cargo run --release -p apid --example body_cost`. The default decode limits follow from its
-//! results.
+//! Run with `cargo run --release -p apid --example body_cost`. The default decode limits follow from the
+//! results of this program.
 //!
 //! Each body runs through the steps of a create: decode, conform, default, manage fields, validate, encode.
 //! Other limits can be tested with `body_cost ELEMENTS TREE_BYTES`.
@@ -157,7 +157,7 @@ impl Case {
     }
 
     /// Returns the largest number of items within the limits.
-    fn largest(&self, limits: Limits) -> usize {
+    fn largest_count(&self, limits: Limits) -> usize {
         let fits = |count: usize| json::decode(&self.body(count), limits).is_ok();
         let (mut low, mut high) = (0_usize, 2_000_000);
         while high - low > 1 {
@@ -176,16 +176,16 @@ impl Case {
         let resource = registry.find(group, version, resource).expect("a kind");
         let (clock, rng) = (SystemClock::new(), SeededRng::new(1));
         let ctx = Context { names: &names, clock: &clock, rng: &rng, subresource: "" };
-        let before = cpu();
+        let before = cpu_milliseconds();
         let decoded = json::decode(body, limits).expect("within the limits");
-        let decode = cpu() - before;
+        let decode = cpu_milliseconds() - before;
         let mut object = Object::from_value(decoded.value).expect("an object");
         if let Err(error) = resource.conform(&mut object) {
             return format!("not conforming: {error}");
         }
         object.set_type(&resource.api_version(), resource.kind.kind());
         resource.default(&mut object, &ctx);
-        let conform = cpu() - before - decode;
+        let conform = cpu_milliseconds() - before - decode;
         let schema = resource.kind.schema().and_then(|schema| schema.built_in()).expect("a schema");
         let versions = OneVersion { api_version: resource.api_version(), merge: schema.merge() };
         let (ignored, empty) = (Set::new(), schema.empty());
@@ -201,7 +201,7 @@ impl Case {
             reset_then_track: true,
         };
         write.update(None, &mut object).expect("owners");
-        let ownership = cpu() - before - decode - conform;
+        let ownership = cpu_milliseconds() - before - decode - conform;
         let namespace = if resource.kind.namespaced() { "default" } else { "" };
         if resource.kind.namespaced() {
             object.set_meta("namespace", namespace);
@@ -215,7 +215,7 @@ impl Case {
         } else {
             json::encode(&Status::invalid(&resource.group_kind, "a", &errors).to_value())
         };
-        let rest = cpu() - before - decode - conform - ownership;
+        let rest = cpu_milliseconds() - before - decode - conform - ownership;
         format!(
             "{} errors, response {} kB; decode {decode} ms, conform {conform}, owners {ownership}, rest {rest}",
             errors.len(),
@@ -225,14 +225,14 @@ impl Case {
 }
 
 /// Returns the CPU time of the process in milliseconds, in steps of 10.
-fn cpu() -> u64 {
+fn cpu_milliseconds() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>() * 10
 }
 
 /// Returns the peak memory of the process in kilobytes.
-fn peak() -> u64 {
+fn peak_kilobytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.split_whitespace().next()).and_then(|kb| kb.parse().ok()).unwrap_or_default()
@@ -256,14 +256,14 @@ fn main() {
         return;
     };
     let case = CASES.get(case).expect("a case");
-    let count = case.largest(limits);
+    let count = case.largest_count(limits);
     let body = case.body(count);
     drop(case.create(&case.body(1), limits));
     // The search for the largest number of items increased the peak memory, so the peak is reset here.
     fs::write("/proc/self/clear_refs", "5").expect("the peak is reset");
-    let (memory, start) = (peak(), cpu());
+    let (memory, start) = (peak_kilobytes(), cpu_milliseconds());
     let report = case.create(&body, limits);
-    let (kilobytes, milliseconds) = (peak() - memory, cpu() - start);
+    let (kilobytes, milliseconds) = (peak_kilobytes() - memory, cpu_milliseconds() - start);
     println!(
         "{:<30} {count:>7} items, {:>4} kB: {milliseconds:>5} ms, {:>4} MB; {report}",
         case.name,

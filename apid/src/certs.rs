@@ -12,7 +12,7 @@ use serving::certs::{Authority, CertError, ensure_serving_pair};
 use processflags::command_line::{self, ParsedLine};
 
 /// Duration for which client certificates are valid.
-const VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
+const CLIENT_VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Runs `apid certs`. `arguments` are those after the word `certs`.
 ///
@@ -85,7 +85,8 @@ impl CertsFlags {
         let pair = ensure_serving_pair(cert_dir, &self.host, now)?;
         print(&format!("{}\n{}\n", pair.ca.display(), pair.cert.display()));
         let Some(user) = &self.client else { return Ok(()) };
-        let client = Authority::load(&pair.ca, &pair.ca_key)?.client(user, &self.group, VALIDITY, now)?;
+        let client =
+            Authority::load(&pair.ca, &pair.ca_key)?.client(user, &self.group, CLIENT_VALIDITY, now)?;
         let cert = cert_dir.join(format!("{user}.crt"));
         write(&cert_dir.join(format!("{user}.key")), &client.key, 0o600)?;
         write(&cert, &client.cert, 0o644)?;
@@ -96,15 +97,15 @@ impl CertsFlags {
 
 /// Replaces a file by a new one with the permission bits `mode`; a reader never sees a partial file.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), CertsError> {
-    let new = path.with_extension("new");
-    let _ = std::fs::remove_file(&new);
+    let temporary = path.with_extension("new");
+    let _ = std::fs::remove_file(&temporary);
     std::fs::OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(mode)
-        .open(&new)
+        .open(&temporary)
         .and_then(|mut file| file.write_all(text.as_bytes()))
-        .and_then(|()| std::fs::rename(&new, path))
+        .and_then(|()| std::fs::rename(&temporary, path))
         .map_err(|error| CertsError::File { path: path.to_owned(), error })
 }
 

@@ -1,5 +1,5 @@
-//! The entry point of apid: selects the subcommand by program name or first argument and maps its result to an exit
-//! code.
+//! The entry point of apid: selects the subcommand by program name or first argument and maps its result to
+//! an exit code.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 fn main() -> ExitCode {
     let arguments = match text_arguments(std::env::args_os()) {
         Ok(arguments) => arguments,
-        Err(mistakes) => return usage(mistakes),
+        Err(mistakes) => return report_usage_mistakes(mistakes),
     };
     let mut arguments = arguments.into_iter().peekable();
     let program = arguments.next().unwrap_or_default();
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if arguments.next_if(|word| word == "certs").is_some() {
-        return apid::certs::run(arguments).map_or_else(usage, |()| ExitCode::SUCCESS);
+        return apid::certs::run(arguments).map_or_else(report_usage_mistakes, |()| ExitCode::SUCCESS);
     }
     if arguments.next_if(|word| word == "store").is_some() {
         return apid::store_commands::run(arguments);
@@ -54,11 +54,11 @@ fn main() -> ExitCode {
             let _ = std::io::stdout().write_all(text.as_bytes());
             ExitCode::SUCCESS
         }
-        Err(mistakes) => usage(mistakes),
+        Err(mistakes) => report_usage_mistakes(mistakes),
     }
 }
 
-fn usage(mistakes: Vec<String>) -> ExitCode {
+fn report_usage_mistakes(mistakes: Vec<String>) -> ExitCode {
     for mistake in mistakes {
         eprintln!("apid: {mistake}");
     }

@@ -1,4 +1,4 @@
-//! A running server as a source of texts and backups for commands.
+//! A running API server as a source of texts and backups for the commands of apid.
 //!
 //! # Contract
 //!
@@ -13,11 +13,13 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use serving::client::{CallError, Client, Identity, Limits, Settings, SettingsError, Trust, request};
 
-/// Time limit for the head of a response, and for each further part of its body.
+/// Time limit of a complete text response. For a backup, the time limit of the head of the response, and of
+/// each further part of the body.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum size in bytes of a text response.
 const MAX_TEXT: usize = 256 << 20;
-/// Maximum length of the part of a response body that the error of a rejected request shows.
+/// Maximum length of the message in the error of a rejected request; the rest of the response body is cut
+/// off.
 pub(crate) const MAX_MESSAGE: usize = 4096;
 
 /// A server and the credentials for it.
@@ -25,11 +27,11 @@ pub(crate) const MAX_MESSAGE: usize = 4096;
 pub(crate) struct ServerSource {
     /// The URL of the server.
     pub(crate) server: String,
-    /// The CA bundle that verifies the server; None: that of the system.
+    /// The CA bundle that verifies the server; None: the CAs of the system.
     pub(crate) authority: Option<PathBuf>,
     /// A file with a bearer token.
     pub(crate) token: Option<PathBuf>,
-    /// A client certificate and its key.
+    /// The files of a client certificate and of its key.
     pub(crate) certificate: Option<(PathBuf, PathBuf)>,
 }
 
@@ -61,7 +63,7 @@ pub(crate) enum SourceError {
     Rejected {
         /// The HTTP status code of the response.
         code: StatusCode,
-        /// The beginning of the response body.
+        /// The message of the Status in the response, or the beginning of the response body.
         message: String,
     },
 }
@@ -97,6 +99,7 @@ impl ServerSource {
         Ok(Some(value))
     }
 
+    /// Reads the CA bundle and the client certificate from their files.
     pub(crate) fn settings(&self) -> Result<Settings, SourceError> {
         let trust = match &self.authority {
             Some(path) => Trust::from_pem(&read(path)?)?,
@@ -118,7 +121,7 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, SourceError> {
 impl From<CallError> for SourceError {
     fn from(error: CallError) -> Self {
         match &error {
-            // The text is that of the TLS library.
+            // The TLS library reports an unknown CA only by the text of its error.
             CallError::Unreachable(text) if text.contains("UnknownIssuer") => {
                 SourceError::UnknownAuthority(error)
             }

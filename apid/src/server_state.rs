@@ -6,10 +6,11 @@
 //! read-only from then on. Mutable state is inside its parts: the store, the watch cache, authorization, the
 //! audit log, and the served kinds.
 //!
-//! [`ServedKinds`] is an immutable list of all served kinds with their documents and with handles to their live
-//! collections; the objects of a collection change all the time. A request takes the current list at its start and
-//! uses it to its end. [`ServerState::serve`] replaces the list when definitions change. A replacement ends the
-//! watches of changed and removed kinds; unchanged kinds keep their resources, collections and watches.
+//! [`ServedKinds`] is an immutable list of all served kinds with their documents and with handles to their
+//! live collections; the objects of a collection change all the time. A request takes the current list at its
+//! start and uses this list to its end. [`ServerState::serve`] replaces the list when definitions change. A
+//! replacement ends the watches of changed and removed kinds; unchanged kinds keep their resources,
+//! collections and watches.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -54,10 +55,10 @@ pub type Watcher = storage::cache::Watcher<Decoder>;
 
 /// A stored kind and its objects, served in one of its versions.
 pub struct Collection {
-    /// The kind in the version of the verbs, under the preset's names: the storage version of a built-in kind,
-    /// the served version of a custom kind.
+    /// The kind in the version that the verbs use: the storage version of a built-in kind, the served version
+    /// of a custom kind.
     pub resource: Arc<Resource>,
-    /// The kind in the served version: the storage version, or another one.
+    /// The kind in the version in which this collection is served to clients.
     pub served: Arc<Resource>,
     /// The cached objects of the kind, as stored.
     pub items: Arc<Items>,
@@ -146,13 +147,15 @@ pub struct ServedKinds {
 
 /// The collections of a stored kind in all versions.
 struct KindCollections {
+    /// The collection that serves the storage version.
     stored: Arc<Collection>,
+    /// The collections that serve the other versions.
     others: Vec<Arc<Collection>>,
 }
 
 impl ServedKinds {
-    /// Builds the list of the kinds of a registry. Kinds with the same resources as in `before` keep their
-    /// collections and cached objects.
+    /// Builds the list of the kinds of a registry. Kinds with the same resources as in `before`, the previous
+    /// list, keep their collections and cached objects.
     fn new(registry: Arc<Registry>, openapi: OpenApi, parts: &Parts, before: Option<&ServedKinds>) -> Self {
         let collections: BTreeMap<String, KindCollections> = registry
             .stored()
@@ -226,7 +229,7 @@ impl KindCollections {
         KindCollections { stored: collection(stored), others: others.map(collection).collect() }
     }
 
-    /// Whether the collections are those of the versions that a registry has for the kind.
+    /// Whether the collections serve exactly the versions that the registry has for the kind.
     fn are_current(&self, registry: &Registry, stored: &Arc<Resource>) -> bool {
         let others = registry.versions_of(stored).filter(|version| version.is_other_version());
         Arc::ptr_eq(&self.stored.served, stored)
@@ -252,7 +255,7 @@ pub struct ServerState {
     pub read_metrics: ReadMetrics,
     /// Runs the declarative validation beside the hand-written one, and compares them.
     pub declarative_validation: DeclarativeValidation,
-    /// Cache of objects that are encoded as Protobuf.
+    /// Cache of the Protobuf encodings of objects in the watch cache.
     pub messages: MessageCache,
     /// The semaphore with one permit, because only one backup may run at a time.
     pub backups: Arc<Semaphore>,
@@ -283,7 +286,7 @@ impl ServerState {
         }
     }
 
-    /// Returns the served kinds. A request calls this once, so that it sees one state of them.
+    /// Returns the served kinds. A request calls this function once, so that it sees one state of the kinds.
     pub fn kinds(&self) -> Arc<ServedKinds> {
         self.kinds.load_full()
     }

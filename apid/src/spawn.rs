@@ -2,17 +2,18 @@
 //!
 //! # Contract
 //!
-//! [`AuthdSupervisor::start`] starts authd on a private Unix socket. authd exits when its standard input closes.
-//! The other end of this pipe belongs to apid and closes with apid, however apid ends. When authd exits by
-//! itself, the supervisor restarts it after a pause, which doubles until authd stays up. When authd rejects
-//! its command line at the first start, the supervisor reports that and does not restart it: apid cannot
-//! serve.
+//! [`AuthdSupervisor::start`] starts authd on a private Unix socket. authd exits when its standard input
+//! closes. The other end of this pipe belongs to apid and closes with apid, however apid ends. When authd
+//! exits by itself, the supervisor restarts authd after a pause, which doubles until authd stays up. When
+//! authd rejects its command line at the first start, the supervisor reports the rejection and does not
+//! restart authd: apid cannot serve.
 //!
 //! authd listens at the socket once it has accepted its command line and its files.
 //!
-//! The supervisor kills and restarts an authd that fails its health check for [`HealthPolicy::min_failure_duration`].
-//! An authd that has never responded gets [`HealthPolicy::startup`] in addition. After
-//! [`AuthdSupervisor::begin_shutdown`] the supervisor no longer kills an unresponsive authd.
+//! The supervisor kills and restarts an authd that fails its health check for
+//! [`HealthPolicy::min_failure_duration`]. An authd that has never responded gets [`HealthPolicy::startup`]
+//! in addition. After [`AuthdSupervisor::begin_shutdown`] the supervisor no longer kills an unresponsive
+//! authd.
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -69,12 +70,13 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Chooses a path in the data directory, or in a new private temporary directory when that path is too long.
+    /// Chooses a path in the data directory, or in a new private temporary directory when the path in the
+    /// data directory is too long.
     ///
     /// # Errors
     ///
     /// [`SpawnError::Socket`]
-    pub fn place(data_dir: &Path, rng: &dyn Rng) -> Result<Self, SpawnError> {
+    pub fn choose(data_dir: &Path, rng: &dyn Rng) -> Result<Self, SpawnError> {
         let directory = std::path::absolute(data_dir)
             .map_err(|error| SpawnError::Socket { path: data_dir.to_owned(), error })?;
         let path = directory.join("authd.sock");
@@ -108,7 +110,7 @@ impl Drop for Socket {
 /// # Errors
 ///
 /// [`SpawnError::NotFound`]
-pub fn find() -> Result<PathBuf, SpawnError> {
+pub fn find_program() -> Result<PathBuf, SpawnError> {
     let sibling = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.join("authd")));
     let on_path = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
     let on_path = on_path.unwrap_or_default().into_iter().map(|folder| folder.join("authd"));
@@ -132,10 +134,10 @@ struct HealthPolicy {
     retry: Duration,
     /// The timeout of one check.
     timeout: Duration,
-    /// Consecutive failed checks before authd counts as unresponsive. One is not enough: apid may have been
-    /// suspended.
+    /// Number of consecutive failed checks before authd counts as unresponsive. One failed check is not
+    /// enough, because apid may have been suspended.
     failures: u32,
-    /// The minimum time from the first of these failed checks to the end of the last.
+    /// The minimum time from the start of the first to the end of the last of these failed checks.
     min_failure_duration: Duration,
     /// The time after the start of authd in which failed checks before its first response do not count.
     startup: Duration,
@@ -174,10 +176,10 @@ impl AuthdSupervisor {
         clock: Arc<dyn Clock>,
         rejection_sender: oneshot::Sender<()>,
     ) -> io::Result<Self> {
-        AuthdSupervisor::start_under(HEALTH_POLICY, program, flags, socket, clock, rejection_sender)
+        AuthdSupervisor::start_with_policy(HEALTH_POLICY, program, flags, socket, clock, rejection_sender)
     }
 
-    fn start_under(
+    fn start_with_policy(
         health: HealthPolicy,
         program: PathBuf,
         flags: &[String],
@@ -232,11 +234,11 @@ impl AuthdCommand {
             })
     }
 
-    /// Returns when authd is unresponsive. `started_at` is its start on the monotonic clock.
+    /// Returns when authd is unresponsive. `started_at` is the monotonic time of the start of authd.
     async fn wait_until_unresponsive(&self, started_at: Duration) {
         let HealthPolicy { pause, retry, timeout, failures, min_failure_duration, startup } = self.health;
         let mut has_responded = false;
-        // Consecutive failed checks, and the start of the first of them.
+        // The number of consecutive failed checks, and the monotonic time at which the first of them began.
         let (mut failed, mut first_failure) = (0, Duration::ZERO);
         loop {
             tokio::time::sleep(if has_responded && failed == 0 { pause } else { retry }).await;
@@ -262,6 +264,7 @@ impl AuthdCommand {
     }
 }
 
+/// Restarts authd after each exit, until the stop signal or a rejected command line at the first start.
 async fn supervise(
     command: AuthdCommand,
     first_child: Child,
@@ -290,7 +293,7 @@ async fn supervise(
                     kill(&mut child).await
                 }
             };
-            if status.as_ref().is_ok_and(rejected_command_line) {
+            if status.as_ref().is_ok_and(has_rejected_command_line) {
                 match rejection_sender.take() {
                     // At the first start, apid ends, so that the user corrects the command line.
                     Some(rejection_sender) if !has_run => {
@@ -332,10 +335,11 @@ async fn kill(child: &mut Child) -> io::Result<ExitStatus> {
 }
 
 /// Whether authd rejected its command line or a file that it names.
-fn rejected_command_line(status: &ExitStatus) -> bool {
+fn has_rejected_command_line(status: &ExitStatus) -> bool {
     status.code() == Some(i32::from(EXIT_USAGE))
 }
 
+/// Closes the standard input of authd and waits for its exit; kills authd after [`EXIT_TIMEOUT`].
 async fn stop(mut child: Child, input: Option<ChildStdin>) {
     drop(input);
     if tokio::time::timeout(EXIT_TIMEOUT, child.wait()).await.is_err() {
@@ -352,10 +356,10 @@ mod tests {
 
     #[test]
     fn long_data_dir_gets_private_temporary_socket() {
-        let short = Socket::place(Path::new("/tmp/x"), &SystemRng).unwrap();
+        let short = Socket::choose(Path::new("/tmp/x"), &SystemRng).unwrap();
         assert_eq!(short.path(), Path::new("/tmp/x/authd.sock"));
         let long = Path::new("/tmp").join("x".repeat(200));
-        let socket = Socket::place(&long, &SystemRng).unwrap();
+        let socket = Socket::choose(&long, &SystemRng).unwrap();
         let folder = socket.path().parent().unwrap().to_owned();
         assert!(socket.path().as_os_str().len() <= LONGEST_PATH);
         assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
@@ -420,10 +424,11 @@ mod tests {
         }
     }
 
-    struct Healthy;
+    /// A health service that always responds.
+    struct RespondingHealth;
 
     #[tonic::async_trait]
-    impl authproto::health::health_server::Health for Healthy {
+    impl authproto::health::health_server::Health for RespondingHealth {
         async fn check(
             &self,
             _: tonic::Request<authproto::health::HealthCheckRequest>,
@@ -450,13 +455,13 @@ mod tests {
             tokio::net::UnixListener::bind(socket).unwrap()
         };
         let incoming = tokio_stream::wrappers::UnixListenerStream::new(listener);
-        let health = authproto::health::health_server::HealthServer::new(Healthy);
+        let health = authproto::health::health_server::HealthServer::new(RespondingHealth);
         runtime.spawn(tonic::transport::Server::builder().add_service(health).serve_with_incoming(incoming));
         HealthService(Some(runtime))
     }
 
     /// A policy with milliseconds instead of seconds.
-    fn quick(startup: Duration) -> HealthPolicy {
+    fn quick_policy(startup: Duration) -> HealthPolicy {
         HealthPolicy {
             pause: Duration::from_millis(10),
             retry: Duration::from_millis(10),
@@ -471,7 +476,7 @@ mod tests {
         let (rejection_sender, _) = oneshot::channel();
         let program = program(folder, "exec sleep 1000");
         let clock = Arc::new(SystemClock::new());
-        AuthdSupervisor::start_under(health, program, &[], &folder.join("s"), clock, rejection_sender)
+        AuthdSupervisor::start_with_policy(health, program, &[], &folder.join("s"), clock, rejection_sender)
             .unwrap()
     }
 
@@ -485,7 +490,7 @@ mod tests {
     async fn unresponsive_authd_is_killed_and_restarted() {
         let folder = tempfile::tempdir().unwrap();
         let service = answer_health_at(&folder.path().join("s"));
-        let authd = start_hanging(folder.path(), quick(Duration::from_secs(1000)));
+        let authd = start_hanging(folder.path(), quick_policy(Duration::from_secs(1000)));
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(starts(folder.path()), 1, "a responsive authd must not be restarted");
         drop(service);
@@ -496,12 +501,12 @@ mod tests {
     #[tokio::test]
     async fn authd_without_first_response_is_killed_after_startup_timeout() {
         let folder = tempfile::tempdir().unwrap();
-        let slow = start_hanging(folder.path(), quick(Duration::from_secs(1000)));
+        let slow = start_hanging(folder.path(), quick_policy(Duration::from_secs(1000)));
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(starts(folder.path()), 1);
         drop(slow);
         let folder = tempfile::tempdir().unwrap();
-        let hanging = start_hanging(folder.path(), quick(Duration::from_millis(200)));
+        let hanging = start_hanging(folder.path(), quick_policy(Duration::from_millis(200)));
         tokio::time::timeout(Duration::from_secs(30), wait_for_starts(folder.path(), 2)).await.unwrap();
         drop(hanging);
     }
@@ -509,7 +514,7 @@ mod tests {
     #[tokio::test]
     async fn unresponsive_authd_is_not_restarted_during_shutdown() {
         let folder = tempfile::tempdir().unwrap();
-        let authd = start_hanging(folder.path(), quick(Duration::ZERO));
+        let authd = start_hanging(folder.path(), quick_policy(Duration::ZERO));
         authd.begin_shutdown();
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(starts(folder.path()), 1);

@@ -10,8 +10,9 @@
 //! If a credential can now map to a different user (`Epoch::identities` rises), apid ends those watches
 //! instead, so that clients reconnect with their credentials.
 //!
-//! A note is a problem that does not make the server unready, such as a rejected change of a file. There is
-//! one note for each subject. `/readyz?verbose` of apid shows [`SharedConfig::notes`] of a ready authd.
+//! A note is a problem that does not make the server unready, such as a rejected change of a file. Each
+//! subject, such as a configuration file, has at most one note. `/readyz?verbose` of apid shows
+//! [`SharedConfig::notes`] of a ready authd.
 //!
 //! # Invariants
 //!
@@ -32,7 +33,7 @@ use crate::{authn, authz};
 #[derive(Debug)]
 pub struct ActiveConfig {
     /// The active authenticators, in order.
-    pub authn: Arc<authn::Union>,
+    pub authn: Arc<authn::AuthenticatorUnion>,
     /// The active authorizers, in order.
     pub authz: Arc<authz::Union>,
     /// The process instance and the number of its configuration changes.
@@ -55,7 +56,7 @@ impl SharedConfig {
     /// `instance` names the process; `warnings` stay notes until the process ends.
     pub fn new(
         instance: String,
-        authn: authn::Union,
+        authn: authn::AuthenticatorUnion,
         authz: authz::Union,
         warnings: Vec<String>,
     ) -> Arc<Self> {
@@ -72,13 +73,13 @@ impl SharedConfig {
         })
     }
 
-    /// Returns the active configuration, which a later replacement does not change.
+    /// Returns the active configuration; a later replacement does not change the returned value.
     pub fn current(&self) -> Arc<ActiveConfig> {
         self.current.load_full()
     }
 
     /// Activates new authenticators as a new generation, in which identities may differ.
-    pub fn replace_authn(&self, authn: authn::Union) {
+    pub fn replace_authn(&self, authn: authn::AuthenticatorUnion) {
         let authn = Arc::new(authn);
         self.replace(true, |previous| (Arc::clone(&authn), Arc::clone(&previous.authz)));
     }
@@ -95,13 +96,14 @@ impl SharedConfig {
         self.replace(true, |previous| (Arc::clone(&previous.authn), Arc::clone(&previous.authz)));
     }
 
-    /// Starts a generation. `identities_changed`: a credential can now map to a different user or to none.
+    /// Starts a generation with the unions that `next_unions` returns for the active configuration.
+    /// `identities_changed`: a credential can now map to a different user or to none.
     fn replace(
         &self,
         identities_changed: bool,
-        next_unions: impl Fn(&ActiveConfig) -> (Arc<authn::Union>, Arc<authz::Union>),
+        next_unions: impl Fn(&ActiveConfig) -> (Arc<authn::AuthenticatorUnion>, Arc<authz::Union>),
     ) {
-        let _serialized = self.notes.lock();
+        let _replacement_lock = self.notes.lock();
         let previous = self.current();
         let (authn, authz) = next_unions(&previous);
         let Epoch { instance, generation, identities: identity_changes } = previous.epoch.clone();
@@ -135,7 +137,8 @@ impl SharedConfig {
         self.warnings.iter().cloned().chain(problems).collect()
     }
 
-    /// Notifies subscribers of a change outside of this value, such as a new value of a reload metric.
+    /// Notifies subscribers of a change that this type does not store, such as a new value of a reload
+    /// metric.
     pub fn notify(&self) {
         self.changes.send_replace(());
     }
@@ -152,7 +155,7 @@ mod tests {
 
     fn shared_config() -> Arc<SharedConfig> {
         let warnings = vec!["warning at start".into()];
-        SharedConfig::new("one".into(), authn::Union::empty(), authz::Union::empty(), warnings)
+        SharedConfig::new("one".into(), authn::AuthenticatorUnion::empty(), authz::Union::empty(), warnings)
     }
 
     #[test]
@@ -161,7 +164,7 @@ mod tests {
         let mut changes = config.subscribe();
         let first = config.current();
         for (generation, identities, change) in [
-            (2, 2, (|config| config.replace_authn(authn::Union::empty())) as fn(&SharedConfig)),
+            (2, 2, (|config| config.replace_authn(authn::AuthenticatorUnion::empty())) as fn(&SharedConfig)),
             (3, 2, |config| config.replace_authz(authz::Union::empty())),
             (4, 3, |config| config.invalidate_identities()),
         ] {

@@ -35,7 +35,7 @@ use crate::webhook::WebhookContext;
 /// The command line after `authd check`.
 #[derive(Debug, Parser)]
 #[command(name = "authd check", about = "Checks configuration files without a server.")]
-struct Flags {
+struct CheckFlags {
     /// Files of kind AuthenticationConfiguration or AuthorizationConfiguration, or of ABAC policies.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -100,7 +100,7 @@ fn build_authorizers(modes: &authz::Modes, context: &CheckContext) -> Result<(),
 
 /// Checks the files that the arguments after `authd check` name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let flags = match Flags::try_parse_from(std::iter::once("authd check".into()).chain(arguments)) {
+    let flags = match CheckFlags::try_parse_from(std::iter::once("authd check".into()).chain(arguments)) {
         Ok(flags) => flags,
         Err(error) => return print_parse_result(&error),
     };
@@ -192,7 +192,7 @@ fn with_names_hint(
 ) -> Vec<DocumentError> {
     let group = api_version.split('/').next().unwrap_or_default();
     if let Some(flags) = names.flags_of_other_preset(stem, group) {
-        let text = format!("the file has the names of another server: use `authd check {flags}`");
+        let text = format!("the API group is that of another names preset: use `authd check {flags}`");
         errors.push(DocumentError { line: None, text });
     }
     errors

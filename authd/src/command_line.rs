@@ -53,7 +53,8 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<(Flags, V
     }
 }
 
-/// Adds the flags of the file of `--config` to a command line, which has no program name.
+/// Adds the flags in the file of `--config` to a command line without program name.
+/// Returns all flags and the file; None: there is no `--config`.
 ///
 /// # Errors
 ///

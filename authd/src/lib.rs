@@ -9,15 +9,15 @@
 //!
 //! `grpc` (the wire) calls `review` (the review resources), `authn` (one file per authenticator) and `authz`
 //! (one file per authorizer). Those use `rules` (roles and bindings), `tokens` (signed tokens) and `mirror`
-//! (the policy mirror fed by apid). `controllers` produce the writes of authd. `config` is the command line
+//! (the policy mirror fed by apid). `controllers` compute the writes of authd. `config` is the command line
 //! and its files, which `check` also reads without a server. `inspect` contains the commands that explain the
 //! access control of a running server. `active_config` contains the active
 //! configuration, and `reload` replaces it when a file changes. `metrics` defines all metrics.
 //!
 //! # Invariants
 //!
-//! INVARIANT (fail closed): a decision allows only a member of `system:masters`, or if an authorizer allowed
-//! on policy at least as new as the request demands.
+//! INVARIANT (fail closed): a decision allows a request only if the user is a member of `system:masters`, or
+//! if an authorizer allows the request on policy of the minimum revision of the request or newer.
 //! INVARIANT (no call back): authd has no address of apid.
 
 pub mod active_config;
@@ -61,9 +61,9 @@ use metrics::AuthdMetrics;
 use mirror::Mirror;
 
 /// Worker threads of the tokio runtime. Few are enough: one task serves each decision stream.
-const THREADS: usize = 2;
+const WORKER_THREADS: usize = 2;
 /// How long the process serves requests in progress after the shutdown signal.
-const DRAIN: Duration = Duration::from_millis(500);
+const DRAIN_TIME: Duration = Duration::from_millis(500);
 
 /// Runs the process until shutdown. `arguments` is the command line with the program name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -78,9 +78,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         let _ = write!(std::io::stdout(), "authd {}", serving::build::INFO.text());
         return ExitCode::SUCCESS;
     }
-    let words = text_arguments(arguments.into_iter().skip(1));
-    let (words, file) = match words.and_then(with_configuration_file) {
-        Ok(read) => read,
+    let text_arguments = text_arguments(arguments.into_iter().skip(1));
+    let (words, file) = match text_arguments.and_then(with_configuration_file) {
+        Ok(merged) => merged,
         Err(mistakes) => return print_mistakes(mistakes),
     };
     let (flags, mut mistakes) = match command_line::parse(words) {
@@ -116,7 +116,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(WORKER_THREADS).enable_all().build();
     let result = match runtime {
         Ok(runtime) => {
             let result = runtime.block_on(serve(config, services)).map_err(|error| error.to_string());
@@ -148,12 +149,12 @@ fn configure(flags: Flags) -> Result<(Config, BuiltServices), Vec<ConfigError>> 
     let mirror = Mirror::new(Arc::clone(&config.names));
     let registry = serving::metrics::Metrics::showing_hidden(&config.hidden_metrics)
         .map_err(|error| vec![ConfigError::flag("--show-hidden-metrics-for-version", error.to_string())])?;
-    let metrics = AuthdMetrics::in_registry(registry, authn::Union::methods());
+    let metrics = AuthdMetrics::in_registry(registry, authn::AuthenticatorUnion::methods());
     config.authz.webhooks.set_metrics(metrics.webhooks.clone());
     if let Some(webhook) = &config.authn.token_webhook {
         webhook.set_metrics(metrics.token_webhook.clone());
     }
-    let authn = authn::Union::build(&config.authn, &mirror);
+    let authn = authn::AuthenticatorUnion::build(&config.authn, &mirror);
     let authz = authz::Union::build(&config.modes, &config.authz, &mirror, &metrics);
     let (authn, authz) = match (authn, authz) {
         (Ok(authn), Ok(authz)) => (authn, authz),
@@ -200,14 +201,14 @@ async fn serve(config: Config, services: BuiltServices) -> Result<(), Box<dyn st
     drop(active);
     let (reason, drain) = tokio::select! {
         never = grpc::serve(listener, grpc::services(&components)) => match never {},
-        _ = terminate.recv() => ("SIGTERM", DRAIN),
-        _ = interrupt.recv() => ("SIGINT", DRAIN),
+        _ = terminate.recv() => ("SIGTERM", DRAIN_TIME),
+        _ = interrupt.recv() => ("SIGINT", DRAIN_TIME),
         () = wait_for_stdin_eof(), if config.exit_on_stdin_eof => ("standard input closed by the parent process", Duration::ZERO),
     };
     tracing::info!(reason, "authd is shutting down");
     let _ = std::fs::remove_file(&config.socket);
-    // Streams never end by themselves.
-    // Requests in progress have the time `drain`; then the connections end with the process.
+    // The streams of apid do not end by themselves. Requests in progress get the time `drain`; then the
+    // process exits and ends the connections.
     tokio::time::sleep(drain).await;
     Ok(())
 }

@@ -79,15 +79,17 @@ fn router(mirror: Arc<Mirror>, metrics: Arc<AuthdMetrics>) -> Router {
 
 /// Returns the routes of one health endpoint and of its single checks.
 fn health_routes(endpoint: &'static str, checks: Checks) -> Router {
-    let all = move |RawQuery(query): RawQuery, State(checks): State<Checks>| async move {
+    let all_checks = move |RawQuery(query): RawQuery, State(checks): State<Checks>| async move {
         health_response(&checks, endpoint, None, query)
     };
-    let single = move |Path(check): Path<String>, RawQuery(query): RawQuery, State(checks): State<Checks>| async move {
+    let single_check = move |Path(check): Path<String>,
+                             RawQuery(query): RawQuery,
+                             State(checks): State<Checks>| async move {
         health_response(&checks, endpoint, Some(&check), query)
     };
     Router::new()
-        .route(&format!("/{endpoint}"), get(all))
-        .route(&format!("/{endpoint}/{{*check}}"), get(single))
+        .route(&format!("/{endpoint}"), get(all_checks))
+        .route(&format!("/{endpoint}/{{*check}}"), get(single_check))
         .with_state(checks)
 }
 
@@ -105,7 +107,8 @@ async fn metrics_response(
     State((mirror, metrics)): State<(Arc<Mirror>, Arc<AuthdMetrics>)>,
 ) -> impl IntoResponse {
     let progress = mirror.progress();
-    let (roles, bindings) = mirror.policy(0).map(|policy| policy.len()).unwrap_or_default();
+    let (roles, bindings) =
+        mirror.policy(0).map(|policy| policy.role_and_binding_counts()).unwrap_or_default();
     let values = MirrorGaugeValues { roles, bindings, revision: progress.revision, synced: progress.synced };
     ([(CONTENT_TYPE, METRICS_TYPE)], metrics.text(values))
 }

@@ -44,7 +44,7 @@ struct KeyFetches<V> {
     /// Number of fetches started.
     started: AtomicU64,
     /// The number of the last completed fetch, and its response. The task that holds the lock fetches.
-    last: tokio::sync::Mutex<Option<(u64, ExpiringResponse<V>)>>,
+    last_response: tokio::sync::Mutex<Option<(u64, ExpiringResponse<V>)>>,
 }
 
 /// Pending fetches by key, with the number of their waiters.
@@ -63,16 +63,16 @@ where
     K: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// Creates an empty cache. `longest` is the longest TTL; `weigh` returns the size of a key in bytes.
-    pub(crate) fn new(longest: Duration, weigh: fn(&K) -> usize, clock: Arc<dyn Clock>) -> Self {
+    /// Creates an empty cache for TTLs up to `longest_ttl`. `weigh` returns the size of a key in bytes.
+    pub(crate) fn new(longest_ttl: Duration, weigh: fn(&K) -> usize, clock: Arc<dyn Clock>) -> Self {
         let weight = move |key: &K, _: &ExpiringResponse<V>| {
             u32::try_from(weigh(key) + RESPONSE_WEIGHT).unwrap_or(u32::MAX)
         };
-        // moka removes entries by its own clock, which only frees memory.
-        // 100 years are never reached; moka rejects much longer TTLs.
-        let longest = longest.min(Duration::from_secs(100 * 365 * 24 * 3600));
+        // The TTL of moka only frees memory; `get_cached` compares the expiry with the clock of this cache.
+        // moka rejects a TTL of more than about 1,000 years, so 100 years are the maximum.
+        let longest_ttl = longest_ttl.min(Duration::from_secs(100 * 365 * 24 * 3600));
         let cache =
-            moka::sync::Cache::builder().weigher(weight).max_capacity(MAX_WEIGHT).time_to_live(longest);
+            moka::sync::Cache::builder().weigher(weight).max_capacity(MAX_WEIGHT).time_to_live(longest_ttl);
         SingleFlightCache { cache: cache.build(), pending: Mutex::default(), weigh, clock }
     }
 
@@ -93,11 +93,11 @@ where
             return cached;
         }
         let waiter = Waiter::register(&self.pending, key);
-        let KeyFetches { started, last } = &*waiter.fetches;
+        let KeyFetches { started, last_response } = &*waiter.fetches;
         let fetches_before = started.load(Ordering::SeqCst);
-        let mut last = last.lock().await;
+        let mut last_response = last_response.lock().await;
         let now = self.clock.monotonic();
-        if let Some((number, (response, end))) = &*last
+        if let Some((number, (response, end))) = &*last_response
             && (*number > fetches_before || now < *end)
         {
             return (response.clone(), end.saturating_sub(now));
@@ -108,7 +108,7 @@ where
         if !ttl.is_zero() && (self.weigh)(key) <= MAX_KEY_BYTES {
             self.cache.insert(key.clone(), (response.clone(), end));
         }
-        *last = Some((number, (response.clone(), end)));
+        *last_response = Some((number, (response.clone(), end)));
         (response, end.saturating_sub(self.clock.monotonic()))
     }
 }
@@ -122,22 +122,29 @@ struct Waiter<'a, K: Eq + Hash, V> {
 
 impl<'a, K: Clone + Eq + Hash, V> Waiter<'a, K, V> {
     fn register(pending: &'a PendingFetches<K, V>, key: &'a K) -> Self {
-        let new_fetches =
-            || (0, Arc::new(KeyFetches { started: AtomicU64::new(0), last: tokio::sync::Mutex::new(None) }));
-        let mut all = pending.lock();
-        let (waiting, fetches) = all.entry(key.clone()).or_insert_with(new_fetches);
-        *waiting += 1;
+        let new_fetches = || {
+            (
+                0,
+                Arc::new(KeyFetches {
+                    started: AtomicU64::new(0),
+                    last_response: tokio::sync::Mutex::new(None),
+                }),
+            )
+        };
+        let mut pending_fetches = pending.lock();
+        let (waiter_count, fetches) = pending_fetches.entry(key.clone()).or_insert_with(new_fetches);
+        *waiter_count += 1;
         Waiter { pending, key, fetches: Arc::clone(fetches) }
     }
 }
 
 impl<K: Eq + Hash, V> Drop for Waiter<'_, K, V> {
     fn drop(&mut self) {
-        let mut all = self.pending.lock();
-        if let Some((waiting, _)) = all.get_mut(self.key) {
-            *waiting -= 1;
-            if *waiting == 0 {
-                all.remove(self.key);
+        let mut pending_fetches = self.pending.lock();
+        if let Some((waiter_count, _)) = pending_fetches.get_mut(self.key) {
+            *waiter_count -= 1;
+            if *waiter_count == 0 {
+                pending_fetches.remove(self.key);
             }
         }
     }

@@ -9,21 +9,21 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
-use crate::client::{self, Link, Prepared, READING, tls};
+use crate::client::{self, Link, Prepared, READ_STREAM_WINDOW, tls};
 use crate::server::{PRIVILEGED_TOKEN, UNPRIVILEGED_TOKEN};
 use crate::tally::Tally;
 
-/// Connections of an attacker.
+/// Number of connections of an attacker, unless its method sets another number.
 pub const CONNECTIONS: usize = 16;
 
 /// Time between two bytes of a slow body.
 const SLOW_BODY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Pause of a stream after a rejection, for attacks that hold streams.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Pause before an attacker opens a new stream or connection after the server has ended or refused one.
+const REOPEN_PAUSE: Duration = Duration::from_millis(100);
 
-/// Time for responses in flight when an attack ends.
-const GRACE: Duration = Duration::from_millis(500);
+/// Time after an attack in which responses in flight still count.
+const LATE_RESPONSE_TIME: Duration = Duration::from_millis(500);
 
 /// User of the attacker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,11 +37,11 @@ pub enum AttackUser {
 }
 
 impl AttackUser {
-    /// All callers.
+    /// All users of attackers.
     pub const ALL: [AttackUser; 3] =
         [AttackUser::Anonymous, AttackUser::Unprivileged, AttackUser::Privileged];
 
-    /// Returns the bearer token.
+    /// Returns the bearer token; None: the requests have no credentials.
     pub fn token(self) -> Option<&'static str> {
         match self {
             AttackUser::Anonymous => None,
@@ -50,7 +50,7 @@ impl AttackUser {
         }
     }
 
-    /// Returns the name in the table.
+    /// Returns the name in the table of the attacks.
     pub fn name(self) -> &'static str {
         match self {
             AttackUser::Anonymous => "anonymous",
@@ -60,23 +60,23 @@ impl AttackUser {
     }
 }
 
-/// Method of sending requests.
+/// Method by which an attacker sends requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttackMethod {
     /// This many requests in flight per connection; the attacker reads responses.
     Flood(usize),
-    /// Streams on connections, each with a window; the attacker does not read responses.
+    /// Streams whose responses the attacker does not read.
     Hold {
-        /// Connections.
+        /// Number of connections.
         connections: usize,
-        /// Streams per connection.
+        /// Number of streams of each connection.
         streams: usize,
-        /// Window of each stream in bytes.
+        /// Flow-control window of each stream in bytes.
         window: u32,
     },
     /// This many requests in flight per connection, with bodies of one byte per second.
     SlowBodies(usize),
-    /// Requests that are reset at once, in bursts of this size.
+    /// Streams that the attacker resets as soon as it has sent the request, in bursts of this size.
     Resets(usize),
     /// TLS handshakes without a request.
     Handshakes,
@@ -103,23 +103,23 @@ pub async fn probe(
     caller: AttackUser,
     method: AttackMethod,
     request: &Prepared,
-    patience: Duration,
+    time_limit: Duration,
     tally: &Tally,
 ) {
-    let attacker = Attacker::new(port, caller, vec![request.clone()], tally, patience);
+    let attacker = Attacker::new(port, caller, vec![request.clone()], tally, time_limit);
     let window = match method {
         AttackMethod::Hold { window, .. } => window,
-        AttackMethod::Flood(_) => READING,
+        AttackMethod::Flood(_) => READ_STREAM_WINDOW,
         _ => return,
     };
     let Ok(link) = Link::open(port, &attacker.http2, attacker.token, window).await else { return };
     match method {
         AttackMethod::Hold { .. } => attacker.leave_unread(&link).await,
-        _ => attacker.flood_once(&link, patience).await,
+        _ => attacker.flood_once(&link, time_limit).await,
     }
 }
 
-/// Attacks for a duration.
+/// Runs an attack for a duration.
 pub async fn run(
     port: u16,
     caller: AttackUser,
@@ -138,14 +138,16 @@ pub async fn run(
         let attacker = Arc::clone(&attacker);
         tasks.spawn(async move {
             match method {
-                AttackMethod::Flood(streams) => attacker.each_stream(streams, READING, Stream::Flood).await,
+                AttackMethod::Flood(streams) => {
+                    attacker.attack_on_streams(streams, READ_STREAM_WINDOW, StreamBehavior::Flood).await
+                }
                 AttackMethod::Hold { streams, window, .. } => {
-                    attacker.each_stream(streams, window, Stream::Hold).await;
+                    attacker.attack_on_streams(streams, window, StreamBehavior::Hold).await;
                 }
                 AttackMethod::SlowBodies(streams) => {
-                    attacker.each_stream(streams, READING, Stream::Slow).await
+                    attacker.attack_on_streams(streams, READ_STREAM_WINDOW, StreamBehavior::Slow).await
                 }
-                AttackMethod::Resets(burst) => attacker.reset(burst).await,
+                AttackMethod::Resets(burst) => attacker.send_resets(burst).await,
                 AttackMethod::Handshakes => attacker.open_handshakes().await,
                 AttackMethod::Silence(count) => attacker.open_silent_connections(count / connections).await,
                 AttackMethod::Http1 => attacker.send_http1_requests().await,
@@ -153,14 +155,14 @@ pub async fn run(
         });
     }
     // Late responses are counted; then all connections end with their tasks.
-    let ends = async { while tasks.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(duration + GRACE, ends).await;
+    let all_tasks = async { while tasks.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(duration + LATE_RESPONSE_TIME, all_tasks).await;
     tasks.shutdown().await;
 }
 
-/// Behavior of one stream.
+/// Behavior of the attacker on one stream.
 #[derive(Clone, Copy)]
-enum Stream {
+enum StreamBehavior {
     Flood,
     Hold,
     Slow,
@@ -189,27 +191,27 @@ impl Attacker {
         Instant::now() >= self.deadline
     }
 
-    fn next(&self) -> (&Prepared, u64) {
+    fn next_request(&self) -> (&Prepared, u64) {
         let number = self.tally.count_sent();
         (&self.requests[number as usize % self.requests.len()], number)
     }
 
-    /// Opens connections one after the other, with a number of streams each, until the deadline.
-    async fn each_stream(self: &Arc<Self>, streams: usize, window: u32, stream: Stream) {
+    /// Opens connections one after the other, each with a number of streams, until the deadline.
+    async fn attack_on_streams(self: &Arc<Self>, streams: usize, window: u32, behavior: StreamBehavior) {
         while !self.is_over() {
             let Ok(link) = Link::open(self.port, &self.http2, self.token, window).await else {
                 self.tally.count_failure("unconnected");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(REOPEN_PAUSE).await;
                 continue;
             };
             let mut tasks = JoinSet::new();
             for _ in 0..streams {
                 let (attacker, link) = (Arc::clone(self), link.clone());
                 tasks.spawn(async move {
-                    match stream {
-                        Stream::Flood => attacker.flood(&link).await,
-                        Stream::Hold => attacker.hold(&link).await,
-                        Stream::Slow => attacker.send_slow_bodies(&link).await,
+                    match behavior {
+                        StreamBehavior::Flood => attacker.flood(&link).await,
+                        StreamBehavior::Hold => attacker.hold(&link).await,
+                        StreamBehavior::Slow => attacker.send_slow_bodies(&link).await,
                     }
                 });
             }
@@ -217,9 +219,9 @@ impl Attacker {
         }
     }
 
-    async fn flood_once(&self, link: &Link, patience: Duration) {
-        let (request, number) = self.next();
-        match tokio::time::timeout(patience, link.exchange(request, number)).await {
+    async fn flood_once(&self, link: &Link, time_limit: Duration) {
+        let (request, number) = self.next_request();
+        match tokio::time::timeout(time_limit, link.exchange(request, number)).await {
             Ok(answer) => self.tally.count_answer(&answer),
             Err(_) => self.tally.count_failure("unanswered"),
         }
@@ -228,13 +230,13 @@ impl Attacker {
     /// Sends requests one after the other; ends when the connection breaks.
     async fn flood(&self, link: &Link) {
         while !self.is_over() {
-            let (request, number) = self.next();
-            let left = self.deadline.saturating_duration_since(Instant::now()) + GRACE / 2;
+            let (request, number) = self.next_request();
+            let left = self.deadline.saturating_duration_since(Instant::now()) + LATE_RESPONSE_TIME / 2;
             match tokio::time::timeout(left, link.exchange(request, number)).await {
                 Ok(answer) => {
                     self.tally.count_answer(&answer);
                     if answer.is_err() {
-                        tokio::time::sleep(PAUSE).await;
+                        tokio::time::sleep(REOPEN_PAUSE).await;
                         return;
                     }
                 }
@@ -247,13 +249,14 @@ impl Attacker {
     async fn hold(&self, link: &Link) {
         while !self.is_over() {
             self.leave_unread(link).await;
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(REOPEN_PAUSE).await;
         }
     }
 
-    /// Sends one request with an unread response, until the server ends it or the attack is over.
+    /// Sends one request and reads no byte of its response until the server ends the stream, or the attack is
+    /// over.
     async fn leave_unread(&self, link: &Link) {
-        let (request, number) = self.next();
+        let (request, number) = self.next_request();
         let wait = async {
             match link.send(request, number).await {
                 Ok((code, _, mut body)) => {
@@ -273,8 +276,8 @@ impl Attacker {
     /// Sends requests with bodies of one byte per second.
     async fn send_slow_bodies(&self, link: &Link) {
         while !self.is_over() {
-            let (request, number) = self.next();
-            let Ok((response, mut stream)) = link.begin(request, number, true).await else {
+            let (request, number) = self.next_request();
+            let Ok((response, mut stream)) = link.send_head(request, number, true).await else {
                 self.tally.count_failure("broken");
                 return;
             };
@@ -283,7 +286,7 @@ impl Attacker {
                 loop {
                     let byte = request.body.slice(at % request.body.len()..at % request.body.len() + 1);
                     if stream.send_data(byte, false).is_err() {
-                        // The response has arrived, or will not arrive.
+                        // The server has ended the stream. The branch of the response decides what happens.
                         std::future::pending::<()>().await;
                     }
                     at += 1;
@@ -299,23 +302,23 @@ impl Attacker {
                 () = send => {}
                 () = tokio::time::sleep(left) => self.tally.count_failure("held"),
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(REOPEN_PAUSE).await;
         }
     }
 
-    /// Sends bursts of requests that are reset at once.
-    async fn reset(&self, burst: usize) {
+    /// Sends bursts of requests and resets their streams at once.
+    async fn send_resets(&self, burst: usize) {
         while !self.is_over() {
-            let Ok(link) = Link::open(self.port, &self.http2, self.token, READING).await else {
+            let Ok(link) = Link::open(self.port, &self.http2, self.token, READ_STREAM_WINDOW).await else {
                 self.tally.count_failure("unconnected");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(REOPEN_PAUSE).await;
                 continue;
             };
             while !self.is_over() {
                 let mut streams = Vec::new();
                 for _ in 0..burst {
-                    let (request, number) = self.next();
-                    match link.begin(request, number, true).await {
+                    let (request, number) = self.next_request();
+                    match link.send_head(request, number, true).await {
                         Ok(stream) => streams.push(stream),
                         Err(_) => break,
                     }
@@ -324,7 +327,7 @@ impl Attacker {
                     self.tally.count_failure("goaway");
                     break;
                 }
-                // The task of the connection writes the heads first.
+                // The task of the connection writes the request heads before the resets.
                 for _ in 0..4 {
                     tokio::task::yield_now().await;
                 }
@@ -361,7 +364,7 @@ impl Attacker {
 
     async fn send_http1_requests(&self) {
         while !self.is_over() {
-            let (request, _) = self.next();
+            let (request, _) = self.next_request();
             let mut head = format!("{} {} HTTP/1.1\r\nhost: localhost\r\n", request.method, request.path);
             if let Some(token) = self.token {
                 head.push_str(&format!("authorization: Bearer {token}\r\n"));

@@ -25,19 +25,21 @@ use crate::tally::Tally;
 
 /// Nice value of the attacker threads: the server and the reference client have priority.
 const NICE: i32 = 10;
-/// Time limit of a probe.
-const PROBE: Duration = Duration::from_secs(10);
-/// Time after which a short run sends no further probe of one attack.
-const PROBES: Duration = Duration::from_secs(8);
+/// Time limit of a probe: one request whose CPU time is measured alone.
+const PROBE_TIME_LIMIT: Duration = Duration::from_secs(10);
+/// Time after which a short run sends no further probe of the same attack.
+const ALL_PROBES_TIME_LIMIT: Duration = Duration::from_secs(8);
 /// Time limit for the processes to become idle after an attack.
-const RECOVERY: Duration = Duration::from_secs(10);
-/// Idle time before memory is measured.
-const SETTLE: Duration = Duration::from_millis(500);
-/// Interval of CPU measurements, and the maximum CPU time per interval of idle processes.
-const IDLE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(20));
-/// MiB beyond the data set at which a short run restarts the server.
+const RECOVERY_TIME_LIMIT: Duration = Duration::from_secs(10);
+/// Idle time before the memory of the data set is measured.
+const IDLE_BEFORE_MEASUREMENT: Duration = Duration::from_millis(500);
+/// Interval of CPU measurements while the suite waits for idle processes.
+const CPU_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum CPU time of idle processes in each [`CPU_INTERVAL`].
+const IDLE_CPU_MAX: Duration = Duration::from_millis(20);
+/// MiB that may remain after an attack, beyond the data set; with more, a short run restarts the server.
 const RESIDUE_MIB: f64 = 64.0;
-/// Generated requests per row.
+/// Maximum number of requests of a generated attack: each body is sent by at most two methods.
 const BATCH: usize = 48;
 
 #[test]
@@ -49,20 +51,20 @@ fn limits_hold_during_every_attack() {
     attack_suite.assert_limits();
 }
 
-/// One attack by one caller.
+/// One attack by one user.
 struct AttackRun {
     name: String,
     caller: AttackUser,
     method: AttackMethod,
-    /// Builds the requests.
+    /// Builds the requests, which are sent in turn.
     requests: Box<dyn Fn() -> Vec<Prepared>>,
-    /// Whether each request is measured alone, and not only the first.
+    /// Whether the CPU time of each request is measured alone, and not only that of the first.
     probes_all: bool,
-    /// Attacked path of each request, if it differs from the name of the attack.
+    /// Path of the attacked list or map of each request; empty for an attack of the catalog.
     paths: Vec<String>,
 }
 
-/// Run of all attacks: the server, the runtime of the attacker and the rows.
+/// Run of all attacks: the server, the runtime of the attackers and the rows of the table.
 struct AttackSuite {
     plan: Plan,
     runtime: Runtime,
@@ -70,7 +72,7 @@ struct AttackSuite {
     server: Option<Server>,
     /// Resident memory of both processes with the data set, in MiB.
     base_mib: f64,
-    /// Peak memory of authd after a start, in MiB.
+    /// Highest resident memory of authd with the data set, over all restarts, in MiB.
     authd_mib: f64,
     runs: u64,
     rows: Vec<Row>,
@@ -84,7 +86,7 @@ impl AttackSuite {
             .worker_threads(2)
             .enable_all()
             .on_thread_start(|| {
-                // Without permission to renice, the attacker competes with the server.
+                // Without the permission to change the nice value, attackers have the priority of the server.
                 let _ = rustix::process::nice(NICE);
             })
             .build()
@@ -107,7 +109,7 @@ impl AttackSuite {
             dataset::fill(server.port, attack_suite.plan.objects).await;
         });
         attack_suite.server = Some(server);
-        attack_suite.write(&format!(
+        attack_suite.print_and_save(&format!(
             "{} objects, {:?} an attack, limits {:?}\n\n{}",
             attack_suite.plan.objects,
             attack_suite.plan.duration,
@@ -121,10 +123,10 @@ impl AttackSuite {
         self.restart();
         self.attack(None);
         if self.plan.budget.is_some() {
-            // The control of a short run is not an attack.
+            // A short run does not check the limits of the row without an attacker.
             self.rows.clear();
         }
-        for attack_run in self.attack_runs() {
+        for attack_run in self.planned_attack_runs() {
             let is_late = self.plan.budget.is_some_and(|budget| self.begun.elapsed() > budget);
             if is_late {
                 println!("skipped, time limit reached: {}", attack_run.name);
@@ -135,11 +137,11 @@ impl AttackSuite {
         }
     }
 
-    /// Repeats an attack of a short run once if it missed a limit; the repetition counts.
+    /// Repeats an attack of a short run once if it exceeded a limit. The new row replaces the first one.
     ///
-    /// Other load of the machine delays a few requests.
+    /// Other load of the machine can delay the few requests of a short run.
     fn repeat_when_slow(&mut self, attack_run: &AttackRun) {
-        let missed = self.rows.last().is_some_and(|row| !row.missed(&self.plan.limits).is_empty());
+        let missed = self.rows.last().is_some_and(|row| !row.exceeded_limits(&self.plan.limits).is_empty());
         if self.plan.budget.is_some() && missed {
             self.attack(Some(attack_run));
             let last = self.rows.len() - 1;
@@ -147,15 +149,15 @@ impl AttackSuite {
         }
     }
 
-    /// Attacks of this run, in order.
-    fn attack_runs(&mut self) -> Vec<AttackRun> {
+    /// Returns the attacks of the plan, in order.
+    fn planned_attack_runs(&mut self) -> Vec<AttackRun> {
         let mut attack_runs = Vec::new();
         for attack in catalog::all() {
             let callers: Vec<AttackUser> = if self.plan.is_long {
                 self.plan.callers.clone()
             } else {
                 attack
-                    .short
+                    .short_run_caller
                     .into_iter()
                     .chain((!self.plan.only.is_empty()).then_some(AttackUser::Privileged))
                     .take(1)
@@ -175,10 +177,10 @@ impl AttackSuite {
             }
         }
         let mut random = StdRng::seed_from_u64(self.plan.seed);
-        let mut generated = self.generated(&mut random);
+        let mut generated = self.generate_attack_runs(&mut random);
         if !self.plan.is_long {
             attack_runs.shuffle(&mut random);
-            // The sample comes first, so that skipped attacks are named ones.
+            // The generated attacks come first, so that the time limit skips attacks of the catalog.
             generated.append(&mut attack_runs);
             attack_runs = std::mem::take(&mut generated);
         }
@@ -187,9 +189,9 @@ impl AttackSuite {
         attack_runs
     }
 
-    /// Builds attacks from the schemas of the server: all kinds, or a sample.
-    fn generated(&self, random: &mut StdRng) -> Vec<AttackRun> {
-        let sites = self.runtime.block_on(sites(self.server().port));
+    /// Builds attacks from the OpenAPI schemas of the server: for all lists and maps, or for a random sample.
+    fn generate_attack_runs(&self, random: &mut StdRng) -> Vec<AttackRun> {
+        let sites = self.runtime.block_on(find_sites(self.server().port));
         let mut picks: Vec<(Site, Variant)> = sites
             .into_iter()
             .flat_map(|site| [Variant::Minimal, Variant::Invalid].map(|variant| (site.clone(), variant)))
@@ -204,10 +206,10 @@ impl AttackSuite {
         for batch in picks.chunks(BATCH / 2) {
             let path = |pick: Option<&(Site, Variant)>| pick.map(|(site, _)| site.path()).unwrap_or_default();
             let name = format!("generated: {} to {}", path(batch.first()), path(batch.last()));
-            let everybody: Vec<_> =
+            let for_all_users: Vec<_> =
                 batch.iter().filter(|(site, _)| site.is_allowed_for_all_users()).cloned().collect();
             for (caller, batch) in
-                [(AttackUser::Privileged, batch.to_vec()), (AttackUser::Unprivileged, everybody)]
+                [(AttackUser::Privileged, batch.to_vec()), (AttackUser::Unprivileged, for_all_users)]
             {
                 if batch.is_empty() || !self.plan.callers.contains(&caller) {
                     continue;
@@ -237,22 +239,22 @@ impl AttackSuite {
         self.server.as_ref().expect("a server runs")
     }
 
-    /// Restarts the server on the same data, and measures its memory when the data set is resident.
+    /// Restarts the server on the same data, reads the data set, and measures the memory of the server.
     fn restart(&mut self) {
         self.server = None;
         let server = self.home.start();
         self.runtime.block_on(async {
             dataset::wait_ready(server.port).await;
-            dataset::touch(server.port).await;
+            dataset::load_data_set(server.port).await;
         });
         self.server = Some(server);
         self.wait_idle();
-        thread::sleep(SETTLE);
+        thread::sleep(IDLE_BEFORE_MEASUREMENT);
         let (apid, authd) = self.server().pair.resident_mib();
         self.base_mib = apid + authd;
         self.authd_mib = self.authd_mib.max(authd);
         if self.runs == 0 {
-            self.write(&format!("<!-- data set: apid {apid:.0} MiB, authd {authd:.0} MiB -->"));
+            self.print_and_save(&format!("<!-- data set: apid {apid:.0} MiB, authd {authd:.0} MiB -->"));
         }
     }
 
@@ -270,19 +272,20 @@ impl AttackSuite {
         let logged = self.server().log_bytes();
         let sampler = Sampler::start(pair);
         let requests = attack_run.map(|attack_run| (attack_run.requests)()).unwrap_or_default();
-        let polite = ReferenceClient::connect(port, self.runs * 1000 + u64::from(std::process::id()) % 1000);
+        let reference_client =
+            ReferenceClient::connect(port, self.runs * 1000 + u64::from(std::process::id()) % 1000);
         let mut cpu = Duration::ZERO;
         if let Some(attack_run) = attack_run {
             let count = if attack_run.probes_all { requests.len() } else { 1 };
             let probing = Instant::now();
             for (number, request) in requests.iter().take(count).enumerate() {
-                let one = self.probe(attack_run, request, &tally);
-                if attack_run.probes_all && one > self.plan.limits.cpu {
+                let probe_cpu = self.probe(attack_run, request, &tally);
+                if attack_run.probes_all && probe_cpu > self.plan.limits.cpu {
                     let path = &attack_run.paths[number % attack_run.paths.len()];
-                    self.write(&format!("<!-- {} {path}: {one:?} of CPU -->", request.method));
+                    self.print_and_save(&format!("<!-- {} {path}: {probe_cpu:?} of CPU -->", request.method));
                 }
-                cpu = cpu.max(one);
-                let is_late = !self.plan.is_long && probing.elapsed() > PROBES;
+                cpu = cpu.max(probe_cpu);
+                let is_late = !self.plan.is_long && probing.elapsed() > ALL_PROBES_TIME_LIMIT;
                 if is_late || sampler.has_killed() {
                     break;
                 }
@@ -290,7 +293,7 @@ impl AttackSuite {
         }
         let probes = tally.counts().sent;
         let before = pair.cpu();
-        polite.begin();
+        reference_client.begin();
         let began = Instant::now();
         match attack_run {
             Some(attack_run) => self.runtime.block_on(attack::run(
@@ -304,7 +307,7 @@ impl AttackSuite {
             None => thread::sleep(self.plan.duration),
         }
         let attacked = began.elapsed();
-        let samples: Samples = polite.stop();
+        let samples: Samples = reference_client.stop();
         let recovery = self.wait_recovery();
         let sent = tally.counts().sent - probes;
         if let (Some(before), Some(after), true) = (before, pair.cpu(), sent > 0) {
@@ -324,8 +327,8 @@ impl AttackSuite {
             recovery,
             survived,
         };
-        self.write(&row.text(&self.plan.limits));
-        let missed = row.missed(&self.plan.limits);
+        self.print_and_save(&row.text(&self.plan.limits));
+        let missed = row.exceeded_limits(&self.plan.limits);
         if !missed.is_empty() && !survived {
             println!("  after {attacked:?}, end of the log:\n{}", self.server().log_tail());
         }
@@ -339,14 +342,17 @@ impl AttackSuite {
     fn probe(&self, attack_run: &AttackRun, request: &Prepared, tally: &Tally) -> Duration {
         let server = self.server();
         let before = server.pair.cpu();
-        let patience =
-            if matches!(attack_run.method, AttackMethod::Hold { .. }) { IDLE.0 * 5 } else { PROBE };
+        let time_limit = if matches!(attack_run.method, AttackMethod::Hold { .. }) {
+            CPU_INTERVAL * 5
+        } else {
+            PROBE_TIME_LIMIT
+        };
         self.runtime.block_on(attack::probe(
             server.port,
             attack_run.caller,
             attack_run.method,
             request,
-            patience,
+            time_limit,
             tally,
         ));
         self.wait_idle();
@@ -356,39 +362,43 @@ impl AttackSuite {
         }
     }
 
-    /// Waits until the processes are idle and authd responds; None: not within [`RECOVERY`].
+    /// Waits until the processes are idle and authd responds, and returns the duration.
+    ///
+    /// None: no recovery within [`RECOVERY_TIME_LIMIT`], or a process has ended.
     fn wait_recovery(&self) -> Option<Duration> {
         let began = Instant::now();
         self.wait_idle()?;
         let port = self.server().port;
         self.runtime.block_on(async {
-            while began.elapsed() < RECOVERY {
+            while began.elapsed() < RECOVERY_TIME_LIMIT {
                 if dataset::is_authorized(port, began.elapsed().as_nanos()).await {
                     return Some(began.elapsed());
                 }
-                tokio::time::sleep(IDLE.0).await;
+                tokio::time::sleep(CPU_INTERVAL).await;
             }
             None
         })
     }
 
-    /// Waits until the processes use no CPU time; None: they still do.
+    /// Waits until the processes are idle, and returns the duration.
+    ///
+    /// None: the processes were not idle within [`RECOVERY_TIME_LIMIT`], or one has ended.
     fn wait_idle(&self) -> Option<Duration> {
         let began = Instant::now();
         let pair = self.server().pair;
         let mut last = pair.cpu()?;
-        while began.elapsed() < RECOVERY {
-            thread::sleep(IDLE.0);
+        while began.elapsed() < RECOVERY_TIME_LIMIT {
+            thread::sleep(CPU_INTERVAL);
             let now = pair.cpu()?;
-            if now.saturating_sub(last) <= IDLE.1 {
-                return Some(began.elapsed() - IDLE.0);
+            if now.saturating_sub(last) <= IDLE_CPU_MAX {
+                return Some(began.elapsed() - CPU_INTERVAL);
             }
             last = now;
         }
         None
     }
 
-    fn write(&self, line: &str) {
+    fn print_and_save(&self, line: &str) {
         println!("{line}");
         if let Some(path) = &self.plan.table {
             let file = OpenOptions::new().create(true).append(true).open(path);
@@ -396,12 +406,12 @@ impl AttackSuite {
         }
     }
 
-    /// Fails when an attack missed a limit.
+    /// Fails when an attack exceeded a limit.
     fn assert_limits(self) {
         let mut failed: Vec<String> = self
             .rows
             .iter()
-            .filter(|row| !row.missed(&self.plan.limits).is_empty())
+            .filter(|row| !row.exceeded_limits(&self.plan.limits).is_empty())
             .map(|row| row.text(&self.plan.limits))
             .collect();
         let (authd, bound) = (self.authd_mib, self.plan.limits.authd_mib);
@@ -410,7 +420,7 @@ impl AttackSuite {
                 "authd has {authd:.0} MiB after a start with the data set, at most {bound} are allowed"
             ));
         }
-        self.write(&format!("\n{} attacks, {} beyond limits", self.rows.len(), failed.len()));
+        self.print_and_save(&format!("\n{} attacks, {} beyond limits", self.rows.len(), failed.len()));
         assert!(
             failed.is_empty(),
             "limits exceeded; ATTACKS_SEED={} and ATTACKS_ONLY=NAME repeat an attack\n{}\n{}",
@@ -421,9 +431,9 @@ impl AttackSuite {
     }
 }
 
-/// Finds the sites of all kinds that the server serves.
-async fn sites(port: u16) -> Vec<Site> {
-    let link = dataset::privileged(port).await.expect("a connection");
+/// Finds the lists and maps in the bodies of all kinds that the server serves.
+async fn find_sites(port: u16) -> Vec<Site> {
+    let link = dataset::connect_privileged(port).await.expect("a connection");
     let document = async |path: &str| {
         let answer = link.call(&Prepared::get(path)).await.unwrap_or_else(|error| panic!("{path}: {error}"));
         assert_eq!(answer.code, 200, "{path}");

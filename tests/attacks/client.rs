@@ -17,19 +17,19 @@ use tokio_rustls::client::TlsStream;
 /// Error of a request without a response.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Window of streams whose responses are read.
-pub const READING: u32 = 4 * 1024 * 1024;
+/// Flow-control window of streams whose responses are read, in bytes.
+pub const READ_STREAM_WINDOW: u32 = 4 * 1024 * 1024;
 
-/// Window of connections whose responses are read.
-const READING_CONNECTION: u32 = 64 * 1024 * 1024;
+/// Flow-control window of connections whose responses are read, in bytes.
+const READ_CONNECTION_WINDOW: u32 = 64 * 1024 * 1024;
 
 /// Time limit of the TCP connection and the TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+const CONNECT_TIME_LIMIT: Duration = Duration::from_secs(10);
 
-/// Minimum connection window of HTTP/2.
-const LEAST_CONNECTION: u32 = 65_535;
+/// Minimum flow-control window of an HTTP/2 connection (RFC 9113), in bytes.
+const MIN_CONNECTION_WINDOW: u32 = 65_535;
 
-/// Placeholder in a path or header, replaced by a number so that all requests differ.
+/// Placeholder in a path or header. The number of the request replaces it, so that all requests differ.
 pub const NUMBER: &str = "{n}";
 
 /// Prepared request, which may be sent many times.
@@ -51,18 +51,18 @@ impl Prepared {
         Prepared { method: "GET", path: path.into(), headers: Vec::new(), body: Bytes::new() }
     }
 
-    /// Builds a GET of a representation.
+    /// Builds a GET with a media type in `Accept`.
     pub fn get_as(path: impl Into<String>, accept: &str) -> Prepared {
         Prepared::get(path).header("accept", accept)
     }
 
     /// Builds a POST of JSON.
     pub fn post(path: impl Into<String>, body: impl Into<Bytes>) -> Prepared {
-        Prepared::body("POST", path, "application/json", body)
+        Prepared::with_body("POST", path, "application/json", body)
     }
 
     /// Builds a request with a body.
-    pub fn body(
+    pub fn with_body(
         method: &'static str,
         path: impl Into<String>,
         media_type: &str,
@@ -85,8 +85,8 @@ impl Prepared {
         };
         let mut request =
             Request::builder().method(self.method).uri(format!("https://localhost{}", fill(&self.path)));
-        let own = self.headers.iter().any(|(name, _)| *name == "authorization");
-        if let Some(token) = token.filter(|_| !own) {
+        let has_own_credentials = self.headers.iter().any(|(name, _)| *name == "authorization");
+        if let Some(token) = token.filter(|_| !has_own_credentials) {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         for (name, value) in &self.headers {
@@ -104,11 +104,11 @@ pub struct AttackResponse {
     pub header_lines: usize,
     /// Bytes of headers and body.
     pub bytes: usize,
-    /// Body, unless it was only counted.
+    /// Body; empty if only its bytes were counted.
     pub body: Vec<u8>,
 }
 
-/// Returns TLS for servers on the loopback address, without verification and resumption.
+/// Returns a TLS connector for `protocol` in ALPN, without verification of the server and without resumption.
 pub fn tls(protocol: &str) -> TlsConnector {
     let mut config = Trust::Insecure.tls().expect("a TLS configuration");
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
@@ -123,7 +123,7 @@ pub async fn connect(port: u16, tls: &TlsConnector) -> Result<TlsStream<TcpStrea
         stream.set_nodelay(true)?;
         Ok(tls.connect(ServerName::try_from("localhost")?, stream).await?)
     };
-    tokio::time::timeout(HANDSHAKE, connect).await?
+    tokio::time::timeout(CONNECT_TIME_LIMIT, connect).await?
 }
 
 /// HTTP/2 connection of one caller.
@@ -134,7 +134,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Connects; `window` is the window of each stream.
+    /// Connects; `window` is the flow-control window of each stream in bytes.
     pub async fn open(
         port: u16,
         tls: &TlsConnector,
@@ -142,10 +142,11 @@ impl Link {
         window: u32,
     ) -> Result<Link, Error> {
         let stream = connect(port, tls).await?;
-        let whole = if window == READING { READING_CONNECTION } else { LEAST_CONNECTION };
+        let connection_window =
+            if window == READ_STREAM_WINDOW { READ_CONNECTION_WINDOW } else { MIN_CONNECTION_WINDOW };
         let (send, connection) = client::Builder::new()
             .initial_window_size(window)
-            .initial_connection_window_size(whole)
+            .initial_connection_window_size(connection_window)
             .enable_push(false)
             .handshake::<_, Bytes>(stream)
             .await?;
@@ -153,8 +154,9 @@ impl Link {
         Ok(Link { send, token: token.map(str::to_owned) })
     }
 
-    /// Sends the head of a request; with `has_body` the function caller sends the body.
-    pub async fn begin(
+    /// Sends the head of a request. With `has_body`, the stream stays open for the body, which the calling
+    /// function sends.
+    pub async fn send_head(
         &self,
         request: &Prepared,
         number: u64,
@@ -168,7 +170,7 @@ impl Link {
     /// Sends a request; returns when the head of the response arrives.
     pub async fn send(&self, request: &Prepared, number: u64) -> Result<(u16, HeaderMap, RecvStream), Error> {
         let has_body = !request.body.is_empty();
-        let (response, mut stream) = self.begin(request, number, has_body).await?;
+        let (response, mut stream) = self.send_head(request, number, has_body).await?;
         if has_body {
             stream.send_data(request.body.clone(), true)?;
         }
@@ -178,15 +180,20 @@ impl Link {
 
     /// Sends a request and counts the bytes of its response.
     pub async fn exchange(&self, request: &Prepared, number: u64) -> Result<AttackResponse, Error> {
-        self.whole(request, number, false).await
+        self.read_response(request, number, false).await
     }
 
     /// Sends a request and keeps its response.
     pub async fn call(&self, request: &Prepared) -> Result<AttackResponse, Error> {
-        self.whole(request, 0, true).await
+        self.read_response(request, 0, true).await
     }
 
-    async fn whole(&self, request: &Prepared, number: u64, keep: bool) -> Result<AttackResponse, Error> {
+    async fn read_response(
+        &self,
+        request: &Prepared,
+        number: u64,
+        keeps_body: bool,
+    ) -> Result<AttackResponse, Error> {
         let (code, headers, mut body) = self.send(request, number).await?;
         let lines = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
         let mut answer = AttackResponse { code, header_lines: headers.len(), bytes: lines, body: Vec::new() };
@@ -194,7 +201,7 @@ impl Link {
             let chunk = chunk?;
             body.flow_control().release_capacity(chunk.len())?;
             answer.bytes += chunk.len();
-            if keep {
+            if keeps_body {
                 answer.body.extend_from_slice(&chunk);
             }
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::client::{AttackResponse, Error, Link, Prepared, READING, tls};
+use crate::client::{AttackResponse, Error, Link, Prepared, READ_STREAM_WINDOW, tls};
 use crate::server::{PRIVILEGED_TOKEN, REFERENCE_TOKEN};
 
 /// Namespace of the reference client.
@@ -20,14 +20,14 @@ pub const NAMESPACE: &str = "attacked";
 /// Name of every single object that attackers read or patch.
 pub const TARGET: &str = "target";
 
-/// Bytes of text in each object of the large collection: a list of 50,000 has about 30 MB.
-const TEXT: usize = 300;
+/// Bytes of text in each object of the large collection: a list of 50,000 objects has about 30 MB.
+const TEXT_BYTES: usize = 300;
 /// Bytes of the large object.
-const LARGE: usize = 2_500_000;
-/// Concurrent writers that fill the collection.
+const LARGE_OBJECT_BYTES: usize = 2_500_000;
+/// Number of concurrent writers that fill the collection.
 const WRITERS: usize = 48;
 /// Time limit for the server to become ready.
-const PATIENCE: Duration = Duration::from_secs(60);
+const READY_TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Returns the path of the large collection.
 pub fn collection() -> String {
@@ -40,28 +40,28 @@ pub fn large_object() -> String {
 }
 
 /// Connects as the privileged user.
-pub async fn privileged(port: u16) -> Result<Link, Error> {
-    Link::open(port, &tls("h2"), Some(PRIVILEGED_TOKEN), READING).await
+pub async fn connect_privileged(port: u16) -> Result<Link, Error> {
+    Link::open(port, &tls("h2"), Some(PRIVILEGED_TOKEN), READ_STREAM_WINDOW).await
 }
 
 /// Waits until the server is ready.
 pub async fn wait_ready(port: u16) {
     let begun = Instant::now();
     loop {
-        if let Ok(link) = privileged(port).await
+        if let Ok(link) = connect_privileged(port).await
             && let Ok(answer) = link.call(&Prepared::get("/readyz")).await
             && answer.code == 200
         {
             return;
         }
-        assert!(begun.elapsed() < PATIENCE, "apid is not ready");
+        assert!(begun.elapsed() < READY_TIME_LIMIT, "apid is not ready");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
 /// Writes the data set.
 pub async fn fill(port: u16, objects: usize) {
-    let link = privileged(port).await.expect("a connection");
+    let link = connect_privileged(port).await.expect("a connection");
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     let metadata = json!({"name": TARGET});
     let pod = json!({"containers": [{"name": "a", "image": "a"}]});
@@ -83,7 +83,7 @@ pub async fn fill(port: u16, objects: usize) {
         ),
         (
             format!("/apis/apps/v1/namespaces/{NAMESPACE}/controllerrevisions"),
-            json!({"metadata": metadata, "revision": 1, "data": {"text": "x".repeat(LARGE)}}),
+            json!({"metadata": metadata, "revision": 1, "data": {"text": "x".repeat(LARGE_OBJECT_BYTES)}}),
         ),
         (
             format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments"),
@@ -107,7 +107,7 @@ pub async fn fill(port: u16, objects: usize) {
         (format!("/api/v1/namespaces/{NAMESPACE}/pods"), json!({"metadata": metadata, "spec": pod})),
     ] {
         let answer = link.call(&Prepared::post(path.as_str(), object.to_string())).await;
-        expect(&path, &answer, &[200, 201, 409]);
+        expect_code(&path, &answer, &[200, 201, 409]);
     }
     fill_collection(&link, objects).await;
 }
@@ -126,10 +126,10 @@ async fn fill_collection(link: &Link, objects: usize) {
                 let object: Value = json!({
                     "apiVersion": "v1", "kind": "ConfigMap",
                     "metadata": {"name": format!("object-{i}"), "labels": {"number": i.to_string()}},
-                    "data": {"text": "x".repeat(TEXT)},
+                    "data": {"text": "x".repeat(TEXT_BYTES)},
                 });
                 let answer = link.call(&Prepared::post(collection(), object.to_string())).await;
-                expect(&collection(), &answer, &[201, 409]);
+                expect_code(&collection(), &answer, &[201, 409]);
             }
         }));
     }
@@ -145,25 +145,25 @@ pub fn access_review(number: u128) -> Prepared {
     Prepared::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review.to_string())
 }
 
-/// Whether authd responds to such a review of the reference client.
+/// Whether authd responds within a second to an [`access_review`] of the reference client.
 pub async fn is_authorized(port: u16, number: u128) -> bool {
     let ask = async {
-        let link = Link::open(port, &tls("h2"), Some(REFERENCE_TOKEN), READING).await?;
+        let link = Link::open(port, &tls("h2"), Some(REFERENCE_TOKEN), READ_STREAM_WINDOW).await?;
         link.call(&access_review(number)).await
     };
     matches!(tokio::time::timeout(Duration::from_secs(1), ask).await, Ok(Ok(answer)) if answer.code == 201)
 }
 
-/// Reads the large collection and the large object once, so that the data set is resident.
-pub async fn touch(port: u16) {
-    let link = privileged(port).await.expect("a connection");
+/// Reads the large collection, the large object and the OpenAPI documents once, so that they are in memory.
+pub async fn load_data_set(port: u16) {
+    let link = connect_privileged(port).await.expect("a connection");
     for path in [collection(), large_object(), "/openapi/v2".to_owned(), "/openapi/v3".to_owned()] {
         let answer = link.exchange(&Prepared::get(path.as_str()), 0).await;
-        expect(&path, &answer, &[200]);
+        expect_code(&path, &answer, &[200]);
     }
 }
 
-fn expect(path: &str, answer: &Result<AttackResponse, Error>, codes: &[u16]) {
+fn expect_code(path: &str, answer: &Result<AttackResponse, Error>, codes: &[u16]) {
     match answer {
         Ok(answer) if codes.contains(&answer.code) => {}
         Ok(answer) => panic!("{path}: {} {}", answer.code, String::from_utf8_lossy(&answer.body)),

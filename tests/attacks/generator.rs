@@ -17,8 +17,8 @@ use crate::dataset::NAMESPACE;
 /// Bytes of a generated body; the server reads 3 MiB.
 pub const LIMIT: usize = 3_000_000;
 
-/// Maximum depth of schemas.
-const DEPTH: usize = 12;
+/// Maximum number of steps from a body to a list or map.
+const MAX_STEPS: usize = 12;
 
 /// Step from a body to a list or map inside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,20 +48,20 @@ pub enum Variant {
     Invalid,
 }
 
-/// List or map of a kind.
+/// List or map in the body of a create.
 #[derive(Clone, Debug)]
 pub struct Site {
     /// Kind, for example `Pod`.
     pub kind: String,
     api_version: String,
-    /// Path of creates.
+    /// Path to which a create is sent.
     collection: String,
     steps: Vec<Step>,
     element: Element,
     is_map: bool,
 }
 
-/// Finds the sites of all kinds of one OpenAPI v3 document.
+/// Finds the lists and maps in the create bodies of all kinds of one OpenAPI v3 document.
 pub fn sites(document: &Value) -> Vec<Site> {
     let mut found = Vec::new();
     for (path, item) in document["paths"].as_object().into_iter().flatten() {
@@ -77,9 +77,10 @@ pub fn sites(document: &Value) -> Vec<Site> {
         }
         let group = kind["group"].as_str().unwrap_or_default();
         let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-        let mut walk = SchemaWalker { document, seen: BTreeSet::new(), stack: Vec::new(), found: Vec::new() };
-        walk.visit(schema, &mut Vec::new());
-        found.extend(walk.found.into_iter().map(|(steps, element, is_map)| Site {
+        let mut walker =
+            SchemaWalker { document, seen: BTreeSet::new(), stack: Vec::new(), found: Vec::new() };
+        walker.visit(schema, &mut Vec::new());
+        found.extend(walker.found.into_iter().map(|(steps, element, is_map)| Site {
             kind: name.to_owned(),
             api_version: api_version.clone(),
             collection: single.clone(),
@@ -91,9 +92,10 @@ pub fn sites(document: &Value) -> Vec<Site> {
     found
 }
 
+/// Walks the schema of a body and collects its lists and maps.
 struct SchemaWalker<'a> {
     document: &'a Value,
-    /// Schema and field of each site, so that a kind has each once.
+    /// Schema and field of each list or map found so far, so that each occurs once in a kind.
     seen: BTreeSet<(String, String)>,
     stack: Vec<String>,
     found: Vec<(Vec<Step>, Element, bool)>,
@@ -109,7 +111,7 @@ impl<'a> SchemaWalker<'a> {
         }
     }
 
-    fn element(&self, schema: &'a Value) -> Element {
+    fn element_type(&self, schema: &'a Value) -> Element {
         match self.resolve(schema).0["type"].as_str() {
             Some("object") => Element::Object,
             Some("string") => Element::Text,
@@ -122,7 +124,7 @@ impl<'a> SchemaWalker<'a> {
 
     fn visit(&mut self, schema: &'a Value, steps: &mut Vec<Step>) {
         let (schema, name) = self.resolve(schema);
-        if steps.len() > DEPTH || (!name.is_empty() && self.stack.contains(&name)) {
+        if steps.len() > MAX_STEPS || (!name.is_empty() && self.stack.contains(&name)) {
             return;
         }
         self.stack.push(name.clone());
@@ -144,7 +146,7 @@ impl<'a> SchemaWalker<'a> {
             return self.visit(schema, steps);
         };
         if self.seen.insert((owner.to_owned(), field.to_owned())) {
-            self.found.push((steps.clone(), self.element(inner), step == Step::Entry));
+            self.found.push((steps.clone(), self.element_type(inner), step == Step::Entry));
             steps.push(step);
             self.visit_field(owner, &format!("{field}[]"), inner, steps);
             steps.pop();
@@ -204,8 +206,8 @@ impl Site {
                 body.push(',');
             }
             if self.is_map {
-                let mark = if variant == Variant::Minimal { "k" } else { "?" };
-                let _ = write!(body, r#""{mark}{number}":"#);
+                let key_prefix = if variant == Variant::Minimal { "k" } else { "?" };
+                let _ = write!(body, r#""{key_prefix}{number}":"#);
             }
             body.push_str(element);
             number += 1;
@@ -221,14 +223,14 @@ impl Site {
         if is_object { &["POST", "PATCH"] } else { &["POST"] }
     }
 
-    /// Builds the requests with the body: a create and an apply, which store nothing.
+    /// Builds the requests with the body: dry runs of a create and, if the kind supports it, of an apply.
     pub fn requests(&self, variant: Variant) -> Vec<Prepared> {
         let body = bytes::Bytes::from(self.body(variant));
         let request = |method: &&'static str| match *method {
             "POST" => Prepared::post(format!("{}?dryRun=All", self.collection), body.clone()),
             method => {
                 let path = format!("{}/generated?dryRun=All&fieldManager=generated", self.collection);
-                Prepared::body(method, path, "application/apply-patch+yaml", body.clone())
+                Prepared::with_body(method, path, "application/apply-patch+yaml", body.clone())
             }
         };
         self.methods().iter().map(request).collect()

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-/// Slow-down of programs of the dev profile: `opt-level = 1` with assertions, often beside builds.
+/// Factor of the time limits for programs of the dev profile.
+///
+/// They have `opt-level = 1` and assertions, and often run beside builds.
 const DEV_FACTOR: u32 = 8;
 
-/// MiB that both processes may use beyond the data set.
+/// Memory in MiB that both processes may use in addition to the data set.
 const MEMORY_MIB: f64 = 256.0;
 
 /// Limits during an attack.

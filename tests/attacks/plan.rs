@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::attack::AttackUser;
 use crate::limits::Limits;
 
-/// Objects of the large collection in a short run.
+/// Number of objects in the large collection in a short run.
 const SHORT_OBJECTS: usize = 3_000;
-/// Objects of the large collection in a long run.
+/// Number of objects in the large collection in a long run.
 const LONG_OBJECTS: usize = 50_000;
 /// Duration of one attack in a short run.
 const SHORT_ATTACK: Duration = Duration::from_millis(1_000);
@@ -24,15 +24,15 @@ const SHORT_SAMPLE: usize = 60;
 pub struct Plan {
     /// Whether every attack runs as every caller (`ATTACKS=all`).
     pub is_long: bool,
-    /// Runs only attacks whose name contains this text (`ATTACKS_ONLY`).
+    /// Text in the names of the attacks to run (`ATTACKS_ONLY`); empty: all attacks.
     pub only: String,
     /// Callers of a long run; all, unless `ATTACKS_CALLER` names one.
     pub callers: Vec<AttackUser>,
     /// Duration of one attack (`ATTACKS_SECONDS`).
     pub duration: Duration,
-    /// Objects of the large collection (`ATTACKS_OBJECTS`).
+    /// Number of objects in the large collection (`ATTACKS_OBJECTS`).
     pub objects: usize,
-    /// Number of generated bodies; None: all (`ATTACKS_SAMPLE`).
+    /// Number of generated bodies (`ATTACKS_SAMPLE`); None: all.
     pub sample: Option<usize>,
     /// Seed of the sample and of the order of a short run (`ATTACKS_SEED`).
     pub seed: u64,

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal};
 /// Time between two samples of memory.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// MiB of both processes at which the sampler kills them, to protect the machine.
+/// Resident memory of both processes in MiB at which the sampler kills them, to protect the machine.
 const KILL_LIMIT_MIB: f64 = 4096.0;
 
 /// apid and authd.
@@ -31,9 +31,9 @@ pub struct Peaks {
     pub apid: f64,
     /// Peak of authd.
     pub authd: f64,
-    /// Peak of their sum.
+    /// Peak of the sum of apid and authd.
     pub both: f64,
-    /// Whether the sampler killed them.
+    /// Whether the sampler killed both processes at [`KILL_LIMIT_MIB`].
     pub killed: bool,
 }
 
@@ -43,12 +43,12 @@ impl ServerProcesses {
         (resident_mib(self.apid), resident_mib(self.authd))
     }
 
-    /// Returns the CPU time of both, user and system; None: one has ended.
+    /// Returns the CPU time of both processes, user and system; None: a process has ended.
     pub fn cpu(self) -> Option<Duration> {
         Some(cpu(self.apid)? + cpu(self.authd)?)
     }
 
-    /// Sends SIGKILL to both.
+    /// Sends SIGKILL to both processes.
     pub fn kill(self) {
         for pid in [self.apid, self.authd] {
             if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
@@ -84,7 +84,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Starts the thread.
+    /// Starts a thread that samples the memory of both processes.
     pub fn start(pair: ServerProcesses) -> Sampler {
         let stop = Arc::new(AtomicBool::new(false));
         let peaks = Arc::new(Mutex::new(Peaks::default()));
@@ -112,7 +112,7 @@ impl Sampler {
         self.peaks.lock().killed
     }
 
-    /// Stops the thread.
+    /// Stops the thread and returns the peaks.
     pub fn stop(self) -> Peaks {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("the sampler ends");

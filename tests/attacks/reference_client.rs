@@ -5,7 +5,8 @@
 //! # Contract
 //!
 //! The load is open loop: requests start when they are due, independent of earlier ones, and latency counts
-//! from that time. A request without a response within [`PATIENCE`], or with an unexpected code, is an error.
+//! from that time. A request without a response within [`RESPONSE_TIME_LIMIT`] is an error, and so is an
+//! unexpected code.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,20 +19,20 @@ use std::time::{Duration, Instant};
 
 use tokio::task::LocalSet;
 
-use crate::client::{Error, Link, Prepared, READING, tls};
+use crate::client::{Error, Link, Prepared, READ_STREAM_WINDOW, tls};
 use crate::dataset::{self, REFERENCE_NAMESPACE, REFERENCE_OBJECT};
 use crate::server::REFERENCE_TOKEN;
 
 /// Interval of GETs.
-const GET_EVERY: Duration = Duration::from_millis(10);
+const GET_INTERVAL: Duration = Duration::from_millis(10);
 /// Interval of creates.
-const CREATE_EVERY: Duration = Duration::from_millis(20);
+const CREATE_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval of new connections.
-const CONNECT_EVERY: Duration = Duration::from_millis(250);
-/// Time after which a request counts as unanswered.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_INTERVAL: Duration = Duration::from_millis(250);
+/// Time after which a request without a response counts as an error.
+const RESPONSE_TIME_LIMIT: Duration = Duration::from_secs(10);
 
-/// Polling interval for the start of requests.
+/// Interval at which the thread checks whether to start the requests.
 const START_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Measurements of the reference client.
@@ -63,7 +64,7 @@ impl ReferenceClient {
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let session = async {
-                let link = Link::open(port, &tls("h2"), Some(REFERENCE_TOKEN), READING).await;
+                let link = Link::open(port, &tls("h2"), Some(REFERENCE_TOKEN), READ_STREAM_WINDOW).await;
                 let _ = connected.send(());
                 while !begun.load(Ordering::Relaxed) {
                     tokio::time::sleep(START_POLL_INTERVAL).await;
@@ -87,14 +88,14 @@ impl ReferenceClient {
         self.begin.store(true, Ordering::Relaxed);
     }
 
-    /// Stops sending requests and waits for those in flight.
+    /// Stops sending requests, waits for those in flight, and returns the measurements.
     pub fn stop(self) -> Samples {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("the reference client ends")
     }
 }
 
-/// Operations.
+/// Operation of the reference client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
     Get,
@@ -109,7 +110,7 @@ struct Shared {
     create: Prepared,
     tls: tokio_rustls::TlsConnector,
     /// Number of the next access review.
-    questions: AtomicU64,
+    next_review: AtomicU64,
     samples: RefCell<Samples>,
 }
 
@@ -123,14 +124,16 @@ async fn run_load(port: u16, link: Link, run: u64, stop: Arc<AtomicBool>) -> Sam
         get: Prepared::get(format!("{collection}/{REFERENCE_OBJECT}")),
         create: Prepared::post(collection, body),
         tls: tls("h2"),
-        questions: AtomicU64::new(run * 1_000_000),
+        next_review: AtomicU64::new(run * 1_000_000),
         samples: RefCell::default(),
     });
     let link = Rc::new(link);
     let mut tasks = Vec::new();
-    for (operation, every) in
-        [(Operation::Get, GET_EVERY), (Operation::Create, CREATE_EVERY), (Operation::Connect, CONNECT_EVERY)]
-    {
+    for (operation, interval) in [
+        (Operation::Get, GET_INTERVAL),
+        (Operation::Create, CREATE_INTERVAL),
+        (Operation::Connect, CONNECT_INTERVAL),
+    ] {
         let (shared, link, stop) = (Rc::clone(&shared), Rc::clone(&link), Arc::clone(&stop));
         tasks.push(tokio::task::spawn_local(async move {
             let mut requests = Vec::new();
@@ -139,7 +142,7 @@ async fn run_load(port: u16, link: Link, run: u64, stop: Arc<AtomicBool>) -> Sam
                 tokio::time::sleep_until(due.into()).await;
                 let (shared, link) = (Rc::clone(&shared), Rc::clone(&link));
                 requests.push(tokio::task::spawn_local(measure(shared, link, operation, due)));
-                due += every;
+                due += interval;
             }
             for request in requests {
                 request.await.expect("a request of the reference client");
@@ -153,7 +156,7 @@ async fn run_load(port: u16, link: Link, run: u64, stop: Arc<AtomicBool>) -> Sam
 }
 
 async fn measure(shared: Rc<Shared>, link: Rc<Link>, operation: Operation, due: Instant) {
-    let result = match tokio::time::timeout(PATIENCE, shared.execute(&link, operation)).await {
+    let result = match tokio::time::timeout(RESPONSE_TIME_LIMIT, shared.execute(&link, operation)).await {
         Ok(Ok(code)) => Ok(code),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("no response".to_owned()),
@@ -183,12 +186,13 @@ impl Shared {
             Operation::Get => Ok(link.exchange(&self.get, 0).await?.code),
             Operation::Create => Ok(link.exchange(&self.create, 0).await?.code),
             Operation::Connect => {
-                let link = Link::open(self.port, &self.tls, Some(REFERENCE_TOKEN), READING).await?;
+                let link =
+                    Link::open(self.port, &self.tls, Some(REFERENCE_TOKEN), READ_STREAM_WINDOW).await?;
                 let code = link.exchange(&self.get, 0).await?.code;
                 if code != 200 {
                     return Ok(code);
                 }
-                let number = self.questions.fetch_add(1, Ordering::Relaxed);
+                let number = self.next_review.fetch_add(1, Ordering::Relaxed);
                 let review = dataset::access_review(number.into());
                 match link.exchange(&review, 0).await?.code {
                     201 => Ok(200),

@@ -25,21 +25,21 @@ pub struct Row {
     pub counts: Counts,
     /// Latencies of the reference client.
     pub samples: Samples,
-    /// Peaks of memory.
+    /// Peaks of resident memory.
     pub peaks: Peaks,
     /// Resident memory of both processes with the data set, in MiB.
     pub base_mib: f64,
-    /// Maximum known CPU time of one request.
+    /// CPU time of one request: the maximum of the probes and of the mean during the attack.
     pub cpu: Duration,
-    /// Bytes of log.
+    /// Number of bytes that both processes logged.
     pub log: u64,
-    /// Time until the processes were idle and responded again; None: they did not.
+    /// Time from the end of the attack until the processes were idle and authd responded; None: no recovery.
     pub recovery: Option<Duration>,
-    /// Whether apid and authd are still the attacked processes.
+    /// Whether apid and authd have run through the whole attack without a restart.
     pub survived: bool,
 }
 
-/// Percentiles of latencies in ms.
+/// Percentiles of latencies in ms; infinite without samples.
 #[derive(Clone, Copy, Debug)]
 struct Latency {
     p50: f64,
@@ -48,12 +48,12 @@ struct Latency {
 }
 
 impl Latency {
-    fn of(samples: &[Duration]) -> Latency {
+    fn from_samples(samples: &[Duration]) -> Latency {
         let mut ms: Vec<f64> = samples.iter().map(|sample| sample.as_secs_f64() * 1e3).collect();
         ms.sort_unstable_by(f64::total_cmp);
-        let at = |percent: usize| ms.get((ms.len() * percent / 100).min(ms.len().saturating_sub(1)));
-        let at = |percent| at(percent).copied().unwrap_or(f64::INFINITY);
-        Latency { p50: at(50), p99: at(99), max: at(100) }
+        let sample = |percent: usize| ms.get((ms.len() * percent / 100).min(ms.len().saturating_sub(1)));
+        let percentile = |percent| sample(percent).copied().unwrap_or(f64::INFINITY);
+        Latency { p50: percentile(50), p99: percentile(99), max: percentile(100) }
     }
 
     fn text(self) -> String {
@@ -62,15 +62,15 @@ impl Latency {
 }
 
 impl Row {
-    /// Returns the exceeded limits.
-    pub fn missed(&self, limits: &Limits) -> Vec<String> {
+    /// Returns a text for each exceeded limit. Errors of the reference client and ended processes also count.
+    pub fn exceeded_limits(&self, limits: &Limits) -> Vec<String> {
         let mut missed = Vec::new();
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        let get = Latency::of(&self.samples.gets);
+        let get = Latency::from_samples(&self.samples.gets);
         if get.p99 > ms(limits.get_p99) {
             missed.push(format!("GET p99 {:.0} ms > {:.0}", get.p99, ms(limits.get_p99)));
         }
-        let create = Latency::of(&self.samples.creates);
+        let create = Latency::from_samples(&self.samples.creates);
         if create.p99 > ms(limits.create_p99) {
             missed.push(format!("create p99 {:.0} ms > {:.0}", create.p99, ms(limits.create_p99)));
         }
@@ -119,16 +119,16 @@ impl Row {
         }
         let errors: Vec<String> =
             self.samples.errors.iter().map(|(cause, count)| format!("{count} {cause}")).collect();
-        let missed = self.missed(limits);
+        let missed = self.exceeded_limits(limits);
         format!(
             "| {} | {} | {} | {} | {} | {} | {:.0} | {} | {:.0} | {:.0} | {:.0}, {:.0} | {:.3} | {} | {} | {} |",
             self.name,
             self.caller.map_or("none", AttackUser::name),
             self.counts.sent,
             answers.trim_end(),
-            Latency::of(&self.samples.gets).text(),
-            Latency::of(&self.samples.creates).text(),
-            Latency::of(&self.samples.connects).max,
+            Latency::from_samples(&self.samples.gets).text(),
+            Latency::from_samples(&self.samples.creates).text(),
+            Latency::from_samples(&self.samples.connects).max,
             errors.join(", "),
             self.peaks.apid,
             self.peaks.authd,
@@ -164,26 +164,29 @@ fn row_above_each_limit_names_it() {
         survived: true,
     };
     let limits = Limits::RELEASE;
-    assert_eq!(good.missed(&limits), [""; 0]);
+    assert_eq!(good.exceeded_limits(&limits), [""; 0]);
     assert!(good.text(&limits).ends_with("| holds |"), "{}", good.text(&limits));
-    let changed = |change: &dyn Fn(&mut Row)| {
+    let exceeded_after = |change: &dyn Fn(&mut Row)| {
         let mut row = good.clone();
         change(&mut row);
-        row.missed(&limits).join("; ")
+        row.exceeded_limits(&limits).join("; ")
     };
     for (expected, missed) in [
-        ("GET p99", changed(&|row| row.samples.gets.splice(..2, [ms(51); 2]).for_each(drop))),
-        ("create p99", changed(&|row| row.samples.creates.splice(..2, [ms(101); 2]).for_each(drop))),
-        ("create p99", changed(&|row| row.samples.creates.clear())),
-        ("reference client errors", changed(&|row| row.samples.errors.extend([("get 503".to_owned(), 1)]))),
-        ("CPU", changed(&|row| row.cpu = ms(1001))),
-        ("memory", changed(&|row| row.peaks.both = 367.0)),
-        ("rejection", changed(&|row| row.counts.rejection_bytes = 300_000)),
-        ("128 header lines", changed(&|row| row.counts.header_lines = 128)),
-        ("log", changed(&|row| row.log = 1_000_000)),
-        ("killed", changed(&|row| row.peaks.killed = true)),
-        ("a process ended", changed(&|row| row.survived = false)),
-        ("no recovery", changed(&|row| row.recovery = None)),
+        ("GET p99", exceeded_after(&|row| row.samples.gets.splice(..2, [ms(51); 2]).for_each(drop))),
+        ("create p99", exceeded_after(&|row| row.samples.creates.splice(..2, [ms(101); 2]).for_each(drop))),
+        ("create p99", exceeded_after(&|row| row.samples.creates.clear())),
+        (
+            "reference client errors",
+            exceeded_after(&|row| row.samples.errors.extend([("get 503".to_owned(), 1)])),
+        ),
+        ("CPU", exceeded_after(&|row| row.cpu = ms(1001))),
+        ("memory", exceeded_after(&|row| row.peaks.both = 367.0)),
+        ("rejection", exceeded_after(&|row| row.counts.rejection_bytes = 300_000)),
+        ("128 header lines", exceeded_after(&|row| row.counts.header_lines = 128)),
+        ("log", exceeded_after(&|row| row.log = 1_000_000)),
+        ("killed", exceeded_after(&|row| row.peaks.killed = true)),
+        ("a process ended", exceeded_after(&|row| row.survived = false)),
+        ("no recovery", exceeded_after(&|row| row.recovery = None)),
     ] {
         assert!(missed.starts_with(expected) && !missed.contains(';'), "{expected}: {missed}");
     }

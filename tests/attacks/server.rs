@@ -22,10 +22,10 @@ const TOKENS: &str = "polite-token,polite,polite-uid\n\
                       privileged-token,privileged,privileged-uid,system:masters\n\
                       unprivileged-token,unprivileged,unprivileged-uid\n";
 
-/// Time limit of a start or an end.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for the start of apid, and for the end of authd.
+const START_OR_END_TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Data directory and programs.
+/// Data directory and programs of the servers of a run.
 pub struct ServerHome {
     dir: TempDir,
     programs: PathBuf,
@@ -79,12 +79,12 @@ impl ServerHome {
         let begun = Instant::now();
         loop {
             let port = fs::read_to_string(&port_file).ok().and_then(|text| text.trim().parse().ok());
-            if let (Some(port), Some(authd)) = (port, child(process.id())) {
+            if let (Some(port), Some(authd)) = (port, first_child(process.id())) {
                 return Server { port, pair: ServerProcesses { apid: process.id(), authd }, process, log };
             }
             let ended = process.try_wait().expect("apid is a child");
             assert!(
-                ended.is_none() && begun.elapsed() < PATIENCE,
+                ended.is_none() && begun.elapsed() < START_OR_END_TIME_LIMIT,
                 "apid does not start:\n{}",
                 fs::read_to_string(&log).unwrap_or_default()
             );
@@ -107,7 +107,7 @@ impl Server {
 
     /// Whether apid runs with the authd that it had at the start.
     pub fn has_original_authd(&mut self) -> bool {
-        matches!(self.process.try_wait(), Ok(None)) && child(self.pair.apid) == Some(self.pair.authd)
+        matches!(self.process.try_wait(), Ok(None)) && first_child(self.pair.apid) == Some(self.pair.authd)
     }
 }
 
@@ -115,9 +115,11 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.pair.kill();
         drop(self.process.wait());
-        // authd is a child of apid: init collects it. The next start needs its memory and its socket.
+        // authd is a child of apid, so init reaps it. The next start needs the memory and socket of authd.
         let begun = Instant::now();
-        while Path::new(&format!("/proc/{}", self.pair.authd)).exists() && begun.elapsed() < PATIENCE {
+        while Path::new(&format!("/proc/{}", self.pair.authd)).exists()
+            && begun.elapsed() < START_OR_END_TIME_LIMIT
+        {
             let state = fs::read_to_string(format!("/proc/{}/stat", self.pair.authd)).unwrap_or_default();
             if state.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z')) {
                 break;
@@ -127,8 +129,8 @@ impl Drop for Server {
     }
 }
 
-/// Returns the child of a process.
-fn child(pid: u32) -> Option<u32> {
+/// Returns the first child of a process; None: there is no child.
+fn first_child(pid: u32) -> Option<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     tasks.flatten().find_map(|task| {
         let children = fs::read_to_string(task.path().join("children")).ok()?;

@@ -18,7 +18,7 @@ pub struct Tally {
 /// Results of the requests.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Requests, or connections where an attack sends no request.
+    /// Number of requests; of connections in an attack without requests.
     pub sent: u64,
     /// Responses by code.
     pub codes: BTreeMap<u16, u64>,
@@ -41,7 +41,7 @@ impl Tally {
         *self.counts.lock().codes.entry(code).or_default() += 1;
     }
 
-    /// Counts a complete response, or its absence.
+    /// Counts a complete response, or a failure without a response.
     pub fn count_answer(&self, answer: &Result<AttackResponse, Error>) {
         let mut counts = self.counts.lock();
         match answer {
@@ -52,7 +52,7 @@ impl Tally {
                     counts.rejection_bytes = counts.rejection_bytes.max(answer.bytes);
                 }
             }
-            Err(error) => *counts.failures.entry(cause(error)).or_default() += 1,
+            Err(error) => *counts.failures.entry(failure_cause(error)).or_default() += 1,
         }
     }
 
@@ -67,8 +67,8 @@ impl Tally {
     }
 }
 
-/// Returns a short name of an error.
-fn cause(error: &Error) -> &'static str {
+/// Returns the cause of a failure for [`Counts::failures`].
+fn failure_cause(error: &Error) -> &'static str {
     match error.downcast_ref::<h2::Error>() {
         Some(error) if error.is_reset() => "reset",
         Some(error) if error.is_go_away() => "goaway",

@@ -16,11 +16,11 @@ use storage::{Change, Error, Observer, Page, Result, Revision, Store};
 use super::record::{Record, Value};
 use super::workload::{Sink, write};
 
-/// Directory of the store.
+/// Environment variable with the directory of the store.
 pub const DIR: &str = "CRASH_CHILD_DIR";
-/// Number of this process on the store.
+/// Environment variable with the number of this process among those that have run on the store, from 1.
 pub const GENERATION: &str = "CRASH_CHILD_GENERATION";
-/// Revision after which the history is reported.
+/// Environment variable with the revision after which the process reports the history.
 pub const AFTER: &str = "CRASH_CHILD_AFTER";
 
 struct NoopObserver;
@@ -45,19 +45,19 @@ fn child() {
             std::process::exit(1);
         }
     });
-    // The test harness has begun a line.
+    // The test harness has written the name of the test without a line end.
     println!();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         // Every other process compacts history while it runs.
-        let trimmed = generation.is_multiple_of(2);
-        match open(Path::new(&dir), trimmed, report.clone()) {
+        let compacts_history = generation.is_multiple_of(2);
+        match open(Path::new(&dir), compacts_history, report.clone()) {
             Err(error) => report(Record::Broken(format!("the store does not open: {error}"))),
             Ok(store) => match report_content(&store, after, &report).await {
                 Err(error) => report(Record::Broken(format!("the store cannot be read: {error}"))),
                 Ok(()) => {
                     let store = Arc::new(store);
-                    if trimmed {
+                    if compacts_history {
                         tokio::spawn(trim(Arc::clone(&store)));
                     }
                     write(store, generation, report).await;
@@ -68,7 +68,7 @@ fn child() {
 }
 
 /// Opens the store with small memtables, which are flushed and compacted continuously.
-fn open(dir: &Path, trimmed: bool, report: Sink) -> Result<FjallStore, OpenError> {
+fn open(dir: &Path, compacts_history: bool, report: Sink) -> Result<FjallStore, OpenError> {
     let identity = Identity { preset: "svc".to_owned(), api_domain: "svc.internal".to_owned() };
     let mut options = Options::new(dir, identity, Arc::new(SystemClock::new()));
     options.memtable_bytes = 256 << 10;
@@ -77,13 +77,13 @@ fn open(dir: &Path, trimmed: bool, report: Sink) -> Result<FjallStore, OpenError
         report(Record::Broken(format!("the storage writer stalled: {reason}")));
         std::process::exit(70);
     });
-    if trimmed {
+    if compacts_history {
         options.history_retention = Duration::from_millis(50);
     }
     FjallStore::open(options, Arc::new(NoopObserver))
 }
 
-/// Compacts history continuously: the store does so once a second, longer than most runs of this test.
+/// Compacts history every 20 ms. The store itself compacts once a second, and most runs end before that.
 async fn trim(store: Arc<FjallStore>) {
     while store.maintain().await.is_ok() {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -134,5 +134,5 @@ async fn report_history(store: &FjallStore, after: Revision, upto: Revision, rep
 }
 
 fn parse_value(bytes: &[u8], key: &str) -> Result<Value> {
-    Value::read(bytes).ok_or_else(|| Error::Corrupt(format!("`{key}` has bytes that no writer wrote")))
+    Value::from_bytes(bytes).ok_or_else(|| Error::Corrupt(format!("`{key}` has bytes that no writer wrote")))
 }

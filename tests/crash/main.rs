@@ -4,7 +4,7 @@
 //! the deadline.
 //!
 //! `CRASH_CYCLES=200` runs that many crashes of each kind, otherwise each kind ends after some seconds.
-//! `CRASH_SEED` repeats the choices of an earlier run (the order of threads is that of the machine).
+//! `CRASH_SEED` repeats the random choices of an earlier run, but not the scheduling of its threads.
 
 #![allow(
     clippy::expect_used,
@@ -29,10 +29,10 @@ use std::time::{Duration, Instant};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-/// Time limit of each kind of crash without a number of cycles.
+/// Time for which a test repeats its kind of crash without `CRASH_CYCLES`.
 const BUDGET: Duration = Duration::from_secs(20);
 
-/// Number of crashes, and the seed.
+/// Number or duration of the crashes, and the seed.
 struct Plan {
     cycles: Option<u64>,
     begun: Instant,
@@ -51,8 +51,8 @@ impl Plan {
     /// Mostly short, for many crashes in little time; sometimes long enough for memtable flushes, merges and
     /// compaction.
     fn write_duration(random: &mut SmallRng) -> Duration {
-        let most = if random.random_bool(0.2) { 400 } else { 50 };
-        Duration::from_millis(random.random_range(1..most))
+        let max_millis = if random.random_bool(0.2) { 400 } else { 50 };
+        Duration::from_millis(random.random_range(1..max_millis))
     }
 
     fn should_continue(&self, cycle: u64) -> bool {

@@ -7,18 +7,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::record::{Record, Value};
 
-/// Content that a store reported: complete once the model is [`Model::opened`].
+/// Content of the store as its process reported it; complete once [`Model::is_open`] is true.
 #[derive(Clone, Debug, Default)]
 struct StoreContent {
     /// Keys, values and revisions.
     rows: Vec<(String, Value, u64)>,
     /// Revision of the store.
     revision: u64,
-    /// All changes since the last check; None: some are compacted.
+    /// All changes after [`Model::revision`]; None: the store has compacted some of them.
     history: Option<Vec<Change>>,
 }
 
-/// Change in the history.
+/// Change in the history of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Change {
     revision: u64,
@@ -30,59 +30,61 @@ struct Change {
 /// Value and revision of a key; None: the key does not exist.
 type State = Option<(Value, u64)>;
 
+/// Last verified state of a key, and the attempts to change it since then.
 #[derive(Debug, Default)]
-struct Key {
-    /// State that is known to be durable.
+struct KeyAttempts {
+    /// State at the last check: value and revision.
     state: State,
-    /// Later attempts: the value and, if acknowledged, the revision.
+    /// Later attempts: the value (None deletes the key) and, if acknowledged, the revision.
     attempts: Vec<(Option<Value>, Option<u64>)>,
     /// Number of attempts up to the last acknowledged one.
     acknowledged: usize,
-    /// Number of attempts that must have survived.
-    least: usize,
+    /// Number of attempts that the crash must not lose.
+    required: usize,
 }
 
 /// Reference model of all keys.
 #[derive(Debug, Default)]
 pub struct Model {
-    keys: BTreeMap<String, Key>,
-    /// Revision of the last check.
+    keys: BTreeMap<String, KeyAttempts>,
+    /// Revision of the store at the last check.
     revision: u64,
+    /// Values of commits that must be rejected.
     forbidden: BTreeSet<Value>,
     /// Content that the current process has reported so far.
-    held: StoreContent,
-    opened: bool,
-    found: usize,
-    histories: usize,
+    reported: StoreContent,
+    is_open: bool,
+    verified_writes: usize,
+    verified_histories: usize,
 }
 
 impl Model {
-    /// Starts a process.
-    pub fn begin(&mut self) {
-        self.held = StoreContent { history: Some(Vec::new()), ..StoreContent::default() };
-        self.opened = false;
+    /// Prepares the model for the records of a new process.
+    pub fn begin_process(&mut self) {
+        self.reported = StoreContent { history: Some(Vec::new()), ..StoreContent::default() };
+        self.is_open = false;
     }
 
-    /// Whether the process has reported its whole content.
-    pub fn opened(&self) -> bool {
-        self.opened
+    /// Whether the process has opened the store and reported its whole content.
+    pub fn is_open(&self) -> bool {
+        self.is_open
     }
 
-    /// Processes a record of the process; compares the content with the model once it is complete.
-    pub fn take(&mut self, record: Record) -> Result<(), String> {
+    /// Processes a record; [`Record::ContentEnd`] compares the reported content with the model.
+    pub fn process_record(&mut self, record: Record) -> Result<(), String> {
         match record {
-            Record::Row { key, value, revision } => self.held.rows.push((key, value, revision)),
+            Record::Row { key, value, revision } => self.reported.rows.push((key, value, revision)),
             Record::Change { revision, key, old, new } => {
-                if let Some(history) = &mut self.held.history {
+                if let Some(history) = &mut self.reported.history {
                     history.push(Change { revision, key, old, new });
                 }
             }
             Record::ContentEnd { revision, whole } => {
-                let mut held = std::mem::take(&mut self.held);
-                held.revision = revision;
-                held.history.take_if(|_| !whole);
-                self.check(&held)?;
-                self.opened = true;
+                let mut content = std::mem::take(&mut self.reported);
+                content.revision = revision;
+                content.history.take_if(|_| !whole);
+                self.check(&content)?;
+                self.is_open = true;
             }
             Record::Attempted { key, value } => {
                 self.keys.entry(key).or_default().attempts.push((value, None))
@@ -105,29 +107,29 @@ impl Model {
     /// Requires that the next crash keeps all writes acknowledged so far.
     ///
     /// Before the process has reported its content, the requirement of the previous crash stays.
-    pub fn must_survive(&mut self) {
-        if self.opened {
-            self.keys.values_mut().for_each(|key| key.least = key.acknowledged);
+    pub fn require_survival(&mut self) {
+        if self.is_open {
+            self.keys.values_mut().for_each(|key| key.required = key.acknowledged);
         }
     }
 
-    /// Returns the number of verified acknowledged writes and of compared histories.
-    pub fn found(&self) -> (usize, usize) {
-        (self.found, self.histories)
+    /// Returns the number of verified acknowledged writes, and of verified histories.
+    pub fn verified_counts(&self) -> (usize, usize) {
+        (self.verified_writes, self.verified_histories)
     }
 
-    /// Returns the revision of the last check: the start of the history to check.
+    /// Returns the revision of the store at the last check, after which the history is still to be checked.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
     /// Compares the model with the content of a store after a crash, and adopts the content.
-    fn check(&mut self, held: &StoreContent) -> Result<(), String> {
+    fn check(&mut self, content: &StoreContent) -> Result<(), String> {
         let mut found = BTreeMap::new();
-        for (key, value, revision) in &held.rows {
-            self.not_forbidden(key, value)?;
-            if *revision > held.revision {
-                return Err(format!("`{key}` is at {revision}, the store at {}", held.revision));
+        for (key, value, revision) in &content.rows {
+            self.check_not_forbidden(key, value)?;
+            if *revision > content.revision {
+                return Err(format!("`{key}` is at {revision}, the store at {}", content.revision));
             }
             if found.insert(key.as_str(), (*value, *revision)).is_some() {
                 return Err(format!("`{key}` is listed twice"));
@@ -136,7 +138,8 @@ impl Model {
         if let Some(unknown) = found.keys().find(|key| !self.keys.contains_key(**key)) {
             return Err(format!("`{unknown}` was never written"));
         }
-        let events = held.history.as_ref().map(|history| self.events(history, held.revision)).transpose()?;
+        let events =
+            content.history.as_ref().map(|history| self.events(history, content.revision)).transpose()?;
         for (name, key) in &self.keys {
             let history = match &events {
                 Some(events) => key.check_history(events.get(name.as_str()).map_or(&[], Vec::as_slice)),
@@ -145,16 +148,16 @@ impl Model {
             let row = found.get(name.as_str()).copied();
             history.and_then(|()| key.check_row(row)).map_err(|what| format!("`{name}`: {what}"))?;
         }
-        self.histories += usize::from(held.history.is_some());
+        self.verified_histories += usize::from(content.history.is_some());
         for (name, key) in &mut self.keys {
-            self.found += key.least;
-            *key = Key { state: found.get(name.as_str()).copied(), ..Key::default() };
+            self.verified_writes += key.required;
+            *key = KeyAttempts { state: found.get(name.as_str()).copied(), ..KeyAttempts::default() };
         }
-        self.revision = held.revision;
+        self.revision = content.revision;
         Ok(())
     }
 
-    /// Groups the changes by key after checking that none is missing.
+    /// Checks that the history lacks no change, and groups its changes by key.
     fn events<'a>(
         &self,
         history: &'a [Change],
@@ -168,7 +171,7 @@ impl Model {
             }
             newest = change.revision;
             if let Some(value) = &change.new {
-                self.not_forbidden(&change.key, value)?;
+                self.check_not_forbidden(&change.key, value)?;
             }
             events.entry(&change.key).or_default().push(change);
         }
@@ -178,7 +181,7 @@ impl Model {
         Ok(events)
     }
 
-    fn not_forbidden(&self, key: &str, value: &Value) -> Result<(), String> {
+    fn check_not_forbidden(&self, key: &str, value: &Value) -> Result<(), String> {
         if self.forbidden.contains(value) {
             return Err(format!("`{key}` has the value {value}, which was rejected"));
         }
@@ -186,8 +189,8 @@ impl Model {
     }
 }
 
-impl Key {
-    /// Checks that the row is the state after one of the attempts, not before the last acknowledged one.
+impl KeyAttempts {
+    /// Checks that the row is the state after one of the attempts: the last required one or a later one.
     fn check_row(&self, row: State) -> Result<(), String> {
         let is_after = |done: usize| match done.checked_sub(1).and_then(|last| self.attempts.get(last)) {
             None => row == self.state,
@@ -195,7 +198,7 @@ impl Key {
             Some((Some(value), revision)) => row
                 .is_some_and(|(found, at)| found == *value && revision.is_none_or(|revision| at == revision)),
         };
-        if (self.least..=self.attempts.len()).any(is_after) {
+        if (self.required..=self.attempts.len()).any(is_after) {
             return Ok(());
         }
         let text =
@@ -205,18 +208,18 @@ impl Key {
             text(row),
             text(self.state),
             self.attempts_text(),
-            self.least
+            self.required
         ))
     }
 
-    /// Checks that the events are the attempts, up to one that is not before the last acknowledged one.
+    /// Checks that the events are the first attempts in their order, and include all required attempts.
     fn check_history(&self, events: &[&Change]) -> Result<(), String> {
-        if events.len() < self.least || events.len() > self.attempts.len() {
+        if events.len() < self.required || events.len() > self.attempts.len() {
             return Err(format!(
                 "the history has {} changes; attempts {}, of which {} were acknowledged",
                 events.len(),
                 self.attempts_text(),
-                self.least
+                self.required
             ));
         }
         let mut before = self.state;
@@ -261,14 +264,16 @@ mod tests {
     fn model() -> Model {
         let mut model = Model::default();
         for (number, revision) in [(1, Some(1)), (2, Some(2)), (3, None)] {
-            model.take(Record::Attempted { key: "k".to_owned(), value: Some(value(number)) }).unwrap();
+            model
+                .process_record(Record::Attempted { key: "k".to_owned(), value: Some(value(number)) })
+                .unwrap();
             if let Some(revision) = revision {
-                model.take(Record::Acknowledged { key: "k".to_owned(), revision }).unwrap();
+                model.process_record(Record::Acknowledged { key: "k".to_owned(), revision }).unwrap();
             }
         }
-        model.take(Record::Forbidden { value: value(9) }).unwrap();
-        model.opened = true;
-        model.must_survive();
+        model.process_record(Record::Forbidden { value: value(9) }).unwrap();
+        model.is_open = true;
+        model.require_survival();
         model
     }
 

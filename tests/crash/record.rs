@@ -4,19 +4,19 @@ use std::fmt;
 
 use bytes::Bytes;
 
-/// Value by its origin: all values differ.
+/// Value, identified by its writer and number. No two values have the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Value {
     /// Number of the writer.
     pub writer: u64,
-    /// Number of the value of this writer.
+    /// Number of the value among those of its writer.
     pub number: u64,
     /// Size in bytes.
     pub size: u64,
 }
 
 impl Value {
-    /// Returns the bytes: the name of the value, then unique filling.
+    /// Returns the bytes: the text of the value, then padding that follows from writer and number.
     pub fn bytes(self) -> Bytes {
         let mut bytes = self.to_string().into_bytes();
         let mut state = self.writer << 32 ^ self.number;
@@ -28,7 +28,7 @@ impl Value {
     }
 
     /// Parses stored bytes; None: not the bytes of a value.
-    pub fn read(bytes: &[u8]) -> Option<Value> {
+    pub fn from_bytes(bytes: &[u8]) -> Option<Value> {
         let end = bytes.iter().position(|byte| *byte == b'.')?;
         let value = Value::parse(std::str::from_utf8(&bytes[..=end]).ok()?)?;
         (value.bytes() == bytes).then_some(value)
@@ -47,16 +47,18 @@ impl fmt::Display for Value {
     }
 }
 
-/// One line.
+/// One line of a child process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// Row of the store when it was opened.
     Row { key: String, value: Value, revision: u64 },
-    /// Change in the history of the store; values are None where the key did not exist.
+    /// Change in the history of the store. `old` or `new` is None where the key did not exist.
     Change { revision: u64, key: String, old: Option<(Value, u64)>, new: Option<Value> },
-    /// End of rows, and of all changes if `whole`, with the revision of the store. Writing begins.
+    /// End of the content, at this revision of the store; then the writers start.
+    ///
+    /// `whole` is false if the store has compacted some changes, so that the reported history is incomplete.
     ContentEnd { revision: u64, whole: bool },
-    /// Start of a commit that the state of the key allows; `None` deletes.
+    /// Start of a commit that the state of the key allows; without a value, of a delete.
     Attempted { key: String, value: Option<Value> },
     /// The last attempt of the key was acknowledged.
     Acknowledged { key: String, revision: u64 },
@@ -143,7 +145,7 @@ fn records_round_trip_as_lines() {
         assert_eq!(Record::parse(other), None, "{other}");
     }
     let mut bytes = value.bytes().to_vec();
-    assert_eq!(Value::read(&bytes), Some(value));
+    assert_eq!(Value::from_bytes(&bytes), Some(value));
     bytes[40] ^= 1;
-    assert_eq!(Value::read(&bytes), None, "a flipped bit");
+    assert_eq!(Value::from_bytes(&bytes), None, "a flipped bit");
 }

@@ -11,7 +11,7 @@ use super::child::{AFTER, DIR, GENERATION};
 use super::model::Model;
 use super::record::Record;
 
-/// Time limit between two lines until the store is open and read.
+/// Time limit for the next line of a child process that opens its store and reports the content.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Running child process. Drop kills it.
@@ -23,7 +23,7 @@ pub struct Session {
 impl Session {
     /// Starts a child process on the store in a directory.
     pub fn start(store: &Path, generation: u64, model: &mut Model) -> Session {
-        model.begin();
+        model.begin_process();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["child::child", "--exact", "--nocapture", "--test-threads=1"]);
         command
@@ -37,7 +37,7 @@ impl Session {
             let mut line = String::new();
             while out.read_line(&mut line).is_ok_and(|read| read > 0) {
                 if let Some(record) = line.strip_suffix('\n').and_then(Record::parse) {
-                    // Without a receiver the test has failed.
+                    // The receiver is missing only after the test has failed.
                     let _ = sender.send(record);
                 }
                 line.clear();
@@ -48,9 +48,9 @@ impl Session {
 
     /// Passes records to the model until the store is open and its content is compared.
     pub fn wait_until_open(&self, model: &mut Model) -> Result<(), String> {
-        while !model.opened() {
+        while !model.is_open() {
             match self.records.recv_timeout(DEADLINE) {
-                Ok(record) => model.take(record)?,
+                Ok(record) => model.process_record(record)?,
                 Err(RecvTimeoutError::Timeout) => return Err("the store hangs while it opens".to_owned()),
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err("the process ended while it opened the store".to_owned());
@@ -61,14 +61,14 @@ impl Session {
     }
 
     /// Passes all pending records to the model.
-    pub fn take(&self, model: &mut Model) -> Result<(), String> {
-        self.records.try_iter().try_for_each(|record| model.take(record))
+    pub fn process_pending_records(&self, model: &mut Model) -> Result<(), String> {
+        self.records.try_iter().try_for_each(|record| model.process_record(record))
     }
 
     /// Kills the process and passes the remaining records to the model.
     pub fn kill(mut self, model: &mut Model) -> Result<(), String> {
         self.end();
-        self.records.iter().try_for_each(|record| model.take(record))
+        self.records.iter().try_for_each(|record| model.process_record(record))
     }
 
     fn end(&mut self) {

@@ -12,13 +12,14 @@ use super::record::{Record, Value};
 /// Number of concurrent writers.
 pub const WRITERS: u64 = 32;
 
-/// Keys of each writer.
+/// Number of keys of each writer.
 const KEYS: usize = 10;
 
 /// Receiver of records. A record is delivered when the call returns.
 pub type Sink = Arc<dyn Fn(Record) + Send + Sync>;
 
-/// Writes until the process ends or a check fails. `generation` separates values and choices of processes.
+/// Writes until the process ends or a check fails. `generation` is the number of the process: it makes values
+/// and random choices differ from those of other processes.
 pub async fn write(store: Arc<dyn Store>, generation: u64, sink: Sink) {
     let mut writers = Vec::new();
     for writer in 0..WRITERS {
@@ -57,10 +58,10 @@ impl Writer {
             let index = self.random.random_range(0..KEYS);
             let (key, revision) = &mut keys[index];
             if self.random.random_bool(0.1) {
-                self.forbidden(key, *revision).await?;
+                self.commit_forbidden(key, *revision).await?;
                 continue;
             }
-            let value = self.value();
+            let value = self.next_value();
             let (op, value) = match *revision {
                 None => (Op::Create(value.bytes()), Some(value)),
                 Some(revision) if self.random.random_bool(0.8) => {
@@ -75,7 +76,7 @@ impl Writer {
         }
     }
 
-    fn value(&mut self) -> Value {
+    fn next_value(&mut self) -> Value {
         self.number += 1;
         let size = match self.random.random_range(0..100) {
             0 => self.random.random_range(50_000..200_000),
@@ -86,8 +87,8 @@ impl Writer {
     }
 
     /// Commits an operation that the state of the key does not allow.
-    async fn forbidden(&mut self, key: &str, revision: Option<Revision>) -> Result<(), String> {
-        let value = self.value();
+    async fn commit_forbidden(&mut self, key: &str, revision: Option<Revision>) -> Result<(), String> {
+        let value = self.next_value();
         let op = match (revision, self.random.random_range(0..3)) {
             (Some(_), 0) => Op::Create(value.bytes()),
             (_, 1) => Op::Delete(Revision(revision.map_or(1, |revision| revision.0 - 1))),

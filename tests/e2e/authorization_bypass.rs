@@ -359,7 +359,7 @@ async fn role_and_binding_writes_and_impersonation_do_not_escalate() {
     let more = json!([{"op": "add", "path": "/rules/-", "value": star[0]}]);
     let aggregates = json!({"aggregationRule": {"clusterRoleSelectors": [{}]}});
     let labelled = json!({"metadata": {"labels": {"rbac.authorization.k8s.io/aggregate-to-admin": "true"}}});
-    let to = |role: &str, subjects: Value| {
+    let binding_to = |role: &str, subjects: Value| {
         let mut binding = fixture.binding("more", "ClusterRole", role, subjects);
         binding["apiVersion"] = format!("{rbac}/v1").into();
         binding["kind"] = "ClusterRoleBinding".into();
@@ -392,10 +392,10 @@ async fn role_and_binding_writes_and_impersonation_do_not_escalate() {
         ("PATCH", format!("{roles}/system:discovery"), ops, more),
         ("PATCH", format!("{roles}/system:controller:job-controller"), MERGE, labelled),
         // Bindings to roles whose permissions mallory does not hold.
-        ("POST", bindings.clone(), json, to("cluster-admin", me.clone())),
-        ("POST", bindings.clone(), json, to("admin", me.clone())),
-        ("PUT", format!("{bindings}/more"), json, to("cluster-admin", me.clone())),
-        ("PATCH", format!("{bindings}/more?fieldManager=m"), apply, to("cluster-admin", me.clone())),
+        ("POST", bindings.clone(), json, binding_to("cluster-admin", me.clone())),
+        ("POST", bindings.clone(), json, binding_to("admin", me.clone())),
+        ("PUT", format!("{bindings}/more"), json, binding_to("cluster-admin", me.clone())),
+        ("PATCH", format!("{bindings}/more?fieldManager=m"), apply, binding_to("cluster-admin", me.clone())),
         ("PATCH", format!("{bindings}/cluster-admin"), ops, add_me.clone()),
         ("PATCH", format!("{bindings}/cluster-admin"), MERGE, json!({"subjects": me})),
         (
@@ -410,7 +410,7 @@ async fn role_and_binding_writes_and_impersonation_do_not_escalate() {
             "POST",
             bindings.clone(),
             json,
-            to("cluster-admin", json!([{"kind": "Group", "name": "system:authenticated"}])),
+            binding_to("cluster-admin", json!([{"kind": "Group", "name": "system:authenticated"}])),
         ),
     ] {
         let answer =
@@ -426,10 +426,11 @@ async fn role_and_binding_writes_and_impersonation_do_not_escalate() {
     }
     // Permissions in `b` do not permit a Role in `a`.
     fixture.grant("b", "mallory", json!([rule(&[""], &["secrets"], &[], &["get"])])).await;
-    let secrets = json!({"metadata": {"name": "s"}, "rules": [rule(&[""], &["secrets"], &[], &["get"])]});
-    mallory.post(&fixture.roles("b"), &secrets).await.expect(201);
-    mallory.post(&fixture.roles("a"), &secrets).await.expect(403);
-    mallory.post(&roles, &secrets).await.expect(403);
+    let secret_reader =
+        json!({"metadata": {"name": "s"}, "rules": [rule(&[""], &["secrets"], &[], &["get"])]});
+    mallory.post(&fixture.roles("b"), &secret_reader).await.expect(201);
+    mallory.post(&fixture.roles("a"), &secret_reader).await.expect(403);
+    mallory.post(&roles, &secret_reader).await.expect(403);
     // A resource name does not cover all names, and a resource does not cover its subresources.
     for (given, expected) in [
         (rule(&[""], &["secrets"], &["x"], &["get"]), rule(&[""], &["secrets"], &[], &["get"])),
@@ -449,10 +450,14 @@ async fn role_and_binding_writes_and_impersonation_do_not_escalate() {
 
 /// Impersonation is limited to the granted identities, and replaces the permissions of the user.
 async fn impersonation(fixture: &RbacFixture) {
-    let be = |resource: &str, names: &[&str]| rule(&[""], &[resource], names, &["impersonate"]);
+    let impersonate_rule = |resource: &str, names: &[&str]| rule(&[""], &[resource], names, &["impersonate"]);
     let extra = rule(&["authentication.k8s.io"], &["userextras/scopes"], &["few"], &["impersonate"]);
-    let rules =
-        json!([be("users", &["jane"]), be("groups", &["team"]), be("serviceaccounts", &["x"]), extra]);
+    let rules = json!([
+        impersonate_rule("users", &["jane"]),
+        impersonate_rule("groups", &["team"]),
+        impersonate_rule("serviceaccounts", &["x"]),
+        extra
+    ]);
     fixture.grant_cluster("eve", rules).await;
     fixture.grant("a", "jane", json!([rule(&[""], &["configmaps"], &[], &["get"])])).await;
     fixture.grant("a", "eve", json!([rule(&[""], &["secrets"], &[], &["get"])])).await;

@@ -84,7 +84,7 @@ async fn conflicting_or_invalid_authorization_config_fails_startup() {
     ] {
         let (_dir, _path, options) = with_file(content);
         let options = flags.iter().fold(options, |options, flag| options.flag(flag));
-        let plane = ControlPlane::stopped(options);
+        let plane = ControlPlane::new_stopped(options);
         let child = plane.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let ended = tokio::task::spawn_blocking(|| child.expect("apid starts").wait_with_output());
         let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;

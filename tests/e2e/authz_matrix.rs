@@ -194,7 +194,7 @@ async fn default_policy_equals_reviewed_matrix() {
 }
 
 fn render(routes: &[Route], rows: &[(usize, Vec<String>)]) -> String {
-    let widest = |column: usize, head: &str| {
+    let column_width = |column: usize, head: &str| {
         rows.iter().map(|(_, cells)| cells[column].len()).max().unwrap_or(0).max(head.len())
     };
     let first = routes.iter().map(|route| route.label.len()).max().unwrap_or(0);
@@ -202,7 +202,7 @@ fn render(routes: &[Route], rows: &[(usize, Vec<String>)]) -> String {
     let mut line = |name: &str, cells: Vec<&str>| {
         let mut row = format!("{name:first$}");
         for (column, (head, ..)) in USERS.iter().enumerate() {
-            let _ = write!(row, "  {:width$}", cells[column], width = widest(column, head));
+            let _ = write!(row, "  {:width$}", cells[column], width = column_width(column, head));
         }
         let _ = writeln!(text, "{}", row.trim_end());
     };

@@ -23,7 +23,7 @@ fn collections(plane: &ControlPlane) -> Vec<String> {
 }
 
 /// All bootstrap objects by path.
-async fn all(plane: &ControlPlane) -> BTreeMap<String, Value> {
+async fn bootstrap_objects(plane: &ControlPlane) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for collection in collections(plane) {
         let list = plane.admin().get(&collection).await.expect(200);
@@ -40,7 +40,7 @@ async fn all(plane: &ControlPlane) -> BTreeMap<String, Value> {
 /// This is the last write after a start. Returns all bootstrap objects.
 async fn wait_until_initialized(plane: &ControlPlane) -> BTreeMap<String, Value> {
     eventually("the status of flow schemas", || async {
-        let all = all(plane).await;
+        let all = bootstrap_objects(plane).await;
         let schemas = all.iter().filter(|(path, _)| path.contains("/flowschemas/"));
         let with_condition =
             schemas.filter(|(_, schema)| schema["status"]["conditions"][0]["status"] == "False").count();
@@ -60,7 +60,7 @@ async fn bootstrap_objects_exist_and_restart_writes_nothing() {
         let names = plane.names();
         let before = wait_until_initialized(&plane).await;
         let own = names.api_service;
-        let at = |stem: &str, rest: &str| {
+        let object = |stem: &str, rest: &str| {
             let path = format!(
                 "{}/{rest}",
                 if stem.is_empty() { "/api/v1".to_owned() } else { plane.api(stem, "v1") }
@@ -68,12 +68,12 @@ async fn bootstrap_objects_exist_and_restart_writes_nothing() {
             before.get(&path).unwrap_or_else(|| panic!("{path} of {:?}", before.keys())).clone()
         };
 
-        let class = at("scheduling", "priorityclasses/system-node-critical");
+        let class = object("scheduling", "priorityclasses/system-node-critical");
         assert_eq!(
             (&class["value"], &class["preemptionPolicy"]),
             (&json!(2_000_001_000), &json!("PreemptLowerPriority"))
         );
-        assert_eq!(at("scheduling", "priorityclasses/system-cluster-critical")["value"], 2_000_000_000);
+        assert_eq!(object("scheduling", "priorityclasses/system-cluster-critical")["value"], 2_000_000_000);
 
         for (level, shares, lendable) in [
             ("catch-all", 5, 0),
@@ -84,21 +84,23 @@ async fn bootstrap_objects_exist_and_restart_writes_nothing() {
             ("workload-low", 100, 90),
             ("global-default", 20, 50),
         ] {
-            let limited = &at("flowcontrol.apiserver", &format!("prioritylevelconfigurations/{level}"))["spec"]
+            let limited = &object("flowcontrol.apiserver", &format!("prioritylevelconfigurations/{level}"))["spec"]
                 ["limited"];
             assert_eq!(
                 (&limited["nominalConcurrencyShares"], &limited["lendablePercent"]),
                 (&json!(shares), &json!(lendable))
             );
         }
-        let schema =
-            at("flowcontrol.apiserver", &format!("flowschemas/{}-service-accounts", names.system_namespace));
+        let schema = object(
+            "flowcontrol.apiserver",
+            &format!("flowschemas/{}-service-accounts", names.system_namespace),
+        );
         assert_eq!(schema["spec"]["matchingPrecedence"], 900);
         assert_eq!(schema["metadata"]["annotations"][names.label_sub_key("apf", "autoupdate-spec")], "true");
         let subject = &schema["spec"]["rules"][0]["subjects"][0]["serviceAccount"];
         assert_eq!(*subject, json!({"name": "*", "namespace": names.system_namespace}));
 
-        let service = at("", &format!("namespaces/default/services/{own}"));
+        let service = object("", &format!("namespaces/default/services/{own}"));
         assert_eq!(
             (&service["spec"]["clusterIP"], &service["spec"]["type"]),
             (&json!("10.7.0.1"), &json!("ClusterIP"))
@@ -108,18 +110,18 @@ async fn bootstrap_objects_exist_and_restart_writes_nothing() {
             service["spec"]["ports"],
             json!([{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}])
         );
-        let endpoints = at("", &format!("namespaces/default/endpoints/{own}"));
+        let endpoints = object("", &format!("namespaces/default/endpoints/{own}"));
         assert_eq!(
             endpoints["subsets"],
             json!([{"addresses": [{"ip": "192.0.2.10"}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}])
         );
-        let slice = at("discovery", &format!("namespaces/default/endpointslices/{own}"));
+        let slice = object("discovery", &format!("namespaces/default/endpointslices/{own}"));
         assert_eq!(slice["metadata"]["labels"][names.label_key("service-name")], own);
         assert_eq!(slice["endpoints"], json!([{"addresses": ["192.0.2.10"], "conditions": {"ready": true}}]));
-        let cidr = at("networking", &format!("servicecidrs/{own}"));
+        let cidr = object("networking", &format!("servicecidrs/{own}"));
         assert_eq!(cidr["spec"]["cidrs"], json!(["10.7.0.0/16"]));
         assert_eq!(cidr["status"]["conditions"][0]["type"], "Ready");
-        let address = at("networking", "ipaddresses/10.7.0.1");
+        let address = object("networking", "ipaddresses/10.7.0.1");
         assert_eq!(
             address["spec"]["parentRef"],
             json!({"resource": "services", "namespace": "default", "name": own})
@@ -136,7 +138,7 @@ async fn bootstrap_objects_exist_and_restart_writes_nothing() {
                 (16_100, 21),
             ),
         ] {
-            let service = at("apiregistration", &format!("apiservices/{name}"));
+            let service = object("apiregistration", &format!("apiservices/{name}"));
             let spec = &service["spec"];
             assert_eq!(spec["group"].as_str().unwrap_or(""), group);
             let have = (spec["groupPriorityMinimum"].as_i64(), spec["versionPriority"].as_i64());

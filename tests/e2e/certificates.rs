@@ -1,4 +1,4 @@
-//! Built-in signer: an approved CertificateSigningRequest gets a certificate with which a client authenticates.
+//! Built-in signer: an approved CertificateSigningRequest gets a certificate that authenticates a client.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +14,7 @@ const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 /// Starts a server that signs with the authority whose client certificates it accepts.
 async fn plane_with_signer() -> ControlPlane {
-    let mut plane = ControlPlane::stopped(Options::kubernetes());
+    let mut plane = ControlPlane::new_stopped(Options::kubernetes());
     let flags = [("cert", "client-ca.crt"), ("key", "client-ca.key")]
         .map(|(flag, file)| format!("--cluster-signing-{flag}-file={}", plane.dir().join(file).display()));
     plane.relaunch_with(&flags.each_ref().map(String::as_str)).await;
@@ -72,7 +72,7 @@ async fn approved_request_gets_certificate_that_authenticates() {
             not_after(&certificate).expect("a certificate").as_second() - Timestamp::now().as_second();
         assert!((500..=600).contains(&remaining), "{remaining} s");
         let certificate = String::from_utf8(certificate).expect("PEM");
-        let jane = Client::certificate(plane.anonymous().port(), &certificate, &key.serialize_pem());
+        let jane = Client::with_certificate(plane.anonymous().port(), &certificate, &key.serialize_pem());
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let review =
             jane.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await.expect(201);

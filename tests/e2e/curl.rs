@@ -38,7 +38,7 @@ fn is_installed() -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn curl_manages_objects_under_neutral_names() {
+async fn curl_manages_objects_under_svc_preset() {
     if !is_installed() {
         return;
     }
@@ -102,7 +102,7 @@ async fn curl_manages_objects_under_neutral_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn curl_role_binding_and_access_reviews_under_neutral_names() {
+async fn curl_role_binding_and_access_reviews_under_svc_preset() {
     if !is_installed() {
         return;
     }

@@ -340,15 +340,16 @@ async fn labelled_roles_are_aggregated_to_view_edit_and_admin() {
         admin.post(&format!("{base}/clusterroles"), &role).await.expect(201);
         for aggregate in ["view", "edit", "admin"] {
             let path = format!("{base}/clusterroles/{aggregate}");
-            let has = |object: &Value| object["rules"].as_array().is_some_and(|rules| rules.contains(&rule));
+            let has_rule =
+                |object: &Value| object["rules"].as_array().is_some_and(|rules| rules.contains(&rule));
             if joined.contains(&aggregate) {
                 eventually(&format!("{aggregate} aggregates the rule of {to}"), || async {
-                    has(&admin.get(&path).await.json()).then_some(())
+                    has_rule(&admin.get(&path).await.json()).then_some(())
                 })
                 .await;
             } else {
                 assert!(
-                    !has(&admin.get(&path).await.expect(200)),
+                    !has_rule(&admin.get(&path).await.expect(200)),
                     "{aggregate} does not aggregate the rule of {to}"
                 );
             }

@@ -229,8 +229,9 @@ async fn replace_namespace(admin: &Client, name: &str) {
     let path = format!("/api/v1/namespaces/{name}");
     admin.delete(&path).await.expect(200);
     let body = json!({"metadata": {"name": name}});
-    let made = || async { (admin.post("/api/v1/namespaces", &body).await.status == 201).then_some(()) };
-    eventually("the namespace is recreated", made).await;
+    let create_namespace =
+        || async { (admin.post("/api/v1/namespaces", &body).await.status == 201).then_some(()) };
+    eventually("the namespace is recreated", create_namespace).await;
 }
 
 #[tokio::test]
@@ -270,7 +271,7 @@ async fn terminating_namespace_reports_conditions_and_deletes_pods_first() {
     })
     .await;
     admin.delete("/api/v1/namespaces/a").await.expect(200);
-    let holds = |kind: &'static str, status: &'static str, text: &'static str| {
+    let wait_for_condition = |kind: &'static str, status: &'static str, text: &'static str| {
         let admin = &admin;
         async move {
             eventually(text, || async {
@@ -283,15 +284,16 @@ async fn terminating_namespace_reports_conditions_and_deletes_pods_first() {
         }
     };
     let left = "NamespaceContentRemaining";
-    holds(left, "True", "Some resources are remaining: pods. has 1 resource instances").await;
+    wait_for_condition(left, "True", "Some resources are remaining: pods. has 1 resource instances").await;
     admin.get(&format!("{MAPS}/plain")).await.expect(200);
     let rejected = admin.post(MAPS, &json!({"metadata": {"name": "late"}})).await.expect(403);
     assert_eq!(rejected["details"]["causes"][0]["reason"], "NamespaceTerminating");
     delete(&admin, &format!("{pods}/p"), json!({"gracePeriodSeconds": 0})).await;
-    holds(left, "True", "Some resources are remaining: configmaps. has 1 resource instances").await;
+    wait_for_condition(left, "True", "Some resources are remaining: configmaps. has 1 resource instances")
+        .await;
     let text =
         "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances";
-    holds("NamespaceFinalizersRemaining", "True", text).await;
+    wait_for_condition("NamespaceFinalizersRemaining", "True", text).await;
     for (kind, text) in [
         ("NamespaceDeletionDiscoveryFailure", "All resources successfully discovered"),
         ("NamespaceDeletionGroupVersionParsingFailure", "All legacy kube types successfully parsed"),
@@ -300,7 +302,7 @@ async fn terminating_namespace_reports_conditions_and_deletes_pods_first() {
             "All content successfully deleted, may be waiting on finalization",
         ),
     ] {
-        holds(kind, "False", text).await;
+        wait_for_condition(kind, "False", text).await;
     }
     admin.wait_until_deleted(&format!("{MAPS}/plain")).await;
     let release = json!({"metadata": {"finalizers": null}});

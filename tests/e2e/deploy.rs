@@ -89,7 +89,7 @@ async fn deploy_up_starts_server_and_prints_usage() {
         assert_eq!(mode & 0o777, 0o600, "only the owner can read the key");
 
         let port = read("apid.port").trim().parse().expect("a port");
-        let admin = Client::certificate(port, &read("certs/admin.crt"), &read("certs/admin.key"));
+        let admin = Client::with_certificate(port, &read("certs/admin.crt"), &read("certs/admin.key"));
         admin.get("/api/v1/namespaces").await.expect(200);
         Client::new(port, None).get("/api/v1/namespaces").await.expect(403);
 

@@ -20,7 +20,7 @@ use crate::harness::{Client, eventually, program};
 pub fn test_server() -> Server {
     let authd = format!("--authd-program={}", program("authd").display());
     assert!(program("apid").is_file());
-    Server::start_with(&[authd]).unwrap_or_else(|error| panic!("{error}"))
+    Server::start_with_flags(&[authd]).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The folder for `KUBEBUILDER_ASSETS`.
@@ -193,7 +193,7 @@ async fn testenv_server_is_ready_and_leaves_nothing_behind() {
 
 #[test]
 fn testenv_server_with_invalid_flag_reports_the_mistake() {
-    let error = Server::start_with(&["--nope"]).map(drop).expect_err("an unknown flag");
+    let error = Server::start_with_flags(&["--nope"]).map(drop).expect_err("an unknown flag");
     assert!(error.to_string().contains("unknown flag `--nope`"), "{error}");
 }
 

@@ -48,7 +48,7 @@ impl WebhookState {
     }
 }
 
-/// The webhook; see the module. Initially it sends correct reviews and denies all requests.
+/// The fault-injecting webhook. Initially, it sends correct reviews that deny all requests.
 pub(crate) struct FaultyWebhook {
     service: WebhookServer,
     state: Arc<Mutex<WebhookState>>,
@@ -61,7 +61,7 @@ impl FaultyWebhook {
         let state = Arc::new(Mutex::new(state));
         let own = Arc::clone(&state);
         let service = WebhookServer::start(move |_, review| own.lock().respond(review)).await;
-        service.forget();
+        service.stop_recording();
         Arc::new(FaultyWebhook { service, state })
     }
 

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::faulty_webhook::{FaultyWebhook, ResponseMode};
 use crate::harness::{Client, ControlPlane, DEADLINE, Options, Session, TestResponse};
 
-/// Number of an environment variable.
+/// The number in an environment variable, or the default without the variable.
 pub(super) fn env_number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
@@ -105,7 +105,7 @@ struct Worker {
     name: String,
     rbac: String,
     grant_kinds: &'static [GrantKind],
-    /// The webhook, if the mode Webhook is enabled.
+    /// The authorization webhook; None without the mode Webhook.
     webhook: Option<Arc<FaultyWebhook>>,
     /// Number of requests after a grant or a revocation.
     trials: Arc<AtomicU64>,
@@ -294,7 +294,7 @@ impl Worker {
         self.admin.write(method, &path, &body).await;
     }
 
-    /// One round: 0 refusals after an acknowledged grant, 0 successes after an acknowledged revocation.
+    /// Runs one round: after an acknowledged grant no request is denied, after a revocation none is allowed.
     async fn round(&mut self) {
         let grant_kind = self.grant_kinds[self.rng.random_range(0..self.grant_kinds.len())];
         for granted in [true, false] {

@@ -27,7 +27,7 @@ const SUBJECTS: [(&str, &str); 5] = [
     ("User", "nobody"),
 ];
 
-/// A response without the headers that differ between any two responses.
+/// A denial, without the response headers that differ between any two responses.
 #[derive(Debug, PartialEq, Eq)]
 struct Denial {
     status: u16,
@@ -36,8 +36,8 @@ struct Denial {
 }
 
 impl Denial {
-    /// The response if it denies access: a 403, or a review of own access with the result.
-    fn of(response: &TestResponse) -> Option<Self> {
+    /// The denial in a response: a 403, or a review that denies access to the caller. None: another response.
+    fn from_response(response: &TestResponse) -> Option<Self> {
         let is_denial = match response.status {
             403 => true,
             201 => response.json()["status"]["allowed"] == false,
@@ -112,7 +112,7 @@ impl Caller {
         let mut denials = 0;
         for (index, request) in (0..times).flat_map(|_| requests.iter().enumerate()) {
             let response = self.send(request).await;
-            if let Some(denial) = Denial::of(&response) {
+            if let Some(denial) = Denial::from_response(&response) {
                 assert_eq!(denial, self.denials[index], "{} {}: {policy}", request.method, request.path);
                 denials += 1;
             }
@@ -209,8 +209,8 @@ async fn forbidden_response_is_independent_of_policy() {
         let mut caller = Caller { session, denials: Vec::new() };
         for request in &requests {
             let response = caller.send(request).await;
-            let denial =
-                Denial::of(&response).unwrap_or_else(|| panic!("{}: {}", request.path, response.text()));
+            let denial = Denial::from_response(&response)
+                .unwrap_or_else(|| panic!("{}: {}", request.path, response.text()));
             assert!(!denial.body.contains("nearest"), "{denial:?}");
             caller.denials.push(denial);
         }

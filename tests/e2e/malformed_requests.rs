@@ -131,7 +131,7 @@ async fn malformed_credentials_return_401() {
         .expect("parameters")
         .self_signed(&key)
         .expect("a certificate");
-    let stranger = Client::certificate(plane.admin().port(), &cert.pem(), &key.serialize_pem());
+    let stranger = Client::with_certificate(plane.admin().port(), &cert.pem(), &key.serialize_pem());
     stranger.get("/api/v1/namespaces").await.expect(401);
     plane.certificate("operator", &["system:masters"]).get("/api/v1/namespaces").await.expect(200);
     plane.certificate("operator", &["visitors"]).get("/api/v1/namespaces").await.expect(403);

@@ -167,15 +167,16 @@ async fn manifests_with_groups_of_kubernetes_need_its_names() {
 
     let ingress = "apiVersion: extensions/v1beta1\nkind: Ingress\nmetadata: {name: web}\n";
     fs::write(&file, ingress).expect("the manifest");
-    let to = |version: &str| apid_without_names(&["convert", "-f", path(&file), "--output-version", version]);
+    let convert_to =
+        |version: &str| apid_without_names(&["convert", "-f", path(&file), "--output-version", version]);
     for (version, code, error) in [
         ("networking.k8s.io/v1", 64, "use `--names kubernetes`"),
         ("networking.svc.internal/v7", 64, "no built-in kind has the version"),
         ("apps/v1", 1, "no manifest of the input converts to this version"),
     ] {
-        let output = to(version);
+        let output = convert_to(version);
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(code), String::new()), "{version}");
         assert!(text(&output.stderr).contains(error), "{}", text(&output.stderr));
     }
-    assert_eq!(to("networking.svc.internal/v1").status.code(), Some(0));
+    assert_eq!(convert_to("networking.svc.internal/v1").status.code(), Some(0));
 }

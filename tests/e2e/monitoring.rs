@@ -159,7 +159,7 @@ fn service_manager_is_notified_of_start_reload_and_stop() {
         let length = notifications.recv(&mut bytes).expect("a notification");
         String::from_utf8_lossy(&bytes[..length]).into_owned()
     };
-    let plane = ControlPlane::stopped(Options::default());
+    let plane = ControlPlane::new_stopped(Options::default());
     let mut command = plane.command();
     command.env("NOTIFY_SOCKET", &socket).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let running = KillOnDrop(command.spawn().expect("apid starts"));

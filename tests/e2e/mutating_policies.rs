@@ -101,9 +101,13 @@ async fn apply_configuration_adds_container_and_rejects_atomic_list() {
         "spec": {"selector": {"matchLabels": {"app": "d"}}, "template": pod}});
     let created = admin.post(deployments, &deployment).await.expect(201);
     let containers = created["spec"]["template"]["spec"]["containers"].as_array().expect("containers");
-    let of = |name: &str| containers.iter().find(|container| container["name"] == name).expect(name);
-    assert_eq!((&of("c")["image"], &of("side")["image"]), (&json!("i"), &json!("side:1")));
-    assert_eq!(of("side")["terminationMessagePath"], "/dev/termination-log", "the sidecar has defaults");
+    let container = |name: &str| containers.iter().find(|container| container["name"] == name).expect(name);
+    assert_eq!((&container("c")["image"], &container("side")["image"]), (&json!("i"), &json!("side:1")));
+    assert_eq!(
+        container("side")["terminationMessagePath"],
+        "/dev/termination-log",
+        "the sidecar has defaults"
+    );
 
     let selector = "Object{spec: Object.spec{selector: Object.spec.selector{matchLabels: {'a': 'b'}}}}";
     create(&plane, "atomic", json!({"mutations": [apply(selector)], "matchConditions": only}), json!({}))

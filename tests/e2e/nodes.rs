@@ -95,20 +95,20 @@ async fn node_reads_objects_of_its_pods_until_pod_deletion() {
         ]
     };
     let (n1, n2) = (agent(&plane, "n1"), agent(&plane, "n2"));
-    let all = |client: Client, name: &'static str, status: u16| async move {
+    let check_reads = |client: Client, name: &'static str, status: u16| async move {
         let reads = reads(name);
         check(&client, &reads.iter().map(|path| (path.as_str(), status)).collect::<Vec<_>>()).await;
     };
-    all(n1.clone(), "used", 403).await;
+    check_reads(n1.clone(), "used", 403).await;
     let volumes = json!([
         {"name": "s", "secret": {"secretName": "used"}}, {"name": "c", "configMap": {"name": "used"}},
         {"name": "d", "persistentVolumeClaim": {"claimName": "used"}},
     ]);
     for _ in 0..3 {
         let created = admin.post(&format!("{TEAM}/pods"), &pod("p", "n1", volumes.clone())).await.expect(201);
-        all(n1.clone(), "used", 200).await;
-        all(n1.clone(), "other", 403).await;
-        all(n2.clone(), "used", 403).await;
+        check_reads(n1.clone(), "used", 200).await;
+        check_reads(n1.clone(), "other", 403).await;
+        check_reads(n2.clone(), "used", 403).await;
         check(&n1, &[(&format!("{TEAM}/pods/p"), 200)]).await;
         check(&n2, &[(&format!("{TEAM}/pods/p"), 403)]).await;
         let bound =
@@ -117,14 +117,14 @@ async fn node_reads_objects_of_its_pods_until_pod_deletion() {
         let token = format!("{TEAM}/serviceaccounts/robot/token");
         expect_status(&n1, "POST", &token, &request, 403).await;
         admin.delete(&format!("{TEAM}/pods/p")).await.expect(200);
-        all(n1.clone(), "used", 403).await;
+        check_reads(n1.clone(), "used", 403).await;
     }
     // Binding a pending pod to the node grants the reads as well.
     admin.post(&format!("{TEAM}/pods"), &pod("late", "", volumes)).await.expect(201);
-    all(n1.clone(), "used", 403).await;
+    check_reads(n1.clone(), "used", 403).await;
     let binding = json!({"metadata": {"name": "late"}, "target": {"kind": "Node", "name": "n1"}});
     admin.post(&format!("{TEAM}/pods/late/binding"), &binding).await.expect(201);
-    all(n1.clone(), "used", 200).await;
+    check_reads(n1.clone(), "used", 200).await;
     // Deletion of a PersistentVolume revokes the read of its Secret.
     let finalizers = json!({"metadata": {"finalizers": null}});
     admin.patch("/api/v1/persistentvolumes/used", MERGE, &finalizers).await.expect(200);
@@ -229,14 +229,15 @@ async fn node_permissions_independent_of_pods_are_granted() {
     .await;
     let certificates = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     let request = certificate_request("system:node:n1");
-    let of = |request: &str| {
+    let signing_request = |request: &str| {
         json!({"metadata": {"generateName": "node-"}, "spec": {
         "request": request, "signerName": "kubernetes.io/kube-apiserver-client-kubelet", "usages": ["client auth"]}})
     };
-    let made = expect_status(&n1, "POST", certificates, &of(&request), 201).await;
+    let made = expect_status(&n1, "POST", certificates, &signing_request(&request), 201).await;
     let name = made["metadata"]["name"].as_str().unwrap_or_default();
     check(&n1, &[(&format!("{certificates}/{name}"), 200)]).await;
-    expect_status(&n1, "POST", certificates, &of(&certificate_request("system:node:n2")), 403).await;
+    expect_status(&n1, "POST", certificates, &signing_request(&certificate_request("system:node:n2")), 403)
+        .await;
 }
 
 /// A base64-encoded PEM certificate signing request of a node agent.

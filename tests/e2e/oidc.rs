@@ -29,9 +29,9 @@ async fn token_username(plane: &ControlPlane, token: &str) -> String {
 
 /// Waits until the log of the processes contains a text.
 async fn wait_for_log(plane: &ControlPlane, text: &str) {
-    let plain = |log: String| log.replace("\\\"", "\"");
+    let without_escapes = |log: String| log.replace("\\\"", "\"");
     eventually(&format!("the log contains: {text}"), || async {
-        plain(plane.log()).contains(text).then_some(())
+        without_escapes(plane.log()).contains(text).then_some(())
     })
     .await;
 }

@@ -109,10 +109,14 @@ async fn pod_violating_namespace_standard_is_rejected_warned_and_audited() {
         plane.stop().await;
         let events = audit.events();
         let annotation = |name: &str, key: &str| {
-            let of = |event: &&Value| event["verb"] == "create" && event["objectRef"]["resource"] == "pods";
+            let is_pod_creation =
+                |event: &&Value| event["verb"] == "create" && event["objectRef"]["resource"] == "pods";
             let uri = |event: &&Value| event["requestURI"].as_str().is_some_and(|uri| uri.contains(name));
-            let mut found =
-                events.iter().filter(of).filter(uri).map(|event| event["annotations"][label(key)].clone());
+            let mut found = events
+                .iter()
+                .filter(is_pod_creation)
+                .filter(uri)
+                .map(|event| event["annotations"][label(key)].clone());
             found.find(|value| !value.is_null()).unwrap_or_default()
         };
         assert_eq!(annotation("/team/", "enforce-policy"), "privileged:latest", "policy of the first pod");

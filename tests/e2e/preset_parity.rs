@@ -37,7 +37,7 @@ async fn documents(plane: &ControlPlane) -> BTreeMap<String, Value> {
     documents
 }
 
-/// Replaces addresses and hashes of names, which differ between servers, by whether they are set.
+/// Replaces server addresses and hashes of names, which differ between servers, by whether they are set.
 ///
 /// Also removes the `x-` extensions of `JSONSchemaProps`, whose names do not follow the preset yet.
 fn strip(document: &mut Value) {
@@ -72,7 +72,7 @@ const PACKAGES: [(&str, &str); 7] = [
 ];
 
 /// Replaces Kubernetes names in a text by neutral names.
-fn neutral(text: &str) -> String {
+fn neutralize(text: &str) -> String {
     match text {
         "policy" => return format!("policy.{DEFAULT_API_DOMAIN}"),
         "Kubernetes" => return "API".to_owned(),
@@ -95,15 +95,15 @@ fn neutral(text: &str) -> String {
 }
 
 /// Replaces Kubernetes names in all keys and strings of a document.
-fn neutral_document(document: &Value) -> Value {
+fn neutralize_document(document: &Value) -> Value {
     match document {
-        Value::String(text) => Value::String(neutral(text)),
-        Value::Array(items) => items.iter().map(neutral_document).collect(),
+        Value::String(text) => Value::String(neutralize(text)),
+        Value::Array(items) => items.iter().map(neutralize_document).collect(),
         Value::Object(fields) => {
             let renamed = fields.iter().map(|(key, value)| {
                 // A field named `policy` is not an API group.
-                let key = if key == "policy" { key.clone() } else { neutral(key) };
-                (key, neutral_document(value))
+                let key = if key == "policy" { key.clone() } else { neutralize(key) };
+                (key, neutralize_document(value))
             });
             Value::Object(renamed.collect::<Map<String, Value>>())
         }
@@ -141,10 +141,10 @@ async fn discovery_and_openapi_of_both_presets_are_equal_except_names() {
         .iter()
         .map(|(path, document)| {
             let path = match path.strip_suffix("apis/policy") {
-                Some(start) => format!("{start}apis/{}", neutral("policy")),
-                None => neutral(path),
+                Some(start) => format!("{start}apis/{}", neutralize("policy")),
+                None => neutralize(path),
             };
-            (path, neutral_document(document))
+            (path, neutralize_document(document))
         })
         .collect();
     let paths = |documents: &BTreeMap<String, Value>| documents.keys().cloned().collect::<Vec<_>>();

@@ -512,7 +512,7 @@ async fn binding_role_ref_is_immutable_until_recreated() {
         fixture.create(&fixture.roles("a"), json!({"metadata": {"name": name}, "rules": rules})).await;
     }
     let (jane, bindings) = (fixture.client("jane"), fixture.bindings("a"));
-    let to = |role: &str| fixture.binding("b", "Role", role, json!([fixture.user("jane")]));
+    let binding_to_role = |role: &str| fixture.binding("b", "Role", role, json!([fixture.user("jane")]));
     let may = async |maps: u16, secrets: u16| {
         let got = (
             send_request(&jane, "GET :configmaps/x", "a").await.status,
@@ -520,18 +520,18 @@ async fn binding_role_ref_is_immutable_until_recreated() {
         );
         assert_eq!(got, (maps, secrets));
     };
-    fixture.create(&bindings, to("maps")).await;
+    fixture.create(&bindings, binding_to_role("maps")).await;
     may(200, 403).await;
-    let answer = fixture.admin.put(&format!("{bindings}/b"), &to("secrets")).await;
+    let answer = fixture.admin.put(&format!("{bindings}/b"), &binding_to_role("secrets")).await;
     assert_eq!((answer.status, fields(&answer)), (422, vec!["roleRef".to_owned()]), "{}", answer.text());
     assert!(answer.text().contains("cannot change roleRef"), "{}", answer.text());
     may(200, 403).await;
     fixture.admin.delete(&format!("{bindings}/b")).await.expect(200);
     may(403, 403).await;
-    fixture.create(&bindings, to("secrets")).await;
+    fixture.create(&bindings, binding_to_role("secrets")).await;
     may(403, 200).await;
     // Permissions of two bindings are added.
-    let mut second = to("maps");
+    let mut second = binding_to_role("maps");
     second["metadata"]["name"] = "c".into();
     fixture.create(&bindings, second).await;
     may(200, 200).await;

@@ -219,7 +219,7 @@ async fn self_subject_rules_review_lists_all_rules_of_user() {
         let path = fixture.path("selfsubjectrulesreviews");
         fixture.plane.user(user).post(&path, &body).await.expect(201)["status"].clone()
     };
-    let has = |status: &Value, resource: &str| {
+    let lists_resource = |status: &Value, resource: &str| {
         let rules = status["resourceRules"].as_array().cloned().unwrap_or_default();
         rules.iter().any(|rule| rule["resources"] == json!([resource]))
     };
@@ -229,7 +229,10 @@ async fn self_subject_rules_review_lists_all_rules_of_user() {
         "RBAC and Node list all rules of a user that is not a node: {in_a}"
     );
     for resource in ["deployments", "configmaps", "pods/log"] {
-        assert!(has(&in_a, resource) && !has(&in_b, resource), "{resource}: {in_a} {in_b}");
+        assert!(
+            lists_resource(&in_a, resource) && !lists_resource(&in_b, resource),
+            "{resource}: {in_a} {in_b}"
+        );
     }
     let named = in_a["resourceRules"]
         .as_array()

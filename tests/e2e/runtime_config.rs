@@ -122,7 +122,7 @@ async fn disabled_version_is_not_served_and_keeps_its_objects() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn single_resource_of_version_can_be_enabled() {
-    let plane = ControlPlane::stopped(Options::default());
+    let plane = ControlPlane::new_stopped(Options::default());
     let resource = plane.api("resource", "v1beta1").trim_start_matches("/apis/").to_owned();
     let storage = plane.api("storage", "v1alpha1").trim_start_matches("/apis/").to_owned();
     let flag = format!("--runtime-config={resource}/resourceclaims=true,{storage}");
@@ -279,7 +279,7 @@ fn invalid_emulated_version_is_reported_with_exit_code_64() {
         ),
         (&["--emulation-forward-compatible"], "cannot be set to true if the emulation version is the same"),
     ] {
-        let plane = ControlPlane::stopped(Options::default());
+        let plane = ControlPlane::new_stopped(Options::default());
         let output = plane.command().args(flags).stdin(Stdio::null()).output().expect("the program runs");
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(64), "{text}");
@@ -289,7 +289,7 @@ fn invalid_emulated_version_is_reported_with_exit_code_64() {
 
 #[test]
 fn invalid_runtime_config_is_reported_with_exit_code_64() {
-    let plane = ControlPlane::stopped(Options::default());
+    let plane = ControlPlane::new_stopped(Options::default());
     let mut command = plane.command();
     command.arg("--runtime-config=batch/v2alpha1,nosuch/v1=false,apps/v1=maybe");
     let output = command.stdin(Stdio::null()).output().expect("the program runs");

@@ -52,16 +52,16 @@ fn full_disk_returns_503_and_recovers_automatically() {
     run_inside("storage::full_disk_returns_503_and_recovers_automatically", || {
         let dir = tempfile::tempdir().expect("a folder");
         let mount = Mount::new(Disk::new(), dir.path()).expect("a mount");
-        mount.limit(Some(2048 * MIB));
+        mount.set_capacity(Some(2048 * MIB));
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         runtime.block_on(fill_and_free(&mount));
         drop(runtime);
-        mount.end().expect("nothing is open");
+        mount.unmount().expect("nothing is open");
     });
 }
 
 async fn fill_and_free(mount: &Mount) {
-    let room = || {
+    let total_and_free_bytes = || {
         let disk = rustix::fs::statvfs(mount.dir()).expect("the free space");
         (disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
     };
@@ -76,8 +76,8 @@ async fn fill_and_free(mount: &Mount) {
     client.post(MAPS, &map("second", 10)).await.expect(201);
     next_event(&mut watch, "ADDED").await;
     for free in [200 * MIB, 0] {
-        let (size, left) = room();
-        mount.limit(Some(size - left + free));
+        let (size, left) = total_and_free_bytes();
+        mount.set_capacity(Some(size - left + free));
         let refused = eventually("writes are rejected", || async {
             let name = format!("more-{free}");
             let answer = client.post(MAPS, &map(&name, 10)).await;
@@ -106,7 +106,7 @@ async fn fill_and_free(mount: &Mount) {
         } else {
             assert_storage_full(&deleted);
         }
-        mount.limit(Some(2048 * MIB));
+        mount.set_capacity(Some(2048 * MIB));
         let back = format!("back-{free}");
         eventually("writes are accepted again", || async {
             (client.post(MAPS, &map(&back, 10)).await.status == 201).then_some(())

@@ -217,8 +217,9 @@ async fn service_account_secret_gets_token_without_expiry() {
     let uid = robot(&admin).await;
     let secrets = "/api/v1/namespaces/default/secrets";
     let kind = names.label_key("service-account-token");
-    let of = |account: &str| json!({names.label_key("service-account.name"): account});
-    let secret = json!({"metadata": {"name": "s", "annotations": of("robot")}, "type": kind});
+    let account_annotations = |account: &str| json!({names.label_key("service-account.name"): account});
+    let secret =
+        json!({"metadata": {"name": "s", "annotations": account_annotations("robot")}, "type": kind});
     admin.post(secrets, &secret).await.expect(201);
     let path = format!("{secrets}/s");
     let secret = eventually("the Secret has a token", || async {
@@ -261,7 +262,7 @@ async fn bootstrap_token_follows_its_secret() {
         ControlPlane::start(Options::default().flag("--enable-bootstrap-token-auth").flag("-v=8")).await;
     let (admin, client) = (plane.admin(), plane.token(BOOTSTRAP));
     let good = bootstrap(&plane);
-    let with = |path: &str, value: Value| {
+    let secret_with = |path: &str, value: Value| {
         let mut secret = good.clone();
         *secret.pointer_mut(path).expect(path) = value;
         secret
@@ -288,9 +289,9 @@ async fn bootstrap_token_follows_its_secret() {
         ),
         ("a group without the bootstrappers prefix", system, groups("system:masters"), None),
         ("another namespace", "default", good.clone(), None),
-        ("another type", system, with("/type", json!("Opaque")), None),
-        ("another name", system, with("/metadata/name", json!("bootstrap-token-zzzzzz")), None),
-        ("another secret", system, with("/stringData/token-secret", json!("fedcba9876543210")), None),
+        ("another type", system, secret_with("/type", json!("Opaque")), None),
+        ("another name", system, secret_with("/metadata/name", json!("bootstrap-token-zzzzzz")), None),
+        ("another secret", system, secret_with("/stringData/token-secret", json!("fedcba9876543210")), None),
     ] {
         let secrets = format!("/api/v1/namespaces/{namespace}/secrets");
         let stored = admin.post(&secrets, &secret).await.expect(201);

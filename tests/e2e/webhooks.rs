@@ -31,14 +31,14 @@ type Requests = Vec<(String, Value)>;
 pub(crate) struct WebhookServer {
     dir: TempDir,
     port: u16,
-    /// Paths and bodies of the requests since the last `take`; `None` after `forget`.
+    /// Paths and bodies of the requests since the last `take`; `None` after `stop_recording`.
     received: Arc<Mutex<Option<Requests>>>,
 }
 
 impl WebhookServer {
-    /// Starts the server. It responds with the result of `says`, or with 401 without a client certificate.
+    /// Starts the server. It responds with the result of `respond`, or with 401 without a client certificate.
     pub(crate) async fn start(
-        says: impl Fn(&str, &Value) -> WebhookResponse + Send + Sync + 'static,
+        respond: impl Fn(&str, &Value) -> WebhookResponse + Send + Sync + 'static,
     ) -> WebhookServer {
         let dir = tempfile::tempdir().expect("a folder");
         let at = |name: &str| dir.path().join(name);
@@ -57,9 +57,9 @@ impl WebhookServer {
         let listener = Listener::tcp(Ipv4Addr::LOCALHOST.into(), 0).await.expect("a port");
         let port = listener.address().expect("an address").port();
         let received = Arc::new(Mutex::new(Some(Vec::new())));
-        let (log, says) = (Arc::clone(&received), Arc::new(says));
+        let (log, respond) = (Arc::clone(&received), Arc::new(respond));
         let handler = move |request: Request<Incoming>, connection: Arc<ConnectionInfo>| {
-            let (log, says) = (Arc::clone(&log), Arc::clone(&says));
+            let (log, respond) = (Arc::clone(&log), Arc::clone(&respond));
             async move {
                 let path = request.uri().path().to_owned();
                 let post = request.method() == "POST";
@@ -75,7 +75,7 @@ impl WebhookServer {
                 if !post || connection.client_fingerprint.is_none() {
                     return Response::builder().status(401).body(Body::empty()).expect("a response");
                 }
-                match says(&path, &review) {
+                match respond(&path, &review) {
                     Some((code, body)) => {
                         let body = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
                         Response::builder().status(code).body(Body::from(body)).expect("a response")
@@ -114,7 +114,7 @@ impl WebhookServer {
     }
 
     /// Stops recording requests, for runs with millions of them.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn stop_recording(&self) {
         *self.received.lock() = None;
     }
 }
@@ -125,9 +125,9 @@ pub(crate) fn review_response(review: &Value, status: Value) -> WebhookResponse 
 }
 
 fn by_token(
-    says: fn(&str, &Value) -> WebhookResponse,
+    respond: fn(&str, &Value) -> WebhookResponse,
 ) -> impl Fn(&str, &Value) -> WebhookResponse + Send + Sync {
-    move |_, review| says(review["spec"]["token"].as_str().unwrap_or_default(), review)
+    move |_, review| respond(review["spec"]["token"].as_str().unwrap_or_default(), review)
 }
 
 /// The webhook response for each test token.
@@ -396,8 +396,8 @@ async fn authorization_webhook_decides_and_rbac_decides_no_opinion() {
     }
 }
 
-/// Takes the received reviews, and returns the numbers of those about the request itself, and about the permission to
-/// read the explanation of a denial.
+/// Takes the received reviews; returns how many concern the request itself, and how many the permission to read
+/// the explanation of a denial.
 fn reviews_of_request(service: &WebhookServer) -> (usize, usize) {
     let received = service.take();
     let (explanations, own): (Vec<_>, Vec<_>) = received.iter().partition(|(_, review)| {

@@ -17,16 +17,16 @@ use crate::server::{Server, ServerHome};
 use crate::session::{Session, fork};
 use crate::watchers::WatcherState;
 
-/// Number of roaming watchers, which start anew in random scopes.
-const ROAMING: usize = 10;
+/// Number of roaming watchers, which change to random scopes.
+const ROAMING_WATCHERS: usize = 10;
 
-/// Values of `--history-retention`: one leads to compaction within a chapter, one is longer than a chapter.
+/// Values of `--history-retention`: one is shorter than a chapter, so that the store compacts; one is longer.
 const RETENTIONS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(600)];
 
 /// Values of `--feature-gates`: lists of past revisions read the store, or snapshots of the watch cache.
 const GATES: [&str; 2] = ["WatchList=true", "WatchList=true,ListFromCacheSnapshot=true"];
 
-/// A store and its history.
+/// A store, the history of its clients, and the state that persists between its servers.
 pub struct Chapter {
     /// Generator of the random choices.
     pub random: SmallRng,
@@ -36,9 +36,10 @@ pub struct Chapter {
     pub recorder: Arc<Recorder>,
     /// History before the current server.
     pub history: History,
-    /// Events of the store before the current server, such as power cuts, for the report.
-    pub circumstance: String,
-    cursors: Vec<WatcherState>,
+    /// Interruptions of the store before the current server, such as power cuts, for the report.
+    pub interruptions: String,
+    /// States of the watchers between two servers.
+    watcher_states: Vec<WatcherState>,
     /// For each collection, a revision at which it was empty.
     base: Vec<u64>,
 }
@@ -54,8 +55,8 @@ impl Chapter {
             home: ServerHome::new(dir, retention, gates),
             recorder: Arc::new(Recorder::new()),
             history: History::default(),
-            circumstance: String::new(),
-            cursors: Vec::new(),
+            interruptions: String::new(),
+            watcher_states: Vec::new(),
             base: Vec::new(),
         }
     }
@@ -70,7 +71,7 @@ impl Chapter {
             Ok(server) => server,
             Err(refusal) => panic!(
                 "Start: the server does not start on the existing store, {} ({:?}):\n{}",
-                self.circumstance,
+                self.interruptions,
                 refusal.status,
                 tail(&refusal.log)
             ),
@@ -78,23 +79,24 @@ impl Chapter {
     }
 
     /// Starts clients and watchers. The first call creates the namespaces and the watchers.
-    pub async fn session(&mut self, server: &Server) -> Session {
+    pub async fn start_session(&mut self, server: &Server) -> Session {
         if self.base.is_empty() {
             self.prepare(server).await;
         }
         let random = fork(&mut self.random);
-        Session::start(server.address, &self.recorder, &self.history, &self.cursors, random).await
+        Session::start(server.address, &self.recorder, &self.history, &self.watcher_states, random).await
     }
 
+    /// Creates the namespaces, records the revisions of the empty collections, and creates the watchers.
     async fn prepare(&mut self, server: &Server) {
-        let world = Arc::new(SharedClientState {
+        let shared = Arc::new(SharedClientState {
             recorder: Arc::clone(&self.recorder),
             address: server.address,
             observed_state: parking_lot::Mutex::new(ObservedState::default()),
             stop: false.into(),
-            over: tokio::sync::watch::Sender::new(false),
+            server_ended: tokio::sync::watch::Sender::new(false),
         });
-        let mut client = Client::new(world, fork(&mut self.random), Protocol::Http1);
+        let mut client = Client::new(shared, fork(&mut self.random), Protocol::Http1);
         client.make_namespaces().await.expect("the server runs");
         for collection in 0..COLLECTIONS.len() {
             let list = client.read_list(Scope::whole(collection), At::MostRecent, 0).await;
@@ -102,20 +104,21 @@ impl Chapter {
             assert!(page.items.is_empty(), "the store is not new");
             self.base.push(page.revision);
             for protocol in [Protocol::Http1, Protocol::Http2] {
-                let id = self.cursors.len();
-                self.cursors.push(WatcherState::steady(id, collection, protocol, page.revision));
+                let id = self.watcher_states.len();
+                self.watcher_states.push(WatcherState::steady(id, collection, protocol, page.revision));
             }
         }
-        for index in 0..ROAMING {
+        for index in 0..ROAMING_WATCHERS {
             let protocol = if index % 2 == 0 { Protocol::Http1 } else { Protocol::Http2 };
-            self.cursors.push(WatcherState::roaming(self.cursors.len(), protocol));
+            self.watcher_states.push(WatcherState::roaming(self.watcher_states.len(), protocol));
         }
     }
 
-    /// Adds the observations of a session to the history. The server must have ended. `cut` is the time of a
-    /// power cut.
-    pub async fn close(&mut self, session: Session, cut: Option<Time>) {
-        self.cursors = session.end(&self.recorder, cut, &mut self.history).await;
+    /// Ends a session, whose server must have ended, and adds its observations to the history.
+    ///
+    /// `cut` is the time of the power cut that ended the server, if any.
+    pub async fn end_session(&mut self, session: Session, cut: Option<Time>) {
+        self.watcher_states = session.end(&self.recorder, cut, &mut self.history).await;
     }
 
     /// Runs all checks on the history of this chapter.
@@ -133,15 +136,16 @@ impl Chapter {
     ///
     /// The violations, with the relevant part of the history.
     pub fn check_continued_history(&self, history: &History) -> Result<(), String> {
-        check::all(history, &self.base, self.home.retention).map_err(|violations| {
+        check::check_all(history, &self.base, self.home.retention).map_err(|violations| {
             // Report one violation of each check, because more of them say little.
             let mut checks = Vec::new();
-            let first = |violation: &&Violation| {
-                let new = !checks.contains(&violation.check);
+            let is_first_of_check = |violation: &&Violation| {
+                let is_new = !checks.contains(&violation.check);
                 checks.push(violation.check);
-                new
+                is_new
             };
-            let lines: Vec<String> = violations.iter().filter(first).map(ToString::to_string).collect();
+            let lines: Vec<String> =
+                violations.iter().filter(is_first_of_check).map(ToString::to_string).collect();
             format!("{} violations\n{}", violations.len(), lines.join("\n"))
         })
     }
@@ -154,14 +158,14 @@ impl Chapter {
     /// Returns the numbers of operations, lists, watches and notices, for the report.
     pub fn size(&self) -> String {
         let (reconstructed, _) = ReconstructedHistory::new(&self.history, &self.base);
-        let partly = match reconstructed.uncovered().count() {
+        let unknown_changes = match reconstructed.uncovered().count() {
             0 => String::new(),
             count => format!("; {count} of {} collections not known to the end", COLLECTIONS.len()),
         };
         let History { operations, lists, streams, .. } = &self.history;
         let notices: usize = streams.iter().map(|stream| stream.notices.len()).sum();
         format!(
-            "{} operations, {} lists, {} watches with {notices} notices{partly}",
+            "{} operations, {} lists, {} watches with {notices} notices{unknown_changes}",
             operations.len(),
             lists.len(),
             streams.len()

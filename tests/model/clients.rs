@@ -23,26 +23,26 @@ const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 
 /// Time limit of every request except watches.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// Number of writes of a flood, and bytes of each: together more than the event buffer of a server holds.
+/// Number of writes of a flood, and bytes of each write; the event buffer of a server holds less in total.
 const FLOOD: (usize, usize) = (32, 1_390_000);
 
 /// State shared by the clients of one server.
 pub struct SharedClientState {
-    /// Recorder.
+    /// Recorder of all observations.
     pub recorder: Arc<Recorder>,
-    /// Server address.
+    /// Address of the server, with the credentials.
     pub address: Address,
     /// Last observed objects and revisions.
     pub observed_state: Mutex<ObservedState>,
     /// Set when clients must finish their current operation and stop.
     pub stop: AtomicBool,
     /// True when the server has ended or is about to end.
-    pub over: watch::Sender<bool>,
+    pub server_ended: watch::Sender<bool>,
 }
 
-/// Observations of clients. Writes take their preconditions from them, so that some preconditions hold.
+/// Observations of all clients, from which writes take their preconditions, so that some preconditions hold.
 #[derive(Default)]
 pub struct ObservedState {
     seen: std::collections::HashMap<Key, Expected>,
@@ -56,13 +56,13 @@ impl ObservedState {
         ObservedState { revisions, ..ObservedState::default() }
     }
 
-    fn learn(&mut self, seen: &ObservedObject) {
+    fn observe(&mut self, seen: &ObservedObject) {
         self.seen.insert(seen.key.clone(), Expected { revision: seen.revision, write: seen.write });
         self.revisions.push(seen.revision);
     }
 
     /// Returns a random observed revision, often a recent one.
-    pub fn some_revision(&self, random: &mut SmallRng) -> Option<u64> {
+    pub fn random_revision(&self, random: &mut SmallRng) -> Option<u64> {
         let known = self.revisions.len();
         let back = match random.random_range(0..4) {
             0 => known,
@@ -74,9 +74,9 @@ impl ObservedState {
     }
 }
 
-/// One client.
+/// A client that runs random operations.
 pub struct Client {
-    world: Arc<SharedClientState>,
+    shared: Arc<SharedClientState>,
     random: SmallRng,
     protocol: Protocol,
     connection: Option<Connection>,
@@ -84,14 +84,14 @@ pub struct Client {
 
 impl Client {
     /// Creates a client without a connection.
-    pub fn new(world: Arc<SharedClientState>, random: SmallRng, protocol: Protocol) -> Client {
-        Client { world, random, protocol, connection: None }
+    pub fn new(shared: Arc<SharedClientState>, random: SmallRng, protocol: Protocol) -> Client {
+        Client { shared, random, protocol, connection: None }
     }
 
-    /// Runs random operations until it is stopped or the server is gone.
+    /// Runs random operations until the session stops the clients or the server ends.
     pub async fn run(mut self) {
-        let mut over = self.world.over.subscribe();
-        while !*over.borrow_and_update() && !self.world.stop.load(Ordering::SeqCst) {
+        let mut server_ended = self.shared.server_ended.subscribe();
+        while !*server_ended.borrow_and_update() && !self.shared.stop.load(Ordering::SeqCst) {
             match self.random.random_range(0..100) {
                 0..20 => self.get().await,
                 20..36 => self.create().await,
@@ -107,59 +107,59 @@ impl Client {
         }
     }
 
-    fn some_key(&mut self) -> Key {
+    fn random_key(&mut self) -> Key {
         let collection = self.random.random_range(0..COLLECTIONS.len());
         Key::new(collection, NAMES.choose(&mut self.random).expect("names"))
     }
 
-    fn expected(&mut self, key: &Key) -> Option<Expected> {
+    fn random_precondition(&mut self, key: &Key) -> Option<Expected> {
         let conditional = self.random.random_bool(0.6);
-        self.world.observed_state.lock().seen.get(key).copied().filter(|_| conditional)
+        self.shared.observed_state.lock().seen.get(key).copied().filter(|_| conditional)
     }
 
     /// Writes the fence object of a group, which every watch of the group delivers. Returns its revision.
     pub async fn fence(&mut self, collection: usize, group: usize) -> Option<u64> {
         let key = Key::new(collection, &format!("m-fence-{}", GROUPS[group]));
         // Create the object; if it exists already, change it.
-        let seen = self.put_mark(&key, Action::Create, Some(group)).await;
+        let seen = self.put_content(&key, Action::Create, Some(group)).await;
         match seen {
             Some(seen) => Some(seen),
             None => {
-                let known = self.world.observed_state.lock().seen.get(&key).copied();
-                self.patch_mark(&key, Action::Write(known), Some(group)).await
+                let known = self.shared.observed_state.lock().seen.get(&key).copied();
+                self.patch_content(&key, Action::Write(known), Some(group)).await
             }
         }
     }
 
     async fn create(&mut self) {
-        let key = self.some_key();
+        let key = self.random_key();
         let by_put = key.put_creates() && self.random.random_bool(0.5);
         let action = if by_put { Action::CreateByPut } else { Action::Create };
-        self.put_mark(&key, action, None).await;
+        self.put_content(&key, action, None).await;
     }
 
     async fn write(&mut self) {
-        let key = self.some_key();
-        let expected = self.expected(&key);
+        let key = self.random_key();
+        let expected = self.random_precondition(&key);
         // A PUT without a resourceVersion is rejected as an update of kinds that PUT can create.
         let put = self.random.random_bool(0.4) && (expected.is_some() || !key.put_creates());
         if put {
-            let over = expected.filter(|_| key.put_creates()).map(Action::Put);
-            self.put_mark(&key, over.unwrap_or(Action::Write(expected)), None).await;
+            let put_action = expected.filter(|_| key.put_creates()).map(Action::Put);
+            self.put_content(&key, put_action.unwrap_or(Action::Write(expected)), None).await;
         } else {
-            self.patch_mark(&key, Action::Write(expected), None).await;
+            self.patch_content(&key, Action::Write(expected), None).await;
         }
     }
 
-    fn mark(&mut self, group: Option<usize>) -> WriteContent {
+    fn next_content(&mut self, group: Option<usize>) -> WriteContent {
         let group = group.unwrap_or_else(|| self.random.random_range(0..GROUPS.len()));
         let weight = if self.random.random_bool(0.1) { 3000 } else { self.random.random_range(0..200) };
-        WriteContent { write: self.world.recorder.id(), group, weight }
+        WriteContent { write: self.shared.recorder.next_id(), group, weight }
     }
 
     /// Sends a complete object by POST or PUT. Returns the new revision if the write succeeded.
-    async fn put_mark(&mut self, key: &Key, action: Action, group: Option<usize>) -> Option<u64> {
-        let mark = self.mark(group);
+    async fn put_content(&mut self, key: &Key, action: Action, group: Option<usize>) -> Option<u64> {
+        let mark = self.next_content(group);
         let collection = COLLECTIONS[key.collection].path;
         let item = format!("{collection}/{}", key.name);
         let (method, path, version) = match action {
@@ -172,8 +172,8 @@ impl Client {
     }
 
     /// Sends a patch of a random type. Returns the new revision if the write succeeded.
-    async fn patch_mark(&mut self, key: &Key, action: Action, group: Option<usize>) -> Option<u64> {
-        let mark = self.mark(group);
+    async fn patch_content(&mut self, key: &Key, action: Action, group: Option<usize>) -> Option<u64> {
+        let mark = self.next_content(group);
         let path = format!("{}/{}", COLLECTIONS[key.collection].path, key.name);
         let expected = if let Action::Write(expected) = action { expected } else { None };
         let mut metadata = mark.metadata();
@@ -201,27 +201,27 @@ impl Client {
     }
 
     async fn delete(&mut self) {
-        let key = self.some_key();
-        let expected = self.expected(&key);
+        let key = self.random_key();
+        let expected = self.random_precondition(&key);
         let path = format!("{}/{}", COLLECTIONS[key.collection].path, key.name);
         let body = expected.map_or(Value::Null, |expected| {
             let version = expected.revision.to_string();
             json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"resourceVersion": version}})
         });
-        let mark = WriteContent { write: self.world.recorder.id(), group: 0, weight: 0 };
+        let mark = WriteContent { write: self.shared.recorder.next_id(), group: 0, weight: 0 };
         self.operate(&key, Action::Delete(expected), mark, "DELETE", &path, JSON, &body).await;
     }
 
     async fn get(&mut self) {
-        let key = self.some_key();
-        let known = self.world.observed_state.lock().some_revision(&mut self.random);
+        let key = self.random_key();
+        let known = self.shared.observed_state.lock().random_revision(&mut self.random);
         let (at, query) = match (self.random.random_range(0..4), known) {
             (0, _) => (At::Any, "?resourceVersion=0".to_owned()),
             (1, Some(revision)) => (At::NotOlderThan(revision), format!("?resourceVersion={revision}")),
             _ => (At::MostRecent, String::new()),
         };
         let path = format!("{}/{}{query}", COLLECTIONS[key.collection].path, key.name);
-        let mark = WriteContent { write: self.world.recorder.id(), group: 0, weight: 0 };
+        let mark = WriteContent { write: self.shared.recorder.next_id(), group: 0, weight: 0 };
         self.operate(&key, Action::Get(at), mark, "GET", &path, JSON, &Value::Null).await;
     }
 
@@ -237,16 +237,16 @@ impl Client {
         media_type: &str,
         body: &Value,
     ) -> Option<u64> {
-        let begin = self.world.recorder.now();
+        let begin = self.shared.recorder.now();
         let answer = self.ask(method, path, media_type, body).await;
-        let end = self.world.recorder.now();
+        let end = self.shared.recorder.now();
         let (code, outcome) = match answer {
             Ok(answer) => (answer.code, self.outcome(key, action, &answer)),
             Err(_) => (0, Outcome::Unknown),
         };
         let revision = if let Outcome::Done(seen) = &outcome { Some(seen.revision) } else { None };
         if let Outcome::Done(seen) = &outcome {
-            self.world.observed_state.lock().learn(seen);
+            self.shared.observed_state.lock().observe(seen);
         }
         let WriteContent { write, group, .. } = mark;
         // The status code shows whether the PUT created or replaced the object.
@@ -256,18 +256,18 @@ impl Client {
             (action, _) => action,
         };
         let operation = Operation { id: write, begin, end, key: key.clone(), action, group, outcome };
-        self.world.recorder.note(|part| part.operations.push(operation));
+        self.shared.recorder.record(|part| part.operations.push(operation));
         revision
     }
 
     /// Returns the outcome of a response.
     fn outcome(&self, key: &Key, action: Action, answer: &JsonResponse) -> Outcome {
-        let refused = || Outcome::Refused(answer.code, answer.body["message"].to_string());
+        let refusal = || Outcome::Refused(answer.code, answer.body["message"].to_string());
         match (action, answer.code) {
             (Action::Delete(_), 200) => Outcome::Deleted,
             (_, 200 | 201) => match ObservedObject::read(&answer.body, &[key.collection]) {
                 Ok(Some(seen)) => Outcome::Done(seen),
-                Ok(None) => refused(),
+                Ok(None) => refusal(),
                 Err(description) => {
                     self.record_violation(description);
                     Outcome::Unknown
@@ -281,7 +281,7 @@ impl Client {
             (_, 404) => Outcome::Missing,
             (Action::Get(_), _) | (_, 400..500) => {
                 self.record_violation(format!("{action:?} {key} returns {}: {}", answer.code, answer.body));
-                refused()
+                refusal()
             }
             // After a 5xx response, it is unknown whether the write took effect.
             _ => {
@@ -292,17 +292,17 @@ impl Client {
     }
 
     fn record_violation(&self, description: String) {
-        if !*self.world.over.borrow() {
-            self.world.recorder.note(|part| part.direct_violations.push(description));
+        if !*self.shared.server_ended.borrow() {
+            self.shared.recorder.record(|part| part.direct_violations.push(description));
         }
     }
 
     async fn delete_collection(&mut self) {
-        let scope = self.some_scope(false);
-        let begin = self.world.recorder.now();
+        let scope = self.random_scope(false);
+        let begin = self.shared.recorder.now();
         let path = with_query(scope.path(), &scope.parameters());
         let answer = self.ask("DELETE", &path, JSON, &Value::Null).await;
-        let end = self.world.recorder.now();
+        let end = self.shared.recorder.now();
         let removed = match answer {
             Ok(answer) if answer.code == 200 => Some(self.items(&answer, &scope).0),
             Ok(answer) => {
@@ -314,17 +314,19 @@ impl Client {
             }
             Err(_) => None,
         };
-        self.world.recorder.note(|part| part.removals.push(CollectionDelete { begin, end, scope, removed }));
+        self.shared
+            .recorder
+            .record(|part| part.removals.push(CollectionDelete { begin, end, scope, removed }));
     }
 
-    fn some_scope(&mut self, wide: bool) -> Scope {
+    fn random_scope(&mut self, wide: bool) -> Scope {
         let mut scope = if wide && self.random.random_bool(0.2) {
             Scope::all_namespaces()
         } else {
             Scope::whole(self.random.random_range(0..COLLECTIONS.len()))
         };
         if self.random.random_bool(0.4) {
-            scope.groups = Some(some_groups(&mut self.random));
+            scope.groups = Some(random_groups(&mut self.random));
         }
         scope
     }
@@ -343,8 +345,8 @@ impl Client {
     }
 
     async fn list(&mut self) {
-        let scope = self.some_scope(true);
-        let known = self.world.observed_state.lock().some_revision(&mut self.random);
+        let scope = self.random_scope(true);
+        let known = self.shared.observed_state.lock().random_revision(&mut self.random);
         let at = match (self.random.random_range(0..6), known) {
             (0, _) => At::Any,
             (1, Some(revision)) => At::NotOlderThan(revision),
@@ -353,7 +355,7 @@ impl Client {
         };
         let limit = if self.random.random_bool(0.5) { self.random.random_range(1..5) } else { 0 };
         let list = self.read_list(scope, at, limit).await;
-        self.world.recorder.note(|part| part.lists.push(list));
+        self.shared.recorder.record(|part| part.lists.push(list));
     }
 
     /// Reads all pages of a list. `at` is the requested revision, `limit` the page size (0: one page).
@@ -380,9 +382,9 @@ impl Client {
         let mut list =
             List { scope: scope.clone(), at, limit, pages: Vec::new(), ending: ListEnding::Complete };
         loop {
-            let begin = self.world.recorder.now();
+            let begin = self.shared.recorder.now();
             let answer = self.ask("GET", &with_query(scope.path(), &parameters), JSON, &Value::Null).await;
-            let end = self.world.recorder.now();
+            let end = self.shared.recorder.now();
             let Ok(answer) = answer else {
                 list.ending = ListEnding::Cut;
                 return list;
@@ -411,9 +413,9 @@ impl Client {
             };
             let (items, foreign) = self.items(&answer, &scope);
             {
-                let mut observed_state = self.world.observed_state.lock();
+                let mut observed_state = self.shared.observed_state.lock();
                 if at == At::MostRecent {
-                    items.iter().for_each(|seen| observed_state.learn(seen));
+                    items.iter().for_each(|seen| observed_state.observe(seen));
                 }
                 observed_state.revisions.push(revision);
             }
@@ -435,7 +437,7 @@ impl Client {
     pub async fn list_all(&mut self) {
         for collection in 0..COLLECTIONS.len() {
             let list = self.read_list(Scope::whole(collection), At::MostRecent, 0).await;
-            self.world.recorder.note(|part| part.lists.push(list));
+            self.shared.recorder.record(|part| part.lists.push(list));
         }
     }
 
@@ -455,7 +457,7 @@ impl Client {
 
     /// Overflows the event buffer of the server by large writes to a Secret, which no watcher watches.
     pub async fn flood(mut self) {
-        let begin = self.world.recorder.now();
+        let begin = self.shared.recorder.now();
         let path = "/api/v1/namespaces/m-a/secrets";
         let create = json!({"metadata": {"name": "flood"}});
         for turn in 0..FLOOD.0 {
@@ -468,8 +470,8 @@ impl Client {
                 break;
             }
         }
-        let end = self.world.recorder.now();
-        self.world.recorder.note(|part| part.floods.push((begin, end)));
+        let end = self.shared.recorder.now();
+        self.shared.recorder.record(|part| part.floods.push((begin, end)));
     }
 
     /// Sends a request over the existing or a new connection.
@@ -482,7 +484,7 @@ impl Client {
     ) -> Result<JsonResponse, Error> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => match Connection::open(self.world.address, self.protocol).await {
+            None => match Connection::open(self.shared.address, self.protocol).await {
                 Ok(connection) => connection,
                 Err(error) => {
                     // The server may have ended; a pause avoids a busy loop until the session notices that.
@@ -492,7 +494,7 @@ impl Client {
             },
         };
         let timed_response =
-            tokio::time::timeout(PATIENCE, connection.ask(method, path, media_type, body)).await;
+            tokio::time::timeout(REQUEST_TIME_LIMIT, connection.ask(method, path, media_type, body)).await;
         match timed_response {
             Ok(Ok(answer)) => {
                 self.connection = Some(connection);
@@ -500,7 +502,7 @@ impl Client {
             }
             Ok(Err(error)) => Err(error),
             Err(late) => {
-                self.record_violation(format!("{method} {path} hangs for {PATIENCE:?}"));
+                self.record_violation(format!("{method} {path} hangs for {REQUEST_TIME_LIMIT:?}"));
                 Err(late.into())
             }
         }
@@ -508,7 +510,7 @@ impl Client {
 }
 
 /// Returns one or two random groups.
-pub fn some_groups(random: &mut SmallRng) -> Vec<usize> {
+pub fn random_groups(random: &mut SmallRng) -> Vec<usize> {
     let first = random.random_range(0..GROUPS.len());
     let second = random.random_range(0..GROUPS.len());
     if first == second { vec![first] } else { vec![first, second] }

@@ -136,19 +136,23 @@ impl ObservedObject {
         if !name.starts_with(PREFIX) {
             return Ok(None);
         }
-        let within = |index: &&usize| {
+        let is_in_namespace = |index: &&usize| {
             let path = COLLECTIONS[**index].path;
             namespace.is_empty() || path.contains(&format!("/namespaces/{namespace}/"))
         };
-        let Some(collection) = collections.iter().find(within) else { return Ok(None) };
-        let odd = |item: &str| format!("{item} of {name} cannot be read: {metadata}");
+        let Some(collection) = collections.iter().find(is_in_namespace) else { return Ok(None) };
+        let unreadable_error = |item: &str| format!("{item} of {name} cannot be read: {metadata}");
         let number = |value: &Value| value.as_str().and_then(|text| text.parse().ok());
         let group = text(&metadata["labels"]["group"]);
         Ok(Some(ObservedObject {
             key: Key::new(*collection, &name),
-            revision: number(&metadata["resourceVersion"]).ok_or_else(|| odd("the resourceVersion"))?,
-            write: number(&metadata["annotations"]["write"]).ok_or_else(|| odd("the writer"))?,
-            group: GROUPS.iter().position(|known| *known == group).ok_or_else(|| odd("the group"))?,
+            revision: number(&metadata["resourceVersion"])
+                .ok_or_else(|| unreadable_error("the resourceVersion"))?,
+            write: number(&metadata["annotations"]["write"]).ok_or_else(|| unreadable_error("the writer"))?,
+            group: GROUPS
+                .iter()
+                .position(|known| *known == group)
+                .ok_or_else(|| unreadable_error("the group"))?,
             uid: Arc::from(text(&metadata["uid"])),
         }))
     }

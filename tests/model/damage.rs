@@ -17,8 +17,8 @@ use crate::chapter::{Chapter, tail};
 use crate::plan;
 use crate::session::{fork, inspect};
 
-/// Number of random damages that are tried on each state of the store.
-const TRIES: usize = 4;
+/// Number of random damages that are tested on each state of the store.
+const DAMAGES_PER_STATE: usize = 4;
 
 #[test]
 fn damaged_store_is_detected_or_served_unchanged() {
@@ -28,26 +28,26 @@ fn damaged_store_is_detected_or_served_unchanged() {
 async fn run_chapter(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String> {
     let begun = Instant::now();
     let mut chapter = Chapter::new(&dir, seed);
-    let (mut refused, mut told, mut harmless) = (0, 0, 0);
+    let (mut refused, mut rejected, mut harmless) = (0, 0, 0);
     loop {
         let mut server = chapter.start().await;
-        let mut session = chapter.session(&server).await;
+        let mut session = chapter.start_session(&server).await;
         tokio::time::sleep(Duration::from_millis(chapter.random.random_range(200..1200))).await;
         session.quiesce().await;
         server.kill();
-        chapter.close(session, None).await;
+        chapter.end_session(session, None).await;
         chapter.check_history()?;
-        let (store, whole) = (chapter.home.store(), dir.join("whole"));
-        copy(&store, &whole);
-        for _ in 0..TRIES {
-            let damage = Damage::some(&store, &mut chapter.random).expect("the store has files");
+        let (store, undamaged) = (chapter.home.store(), dir.join("whole"));
+        copy(&store, &undamaged);
+        for _ in 0..DAMAGES_PER_STATE {
+            let damage = Damage::random(&store, &mut chapter.random).expect("the store has files");
             damage.inflict().expect("a file is changed");
             match verdict(&mut chapter, &damage).await? {
-                Verdict::Refused => refused += 1,
-                Verdict::Told => told += 1,
-                Verdict::Harmless => harmless += 1,
+                Verdict::StartRefused => refused += 1,
+                Verdict::ReadsRejected => rejected += 1,
+                Verdict::Unchanged => harmless += 1,
             }
-            copy(&whole, &store);
+            copy(&undamaged, &store);
             if begun.elapsed() >= time {
                 break;
             }
@@ -57,17 +57,17 @@ async fn run_chapter(dir: PathBuf, seed: u64, time: Duration) -> Result<String, 
         }
     }
     Ok(format!(
-        "{} damages: {refused} rejected at start, {told} reported to readers, {harmless} harmless; {}",
-        refused + told + harmless,
+        "{} damages: {refused} rejected at start, {rejected} reported to readers, {harmless} harmless; {}",
+        refused + rejected + harmless,
         chapter.size()
     ))
 }
 
-/// Reaction of a server to a damage: it does not start, it rejects reads, or it serves all data unchanged.
+/// Reaction of a server to a damage: no start, rejected reads, or all data unchanged.
 enum Verdict {
-    Refused,
-    Told,
-    Harmless,
+    StartRefused,
+    ReadsRejected,
+    Unchanged,
 }
 
 /// Starts a server on the damaged store and reads all its data.
@@ -78,9 +78,10 @@ async fn verdict(chapter: &mut Chapter, damage: &Damage) -> Result<Verdict, Stri
             let reason = refusal.log.lines().last().unwrap_or_default();
             println!("{damage:?}: {reason}");
             // The last log line must name the lost revisions, or say that no change is lost.
-            let says = ["revisions ", "no change is lost"].iter().any(|words| reason.contains(words));
-            return if refusal.status.is_some() && says {
-                Ok(Verdict::Refused)
+            let explains_loss =
+                ["revisions ", "no change is lost"].iter().any(|words| reason.contains(words));
+            return if refusal.status.is_some() && explains_loss {
+                Ok(Verdict::StartRefused)
             } else {
                 let log = tail(&refusal.log);
                 Err(format!("Damage: {damage:?} ends a start with {:?}:\n{log}", refusal.status))
@@ -92,18 +93,18 @@ async fn verdict(chapter: &mut Chapter, damage: &Damage) -> Result<Verdict, Stri
     server.kill();
     // The observations on the damaged store are checked with all earlier ones, but not added to the chapter.
     let mut history = chapter.history.clone();
-    let troubles = seen.direct_violations.len();
+    let violations = seen.direct_violations.len();
     let mut seen = seen;
     seen.direct_violations.clear();
     history.append(seen, None, chapter.recorder.now());
     match chapter.check_continued_history(&history) {
-        Ok(()) if troubles > 0 => Ok(Verdict::Told),
-        Ok(()) => Ok(Verdict::Harmless),
+        Ok(()) if violations > 0 => Ok(Verdict::ReadsRejected),
+        Ok(()) => Ok(Verdict::Unchanged),
         Err(description) => Err(format!("Damage: {damage:?} is served without an error: {description}")),
     }
 }
 
-/// Change of a file.
+/// Damage of a file of the store.
 #[derive(Debug)]
 enum Damage {
     /// One byte is changed.
@@ -116,7 +117,7 @@ enum Damage {
 
 impl Damage {
     /// Chooses a random damage in a written part of a file.
-    fn some(store: &Path, random: &mut SmallRng) -> io::Result<Damage> {
+    fn random(store: &Path, random: &mut SmallRng) -> io::Result<Damage> {
         let mut files = Vec::new();
         collect(store, &mut files)?;
         files.sort();

@@ -128,7 +128,7 @@ pub struct List {
     pub limit: usize,
     /// Received pages.
     pub pages: Vec<ListPage>,
-    /// Why no further page was read.
+    /// Reason why no further page was read.
     pub ending: ListEnding,
 }
 
@@ -225,9 +225,9 @@ impl Notice {
 pub enum StreamEnding {
     /// The client or the server stopped.
     Closed,
-    /// 410 at the start.
+    /// 410 before the first event.
     Expired(Time),
-    /// 410 in the stream: the watch was too slow.
+    /// 410 after events: the watch was too slow for the event buffer.
     Lagged(Time),
 }
 
@@ -240,8 +240,8 @@ impl Stream {
         match self.start {
             Start::After(revision) => Some(last.unwrap_or(revision).max(revision)),
             Start::State(_) | Start::Streamed => {
-                let marked = |(_, notice): &(Time, Notice)| matches!(notice, Notice::Bookmark { .. });
-                self.notices.iter().any(marked).then_some(last).flatten()
+                let is_bookmark = |(_, notice): &(Time, Notice)| matches!(notice, Notice::Bookmark { .. });
+                self.notices.iter().any(is_bookmark).then_some(last).flatten()
             }
         }
     }
@@ -267,8 +267,7 @@ pub struct History {
 }
 
 impl History {
-    /// Adds the history of one server. `cut` is the time of a power cut; at the time `dead` the server had
-    /// ended.
+    /// Adds the history of one server, which ended before `dead`. `cut` is the time of a power cut, if any.
     pub fn append(&mut self, mut part: History, cut: Option<Time>, dead: Time) {
         let cut = cut.unwrap_or(Time::MAX);
         // INVARIANT (no response of a failed server): drop what was received after the cut.
@@ -343,13 +342,13 @@ impl Recorder {
         self.begun.elapsed()
     }
 
-    /// Returns a unique number.
-    pub fn id(&self) -> u64 {
+    /// Returns a unique number, for an operation or a stream.
+    pub fn next_id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Adds to the history.
-    pub fn note(&self, add: impl FnOnce(&mut History)) {
+    /// Applies `add` to the history recorded since the last [`Recorder::take`].
+    pub fn record(&self, add: impl FnOnce(&mut History)) {
         add(&mut self.part.lock());
     }
 

@@ -19,7 +19,7 @@ async fn run_chapter(dir: PathBuf, seed: u64, time: Duration) -> Result<String, 
     let mut kills = 0;
     loop {
         let mut server = chapter.start().await;
-        let mut session = chapter.session(&server).await;
+        let mut session = chapter.start_session(&server).await;
         let flooded = chapter.random.random_bool(0.4);
         if flooded {
             session.flood();
@@ -33,7 +33,7 @@ async fn run_chapter(dir: PathBuf, seed: u64, time: Duration) -> Result<String, 
             session.quiesce().await;
         }
         server.kill();
-        chapter.close(session, None).await;
+        chapter.end_session(session, None).await;
         if last {
             break;
         }

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 /// Duration of a test in seconds without `MODEL_SECONDS`.
-const SECONDS: u64 = 5;
+const DEFAULT_SECONDS: u64 = 5;
 
-/// Maximum duration of a chapter: the history that is checked at once.
-const CHAPTER: Duration = Duration::from_secs(15);
+/// Maximum duration of a chapter, whose history is checked as a whole.
+const MAX_CHAPTER_DURATION: Duration = Duration::from_secs(15);
 
 /// Settings from the environment.
 pub struct Plan {
@@ -24,7 +24,7 @@ impl Plan {
         let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
         Plan {
             seed: number("MODEL_SEED").unwrap_or_else(|| rand::random::<u32>().into()),
-            seconds: number("MODEL_SECONDS").unwrap_or(SECONDS),
+            seconds: number("MODEL_SECONDS").unwrap_or(DEFAULT_SECONDS),
             chapter: number("MODEL_CHAPTER"),
         }
     }
@@ -56,8 +56,12 @@ where
         let dir = tempfile::Builder::new().prefix("model-").tempdir().expect("a temporary directory");
         let hint = RepeatHint { test, plan: &plan, chapter };
         let path: &Path = dir.path();
-        match runtime.block_on(run_chapter(path.to_owned(), plan.seed(chapter), left.min(CHAPTER))) {
-            Ok(saw) => println!("{test}, chapter {chapter}: {saw}"),
+        match runtime.block_on(run_chapter(
+            path.to_owned(),
+            plan.seed(chapter),
+            left.min(MAX_CHAPTER_DURATION),
+        )) {
+            Ok(summary) => println!("{test}, chapter {chapter}: {summary}"),
             Err(description) => panic!("{description}"),
         }
         drop(hint);

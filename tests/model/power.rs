@@ -1,6 +1,6 @@
 //! Power cuts during work, on a file system that loses unsynced data.
 //!
-//! A cut keeps synced data and a random part of the rest in any order.
+//! A cut keeps the synced data and a random part of the unsynced changes.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::plan;
 const TEST: &str = "power::history_is_consistent_after_power_cuts";
 
 /// Duration of each sync of the simulated disk.
-const SYNC: Duration = Duration::from_millis(2);
+const SYNC_DURATION: Duration = Duration::from_millis(2);
 
 #[test]
 fn history_is_consistent_after_power_cuts() {
@@ -30,9 +30,9 @@ async fn run_chapter(dir: PathBuf, seed: u64, time: Duration) -> Result<String, 
     let mut cuts = 0;
     loop {
         let mount = Mount::new(disk, &chapter.home.store()).map_err(|error| format!("mount: {error}"))?;
-        mount.slow_syncs(SYNC);
+        mount.set_sync_duration(SYNC_DURATION);
         let mut server = chapter.start().await;
-        let mut session = chapter.session(&server).await;
+        let mut session = chapter.start_session(&server).await;
         if chapter.random.random_bool(0.2) {
             session.flood();
         }
@@ -45,16 +45,16 @@ async fn run_chapter(dir: PathBuf, seed: u64, time: Duration) -> Result<String, 
         // Responses after this time are ignored, because the server continues on the disk that the cut
         // discards.
         let cut = chapter.recorder.now();
-        let (left, names) = mount.cut(&mut chapter.random);
+        let (disk_after_cut, names) = mount.cut(&mut chapter.random);
         server.kill();
-        chapter.close(session, Some(cut)).await;
-        mount.end().map_err(|error| format!("unmount: {error}"))?;
+        chapter.end_session(session, Some(cut)).await;
+        mount.unmount().map_err(|error| format!("unmount: {error}"))?;
         if last {
             break;
         }
-        chapter.circumstance = format!("after {cuts} power cuts, the last of which did {names:?}");
-        disk = left;
+        disk = disk_after_cut;
         cuts += 1;
+        chapter.interruptions = format!("after {cuts} power cuts, the last of which did {names:?}");
     }
     chapter.check_history()?;
     Ok(format!("{cuts} power cuts; {}", chapter.size()))

@@ -35,7 +35,7 @@ pub struct Content {
 }
 
 impl Content {
-    fn of(seen: &ObservedObject) -> Content {
+    fn from_observed(seen: &ObservedObject) -> Content {
         Content { write: seen.write, group: seen.group, uid: Arc::clone(&seen.uid) }
     }
 }
@@ -50,11 +50,10 @@ pub struct ReconstructedHistory<'a> {
     changes: BTreeMap<u64, Change>,
     by_key: BTreeMap<Key, Vec<u64>>,
     operations: HashMap<WriteId, &'a Operation>,
-    /// Times of observations, sorted, each with the largest revision observed until then.
+    /// Times of observations, sorted, each with the largest revision that clients had observed by this time.
     observed: Vec<(Time, u64)>,
-    /// Revisions, sorted, each with the latest known time at which the store had no later revision than this
-    /// one.
-    standing: Vec<(u64, Time)>,
+    /// Revisions, sorted, each with the latest known time at which the store had no revision above it.
+    newest_times: Vec<(u64, Time)>,
     /// For each collection, the revision up to which all changes are known.
     pub covered: Vec<u64>,
 }
@@ -77,7 +76,7 @@ impl<'a> ReconstructedHistory<'a> {
             by_key: BTreeMap::new(),
             operations,
             observed: Vec::new(),
-            standing: Vec::new(),
+            newest_times: Vec::new(),
             covered: base.to_vec(),
         };
         let mut contradictions = Vec::new();
@@ -95,18 +94,19 @@ impl<'a> ReconstructedHistory<'a> {
         }
         reconstructed.index_times();
         for collection in 0..COLLECTIONS.len() {
-            reconstructed.cover(collection);
+            reconstructed.extend_covered_revision(collection);
         }
         (reconstructed, contradictions)
     }
 
+    /// Fills `observed` and `newest_times` from the history.
     fn index_times(&mut self) {
         let history = self.history;
         for operation in &history.operations {
             if let Outcome::Done(seen) = &operation.outcome {
                 self.observed.push((operation.end, seen.revision));
                 if operation.writes() {
-                    self.standing.push((seen.revision, operation.begin));
+                    self.newest_times.push((seen.revision, operation.begin));
                 }
             }
         }
@@ -114,7 +114,7 @@ impl<'a> ReconstructedHistory<'a> {
             for (index, page) in list.pages.iter().enumerate() {
                 self.observed.push((page.end, page.revision));
                 if index == 0 && list.at == At::MostRecent {
-                    self.standing.push((page.revision, page.begin));
+                    self.newest_times.push((page.revision, page.begin));
                 }
             }
         }
@@ -127,25 +127,25 @@ impl<'a> ReconstructedHistory<'a> {
             newest = newest.max(*revision);
             *revision = newest;
         }
-        self.standing.sort_unstable();
+        self.newest_times.sort_unstable();
         let mut latest = Time::ZERO;
-        for (_, at) in &mut self.standing {
+        for (_, at) in &mut self.newest_times {
             latest = latest.max(*at);
             *at = latest;
         }
     }
 
-    /// Extends the covered revision of a collection by the watches of the whole collection, up to their first
-    /// gap.
-    fn cover(&mut self, collection: usize) {
-        let whole = |scope: &Scope| scope.is_everything() && scope.collections.contains(&collection);
-        let stretch = |stream: &'a crate::history::Stream| match stream.start {
-            Start::After(from) if whole(&stream.scope) => Some((from, stream.position()?)),
+    /// Raises the covered revision of a collection up to the first gap between watches of the collection.
+    fn extend_covered_revision(&mut self, collection: usize) {
+        let is_whole_collection =
+            |scope: &Scope| scope.is_everything() && scope.collections.contains(&collection);
+        let covered_range = |stream: &'a crate::history::Stream| match stream.start {
+            Start::After(from) if is_whole_collection(&stream.scope) => Some((from, stream.position()?)),
             _ => None,
         };
-        let mut stretches: Vec<(u64, u64)> = self.history.streams.iter().filter_map(stretch).collect();
-        stretches.sort_unstable();
-        for (from, to) in stretches {
+        let mut ranges: Vec<(u64, u64)> = self.history.streams.iter().filter_map(covered_range).collect();
+        ranges.sort_unstable();
+        for (from, to) in ranges {
             if from <= self.covered[collection] {
                 self.covered[collection] = self.covered[collection].max(to);
             }
@@ -156,11 +156,11 @@ impl<'a> ReconstructedHistory<'a> {
     ///
     /// Not all changes of such a collection are known up to that revision.
     pub fn uncovered(&self) -> impl Iterator<Item = (usize, u64)> {
-        let last = |collection| {
+        let last_fence = |collection| {
             self.history.fences.iter().filter(move |(of, _)| *of == collection).map(|(_, at)| *at).max()
         };
         (0..COLLECTIONS.len())
-            .filter_map(move |collection| Some((collection, last(collection)?)))
+            .filter_map(move |collection| Some((collection, last_fence(collection)?)))
             .filter(|(collection, fence)| self.covered[*collection] < *fence)
     }
 
@@ -216,8 +216,9 @@ impl<'a> ReconstructedHistory<'a> {
     /// Returns the objects of a scope at a revision, in order.
     pub fn snapshot(&self, scope: &Scope, revision: u64) -> Vec<(&Key, u64, &Content)> {
         let keys = self.by_key.keys().filter(|key| scope.contains(key));
-        let there = keys.filter_map(|key| self.state(key, revision).map(|(at, content)| (key, at, content)));
-        there.filter(|(_, _, content)| scope.selects(content.group)).collect()
+        let existing =
+            keys.filter_map(|key| self.state(key, revision).map(|(at, content)| (key, at, content)));
+        existing.filter(|(_, _, content)| scope.selects(content.group)).collect()
     }
 
     /// Returns the revision up to which all changes of a scope are known.
@@ -231,14 +232,14 @@ impl<'a> ReconstructedHistory<'a> {
         passed.checked_sub(1).map_or(0, |last| self.observed[last].1)
     }
 
-    /// Returns the latest time at which the store is known to have had no later revision.
+    /// Returns the latest time at which the store is known to have had no revision above `revision`.
     pub fn latest_time_at(&self, revision: u64) -> Time {
-        let passed = self.standing.partition_point(|(at, _)| *at <= revision);
-        passed.checked_sub(1).map_or(Time::ZERO, |last| self.standing[last].1)
+        let passed = self.newest_times.partition_point(|(at, _)| *at <= revision);
+        passed.checked_sub(1).map_or(Time::ZERO, |last| self.newest_times[last].1)
     }
 
     /// Returns the time before which a change cannot have happened: the request of its write.
-    pub fn earliest(&self, revision: u64) -> Time {
+    pub fn earliest_time(&self, revision: u64) -> Time {
         let write = self.changes.get(&revision).and_then(|change| change.after.as_ref());
         write.and_then(|content| self.operation(content.write)).map_or(Time::ZERO, |writer| writer.begin)
     }
@@ -247,15 +248,15 @@ impl<'a> ReconstructedHistory<'a> {
     pub fn states_between(&self, key: &Key, begin: Time, end: Time) -> Vec<State<'_>> {
         let from = self.observed_before(begin);
         let later = self.revisions_of(key).iter().filter(|at| **at > from);
-        let possible = later.take_while(|at| self.earliest(**at) < end).map(|at| self.state(key, *at));
+        let possible = later.take_while(|at| self.earliest_time(**at) < end).map(|at| self.state(key, *at));
         std::iter::once(self.state(key, from)).chain(possible).collect()
     }
 }
 
 /// Returns every observed change.
 fn observed_changes(history: &History) -> Vec<(u64, Change)> {
-    let put = |seen: &ObservedObject| {
-        (seen.revision, Change { key: seen.key.clone(), after: Some(Content::of(seen)) })
+    let object_change = |seen: &ObservedObject| {
+        (seen.revision, Change { key: seen.key.clone(), after: Some(Content::from_observed(seen)) })
     };
     let mut changes = Vec::new();
     // The changes of writers come first, so that other observations are compared with them.
@@ -263,7 +264,7 @@ fn observed_changes(history: &History) -> Vec<(u64, Change)> {
         history.operations.iter().partition(|operation| operation.writes());
     for operation in writes.into_iter().chain(reads) {
         if let (Outcome::Done(seen), false) = (&operation.outcome, operation.action == Action::Delete(None)) {
-            changes.push(put(seen));
+            changes.push(object_change(seen));
         }
     }
     for stream in &history.streams {
@@ -271,7 +272,7 @@ fn observed_changes(history: &History) -> Vec<(u64, Change)> {
         let deletes = stream.scope.groups.is_none() && !matches!(stream.ending, StreamEnding::Expired(_));
         for (_, notice) in &stream.notices {
             match notice {
-                Notice::Added(seen) | Notice::Modified(seen) => changes.push(put(seen)),
+                Notice::Added(seen) | Notice::Modified(seen) => changes.push(object_change(seen)),
                 Notice::Deleted(seen) if deletes => {
                     changes.push((seen.revision, Change { key: seen.key.clone(), after: None }));
                 }
@@ -282,7 +283,7 @@ fn observed_changes(history: &History) -> Vec<(u64, Change)> {
     for list in &history.lists {
         // Each object in a list was written at its own revision, whatever the revision of the list.
         for seen in list.pages.iter().flat_map(|page| &page.items) {
-            changes.push(put(seen));
+            changes.push(object_change(seen));
         }
     }
     changes

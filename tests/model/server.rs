@@ -14,7 +14,7 @@ use crate::connection::{Address, Connection, Protocol};
 const TOKEN: &str = "model-token";
 
 /// Time limit for the start of a server.
-const PATIENCE: Duration = Duration::from_secs(60);
+const START_TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Data directory and start options of a server.
 pub struct ServerHome {
@@ -92,7 +92,7 @@ impl ServerHome {
             if let Some(status) = server.process.try_wait().expect("the process is ours") {
                 return Err(StartFailure { status: Some(status), log: server.log() });
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > START_TIME_LIMIT {
                 server.kill();
                 return Err(StartFailure { status: None, log: server.log() });
             }

@@ -19,14 +19,14 @@ use crate::watchers::{Progress, Watcher, WatcherState};
 const CLIENTS: usize = 6;
 
 /// Time limit for all watches to deliver the last writes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const DELIVERY_TIME_LIMIT: Duration = Duration::from_secs(20);
 
-/// Time limit for tasks to notice that their server is gone.
-const GRACE: Duration = Duration::from_secs(30);
+/// Time limit for the end of the tasks after the end of their server.
+const TASK_END_TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// The tasks of clients and watchers that run against one server.
 pub struct Session {
-    world: Arc<SharedClientState>,
+    shared: Arc<SharedClientState>,
     progress: Arc<Progress>,
     random: SmallRng,
     clients: Vec<JoinHandle<()>>,
@@ -42,67 +42,68 @@ impl Session {
         cursors: &[WatcherState],
         mut random: SmallRng,
     ) -> Session {
-        let world = Arc::new(SharedClientState {
+        let shared = Arc::new(SharedClientState {
             recorder: Arc::clone(recorder),
             address,
             observed_state: Mutex::new(ObservedState::new(history.revisions())),
             stop: AtomicBool::new(false),
-            over: tokio::sync::watch::Sender::new(false),
+            server_ended: tokio::sync::watch::Sender::new(false),
         });
         // Records the initial state of the server.
-        Client::new(Arc::clone(&world), fork(&mut random), Protocol::Http1).list_all().await;
+        Client::new(Arc::clone(&shared), fork(&mut random), Protocol::Http1).list_all().await;
         let progress = Arc::new(Progress::default());
         let clients = (0..CLIENTS).map(|index| {
             let protocol = if index % 2 == 0 { Protocol::Http1 } else { Protocol::Http2 };
-            tokio::spawn(Client::new(Arc::clone(&world), fork(&mut random), protocol).run())
+            tokio::spawn(Client::new(Arc::clone(&shared), fork(&mut random), protocol).run())
         });
         let clients = clients.collect();
         let watchers = cursors.iter().map(|cursor| {
-            let (cursor, world, progress) = (cursor.clone(), Arc::clone(&world), Arc::clone(&progress));
+            let (cursor, shared, progress) = (cursor.clone(), Arc::clone(&shared), Arc::clone(&progress));
             let random = fork(&mut random);
-            tokio::spawn(Watcher { cursor, world, progress, random, shortest: false }.run())
+            tokio::spawn(Watcher { cursor, shared, progress, random, is_shortest: false }.run())
         });
         let watchers = watchers.collect();
-        Session { world, progress, random, clients, watchers }
+        Session { shared, progress, random, clients, watchers }
     }
 
     /// Starts a client that overflows the event buffer of the server by large writes that no watcher watches.
     pub fn flood(&mut self) {
-        let client = Client::new(Arc::clone(&self.world), fork(&mut self.random), Protocol::Http1);
+        let client = Client::new(Arc::clone(&self.shared), fork(&mut self.random), Protocol::Http1);
         self.clients.push(tokio::spawn(client.flood()));
     }
 
     /// Stops the clients, then waits until every watch has delivered the last writes.
     pub async fn quiesce(&mut self) {
-        self.world.stop.store(true, Ordering::SeqCst);
+        self.shared.stop.store(true, Ordering::SeqCst);
         for client in self.clients.drain(..) {
             client.await.expect("a client");
         }
         let mut fences: Vec<Vec<u64>> = Vec::new();
-        let mut client = Client::new(Arc::clone(&self.world), fork(&mut self.random), Protocol::Http2);
+        let mut client = Client::new(Arc::clone(&self.shared), fork(&mut self.random), Protocol::Http2);
         for collection in 0..COLLECTIONS.len() {
-            let mut of_groups = Vec::new();
+            let mut group_fences = Vec::new();
             for group in 0..GROUPS.len() {
                 let Some(fence) = client.fence(collection, group).await else {
                     let description = format!("the last write of {} was rejected", Scope::whole(collection));
-                    self.world.recorder.note(|part| part.direct_violations.push(description));
+                    self.shared.recorder.record(|part| part.direct_violations.push(description));
                     return;
                 };
-                self.world.recorder.note(|part| part.fences.push((collection, fence)));
-                of_groups.push(fence);
+                self.shared.recorder.record(|part| part.fences.push((collection, fence)));
+                group_fences.push(fence);
             }
-            fences.push(of_groups);
+            fences.push(group_fences);
         }
         let wait = async {
             while !self.lagging_watchers(&fences).is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        if tokio::time::timeout(PATIENCE, wait).await.is_err() {
+        if tokio::time::timeout(DELIVERY_TIME_LIMIT, wait).await.is_err() {
             for scope in self.lagging_watchers(&fences) {
-                let description =
-                    format!("Reliable: a watch of {scope} did not deliver the last write in {PATIENCE:?}");
-                self.world.recorder.note(|part| part.direct_violations.push(description));
+                let description = format!(
+                    "Reliable: a watch of {scope} did not deliver the last write in {DELIVERY_TIME_LIMIT:?}"
+                );
+                self.shared.recorder.record(|part| part.direct_violations.push(description));
             }
         }
         client.list_all().await;
@@ -112,11 +113,11 @@ impl Session {
     fn lagging_watchers(&self, fences: &[Vec<u64>]) -> Vec<String> {
         let progress = self.progress.lock();
         let behind = progress.values().filter(|(scope, reported)| {
-            let concerned = |collection: &usize| {
-                let of_groups = fences[*collection].iter().enumerate();
-                of_groups.filter(|(group, _)| scope.selects(*group)).map(|(_, fence)| *fence)
+            let fences_in_scope = |collection: &usize| {
+                let group_fences = fences[*collection].iter().enumerate();
+                group_fences.filter(|(group, _)| scope.selects(*group)).map(|(_, fence)| *fence)
             };
-            let last = scope.collections.iter().flat_map(concerned).max().unwrap_or_default();
+            let last = scope.collections.iter().flat_map(fences_in_scope).max().unwrap_or_default();
             scope.name.is_none() && *reported < last
         });
         behind.map(|(scope, _)| scope.to_string()).collect()
@@ -131,7 +132,7 @@ impl Session {
         cut: Option<Time>,
         history: &mut History,
     ) -> Vec<WatcherState> {
-        self.world.over.send_replace(true);
+        self.shared.server_ended.send_replace(true);
         let ends = async {
             for client in self.clients {
                 client.await.expect("a client");
@@ -142,7 +143,8 @@ impl Session {
             }
             cursors
         };
-        let mut cursors = tokio::time::timeout(GRACE, ends).await.expect("clients end with their server");
+        let mut cursors =
+            tokio::time::timeout(TASK_END_TIME_LIMIT, ends).await.expect("clients end with their server");
         history.append(recorder.take(), cut, recorder.now());
         cursors.iter_mut().for_each(|cursor| cursor.reset_to(history));
         cursors
@@ -160,30 +162,30 @@ pub async fn inspect(
     base: &[u64],
     mut random: SmallRng,
 ) -> History {
-    let world = Arc::new(SharedClientState {
+    let shared = Arc::new(SharedClientState {
         recorder: Arc::clone(recorder),
         address,
         observed_state: Mutex::new(ObservedState::new(history.revisions())),
         stop: AtomicBool::new(false),
-        over: tokio::sync::watch::Sender::new(false),
+        server_ended: tokio::sync::watch::Sender::new(false),
     });
-    let mut client = Client::new(Arc::clone(&world), fork(&mut random), Protocol::Http2);
+    let mut client = Client::new(Arc::clone(&shared), fork(&mut random), Protocol::Http2);
     client.list_all().await;
     for (collection, base) in base.iter().enumerate() {
         for _ in 0..3 {
-            let known = world.observed_state.lock().some_revision(&mut random);
+            let known = shared.observed_state.lock().random_revision(&mut random);
             let at = known.filter(|known| known >= base).map_or(At::Any, At::Exact);
             let limit = random.random_range(0..4);
             let list = client.read_list(Scope::whole(collection), at, limit).await;
-            recorder.note(|part| part.lists.push(list));
+            recorder.record(|part| part.lists.push(list));
         }
     }
     let mut watches = Vec::new();
     for (collection, base) in base.iter().enumerate() {
         let cursor = WatcherState::steady(collection, collection, Protocol::Http1, *base);
-        let (world, progress) = (Arc::clone(&world), Arc::new(Progress::default()));
-        let watcher = Watcher { cursor, world, progress, random: fork(&mut random), shortest: true };
-        watches.push(tokio::spawn(watcher.once(*base)));
+        let (shared, progress) = (Arc::clone(&shared), Arc::new(Progress::default()));
+        let watcher = Watcher { cursor, shared, progress, random: fork(&mut random), is_shortest: true };
+        watches.push(tokio::spawn(watcher.run_once(*base)));
     }
     for watch in watches {
         watch.await.expect("a watcher");

@@ -1,5 +1,5 @@
 //! Watchers: clients that watch a scope with one stream after the other. Steady watchers follow a whole
-//! collection without a gap. Roaming watchers continue at random, or start anew in a random scope.
+//! collection without a gap. Roaming watchers at random continue a stream or change to a random scope.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
 use serde_json::Value;
 
-use crate::clients::{SharedClientState, some_groups, with_query};
+use crate::clients::{SharedClientState, random_groups, with_query};
 use crate::collections::{COLLECTIONS, NAMES, ObservedObject, Scope};
 use crate::connection::{Connection, Lines, Protocol};
 use crate::history::{At, History, Notice, Start, Stream, StreamEnding};
@@ -52,8 +52,8 @@ impl WatcherState {
     /// Resets the position to the last observation in the history, because a power cut removes later ones.
     pub fn reset_to(&mut self, history: &History) {
         self.streams.retain(|id| history.streams.iter().any(|stream| stream.id == *id));
-        let of = |id: &u64| history.streams.iter().find(|stream| stream.id == *id);
-        let last = self.streams.last().and_then(of);
+        let stream_by_id = |id: &u64| history.streams.iter().find(|stream| stream.id == *id);
+        let last = self.streams.last().and_then(stream_by_id);
         self.position = match last {
             Some(stream) if matches!(stream.ending, StreamEnding::Expired(_)) => None,
             Some(stream) if self.steady || stream.ending == StreamEnding::Closed => stream.position(),
@@ -62,9 +62,10 @@ impl WatcherState {
         };
     }
 
-    /// Handles a watch that was too slow for the event buffer. A steady watcher continues at its position,
-    /// because the store still has the history.
-    fn lag(&mut self) {
+    /// Sets the position after the end of a watch that was too slow for the event buffer.
+    ///
+    /// A steady watcher keeps its position, because the store still has the history.
+    fn continue_after_overflow(&mut self) {
         if !self.steady {
             self.position = None;
         }
@@ -76,38 +77,38 @@ pub struct Watcher {
     /// The state of the watcher, which persists over servers.
     pub cursor: WatcherState,
     /// State shared with the clients.
-    pub world: Arc<SharedClientState>,
+    pub shared: Arc<SharedClientState>,
     /// Progress of all watchers.
     pub progress: Arc<Progress>,
     /// Generator of the random choices.
     pub random: SmallRng,
-    /// Whether streams request a timeout of one second and bookmarks.
-    pub shortest: bool,
+    /// Whether each stream requests bookmarks and a timeout of one second, the shortest possible.
+    pub is_shortest: bool,
 }
 
 impl Watcher {
-    /// Watches the scope until the server is gone.
+    /// Runs streams one after the other until the server ends. Returns the state for the next server.
     pub async fn run(mut self) -> WatcherState {
-        let mut over = self.world.over.subscribe();
+        let mut server_ended = self.shared.server_ended.subscribe();
         let mut connection = None;
-        while !*over.borrow_and_update() {
+        while !*server_ended.borrow_and_update() {
             let (start, resumes) = self.next_start();
             tokio::select! {
                 biased;
-                _ = over.wait_for(|over| *over) => {}
-                () = self.follow(&mut connection, start, resumes) => {}
+                _ = server_ended.wait_for(|ended| *ended) => {}
+                () = self.run_stream(&mut connection, start, resumes) => {}
             }
         }
         self.cursor
     }
 
-    /// Runs one watch from a revision to the bookmark before its end.
-    pub async fn once(mut self, after: u64) {
-        self.shortest = true;
-        self.follow(&mut None, Start::After(after), None).await;
+    /// Runs one stream from a revision to the bookmark that the server sends before the timeout.
+    pub async fn run_once(mut self, after: u64) {
+        self.is_shortest = true;
+        self.run_stream(&mut None, Start::After(after), None).await;
     }
 
-    /// Returns where the next stream starts, and the number of the stream that it continues, if any.
+    /// Returns the start position of the next stream, and the number of the stream that it continues, if any.
     fn next_start(&mut self) -> (Start, Option<u64>) {
         let cursor = &mut self.cursor;
         let resumes = cursor.streams.last().copied();
@@ -117,9 +118,9 @@ impl Watcher {
             return (Start::After(position), resumes);
         }
         if !cursor.steady {
-            cursor.scope = some_scope(&mut self.random);
+            cursor.scope = random_scope(&mut self.random);
         }
-        let known = self.world.observed_state.lock().some_revision(&mut self.random);
+        let known = self.shared.observed_state.lock().random_revision(&mut self.random);
         let start = match (self.random.random_range(0..8), known) {
             (0, _) => Start::State(At::MostRecent),
             (1, _) => Start::State(At::Any),
@@ -130,12 +131,12 @@ impl Watcher {
         (start, None)
     }
 
-    /// Runs one stream to its end and records it, also if it is interrupted.
-    async fn follow(&mut self, connection: &mut Option<Connection>, start: Start, resumes: Option<u64>) {
-        let recorder = Arc::clone(&self.world.recorder);
-        let bookmarks = self.shortest || start == Start::Streamed || self.random.random_bool(0.6);
+    /// Runs one stream to its end and records it. A stream whose future is dropped is also recorded.
+    async fn run_stream(&mut self, connection: &mut Option<Connection>, start: Start, resumes: Option<u64>) {
+        let recorder = Arc::clone(&self.shared.recorder);
+        let bookmarks = self.is_shortest || start == Start::Streamed || self.random.random_bool(0.6);
         let stream = Stream {
-            id: recorder.id(),
+            id: recorder.next_id(),
             scope: self.cursor.scope.clone(),
             start,
             resumes,
@@ -147,13 +148,13 @@ impl Watcher {
         let from = if let Start::After(revision) = start { revision } else { 0 };
         self.progress.lock().insert(self.cursor.id, (stream.scope.clone(), from));
         self.cursor.streams.push(stream.id);
-        let mut open = Open { world: Arc::clone(&self.world), stream: Some(stream) };
-        let query = self.query(start, bookmarks);
+        let mut open = OpenStream { shared: Arc::clone(&self.shared), stream: Some(stream) };
+        let query = self.watch_path(start, bookmarks);
         // An HTTP/1.1 connection serves only one watch, so only HTTP/2 connections are used again.
         let usable = connection.take().filter(|_| self.cursor.protocol == Protocol::Http2);
         let opened = match usable {
             Some(connection) => Ok(connection),
-            None => Connection::open(self.world.address, self.cursor.protocol).await,
+            None => Connection::open(self.shared.address, self.cursor.protocol).await,
         };
         let Ok(mut opened) = opened else {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -171,7 +172,7 @@ impl Watcher {
             self.cursor.position = None;
             return;
         }
-        let leave = match !self.shortest && self.random.random_bool(0.4) {
+        let leave = match !self.is_shortest && self.random.random_bool(0.4) {
             true => Duration::from_millis(self.random.random_range(20..1000)),
             false => Duration::from_secs(600),
         };
@@ -183,12 +184,12 @@ impl Watcher {
                 () = &mut leave => None,
             };
             let Some(line) = line else { break };
-            match self.read(&line) {
+            match self.parse_line(&line) {
                 Ok(Some(notice)) => {
                     self.progress
                         .lock()
                         .insert(self.cursor.id, (self.cursor.scope.clone(), notice.revision()));
-                    self.world.observed_state.lock().revisions.push(notice.revision());
+                    self.shared.observed_state.lock().revisions.push(notice.revision());
                     open.record_notice(notice);
                 }
                 Ok(None) => {}
@@ -196,7 +197,7 @@ impl Watcher {
                     if open.expire() {
                         self.cursor.position = None;
                     } else {
-                        self.cursor.lag();
+                        self.cursor.continue_after_overflow();
                     }
                     break;
                 }
@@ -213,10 +214,10 @@ impl Watcher {
         }
     }
 
-    fn query(&mut self, start: Start, bookmarks: bool) -> String {
+    fn watch_path(&mut self, start: Start, bookmarks: bool) -> String {
         let mut parameters = self.cursor.scope.parameters();
         parameters.push("watch=1".to_owned());
-        let seconds = if self.shortest { 1 } else { self.random.random_range(2..7) };
+        let seconds = if self.is_shortest { 1 } else { self.random.random_range(2..7) };
         parameters.push(format!("timeoutSeconds={seconds}"));
         if bookmarks {
             parameters.push("allowWatchBookmarks=true".to_owned());
@@ -234,21 +235,21 @@ impl Watcher {
 
     /// Parses a line of a watch. None: the object does not belong to the model. Err: the code of an ERROR
     /// event.
-    fn read(&self, line: &Value) -> Result<Option<Notice>, u64> {
+    fn parse_line(&self, line: &Value) -> Result<Option<Notice>, u64> {
         let object = &line["object"];
-        let seen = || -> Result<Option<ObservedObject>, u64> {
+        let parse_object = || -> Result<Option<ObservedObject>, u64> {
             match ObservedObject::read(object, &self.cursor.scope.collections) {
                 Ok(seen) => Ok(seen),
                 Err(description) => {
-                    self.world.recorder.note(|part| part.direct_violations.push(description));
+                    self.shared.recorder.record(|part| part.direct_violations.push(description));
                     Ok(None)
                 }
             }
         };
         Ok(match line["type"].as_str().unwrap_or_default() {
-            "ADDED" => seen()?.map(Notice::Added),
-            "MODIFIED" => seen()?.map(Notice::Modified),
-            "DELETED" => seen()?.map(Notice::Deleted),
+            "ADDED" => parse_object()?.map(Notice::Added),
+            "MODIFIED" => parse_object()?.map(Notice::Modified),
+            "DELETED" => parse_object()?.map(Notice::Deleted),
             "BOOKMARK" => {
                 let metadata = &object["metadata"];
                 let revision = metadata["resourceVersion"].as_str().and_then(|text| text.parse().ok());
@@ -263,14 +264,14 @@ impl Watcher {
 }
 
 /// An open stream, which is recorded when it ends or is dropped.
-struct Open {
-    world: Arc<SharedClientState>,
+struct OpenStream {
+    shared: Arc<SharedClientState>,
     stream: Option<Stream>,
 }
 
-impl Open {
+impl OpenStream {
     fn record_notice(&mut self, notice: Notice) {
-        let now = self.world.recorder.now();
+        let now = self.shared.recorder.now();
         if let Some(stream) = &mut self.stream {
             stream.notices.push((now, notice));
         }
@@ -286,36 +287,36 @@ impl Open {
         }
     }
 
-    /// Handles 410. Returns whether it came at the start of the stream: no event was received before.
+    /// Ends the stream after a 410. Returns whether no event came before the 410.
     fn expire(&mut self) -> bool {
-        let now = self.world.recorder.now();
+        let now = self.shared.recorder.now();
         let begun = self.stream.as_ref().is_some_and(|stream| !stream.notices.is_empty());
         self.end(if begun { StreamEnding::Lagged(now) } else { StreamEnding::Expired(now) });
         !begun
     }
 
     fn record_violation(&self, description: &str) {
-        if !*self.world.over.borrow() {
-            self.world.recorder.note(|part| part.direct_violations.push(description.to_owned()));
+        if !*self.shared.server_ended.borrow() {
+            self.shared.recorder.record(|part| part.direct_violations.push(description.to_owned()));
         }
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenStream {
     fn drop(&mut self) {
         let stream = self.stream.take();
-        self.world.recorder.note(|part| part.streams.extend(stream));
+        self.shared.recorder.record(|part| part.streams.extend(stream));
     }
 }
 
-fn some_scope(random: &mut SmallRng) -> Scope {
+fn random_scope(random: &mut SmallRng) -> Scope {
     let mut scope = if random.random_bool(0.25) {
         Scope::all_namespaces()
     } else {
         Scope::whole(random.random_range(0..COLLECTIONS.len()))
     };
     match random.random_range(0..10) {
-        0..4 => scope.groups = Some(some_groups(random)),
+        0..4 => scope.groups = Some(random_groups(random)),
         4 if scope.collections.len() == 1 => scope.name = NAMES.choose(random).copied(),
         _ => {}
     }

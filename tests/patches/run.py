@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reverts each known bug fix and requires that the model test detects the bug.
+"""Reintroduces each known bug and requires that the model test detects the bug.
 
     tests/patches/run.py                  all patches, after a control run without any
     tests/patches/run.py 03 07            selected patches
@@ -31,12 +31,12 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PATCHES = ROOT / "tests" / "patches"
-PLACE = ROOT / "target" / "known-bugs"
-TREE = PLACE / "tree"
-BUILD = PLACE / "build"
+WORK = ROOT / "target" / "known-bugs"
+TREE = WORK / "tree"
+BUILD = WORK / "build"
 SEEDS = [1, 2]
-# Seconds beyond the given time after which a run counts as hanging.
-HANGS = 300
+# Seconds in addition to four times the time limit, after which a run counts as hanging.
+HANG_SECONDS = 300
 VIOLATION = re.compile(r"^([A-Z][A-Za-z]+): (.*)", re.M)
 
 
@@ -50,15 +50,15 @@ def checks():
     return set(re.findall(r"^    (\w+),$", text[text.index("pub enum Check") :].split("}")[0], re.M))
 
 
-def declared(patch):
+def parse_header(patch):
     """Parses the header of a patch: the test that must detect the bug, and the violated checks.
 
-    >>> declared("The bug.\\n\\nTest: kill\\nCheck: Ordered, Unique\\n\\n--- a/x")
+    >>> parse_header("The bug.\\n\\nTest: kill\\nCheck: Ordered, Unique\\n\\n--- a/x")
     ('kill', ['Ordered', 'Unique'])
-    >>> declared("The bug.\\n\\nTest: kill\\nCheck: Panicked\\n")
+    >>> parse_header("The bug.\\n\\nTest: kill\\nCheck: Panicked\\n")
     Traceback (most recent call last):
     ValueError: no check of the model: Panicked
-    >>> declared("The bug.\\n\\nTest: kill\\n")
+    >>> parse_header("The bug.\\n\\nTest: kill\\n")
     Traceback (most recent call last):
     ValueError: the patch names no check
     """
@@ -74,8 +74,8 @@ def declared(patch):
 def violations(text):
     """Parses the violations in the output of a failed run: pairs of check and text.
 
-    >>> violations("thread 'kill' panicked:\\n2 violations\\nUnique: told again\\n    of a watch\\nSnapshot: it lacks x")
-    [('Unique', 'told again'), ('Snapshot', 'it lacks x')]
+    >>> violations("thread 'kill' panicked:\\n2 violations\\nUnique: delivered again\\n    of a watch\\nSnapshot: it lacks x")
+    [('Unique', 'delivered again'), ('Snapshot', 'it lacks x')]
 
     Other failures are not violations.
 
@@ -88,22 +88,23 @@ def violations(text):
     return [(check, what) for check, what in VIOLATION.findall(text) if check in known]
 
 
-def verdict(saw, wanted):
-    """Decides whether a run caught a bug, and describes the result. `saw` is None for a run that passed; otherwise it is
-    the violations and the end of the output.
+def verdict(result, wanted):
+    """Decides whether a run caught a bug, and describes the verdict.
 
-    >>> verdict(([("Unique", "told again"), ("Snapshot", "it lacks x")], ""), ["Snapshot"])
+    `result` is None for a run that passed; otherwise it is the violations and the end of the output.
+
+    >>> verdict(([("Unique", "delivered again"), ("Snapshot", "it lacks x")], ""), ["Snapshot"])
     (True, 'caught by Snapshot (also Unique)\\n    it lacks x')
-    >>> verdict(([("Unique", "told again")], ""), ["Snapshot"])
-    (False, 'NOT CAUGHT by Snapshot: the model reports Unique\\n    told again')
+    >>> verdict(([("Unique", "delivered again")], ""), ["Snapshot"])
+    (False, 'NOT CAUGHT by Snapshot: the model reports Unique\\n    delivered again')
     >>> verdict(([], "exit 101"), ["Snapshot"])
     (False, 'NOT CAUGHT by Snapshot: the run failed without a violation\\n    exit 101')
     >>> verdict(None, ["Snapshot"])
-    (False, 'NOT CAUGHT by Snapshot: the model saw nothing')
+    (False, 'NOT CAUGHT by Snapshot: the model reports no violation')
     """
-    if saw is None:
-        return False, f"NOT CAUGHT by {', '.join(wanted)}: the model saw nothing"
-    reports, output = saw
+    if result is None:
+        return False, f"NOT CAUGHT by {', '.join(wanted)}: the model reports no violation"
+    reports, output = result
     seen = list(dict.fromkeys(check for check, _ in reports))
     named = [check for check in seen if check in wanted]
     others = ", ".join(check for check in seen if check not in wanted)
@@ -115,15 +116,15 @@ def verdict(saw, wanted):
     return False, f"NOT CAUGHT by {', '.join(wanted)}: the run failed without a violation\n    {output}"
 
 
-def model():
+def build_model_test():
     """Builds the model test binary and returns the path of a copy, which other builds do not overwrite."""
     command = ["cargo", "test", "-p", "tests", "--test", "model", "--no-run", "--message-format=json"]
     built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
     for line in built.stdout.splitlines():
         message = json.loads(line)
         if message.get("executable") and message["target"]["name"] == "model":
-            PLACE.mkdir(parents=True, exist_ok=True)
-            return shutil.copy(message["executable"], PLACE / "model")
+            WORK.mkdir(parents=True, exist_ok=True)
+            return shutil.copy(message["executable"], WORK / "model")
     sys.exit("cargo reported no test binary")
 
 
@@ -147,21 +148,21 @@ def copy_commit(commit):
 
 def apply(patch, *options):
     # The copy is not a git repository, although it is inside one.
-    place = dict(os.environ, GIT_CEILING_DIRECTORIES=str(TREE.parent))
-    subprocess.run(["git", "apply", *options, str(patch)], cwd=TREE, env=place, check=True)
+    environment = dict(os.environ, GIT_CEILING_DIRECTORIES=str(TREE.parent))
+    subprocess.run(["git", "apply", *options, str(patch)], cwd=TREE, env=environment, check=True)
 
 
-def build():
-    place = dict(os.environ, CARGO_TARGET_DIR=str(BUILD))
+def build_programs():
+    environment = dict(os.environ, CARGO_TARGET_DIR=str(BUILD))
     command = ["cargo", "build", "--quiet", "-p", "apid", "-p", "authd"]
-    subprocess.run(command, cwd=TREE, env=place, check=True)
+    subprocess.run(command, cwd=TREE, env=environment, check=True)
 
 
-def look(binary, test, seconds):
+def run_model(binary, test, seconds):
     """Runs the model until a seed fails; returns (violations, end of output) or None if all passed, and the seconds."""
     begun = time.monotonic()
     for seed in SEEDS:
-        place = dict(
+        environment = dict(
             os.environ,
             MODEL_PROGRAMS=str(BUILD / "debug"),
             MODEL_SEED=str(seed),
@@ -171,7 +172,7 @@ def look(binary, test, seconds):
         command = [binary, test + "::", "--nocapture"]
         pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         try:
-            run = subprocess.run(command, cwd=ROOT, env=place, timeout=HANGS + 4 * seconds, **pipes)
+            run = subprocess.run(command, cwd=ROOT, env=environment, timeout=HANG_SECONDS + 4 * seconds, **pipes)
         except subprocess.TimeoutExpired:
             sys.exit(f"the model does not end: MODEL_SEED={seed}, {test}")
         if run.returncode != 0:
@@ -181,7 +182,7 @@ def look(binary, test, seconds):
 
 
 def main():
-    arguments = argparse.ArgumentParser(description="revert known bug fixes; the model test must detect each bug")
+    arguments = argparse.ArgumentParser(description="reintroduce known bugs; the model test must detect each bug")
     arguments.add_argument("numbers", nargs="*", help="only these patches, by number")
     arguments.add_argument("--seconds", type=int, default=60, help="time limit per patch")
     arguments.add_argument("--commit", default="HEAD", help="commit of the copy")
@@ -190,27 +191,27 @@ def main():
     patches = sorted(PATCHES.glob("*.patch"))
     if wanted.numbers:
         patches = [patch for patch in patches if patch.name[:2] in wanted.numbers]
-    declarations = {patch: declared(patch.read_text()) for patch in patches}
+    declarations = {patch: parse_header(patch.read_text()) for patch in patches}
     if wanted.list:
         for patch, (test, names) in declarations.items():
             print(f"{patch.stem}: {test}: {', '.join(names)}")
         return
-    binary = model()
+    binary = build_model_test()
     copy_commit(wanted.commit)
     failed = False
-    build()
+    build_programs()
     for test in sorted({test for test, _ in declarations.values()}):
-        saw, took = look(binary, test, wanted.seconds)
-        failed |= saw is not None
-        print(f"control, {test}: {'passes' if saw is None else f'FAILS: {saw}'} ({took:.0f} s)", flush=True)
+        result, took = run_model(binary, test, wanted.seconds)
+        failed |= result is not None
+        print(f"control, {test}: {'passes' if result is None else f'FAILS: {result}'} ({took:.0f} s)", flush=True)
     for patch, (test, names) in declarations.items():
         apply(patch)
         try:
-            build()
-            saw, took = look(binary, test, wanted.seconds)
+            build_programs()
+            result, took = run_model(binary, test, wanted.seconds)
         finally:
             apply(patch, "--reverse")
-        caught, what = verdict(saw, names)
+        caught, what = verdict(result, names)
         failed |= not caught
         print(f"{patch.stem} ({test}, {took:.0f} s): {what}", flush=True)
     sys.exit(failed)

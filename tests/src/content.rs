@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 /// Size of a page in bytes.
-pub(crate) const PAGE: usize = 4096;
+pub(crate) const PAGE_BYTES: usize = 4096;
 
 /// Content of a file; unwritten bytes are zero and take no memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Content {
     size: usize,
     written_pages: usize,
-    pages: Vec<Option<Arc<[u8; PAGE]>>>,
+    pages: Vec<Option<Arc<[u8; PAGE_BYTES]>>>,
 }
 
 impl Content {
@@ -29,14 +29,14 @@ impl Content {
     /// Returns the number of pages that a write of `size` bytes at `offset` would add.
     pub(crate) fn missing_pages(&self, offset: usize, size: usize) -> usize {
         let missing = |(page, _): &(usize, _)| self.pages.get(*page).is_none_or(Option::is_none);
-        parts(offset, offset + size).filter(missing).count()
+        page_ranges(offset, offset + size).filter(missing).count()
     }
 
     /// Reads up to `size` bytes from `offset`: fewer at the end.
     pub(crate) fn read(&self, offset: usize, size: usize) -> Vec<u8> {
         let end = self.size.min(offset.saturating_add(size));
         let mut bytes = Vec::with_capacity(end.saturating_sub(offset));
-        for (page, within) in parts(offset, end) {
+        for (page, within) in page_ranges(offset, end) {
             match &self.pages[page] {
                 Some(page) => bytes.extend_from_slice(&page[within]),
                 None => bytes.resize(bytes.len() + within.len(), 0),
@@ -51,12 +51,12 @@ impl Content {
         if self.size < end {
             self.resize(end);
         }
-        for (page, within) in parts(offset, end) {
+        for (page, within) in page_ranges(offset, end) {
             let (now, later) = data.split_at(within.len());
             let written_pages = &mut self.written_pages;
             let page = self.pages[page].get_or_insert_with(|| {
                 *written_pages += 1;
-                Arc::new([0; PAGE])
+                Arc::new([0; PAGE_BYTES])
             });
             Arc::make_mut(page)[within].copy_from_slice(now);
             data = later;
@@ -65,11 +65,11 @@ impl Content {
 
     /// Truncates the content to `size` bytes, or extends it with zeros.
     pub(crate) fn resize(&mut self, size: usize) {
-        let pages = size.div_ceil(PAGE);
+        let pages = size.div_ceil(PAGE_BYTES);
         self.written_pages -= self.pages.iter().skip(pages).flatten().count();
         self.pages.resize(pages, None);
         if size < self.size
-            && let (used @ 1.., Some(Some(last))) = (size % PAGE, self.pages.last_mut())
+            && let (used @ 1.., Some(Some(last))) = (size % PAGE_BYTES, self.pages.last_mut())
         {
             Arc::make_mut(last)[used..].fill(0);
         }
@@ -78,10 +78,10 @@ impl Content {
 }
 
 /// Iterates over the pages between two offsets, with the byte range in each.
-fn parts(offset: usize, end: usize) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
-    (offset / PAGE..end.max(offset).div_ceil(PAGE)).filter_map(move |page| {
-        let begin = page * PAGE;
-        let within = offset.saturating_sub(begin)..PAGE.min(end.saturating_sub(begin));
+fn page_ranges(offset: usize, end: usize) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
+    (offset / PAGE_BYTES..end.max(offset).div_ceil(PAGE_BYTES)).filter_map(move |page| {
+        let begin = page * PAGE_BYTES;
+        let within = offset.saturating_sub(begin)..PAGE_BYTES.min(end.saturating_sub(begin));
         (within.start < within.end).then_some((page, within))
     })
 }

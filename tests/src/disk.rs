@@ -5,8 +5,7 @@
 //! Every change is visible at once and pending until it is synced: data and sizes by a sync of the file,
 //! names (created, removed, renamed) by a sync of their directory. [`Disk::cut`] returns the disk after a cut
 //! at this moment: all synced changes, and a random part of the pending changes. A rename is kept or lost as
-//! a whole.
-//! The original disk continues unchanged.
+//! a whole. The original disk continues unchanged.
 //!
 //! A disk may have a capacity. Written pages count while a name leads to them or the file is open. When all
 //! pages are used, writes fail until pages are freed.
@@ -21,7 +20,7 @@ use std::ffi::{OsStr, OsString};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use crate::content::{Content, PAGE};
+use crate::content::{Content, PAGE_BYTES};
 
 /// Inode number of the root directory in FUSE.
 pub const ROOT: u64 = 1;
@@ -39,7 +38,7 @@ pub struct Disk {
     /// Maximum number of written pages of all files; None: no limit.
     capacity: Option<usize>,
     /// Number of open handles by inode number.
-    open: BTreeMap<u64, usize>,
+    open_handles: BTreeMap<u64, usize>,
     /// Inode numbers of removed files and directories: kept for open handles, or for a cut that restores a
     /// name.
     unnamed: BTreeSet<u64>,
@@ -83,13 +82,13 @@ enum NameChange {
     Rename(OsString, OsString, u64),
 }
 
-/// Error of an operation. Each has an errno in FUSE.
+/// Error of an operation on the disk. FUSE returns a different errno for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskError {
     /// No such file or directory.
     Missing,
     /// The name exists.
-    Taken,
+    NameExists,
     /// A directory was expected.
     NotDirectory,
     /// A file was expected.
@@ -105,14 +104,14 @@ pub enum DiskError {
 /// Effect of a cut on the pending changes.
 #[derive(Clone, Copy, Debug)]
 enum CutOutcome {
-    /// All are lost.
+    /// All pending changes are lost.
     Lost,
-    /// All are kept, as when only the process ends.
+    /// All pending changes are kept, as when only the process ends.
     Kept,
-    /// Changes up to this sequence number are kept, as on a disk that keeps the order.
+    /// Changes below this sequence number are kept, as on a disk that keeps the order of writes.
     Before(u64),
-    /// Each change is kept or lost independently; of written data, each sector.
-    Each,
+    /// Each change is kept or lost independently. Some writes of data are kept or lost sector by sector.
+    Independent,
 }
 
 impl Default for Disk {
@@ -130,41 +129,42 @@ impl Disk {
             next: ROOT + 1,
             changes: 0,
             capacity: None,
-            open: BTreeMap::new(),
+            open_handles: BTreeMap::new(),
             unnamed: BTreeSet::new(),
         }
     }
 
-    /// Sets the capacity in bytes, rounded to whole pages; None: no limit. Existing content stays, even above
-    /// the limit.
-    pub fn limit(&mut self, bytes: Option<u64>) {
-        self.capacity = bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE);
+    /// Sets the capacity in bytes, rounded down to whole pages; None: no limit.
+    ///
+    /// Existing content stays, even above the capacity.
+    pub fn set_capacity(&mut self, bytes: Option<u64>) {
+        self.capacity = bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE_BYTES);
     }
 
     /// Returns the capacity in pages and the number of free pages; None: no limit.
     pub fn capacity_pages(&self) -> Option<(usize, usize)> {
         let capacity = self.capacity?;
-        let counts = |(id, node): (&u64, &Node)| match node {
-            Node::File(file) if self.open.contains_key(id) || !self.unnamed.contains(id) => {
+        let counted_pages = |(id, node): (&u64, &Node)| match node {
+            Node::File(file) if self.open_handles.contains_key(id) || !self.unnamed.contains(id) => {
                 file.live.written_pages()
             }
             _ => 0,
         };
-        let used: usize = self.nodes.iter().map(counts).sum();
+        let used: usize = self.nodes.iter().map(counted_pages).sum();
         Some((capacity, capacity.saturating_sub(used)))
     }
 
     /// Counts a new open handle of a file.
     pub fn open(&mut self, file: u64) {
-        *self.open.entry(file).or_default() += 1;
+        *self.open_handles.entry(file).or_default() += 1;
     }
 
     /// Releases an open handle. A file without a name is dropped then, unless a cut could restore its name.
     pub fn release(&mut self, file: u64) {
-        if let Some(count) = self.open.get_mut(&file) {
+        if let Some(count) = self.open_handles.get_mut(&file) {
             *count -= 1;
             if *count == 0 {
-                self.open.remove(&file);
+                self.open_handles.remove(&file);
                 self.drop_closed();
             }
         }
@@ -173,13 +173,13 @@ impl Disk {
     /// Drops removed files and directories without open handles, if no cut can restore a name for them.
     fn drop_closed(&mut self) {
         let closed: Vec<u64> =
-            self.unnamed.iter().copied().filter(|id| !self.open.contains_key(id)).collect();
+            self.unnamed.iter().copied().filter(|id| !self.open_handles.contains_key(id)).collect();
         for id in closed {
-            let named = |node: &Node| match node {
+            let can_be_named = |node: &Node| match node {
                 Node::Directory(directory) => directory.can_name(id),
                 Node::File(_) => false,
             };
-            if !self.nodes.values().any(named) {
+            if !self.nodes.values().any(can_be_named) {
                 self.nodes.remove(&id);
                 self.unnamed.remove(&id);
             }
@@ -214,7 +214,8 @@ impl Disk {
         }
     }
 
-    fn change(&mut self) -> u64 {
+    /// Returns the sequence number of a new change.
+    fn next_change(&mut self) -> u64 {
         self.changes += 1;
         self.changes
     }
@@ -230,11 +231,11 @@ impl Disk {
     }
 
     /// Creates a file or a directory. Returns its inode number.
-    pub fn make(&mut self, directory: u64, name: &OsStr, node: Node) -> Result<u64, DiskError> {
+    pub fn create(&mut self, directory: u64, name: &OsStr, node: Node) -> Result<u64, DiskError> {
         if self.directory(directory)?.live.contains_key(name) {
-            return Err(DiskError::Taken);
+            return Err(DiskError::NameExists);
         }
-        let (id, change) = (self.next, self.change());
+        let (id, change) = (self.next, self.next_change());
         self.next += 1;
         self.nodes.insert(id, node);
         let directory = self.directory_mut(directory)?;
@@ -254,7 +255,7 @@ impl Disk {
             (Node::File(_), true) => return Err(DiskError::NotDirectory),
             _ => {}
         }
-        let change = self.change();
+        let change = self.next_change();
         let directory = self.directory_mut(directory)?;
         directory.live.remove(name);
         directory.pending.push((change, NameChange::Remove(name.to_owned())));
@@ -269,9 +270,9 @@ impl Disk {
         }
         let id = self.lookup(from.0, from.1)?;
         if !replace && self.lookup(to.0, to.1).is_ok() {
-            return Err(DiskError::Taken);
+            return Err(DiskError::NameExists);
         }
-        let change = self.change();
+        let change = self.next_change();
         let directory = self.directory_mut(from.0)?;
         directory.live.remove(from.1);
         let replaced = directory.live.insert(to.1.to_owned(), id);
@@ -295,7 +296,7 @@ impl Disk {
         {
             return Err(DiskError::Full);
         }
-        let change = self.change();
+        let change = self.next_change();
         let file = self.file_mut(file)?;
         let write = Write::Data(offset, data.to_vec());
         write.apply(&mut file.live);
@@ -305,7 +306,7 @@ impl Disk {
 
     /// Truncates a file or extends it with zeros.
     pub fn resize(&mut self, file: u64, size: usize) -> Result<(), DiskError> {
-        let change = self.change();
+        let change = self.next_change();
         let file = self.file_mut(file)?;
         file.live.resize(size);
         file.pending.push((change, Write::Size(size)));
@@ -335,19 +336,19 @@ impl Disk {
             0 => CutOutcome::Lost,
             1 => CutOutcome::Kept,
             2 | 3 => CutOutcome::Before(self.random_change(random)),
-            _ => CutOutcome::Each,
+            _ => CutOutcome::Independent,
         };
-        let mut left =
+        let mut disk_after_cut =
             Disk { nodes: BTreeMap::new(), next: self.next, capacity: self.capacity, ..Disk::new() };
         for (id, node) in &self.nodes {
-            left.nodes.insert(*id, node.cut(outcome, random));
+            disk_after_cut.nodes.insert(*id, node.cut(outcome, random));
         }
-        let (before, after) = (self.paths(), left.paths());
+        let (before, after) = (self.paths(), disk_after_cut.paths());
         let lost = before.difference(&after).map(|path| format!("lost {path}"));
         let restored = after.difference(&before).map(|path| format!("restored {path}"));
         let names = lost.chain(restored).collect();
-        left.drop_unnamed();
-        (left, names)
+        disk_after_cut.drop_unnamed();
+        (disk_after_cut, names)
     }
 
     /// Returns the paths of all files and directories.
@@ -356,18 +357,18 @@ impl Disk {
         let mut next = vec![(ROOT, String::new())];
         while let Some((id, path)) = next.pop() {
             if let Some(Node::Directory(directory)) = self.nodes.get(&id) {
-                let below =
+                let child =
                     |(name, id): (&OsString, &u64)| (*id, format!("{path}/{}", name.to_string_lossy()));
-                next.extend(directory.live.iter().map(below));
+                next.extend(directory.live.iter().map(child));
             }
             paths.insert(path);
         }
         paths
     }
 
-    /// Chooses a sequence number from that of the oldest pending change on.
+    /// Chooses a sequence number between those of the oldest pending change and of the last change.
     fn random_change(&self, random: &mut SmallRng) -> u64 {
-        let oldest = self.nodes.values().filter_map(Node::oldest).min().unwrap_or(self.changes);
+        let oldest = self.nodes.values().filter_map(Node::oldest_change).min().unwrap_or(self.changes);
         random.random_range(oldest..=self.changes)
     }
 
@@ -407,7 +408,8 @@ impl Node {
         }
     }
 
-    fn oldest(&self) -> Option<u64> {
+    /// Returns the sequence number of the oldest pending change.
+    fn oldest_change(&self) -> Option<u64> {
         match self {
             Node::File(file) => file.pending.first().map(|(change, _)| *change),
             Node::Directory(directory) => directory.pending.first().map(|(change, _)| *change),
@@ -442,7 +444,7 @@ impl CutOutcome {
             CutOutcome::Lost => false,
             CutOutcome::Kept => true,
             CutOutcome::Before(moment) => change < moment,
-            CutOutcome::Each => random.random_bool(0.5),
+            CutOutcome::Independent => random.random_bool(0.5),
         }
     }
 }
@@ -457,7 +459,7 @@ impl Write {
 
     fn cut(&self, outcome: CutOutcome, change: u64, random: &mut SmallRng, content: &mut Content) {
         match (outcome, self) {
-            (CutOutcome::Each, Write::Data(offset, data)) if random.random_bool(0.25) => {
+            (CutOutcome::Independent, Write::Data(offset, data)) if random.random_bool(0.25) => {
                 // Sectors begin at multiples of their size, independent of the start of the write.
                 let end = offset + data.len();
                 for sector in offset / SECTOR..end.div_ceil(SECTOR) {
@@ -497,7 +499,7 @@ fn power_cut_keeps_synced_data_and_nothing_unwritten() {
     for seed in 0..200 {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut disk = Disk::new();
-        let file = disk.make(ROOT, name("new"), Node::File(File::default())).unwrap();
+        let file = disk.create(ROOT, name("new"), Node::File(File::default())).unwrap();
         disk.write(file, 0, &[1; 2000]).unwrap();
         disk.sync(file).unwrap();
         let (nameless, _) = disk.cut(&mut random);
@@ -532,14 +534,14 @@ fn power_cut_keeps_synced_data_and_nothing_unwritten() {
 fn full_disk_rejects_writes_until_file_is_removed_and_closed() {
     let name = OsStr::new;
     let mut disk = Disk::new();
-    disk.limit(Some(3 * PAGE as u64));
-    let file = disk.make(ROOT, name("a"), Node::File(File::default())).unwrap();
+    disk.set_capacity(Some(3 * PAGE_BYTES as u64));
+    let file = disk.create(ROOT, name("a"), Node::File(File::default())).unwrap();
     disk.open(file);
-    disk.resize(file, 100 * PAGE).unwrap();
+    disk.resize(file, 100 * PAGE_BYTES).unwrap();
     assert_eq!(disk.capacity_pages(), Some((3, 3)), "unwritten pages do not count");
-    disk.write(file, PAGE, &[1; 2 * PAGE]).unwrap();
-    assert_eq!(disk.write(file, 8 * PAGE - 1, &[1; 2]), Err(DiskError::Full));
-    disk.write(file, PAGE, &[2; PAGE]).unwrap();
+    disk.write(file, PAGE_BYTES, &[1; 2 * PAGE_BYTES]).unwrap();
+    assert_eq!(disk.write(file, 8 * PAGE_BYTES - 1, &[1; 2]), Err(DiskError::Full));
+    disk.write(file, PAGE_BYTES, &[2; PAGE_BYTES]).unwrap();
     disk.remove(ROOT, name("a"), false).unwrap();
     assert_eq!(disk.capacity_pages(), Some((3, 1)), "it is still open");
     disk.release(file);

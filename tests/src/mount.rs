@@ -19,13 +19,13 @@ use rand::rngs::SmallRng;
 
 use crate::disk::{Directory, Disk, DiskError, File, Node, ROOT};
 
-/// Time for which the kernel caches names and sizes. It can be long, because all changes pass through the
-/// kernel.
-const TTL: Duration = Duration::from_secs(60);
+/// Time for which the kernel caches names and sizes. It can be long, because the kernel makes all changes.
+const KERNEL_CACHE_TTL: Duration = Duration::from_secs(60);
 
 /// Total and free blocks that statfs reports for a disk without a limit.
-const BLOCKS: u64 = 1 << 28;
-const BLOCK: u32 = 4096;
+const UNLIMITED_BLOCKS: u64 = 1 << 28;
+/// Size of a block in the attributes of files and in statfs.
+const BLOCK_BYTES: u32 = 4096;
 
 /// Mounted disk. Drop unmounts it.
 pub struct Mount {
@@ -53,13 +53,13 @@ impl Mount {
         &self.dir
     }
 
-    /// Sets the capacity in bytes: [`Disk::limit`].
-    pub fn limit(&self, bytes: Option<u64>) {
-        self.disk.lock().limit(bytes);
+    /// Sets the capacity in bytes: [`Disk::set_capacity`].
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.disk.lock().set_capacity(bytes);
     }
 
     /// Makes every sync take `time`, so that changes stay pending for longer, as on a real disk.
-    pub fn slow_syncs(&self, time: Duration) {
+    pub fn set_sync_duration(&self, time: Duration) {
         self.sync_delay_micros.store(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
@@ -70,8 +70,8 @@ impl Mount {
     }
 
     /// Unmounts the disk; fails while files are open.
-    pub fn end(mut self) -> io::Result<()> {
-        // A separate process unmounts: a process that serves a file system and waits for it could not be killed.
+    pub fn unmount(mut self) -> io::Result<()> {
+        // A separate process unmounts: a process that waits for the file system that it serves cannot be killed.
         let status = Command::new("umount").arg(&self.dir).status()?;
         if !status.success() {
             return Err(io::Error::other(format!("umount ends with {status}")));
@@ -80,6 +80,7 @@ impl Mount {
     }
 }
 
+/// FUSE file system of a disk.
 struct DiskFilesystem {
     disk: Arc<Mutex<Disk>>,
     /// Duration of each sync in microseconds.
@@ -106,7 +107,7 @@ fn attributes(id: u64, node: &Node) -> FileAttr {
         uid: 0,
         gid: 0,
         rdev: 0,
-        blksize: BLOCK,
+        blksize: BLOCK_BYTES,
         flags: 0,
     }
 }
@@ -114,7 +115,7 @@ fn attributes(id: u64, node: &Node) -> FileAttr {
 fn errno(error: DiskError) -> Errno {
     match error {
         DiskError::Missing => Errno::ENOENT,
-        DiskError::Taken => Errno::EEXIST,
+        DiskError::NameExists => Errno::EEXIST,
         DiskError::NotDirectory => Errno::ENOTDIR,
         DiskError::IsDirectory => Errno::EISDIR,
         DiskError::NotEmpty => Errno::ENOTEMPTY,
@@ -123,7 +124,8 @@ fn errno(error: DiskError) -> Errno {
     }
 }
 
-fn empty(result: Result<(), DiskError>, reply: ReplyEmpty) {
+/// Replies to a request without a result.
+fn reply_without_data(result: Result<(), DiskError>, reply: ReplyEmpty) {
     match result {
         Ok(()) => reply.ok(),
         Err(error) => reply.error(errno(error)),
@@ -136,7 +138,7 @@ impl DiskFilesystem {
         if micros > 0 {
             std::thread::sleep(Duration::from_micros(micros));
         }
-        empty(self.disk.lock().sync(id.0), reply);
+        reply_without_data(self.disk.lock().sync(id.0), reply);
     }
 
     fn attributes(&self, id: u64) -> Result<FileAttr, DiskError> {
@@ -148,14 +150,14 @@ impl Filesystem for DiskFilesystem {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let found = self.disk.lock().lookup(parent.0, name);
         match found.and_then(|id| self.attributes(id)) {
-            Ok(found) => reply.entry(&TTL, &found, Generation(0)),
+            Ok(found) => reply.entry(&KERNEL_CACHE_TTL, &found, Generation(0)),
             Err(error) => reply.error(errno(error)),
         }
     }
 
     fn getattr(&self, _: &Request, id: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.attributes(id.0) {
-            Ok(found) => reply.attr(&TTL, &found),
+            Ok(found) => reply.attr(&KERNEL_CACHE_TTL, &found),
             Err(error) => reply.error(errno(error)),
         }
     }
@@ -180,15 +182,15 @@ impl Filesystem for DiskFilesystem {
     ) {
         let resized = size.map_or(Ok(()), |size| self.disk.lock().resize(id.0, size as usize));
         match resized.and_then(|()| self.attributes(id.0)) {
-            Ok(found) => reply.attr(&TTL, &found),
+            Ok(found) => reply.attr(&KERNEL_CACHE_TTL, &found),
             Err(error) => reply.error(errno(error)),
         }
     }
 
     fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
-        let made = self.disk.lock().make(parent.0, name, Node::Directory(Directory::default()));
-        match made.and_then(|id| self.attributes(id)) {
-            Ok(made) => reply.entry(&TTL, &made, Generation(0)),
+        let created = self.disk.lock().create(parent.0, name, Node::Directory(Directory::default()));
+        match created.and_then(|id| self.attributes(id)) {
+            Ok(created) => reply.entry(&KERNEL_CACHE_TTL, &created, Generation(0)),
             Err(error) => reply.error(errno(error)),
         }
     }
@@ -203,11 +205,11 @@ impl Filesystem for DiskFilesystem {
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        let made = self.disk.lock().make(parent.0, name, Node::File(File::default()));
-        match made.and_then(|id| self.attributes(id)) {
-            Ok(made) => {
-                self.disk.lock().open(made.ino.0);
-                reply.created(&TTL, &made, Generation(0), FileHandle(0), FopenFlags::empty());
+        let created = self.disk.lock().create(parent.0, name, Node::File(File::default()));
+        match created.and_then(|id| self.attributes(id)) {
+            Ok(created) => {
+                self.disk.lock().open(created.ino.0);
+                reply.created(&KERNEL_CACHE_TTL, &created, Generation(0), FileHandle(0), FopenFlags::empty());
             }
             Err(error) => reply.error(errno(error)),
         }
@@ -233,11 +235,11 @@ impl Filesystem for DiskFilesystem {
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(self.disk.lock().remove(parent.0, name, false), reply);
+        reply_without_data(self.disk.lock().remove(parent.0, name, false), reply);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(self.disk.lock().remove(parent.0, name, true), reply);
+        reply_without_data(self.disk.lock().remove(parent.0, name, true), reply);
     }
 
     fn rename(
@@ -254,7 +256,10 @@ impl Filesystem for DiskFilesystem {
             return reply.error(Errno::EINVAL);
         }
         let replace = !flags.contains(RenameFlags::RENAME_NOREPLACE);
-        empty(self.disk.lock().rename((parent.0, name), (new_parent.0, new_name), replace), reply);
+        reply_without_data(
+            self.disk.lock().rename((parent.0, name), (new_parent.0, new_name), replace),
+            reply,
+        );
     }
 
     fn read(
@@ -325,8 +330,8 @@ impl Filesystem for DiskFilesystem {
     fn statfs(&self, _: &Request, _id: INodeNo, reply: ReplyStatfs) {
         let (blocks, free) = match self.disk.lock().capacity_pages() {
             Some((capacity, free)) => (capacity as u64, free as u64),
-            None => (BLOCKS, BLOCKS),
+            None => (UNLIMITED_BLOCKS, UNLIMITED_BLOCKS),
         };
-        reply.statfs(blocks, free, free, ROOT << 20, ROOT << 20, BLOCK, 255, BLOCK);
+        reply.statfs(blocks, free, free, ROOT << 20, ROOT << 20, BLOCK_BYTES, 255, BLOCK_BYTES);
     }
 }

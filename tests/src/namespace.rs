@@ -16,10 +16,10 @@ pub fn run_inside(test: &str, body: impl FnOnce()) {
         end_with_parent();
         return body();
     }
-    if let Err(why) = can_mount() {
+    if let Err(why) = check_mount_support() {
         return prerequisites::skip("fuse", &format!("{test}: {why}"));
     }
-    let mut command = in_namespace();
+    let mut command = namespace_command();
     command.arg(std::env::current_exe().unwrap()).args([test, "--exact", "--nocapture", "--test-threads=1"]);
     let mut inside = command.env(INSIDE, "1").stdin(Stdio::piped()).spawn().unwrap();
     // Keep the standard input of the process open until it has ended, because its end would end the process.
@@ -30,17 +30,17 @@ pub fn run_inside(test: &str, body: impl FnOnce()) {
 }
 
 /// Builds a command that runs in a new mount namespace.
-fn in_namespace() -> Command {
+fn namespace_command() -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]);
     command
 }
 
 /// Checks that FUSE and mount namespaces are available.
-fn can_mount() -> Result<(), String> {
+fn check_mount_support() -> Result<(), String> {
     let device = std::fs::File::options().read(true).write(true).open("/dev/fuse");
     device.map_err(|error| format!("/dev/fuse: {error}"))?;
-    match in_namespace().arg("true").stderr(Stdio::null()).status() {
+    match namespace_command().arg("true").stderr(Stdio::null()).status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("unshare ends with {status}")),
         Err(error) => Err(format!("unshare: {error}")),

@@ -119,21 +119,21 @@ async fn main() {
         let namespace = object(json!({
             "metadata": {"name": "team", "labels": {names.label_sub_key("pod-security", "enforce"): level}},
         }));
-        let world = Arc::new(FixedObjects(Arc::new(namespace)));
+        let backend = Arc::new(FixedObjects(Arc::new(namespace)));
         let rng: Arc<dyn Rng> = Arc::new(SeededRng::new(1));
         let dyn_clock: Arc<dyn Clock> = clock.clone();
         let map = webhooks::ServiceMap::default();
         let environment = Environment {
-            webhooks: admission::webhook_clients(world.clone(), map, &names, &dyn_clock, &rng),
+            webhooks: admission::webhook_clients(backend.clone(), map, &names, &dyn_clock, &rng),
             metrics: Arc::new(AdmissionMetrics::new(&Metrics::default())),
             gates: serving::gates::FeatureGates::default(),
             names: Arc::clone(&names),
             registry: Arc::new(CurrentRegistry::new(Registry::new(&names))),
             clock: clock.clone(),
             rng,
-            reader: world.clone(),
-            writer: world.clone(),
-            authorizer: world,
+            reader: backend.clone(),
+            writer: backend.clone(),
+            authorizer: backend,
             reservations: Arc::default(),
         };
         let chain =

@@ -1,6 +1,7 @@
 //! Benchmark of admission policies: `cargo run --release -p admission --example policies`.
 //!
-//! The first write matches none of 500 policies; the second write matches one policy with three simple expressions.
+//! The first write matches none of 500 policies; the second write matches one policy with three simple
+//! expressions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +39,7 @@ struct FixedObjects {
 impl FixedObjects {
     /// One policy on config maps; all other policies on secrets.
     fn new() -> Self {
-        let mut world = FixedObjects { policies: Vec::new(), bindings: Vec::new() };
+        let mut backend = FixedObjects { policies: Vec::new(), bindings: Vec::new() };
         for i in 0..POLICIES {
             let resource = if i == 0 { "configmaps" } else { "secrets" };
             let rule = json!({
@@ -52,11 +53,11 @@ impl FixedObjects {
             let metadata = json!({"name": format!("p{i}"), "uid": format!("u{i}"), "resourceVersion": "1"});
             let match_constraints = json!({"resourceRules": [rule]});
             let spec = json!({"matchConstraints": match_constraints, "validations": validations});
-            world.policies.push(object(json!({"metadata": metadata, "spec": spec})));
+            backend.policies.push(object(json!({"metadata": metadata, "spec": spec})));
             let spec = json!({"policyName": format!("p{i}"), "validationActions": ["Deny"]});
-            world.bindings.push(object(json!({"metadata": {"name": format!("b{i}")}, "spec": spec})));
+            backend.bindings.push(object(json!({"metadata": {"name": format!("b{i}")}, "spec": spec})));
         }
-        world
+        backend
     }
 }
 
@@ -126,12 +127,12 @@ async fn main() {
         .filter(|plugin| plugin.name != "ValidatingAdmissionPolicy")
         .map(|plugin| plugin.name.to_owned())
         .collect();
-    let world = Arc::new(FixedObjects::new());
+    let backend = Arc::new(FixedObjects::new());
     let (clock_of_clients, rng): (Arc<dyn Clock>, Arc<dyn Rng>) =
         (clock.clone(), Arc::new(SeededRng::new(1)));
     let environment = Environment {
         webhooks: admission::webhook_clients(
-            world.clone(),
+            backend.clone(),
             ServiceMap::default(),
             &names,
             &clock_of_clients,
@@ -143,9 +144,9 @@ async fn main() {
         registry: Arc::new(CurrentRegistry::new(Registry::new(&names))),
         clock: clock.clone(),
         rng,
-        reader: world.clone(),
-        writer: world.clone(),
-        authorizer: world,
+        reader: backend.clone(),
+        writer: backend.clone(),
+        authorizer: backend,
         reservations: Arc::default(),
     };
     let chain = Chain::new(&[], &disabled_plugins, &Configuration::default(), &environment).expect("a chain");

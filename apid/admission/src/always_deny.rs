@@ -41,12 +41,12 @@ mod tests {
                 kind: ("", "ConfigMap"),
                 ..TestedWrite::default()
             };
-            let answer = fake.ask(&AlwaysDeny, write(), object()).await;
+            let answer = fake.run_plugin(&AlwaysDeny, write(), object()).await;
             assert_eq!(
                 answer.message(),
                 "configmaps \"x\" is forbidden: admission control is denying all modifications"
             );
-            assert!(fake.ask(&AlwaysAdmit, write(), object()).await.result.is_ok());
+            assert!(fake.run_plugin(&AlwaysAdmit, write(), object()).await.result.is_ok());
         }
     }
 }

@@ -72,18 +72,19 @@ fn images(pod: &Object) -> impl Iterator<Item = &str> {
 /// Returns an error for the first pull policy other than `Always`; a later plugin or a webhook has set it.
 fn wrong_pull_policy(pod: &Object) -> Option<FieldError> {
     let spec = FieldPath::new("spec");
-    let unsupported = |path: &FieldPath, policy: &str| FieldError::not_supported(path, policy, &[ALWAYS]);
+    let unsupported_policy =
+        |path: &FieldPath, policy: &str| FieldError::not_supported(path, policy, &[ALWAYS]);
     let container = pod_containers::all_containers(pod).find_map(|(list, i, container)| {
         let policy = text(container, "imagePullPolicy");
         let path = || spec.child(list).index(i).child("imagePullPolicy");
-        (policy != ALWAYS).then(|| unsupported(&path(), policy))
+        (policy != ALWAYS).then(|| unsupported_policy(&path(), policy))
     });
     let volumes = pod.at(&["spec", "volumes"]).and_then(Value::as_array);
     container.or_else(|| {
         volumes.into_iter().flatten().enumerate().find_map(|(i, volume)| {
             let policy = text(volume.get("image").filter(|image| !image.is_null())?, "pullPolicy");
             let path = || spec.child("volumes").index(i).child("image").child("pullPolicy");
-            (policy != ALWAYS).then(|| unsupported(&path(), policy))
+            (policy != ALWAYS).then(|| unsupported_policy(&path(), policy))
         })
     })
 }
@@ -117,7 +118,7 @@ mod tests {
             (update(pod("a", "Never")), "a", "Never"),
             (update(pod("a", "Never")), "b", ALWAYS),
         ] {
-            let answer = fake.ask(&AlwaysPullImages, write, pod(image, "Never")).await;
+            let answer = fake.run_plugin(&AlwaysPullImages, write, pod(image, "Never")).await;
             assert!(answer.result.is_ok());
             let spec = &answer.object["spec"];
             assert_eq!(spec["containers"][0]["imagePullPolicy"], policy);

@@ -92,7 +92,7 @@ mod tests {
                 TestedWrite { kind: ("certificates", "CertificateSigningRequest"), ..TestedWrite::default() };
             let object =
                 json!({"metadata": {"name": "r"}, "spec": {"signerName": signer, "request": request}});
-            let answer = fake.ask(&plugin, write, object).await;
+            let answer = fake.run_plugin(&plugin, write, object).await;
             let expected = match refusal {
                 "" => String::new(),
                 reason => {

@@ -79,7 +79,7 @@ impl Chain {
             if is_in(disabled) || !(entry.on_by_default || is_in(enabled)) {
                 continue;
             }
-            let plugin_configuration = configuration.of(entry.name);
+            let plugin_configuration = configuration.for_plugin(entry.name);
             match entry.availability {
                 Availability::Implemented(_) | Availability::Gated(..) | Availability::NotImplemented
                     if plugin_configuration.is_some() =>
@@ -111,7 +111,7 @@ impl Chain {
 
     /// Builds a chain of plugins that need not be in the table of plugins.
     #[cfg(test)]
-    pub(crate) fn of(plugins: Vec<(&'static str, Box<dyn Plugin>)>) -> Self {
+    pub(crate) fn from_plugins(plugins: Vec<(&'static str, Box<dyn Plugin>)>) -> Self {
         Chain::assemble(plugins, &Arc::default())
     }
 
@@ -130,8 +130,8 @@ impl Chain {
         self.timing.observe_with(clock, observer);
     }
 
-    /// Runs the mutating phase of each interested plugin, before validation of the object. The phase runs once more if
-    /// a webhook or a policy requests the second round.
+    /// Runs the mutating phase of each interested plugin, before validation of the object. The phase runs
+    /// once more if a webhook or a policy requests the second round.
     ///
     /// # Errors
     ///
@@ -183,7 +183,8 @@ impl Chain {
         attributes: &'a Attributes<'_>,
     ) -> impl Iterator<Item = (&'static str, &'a dyn Plugin)> {
         let kind = &attributes.resource.kind;
-        let plan = self.plans.of((kind.group(), kind.kind(), attributes.subresource), attributes.operation);
+        let plan =
+            self.plans.plugins_for((kind.group(), kind.kind(), attributes.subresource), attributes.operation);
         plan.iter().filter_map(|index| self.plugins.get(*index)).map(|(name, plugin)| (*name, &**plugin))
     }
 }
@@ -236,7 +237,7 @@ impl Plans {
         Plans { named: named.collect(), others: plan(None) }
     }
 
-    fn of<'a>(&'a self, target: Target<'a>, operation: Operation) -> &'a [usize] {
+    fn plugins_for<'a>(&'a self, target: Target<'a>, operation: Operation) -> &'a [usize] {
         // The map has static keys; the shorter lifetime here allows a lookup with borrowed keys.
         let named: &'a HashMap<Target<'a>, Plan> = &self.named;
         let plan = named.get(&target).unwrap_or(&self.others);

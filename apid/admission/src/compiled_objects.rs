@@ -91,7 +91,7 @@ mod tests {
         });
         assert!(names.get().get().await.unwrap().is_empty());
         for (name, expected) in [("a", vec!["a"]), ("b", vec!["a", "b"])] {
-            fake.world.put("", "ConfigMap", json!({"metadata": {"name": name}}));
+            fake.backend.put("", "ConfigMap", json!({"metadata": {"name": name}}));
             for _ in 0..10 {
                 assert_eq!(*names.get().get().await.unwrap(), expected);
             }

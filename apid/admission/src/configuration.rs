@@ -5,8 +5,8 @@
 //! apid reads the complete file at start-up, before it serves requests. The file holds an
 //! `AdmissionConfiguration` of the group `apiserver.config`, in YAML or JSON. Its list `plugins` names
 //! plugins, each with an inline `configuration` or the `path` of a file. The strict reader of
-//! [`apimachinery::document`] reads all files: unknown fields, duplicate fields and unknown plugins are errors, and
-//! every error names the file, the line and the field.
+//! [`apimachinery::document`] reads all files: unknown fields, duplicate fields and unknown plugins are
+//! errors, and every error names the file, the line and the field.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -89,7 +89,7 @@ impl Configuration {
     }
 
     /// Configuration of a plugin, if the file has one.
-    pub fn of(&self, plugin: &str) -> Option<&PluginConfiguration> {
+    pub fn for_plugin(&self, plugin: &str) -> Option<&PluginConfiguration> {
         self.0.get(plugin)
     }
 
@@ -144,13 +144,14 @@ impl PluginConfiguration {
     }
 
     /// Whether the configuration has a kind, and a version of a group with the given stem.
-    pub fn is(&self, names: &Names, group: &str, versions: &[&str], kind: &str) -> bool {
+    pub fn has_kind(&self, names: &Names, group: &str, versions: &[&str], kind: &str) -> bool {
         let version = self.document.api_version();
         self.document.kind() == kind
             && api_versions(names, group, versions).iter().any(|known| known == version)
     }
 
-    /// Decodes the configuration as an object of a kind, in one of the versions of a group with the given stem.
+    /// Decodes the configuration as an object of a kind, in one of the versions of a group with the given
+    /// stem.
     ///
     /// # Errors
     ///

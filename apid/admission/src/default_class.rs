@@ -26,7 +26,7 @@ pub(crate) struct DefaultClass {
 
 impl DefaultClass {
     /// DefaultStorageClass, for persistent volume claims.
-    pub(crate) fn of_storage(environment: &Environment) -> Self {
+    pub(crate) fn for_storage(environment: &Environment) -> Self {
         let names = &environment.names;
         DefaultClass {
             reader: Arc::clone(&environment.reader),
@@ -42,7 +42,7 @@ impl DefaultClass {
     }
 
     /// DefaultIngressClass, for ingresses.
-    pub(crate) fn of_ingresses(environment: &Environment) -> Self {
+    pub(crate) fn for_ingresses(environment: &Environment) -> Self {
         let names = &environment.names;
         DefaultClass {
             reader: Arc::clone(&environment.reader),
@@ -107,10 +107,10 @@ mod tests {
 
     #[tokio::test]
     async fn object_without_class_gets_newest_default_class() {
-        let class = |name: &str, mark: &str, made: &str| json!({"metadata": {"name": name, "creationTimestamp": made, "annotations": {mark: "true"}}});
+        let class = |name: &str, mark: &str, created: &str| json!({"metadata": {"name": name, "creationTimestamp": created, "annotations": {mark: "true"}}});
         let storage = "storageclass.kubernetes.io/is-default-class";
         let fake = Fake::new(Preset::Kubernetes)
-            .with(
+            .with_objects(
                 "storage",
                 "StorageClass",
                 &[
@@ -120,13 +120,15 @@ mod tests {
                     class("y", storage, "2026-02-01T00:00:00Z"),
                 ],
             )
-            .with(
+            .with_objects(
                 "networking",
                 "IngressClass",
                 &[class("nginx", "ingressclass.kubernetes.io/is-default-class", "")],
             );
-        let (claims, ingresses) =
-            (DefaultClass::of_storage(&fake.environment()), DefaultClass::of_ingresses(&fake.environment()));
+        let (claims, ingresses) = (
+            DefaultClass::for_storage(&fake.environment()),
+            DefaultClass::for_ingresses(&fake.environment()),
+        );
         let claim = ("", "PersistentVolumeClaim");
         let ingress = ("networking", "Ingress");
         for (plugin, kind, field, object, expected) in [
@@ -157,13 +159,13 @@ mod tests {
             ),
         ] {
             let answer =
-                fake.ask(plugin, TestedWrite { kind, ..TestedWrite::default() }, object.clone()).await;
+                fake.run_plugin(plugin, TestedWrite { kind, ..TestedWrite::default() }, object.clone()).await;
             assert_eq!(answer.object["spec"][field], expected, "{object}");
         }
         let bare = Fake::new(Preset::Kubernetes);
-        let plugin = DefaultClass::of_storage(&bare.environment());
+        let plugin = DefaultClass::for_storage(&bare.environment());
         let answer = bare
-            .ask(&plugin, TestedWrite { kind: claim, ..TestedWrite::default() }, json!({"spec": {}}))
+            .run_plugin(&plugin, TestedWrite { kind: claim, ..TestedWrite::default() }, json!({"spec": {}}))
             .await;
         assert_eq!(answer.object, json!({"spec": {}}), "no default, no class");
     }

@@ -11,7 +11,7 @@ use crate::{Attributes, Environment, Interest, MaybeFuture, Plugin, tolerations}
 const SECONDS: i64 = 300;
 
 pub(crate) struct DefaultTolerationSeconds {
-    /// Taints of not-ready and unreachable nodes.
+    /// Keys of the taints of not-ready and of unreachable nodes.
     taints: [String; 2],
 }
 
@@ -36,12 +36,13 @@ impl Plugin for DefaultTolerationSeconds {
         object: Option<&'a mut Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
         if let Some(pod) = object {
-            let present = tolerations::pod_tolerations(pod);
-            let missing = self.taints.iter().filter(|taint| !present.iter().any(|t| tolerates(t, taint)));
-            let new_tolerations: Vec<Value> = missing.map(|taint| toleration(taint)).collect();
+            let current = tolerations::pod_tolerations(pod);
+            let missing_taints =
+                self.taints.iter().filter(|taint| !current.iter().any(|t| tolerates(t, taint)));
+            let new_tolerations: Vec<Value> = missing_taints.map(|taint| toleration(taint)).collect();
             if !new_tolerations.is_empty() {
-                let all = [present, &new_tolerations].concat();
-                tolerations::set(pod, all);
+                let all_tolerations = [current, &new_tolerations].concat();
+                tolerations::set(pod, all_tolerations);
             }
         }
         MaybeFuture::Ready(Ok(()))
@@ -78,8 +79,9 @@ mod tests {
             (json!([no_schedule]), json!([no_schedule, not_ready, unreachable])),
             (json!([{"operator": "Exists"}]), json!([{"operator": "Exists"}])),
         ] {
-            let answer =
-                fake.ask(&plugin, TestedWrite::default(), json!({"spec": {"tolerations": given}})).await;
+            let answer = fake
+                .run_plugin(&plugin, TestedWrite::default(), json!({"spec": {"tolerations": given}}))
+                .await;
             assert_eq!(answer.object["spec"]["tolerations"], expected);
         }
     }

@@ -59,7 +59,7 @@ mod tests {
         ] {
             let operation = if old.is_some() { Operation::Update } else { Operation::Create };
             let write = TestedWrite { kind: ("", "Service"), operation, old, ..TestedWrite::default() };
-            let answer = fake.ask(&DenyServiceExternalIps, write, new.clone()).await;
+            let answer = fake.run_plugin(&DenyServiceExternalIps, write, new.clone()).await;
             let expected = "services \"s\" is forbidden: Use of external IPs is denied by admission control.";
             assert_eq!(answer.message(), if refused { expected } else { "" }, "{new}");
         }

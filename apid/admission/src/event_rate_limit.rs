@@ -169,8 +169,8 @@ impl Limit {
         let elapsed_seconds = now.saturating_sub(bucket.refilled).as_secs_f64();
         bucket.tokens = (bucket.tokens + elapsed_seconds * self.rate).min(self.burst);
         bucket.refilled = now;
-        let allowed = bucket.tokens >= 1.0;
-        if allowed {
+        let is_allowed = bucket.tokens >= 1.0;
+        if is_allowed {
             bucket.tokens -= 1.0;
         }
         buckets.by_use.remove(&bucket.last_use);
@@ -181,7 +181,7 @@ impl Limit {
             let Some((_, oldest)) = buckets.by_use.pop_first() else { break };
             buckets.by_key.remove(&oldest);
         }
-        (!allowed).then(|| format!("limit reached on type {} for key {key}", self.limit_type.as_str()))
+        (!is_allowed).then(|| format!("limit reached on type {} for key {key}", self.limit_type.as_str()))
     }
 }
 
@@ -219,7 +219,7 @@ mod tests {
         );
         let none = |_: &str| Err(std::io::Error::other("no other file"));
         let configuration = Configuration::parse("f.yaml", text.as_bytes(), &fake.names, &none).unwrap();
-        EventRateLimit::new(&fake.environment(), configuration.of("EventRateLimit"))
+        EventRateLimit::new(&fake.environment(), configuration.for_plugin("EventRateLimit"))
             .map_err(|error| error.to_string())
     }
 
@@ -227,7 +227,7 @@ mod tests {
         let user = UserInfo { name: user.to_owned(), ..UserInfo::default() };
         let write = TestedWrite { kind: ("", "Event"), namespace, user, ..TestedWrite::default() };
         let event = json!({"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": object}});
-        let answer = fake.ask(plugin, write, event).await;
+        let answer = fake.run_plugin(plugin, write, event).await;
         assert!(answer.result.as_ref().err().is_none_or(|status| status.code == 429));
         answer.message().to_owned()
     }

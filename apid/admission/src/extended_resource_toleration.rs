@@ -44,11 +44,11 @@ impl Plugin for ExtendedResourceToleration {
     ) -> MaybeFuture<'a, Result<(), Status>> {
         let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
         for resource in self.requested_resources(pod) {
-            let expected = json!({"key": resource, "operator": "Exists", "effect": "NoSchedule"});
-            let present = tolerations::pod_tolerations(pod);
-            if !present.iter().any(|toleration| tolerations::equal(toleration, &expected)) {
-                let all = present.iter().cloned().chain([expected]).collect();
-                tolerations::set(pod, all);
+            let new_toleration = json!({"key": resource, "operator": "Exists", "effect": "NoSchedule"});
+            let current = tolerations::pod_tolerations(pod);
+            if !current.iter().any(|toleration| tolerations::equal(toleration, &new_toleration)) {
+                let all_tolerations = current.iter().cloned().chain([new_toleration]).collect();
+                tolerations::set(pod, all_tolerations);
             }
         }
         MaybeFuture::Ready(Ok(()))
@@ -91,7 +91,7 @@ mod tests {
             (json!({"ephemeralContainers": [asks(&["z.com/gpu"])]}), Value::Null),
         ] {
             let pod = json!({"metadata": {"name": "p"}, "spec": spec});
-            let answer = fake.ask(&plugin, TestedWrite::default(), pod).await;
+            let answer = fake.run_plugin(&plugin, TestedWrite::default(), pod).await;
             let present = answer.object["spec"].get("tolerations").cloned().unwrap_or_default();
             assert_eq!(present, expected, "{spec}");
         }

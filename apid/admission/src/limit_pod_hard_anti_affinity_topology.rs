@@ -73,7 +73,7 @@ mod tests {
             ),
         ] {
             let pod = json!({"metadata": {"name": "p"}, "spec": {"affinity": affinity}});
-            assert_eq!(fake.ask(&plugin, TestedWrite::default(), pod).await.message(), refused);
+            assert_eq!(fake.run_plugin(&plugin, TestedWrite::default(), pod).await.message(), refused);
         }
     }
 }

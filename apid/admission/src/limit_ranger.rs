@@ -116,17 +116,17 @@ fn join_messages(messages: Vec<String>) -> String {
 
 /// Limits of a LimitRange for one type.
 fn limits<'a>(range: &'a Object, limit_type: &'a str) -> impl Iterator<Item = &'a Value> + use<'a> {
-    let all = range.at(&["spec", "limits"]).and_then(Value::as_array).into_iter().flatten();
-    all.filter(move |limit| limit.get("type").and_then(Value::as_str) == Some(limit_type))
+    let all_limits = range.at(&["spec", "limits"]).and_then(Value::as_array).into_iter().flatten();
+    all_limits.filter(move |limit| limit.get("type").and_then(Value::as_str) == Some(limit_type))
 }
 
 /// Sets default requests and limits of containers; returns a description of the changes.
 fn apply_defaults(range: &Object, pod: &mut Object) -> Vec<String> {
     let (mut requests, mut max) = (Vec::new(), Vec::new());
     for limit in limits(range, "Container") {
-        for (field, all) in [("defaultRequest", &mut requests), ("default", &mut max)] {
+        for (field, defaults) in [("defaultRequest", &mut requests), ("default", &mut max)] {
             let entries = limit.get(field).and_then(Value::as_object).into_iter().flatten();
-            all.extend(entries.map(|(resource, amount)| (resource.clone(), amount.clone())));
+            defaults.extend(entries.map(|(resource, amount)| (resource.clone(), amount.clone())));
         }
     }
     let mut changes = Vec::new();
@@ -174,8 +174,8 @@ fn fill_resources(
 
 fn check_pod(range: &Object, pod: &Object) -> Vec<String> {
     let mut errors = Vec::new();
-    let all = range.at(&["spec", "limits"]).and_then(Value::as_array).into_iter().flatten();
-    for limit in all {
+    let all_limits = range.at(&["spec", "limits"]).and_then(Value::as_array).into_iter().flatten();
+    for limit in all_limits {
         match limit.get("type").and_then(Value::as_str) {
             Some("Container") => {
                 for container in containers(pod, CONTAINERS).chain(containers(pod, INIT_CONTAINERS)) {
@@ -271,7 +271,7 @@ impl RequestsAndLimits {
             (_, None) => errors.push(format!("{bound}, but no limit is specified or limit is 0")),
             (Some(request), Some(limit)) => {
                 let actual = limit.ratio(request);
-                if actual > ratio.ratio(Quantity::whole(1)) {
+                if actual > ratio.ratio(Quantity::from_integer(1)) {
                     errors.push(format!("{bound}, but provided ratio is {actual:.6}"));
                 }
             }

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`visible`] converts an object and hides the fields that the server sets after the mutating phase. [`accept`]
-//! converts a changed object back to the stored form, with the hidden fields.
+//! [`visible_object`] converts an object and hides the fields that the server sets after the mutating phase.
+//! [`to_stored`] converts a changed object back to the stored form, with the hidden fields.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ use crate::{Attributes, Environment, Operation};
 /// Metadata that the server sets at a creation.
 const GENERATED_FIELDS: [&str; 3] = ["uid", "generation", "creationTimestamp"];
 
-/// Start of the warning after a webhook or policy made `managedFields` invalid; the defect follows.
+/// Start of the warning about a webhook or policy that made `managedFields` invalid; the defect follows.
 const INVALID_MANAGED_FIELDS: &str = ".metadata.managedFields was in an invalid state after admission; this could be \
     caused by an outdated mutating admission controller; please fix your requests";
 
@@ -40,7 +40,7 @@ pub(crate) enum PatchError {
 /// # Errors
 ///
 /// 500: the version cannot represent the object.
-pub(crate) fn visible<'o>(
+pub(crate) fn visible_object<'o>(
     object: Cow<'o, Object>,
     representation: &Representation<'_>,
     attributes: &Attributes<'_>,
@@ -64,7 +64,7 @@ pub(crate) fn visible_name<'a>(attributes: &Attributes<'a>) -> &'a str {
 /// # Errors
 ///
 /// 500: the changed object does not conform to its schema.
-pub(crate) fn accept(
+pub(crate) fn to_stored(
     changed: Object,
     before: &Object,
     representation: &Representation<'_>,
@@ -88,10 +88,10 @@ pub(crate) fn accept(
             changed.set_meta("name", before.name());
         }
     }
-    let managed = |object: &Object| object.meta().and_then(|meta| meta.get("managedFields")).cloned();
-    if let Err(defect) = ManagedFields::check(managed(changed).as_ref()) {
+    let managed_fields = |object: &Object| object.meta().and_then(|meta| meta.get("managedFields")).cloned();
+    if let Err(defect) = ManagedFields::check(managed_fields(changed).as_ref()) {
         attributes.notes.warn(format!("{INVALID_MANAGED_FIELDS}: {defect}"));
-        match managed(before) {
+        match managed_fields(before) {
             Some(fields) => changed.set_meta("managedFields", fields),
             None => drop(changed.remove_meta("managedFields")),
         }
@@ -114,7 +114,8 @@ pub(crate) fn apply_json_patch(
     Object::from_value(changed).map_err(|_| PatchError::NotAnObject)
 }
 
-/// Hides the fields that the server sets after the mutating phase: those of a creation, and the next generation.
+/// Hides the fields that the server sets after the mutating phase: those of a creation, and the next
+/// generation.
 fn hide_generated_fields(object: &mut Cow<'_, Object>, attributes: &Attributes<'_>) {
     match (attributes.operation, attributes.old) {
         (Operation::Create, _) => {

@@ -123,7 +123,7 @@ mod tests {
     use crate::testing::{Fake, TestedWrite};
 
     fn fake() -> Fake {
-        Fake::new(Preset::Svc).with("", "Namespace", &[json!({"metadata": {"name": "team"}})])
+        Fake::new(Preset::Svc).with_objects("", "Namespace", &[json!({"metadata": {"name": "team"}})])
     }
 
     #[tokio::test]
@@ -140,7 +140,7 @@ mod tests {
             (Operation::Create, ("", "Node"), "", ""),
         ] {
             let write = TestedWrite { operation, kind, namespace, ..TestedWrite::default() };
-            let answer = fake.ask(&plugin, write, json!({"metadata": {"name": "x"}})).await;
+            let answer = fake.run_plugin(&plugin, write, json!({"metadata": {"name": "x"}})).await;
             assert_eq!(answer.message(), message, "{operation:?} {kind:?} in {namespace}");
         }
     }
@@ -153,11 +153,11 @@ mod tests {
             for _ in 0..2 {
                 let write =
                     TestedWrite { kind: ("", "ConfigMap"), namespace, dry_run, ..TestedWrite::default() };
-                let answer = fake.ask(&plugin, write, json!({"metadata": {"name": "x"}})).await;
+                let answer = fake.run_plugin(&plugin, write, json!({"metadata": {"name": "x"}})).await;
                 assert_eq!(answer.message(), "");
             }
             let created: Vec<Value> =
-                fake.world.created.lock().iter().cloned().map(Object::into_value).collect();
+                fake.backend.created.lock().iter().cloned().map(Object::into_value).collect();
             assert_eq!(
                 created,
                 vec![json!({"metadata": {"name": namespace}}); made],

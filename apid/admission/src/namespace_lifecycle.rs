@@ -3,8 +3,9 @@
 //!
 //! # Reference
 //!
-//! Requirements D-NAME-19, D-NAME-20. Deletions are allowed, so that the namespace controller can empty a namespace.
-//! A LocalSubjectAccessReview is allowed, because its response must not reveal whether the namespace exists.
+//! Requirements D-NAME-19, D-NAME-20. Deletions are allowed, so that the namespace controller can empty a
+//! namespace. A LocalSubjectAccessReview is allowed, because its response must not reveal whether the
+//! namespace exists.
 
 use std::sync::Arc;
 

@@ -30,7 +30,7 @@ impl OwnerReferencesPermissionEnforcement {
     }
 
     async fn check(&self, attributes: &Attributes<'_>, new: &Object) -> Result<(), Status> {
-        let decision = self.authorizer.decide(attributes.user, deletion(attributes)).get().await?;
+        let decision = self.authorizer.decide(attributes.user, delete_request(attributes)).get().await?;
         if !decision.allowed() {
             let message = format!(
                 "cannot set an ownerRef on a resource you can't delete: {}",
@@ -38,7 +38,7 @@ impl OwnerReferencesPermissionEnforcement {
             );
             return Err(attributes.forbidden(&message));
         }
-        for owner in newly_blocking(new, attributes.old) {
+        for owner in newly_blocking_owners(new, attributes.old) {
             for request in self.finalizer_updates(attributes, owner)? {
                 let decision = self.authorizer.decide(attributes.user, request).get().await?;
                 if !decision.allowed() {
@@ -106,8 +106,8 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
     ) -> MaybeFuture<'a, Result<(), Status>> {
         let Some(new) = object else { return MaybeFuture::Ready(Ok(())) };
         let is_pod_status = attributes.is_of(ObjectKind::POD) && attributes.subresource == "status";
-        let unchanged = owners(new) == attributes.old.map_or(&[][..], owners);
-        if is_pod_status || unchanged {
+        let is_unchanged = owners(new) == attributes.old.map_or(&[][..], owners);
+        if is_pod_status || is_unchanged {
             return MaybeFuture::Ready(Ok(()));
         }
         MaybeFuture::later(self.check(attributes, new))
@@ -119,17 +119,17 @@ fn owners(object: &Object) -> &[Value] {
 }
 
 /// Returns the owners for which the write newly sets `blockOwnerDeletion`.
-fn newly_blocking<'a>(new: &'a Object, old: Option<&Object>) -> Vec<&'a Value> {
-    let blocks = |owner: &Value| owner.get("blockOwnerDeletion").and_then(Value::as_bool) == Some(true);
-    let blocked = |uid: &str| {
+fn newly_blocking_owners<'a>(new: &'a Object, old: Option<&Object>) -> Vec<&'a Value> {
+    let is_blocking = |owner: &Value| owner.get("blockOwnerDeletion").and_then(Value::as_bool) == Some(true);
+    let was_blocking = |uid: &str| {
         let before = old.into_iter().flat_map(owners);
-        before.filter(|owner| blocks(owner)).any(|owner| text(owner, "uid") == uid)
+        before.filter(|owner| is_blocking(owner)).any(|owner| text(owner, "uid") == uid)
     };
-    owners(new).iter().filter(|owner| blocks(owner) && !blocked(text(owner, "uid"))).collect()
+    owners(new).iter().filter(|owner| is_blocking(owner) && !was_blocking(text(owner, "uid"))).collect()
 }
 
 /// Returns the action to authorize: the deletion of the object.
-fn deletion(attributes: &Attributes<'_>) -> RequestAttributes {
+fn delete_request(attributes: &Attributes<'_>) -> RequestAttributes {
     RequestAttributes {
         verb: "delete".to_owned(),
         resource_request: true,
@@ -210,7 +210,7 @@ mod tests {
             let plugin = OwnerReferencesPermissionEnforcement::new(&fake.environment());
             let operation = if old.is_some() { Operation::Update } else { Operation::Create };
             let answer = fake
-                .ask(&plugin, TestedWrite { operation, old, ..TestedWrite::default() }, new.clone())
+                .run_plugin(&plugin, TestedWrite { operation, old, ..TestedWrite::default() }, new.clone())
                 .await;
             assert_eq!(answer.message(), expected, "{new} {rights:?}");
         }
@@ -221,7 +221,7 @@ mod tests {
         let fake = Fake::new(Preset::Kubernetes).with_right("alice delete * *");
         let plugin = OwnerReferencesPermissionEnforcement::new(&fake.environment());
         let odd = object(&[owner("Odd", "1", json!(true))]);
-        let answer = fake.ask(&plugin, TestedWrite::default(), odd).await;
+        let answer = fake.run_plugin(&plugin, TestedWrite::default(), odd).await;
         assert!(answer.message().contains("cannot find RESTMapping for APIVersion v1 Kind Odd"));
         let fake = Fake::new(Preset::Kubernetes);
         let plugin = OwnerReferencesPermissionEnforcement::new(&fake.environment());
@@ -233,7 +233,7 @@ mod tests {
                 subresource,
                 ..TestedWrite::default()
             };
-            assert_eq!(fake.ask(&plugin, write, changed.clone()).await.result.is_err(), refused);
+            assert_eq!(fake.run_plugin(&plugin, write, changed.clone()).await.result.is_err(), refused);
         }
     }
 }

@@ -61,7 +61,7 @@ pub(crate) fn class_of<'a>(claim: &'a Object, annotation: &str) -> &'a str {
 
 /// Requested storage of a claim; zero if absent or invalid.
 fn size(claim: &Object) -> Quantity {
-    claim.at(&["spec", "resources", "requests", "storage"]).and_then(Quantity::of).unwrap_or_default()
+    claim.at(&["spec", "resources", "requests", "storage"]).and_then(Quantity::from_value).unwrap_or_default()
 }
 
 impl Plugin for PersistentVolumeClaimResize {
@@ -99,7 +99,7 @@ mod tests {
     async fn claim_resize_requires_bound_claim_and_expandable_class() {
         let class =
             |name: &str, allowed: bool| json!({"metadata": {"name": name}, "allowVolumeExpansion": allowed});
-        let fake = Fake::new(Preset::Svc).with(
+        let fake = Fake::new(Preset::Svc).with_objects(
             "storage",
             "StorageClass",
             &[class("grows", true), class("fixed", false)],
@@ -131,7 +131,7 @@ mod tests {
                 old: Some(old.clone()),
                 ..TestedWrite::default()
             };
-            let answer = fake.ask(&plugin, write, new.clone()).await;
+            let answer = fake.run_plugin(&plugin, write, new.clone()).await;
             assert_eq!(answer.message(), message, "{old} to {new}");
         }
     }

@@ -29,7 +29,7 @@ pub struct Environment {
     pub reader: Arc<dyn Reader>,
     /// Writes objects as apid itself.
     pub writer: Arc<dyn Writer>,
-    /// Authorizes additional actions of users.
+    /// Decides whether a user may perform an action other than the write itself.
     pub authorizer: Arc<dyn Authorizer>,
     /// The served kinds.
     pub registry: Arc<CurrentRegistry>,
@@ -60,7 +60,7 @@ pub fn webhook_clients(
     }))
 }
 
-/// A resource and its subresource (`""` for the main resource).
+/// The kind of a resource, and a subresource (`""` for the main resource).
 pub type WriteTarget = (ObjectKind, &'static str);
 
 /// Set of writes that a plugin is interested in.

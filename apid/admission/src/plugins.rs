@@ -33,8 +33,8 @@ use crate::validating_admission_policy::ValidatingAdmissionPolicy;
 use crate::webhook::{MutatingWebhooks, ValidatingWebhooks};
 use crate::{Environment, Plugin, PluginConfiguration, PluginConfigurationError};
 
-/// Entry of a plugin in the table.
-pub struct Entry {
+/// A plugin in the table.
+pub struct PluginEntry {
     /// Plugin name in flags.
     pub name: &'static str,
     /// Whether the plugin is enabled by default.
@@ -51,7 +51,8 @@ pub type Configure =
 pub enum Availability {
     /// Implemented; accepts no configuration.
     Implemented(fn(&Environment) -> Box<dyn Plugin>),
-    /// Implemented, without a configuration, while a feature gate is on and the server has the kinds of the plugin.
+    /// Implemented, without a configuration, while a feature gate is on and the server has the kinds of the
+    /// plugin.
     Gated(Gate, fn(&Environment) -> Option<Box<dyn Plugin>>),
     /// Implemented, with a configuration. The error names the location and the defect.
     Configured(Configure),
@@ -59,148 +60,157 @@ pub enum Availability {
     NotImplemented,
 }
 
-const fn on(name: &'static str, availability: Availability) -> Entry {
-    Entry { name, on_by_default: true, availability }
+const fn on_by_default(name: &'static str, availability: Availability) -> PluginEntry {
+    PluginEntry { name, on_by_default: true, availability }
 }
 
-const fn off(name: &'static str, availability: Availability) -> Entry {
-    Entry { name, on_by_default: false, availability }
+const fn off_by_default(name: &'static str, availability: Availability) -> PluginEntry {
+    PluginEntry { name, on_by_default: false, availability }
 }
 
 /// All plugins of release 1.33. Policies, webhooks, quota and AlwaysDeny are last.
-pub static PLUGINS: &[Entry] = &[
-    off("AlwaysAdmit", Availability::Implemented(|_| Box::new(AlwaysAdmit))),
-    off(
+pub static PLUGINS: &[PluginEntry] = &[
+    off_by_default("AlwaysAdmit", Availability::Implemented(|_| Box::new(AlwaysAdmit))),
+    off_by_default(
         "NamespaceAutoProvision",
         Availability::Implemented(|environment| Box::new(NamespaceAutoProvision::new(environment))),
     ),
-    on(
+    on_by_default(
         "NamespaceLifecycle",
         Availability::Implemented(|environment| Box::new(NamespaceLifecycle::new(environment))),
     ),
-    off(
+    off_by_default(
         "NamespaceExists",
         Availability::Implemented(|environment| Box::new(NamespaceExists::new(environment))),
     ),
-    off(
+    off_by_default(
         "LimitPodHardAntiAffinityTopology",
         Availability::Implemented(|environment| Box::new(LimitPodHardAntiAffinityTopology::new(environment))),
     ),
-    on("LimitRanger", Availability::Implemented(|environment| Box::new(LimitRanger::new(environment)))),
-    on("ServiceAccount", Availability::Implemented(|environment| Box::new(ServiceAccount::new(environment)))),
-    off(
+    on_by_default(
+        "LimitRanger",
+        Availability::Implemented(|environment| Box::new(LimitRanger::new(environment))),
+    ),
+    on_by_default(
+        "ServiceAccount",
+        Availability::Implemented(|environment| Box::new(ServiceAccount::new(environment))),
+    ),
+    off_by_default(
         "NodeRestriction",
         Availability::Implemented(|environment| Box::new(NodeRestriction::new(environment))),
     ),
-    on(
+    on_by_default(
         "TaintNodesByCondition",
         Availability::Implemented(|environment| Box::new(TaintNodesByCondition::new(environment))),
     ),
-    off("AlwaysPullImages", Availability::Implemented(|_| Box::new(AlwaysPullImages))),
-    off("ImagePolicyWebhook", Availability::NotImplemented),
-    on(
+    off_by_default("AlwaysPullImages", Availability::Implemented(|_| Box::new(AlwaysPullImages))),
+    off_by_default("ImagePolicyWebhook", Availability::NotImplemented),
+    on_by_default(
         "PodSecurity",
         Availability::Configured(|environment, configuration| {
             Ok(Box::new(PodSecurity::new(environment, configuration)?))
         }),
     ),
-    off(
+    off_by_default(
         "PodNodeSelector",
         Availability::Configured(|environment, configuration| {
             Ok(Box::new(PodNodeSelector::new(environment, configuration)?))
         }),
     ),
-    on("Priority", Availability::Implemented(|environment| Box::new(Priority::new(environment)))),
-    on(
+    on_by_default("Priority", Availability::Implemented(|environment| Box::new(Priority::new(environment)))),
+    on_by_default(
         "DefaultTolerationSeconds",
         Availability::Implemented(|environment| Box::new(DefaultTolerationSeconds::new(environment))),
     ),
-    off(
+    off_by_default(
         "PodTolerationRestriction",
         Availability::Configured(|environment, configuration| {
             Ok(Box::new(PodTolerationRestriction::new(environment, configuration)?))
         }),
     ),
-    off(
+    off_by_default(
         "EventRateLimit",
         Availability::Configured(|environment, configuration| {
             Ok(Box::new(EventRateLimit::new(environment, configuration)?))
         }),
     ),
-    off(
+    off_by_default(
         "ExtendedResourceToleration",
         Availability::Implemented(|environment| Box::new(ExtendedResourceToleration::new(environment))),
     ),
-    on(
+    on_by_default(
         "DefaultStorageClass",
-        Availability::Implemented(|environment| Box::new(DefaultClass::of_storage(environment))),
+        Availability::Implemented(|environment| Box::new(DefaultClass::for_storage(environment))),
     ),
-    on(
+    on_by_default(
         "StorageObjectInUseProtection",
         Availability::Implemented(|environment| Box::new(StorageObjectInUseProtection::new(environment))),
     ),
-    off(
+    off_by_default(
         "OwnerReferencesPermissionEnforcement",
         Availability::Implemented(|environment| {
             Box::new(OwnerReferencesPermissionEnforcement::new(environment))
         }),
     ),
-    on(
+    on_by_default(
         "PersistentVolumeClaimResize",
         Availability::Implemented(|environment| Box::new(PersistentVolumeClaimResize::new(environment))),
     ),
-    on("RuntimeClass", Availability::Implemented(|environment| Box::new(RuntimeClass::new(environment)))),
-    on(
+    on_by_default(
+        "RuntimeClass",
+        Availability::Implemented(|environment| Box::new(RuntimeClass::new(environment))),
+    ),
+    on_by_default(
         "CertificateApproval",
         Availability::Implemented(|environment| Box::new(SignerCheck::approval(environment))),
     ),
-    on(
+    on_by_default(
         "CertificateSigning",
         Availability::Implemented(|environment| Box::new(SignerCheck::signing(environment))),
     ),
-    on(
+    on_by_default(
         "ClusterTrustBundleAttest",
         Availability::Implemented(|environment| Box::new(SignerCheck::attest(environment))),
     ),
-    on(
+    on_by_default(
         "CertificateSubjectRestriction",
         Availability::Implemented(|environment| Box::new(CertificateSubjectRestriction::new(environment))),
     ),
-    on(
+    on_by_default(
         "DefaultIngressClass",
-        Availability::Implemented(|environment| Box::new(DefaultClass::of_ingresses(environment))),
+        Availability::Implemented(|environment| Box::new(DefaultClass::for_ingresses(environment))),
     ),
-    off("DenyServiceExternalIPs", Availability::Implemented(|_| Box::new(DenyServiceExternalIps))),
-    on("PodTopologyLabels", Availability::NotImplemented),
-    on(
+    off_by_default("DenyServiceExternalIPs", Availability::Implemented(|_| Box::new(DenyServiceExternalIps))),
+    on_by_default("PodTopologyLabels", Availability::NotImplemented),
+    on_by_default(
         "MutatingAdmissionPolicy",
         Availability::Gated(Gate::MutatingAdmissionPolicy, |environment| {
             Some(Box::new(MutatingAdmissionPolicy::new(environment)?))
         }),
     ),
-    on(
+    on_by_default(
         "MutatingAdmissionWebhook",
         Availability::Configured(|environment, configuration| {
             Ok(Box::new(MutatingWebhooks::new(environment, configuration)?))
         }),
     ),
-    on(
+    on_by_default(
         "ValidatingAdmissionPolicy",
         Availability::Implemented(|environment| Box::new(ValidatingAdmissionPolicy::new(environment))),
     ),
-    on(
+    on_by_default(
         "ValidatingAdmissionWebhook",
         Availability::Configured(|environment, configuration| {
             Ok(Box::new(ValidatingWebhooks::new(environment, configuration)?))
         }),
     ),
-    on(
+    on_by_default(
         "ResourceQuota",
         Availability::Configured(|environment, configuration| {
             Ok(Box::new(ResourceQuota::new(environment, configuration)?))
         }),
     ),
-    off("AlwaysDeny", Availability::Implemented(|_| Box::new(AlwaysDeny))),
+    off_by_default("AlwaysDeny", Availability::Implemented(|_| Box::new(AlwaysDeny))),
 ];
 
 #[cfg(test)]

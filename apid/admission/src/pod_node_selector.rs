@@ -109,13 +109,15 @@ impl Plugin for PodNodeSelector {
     ) -> MaybeFuture<'a, Result<(), Status>> {
         let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
         MaybeFuture::later(async move {
-            let expected = self.namespace_selector(attributes.namespace).await?;
-            self.check_conflict(attributes, pod, &expected)?;
-            if let (false, Some(Value::Object(spec))) = (expected.is_empty(), pod.get_mut("spec")) {
+            let namespace_selector = self.namespace_selector(attributes.namespace).await?;
+            self.check_conflict(attributes, pod, &namespace_selector)?;
+            if let (false, Some(Value::Object(spec))) = (namespace_selector.is_empty(), pod.get_mut("spec")) {
                 let selector =
                     spec.entry("nodeSelector").or_insert_with(|| Value::Object(Default::default()));
                 if let Value::Object(selector) = selector {
-                    selector.extend(expected.into_iter().map(|(key, value)| (key, Value::String(value))));
+                    selector.extend(
+                        namespace_selector.into_iter().map(|(key, value)| (key, Value::String(value))),
+                    );
                 }
             }
             Ok(())
@@ -129,8 +131,8 @@ impl Plugin for PodNodeSelector {
     ) -> MaybeFuture<'a, Result<(), Status>> {
         let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
         MaybeFuture::later(async move {
-            let expected = self.namespace_selector(attributes.namespace).await?;
-            self.check_conflict(attributes, pod, &expected)?;
+            let namespace_selector = self.namespace_selector(attributes.namespace).await?;
+            self.check_conflict(attributes, pod, &namespace_selector)?;
             let limit = self.limits.get(attributes.namespace).filter(|limit| !limit.is_empty());
             let is_within = |limit: &Selector| {
                 node_selector(pod).all(|(key, value)| limit.get(key).is_some_and(|allowed| allowed == value))
@@ -184,7 +186,7 @@ mod tests {
         let file =
             Configuration::parse("f", text.as_bytes(), &fake.names, &|_| Err(std::io::Error::other("none")))
                 .unwrap();
-        PodNodeSelector::new(&fake.environment(), file.of("PodNodeSelector"))
+        PodNodeSelector::new(&fake.environment(), file.for_plugin("PodNodeSelector"))
             .map_err(|error| error.to_string())
     }
 
@@ -207,14 +209,14 @@ mod tests {
             (json!({}), "{other: 'a=b'}", json!({"c": "d"}), json!({"c": "d"}), ""),
         ] {
             let namespace = json!({"metadata": {"name": "team", "annotations": annotations}});
-            let fake = Fake::new(Preset::Kubernetes).with("", "Namespace", &[namespace]);
+            let fake = Fake::new(Preset::Kubernetes).with_objects("", "Namespace", &[namespace]);
             let plugin = plugin(&fake, selectors).unwrap();
             let mut spec = json!({"containers": []});
             if !selector.is_null() {
                 spec["nodeSelector"] = selector;
             }
             let pod = json!({"metadata": {"name": "p"}, "spec": spec});
-            let answer = fake.ask(&plugin, TestedWrite::default(), pod).await;
+            let answer = fake.run_plugin(&plugin, TestedWrite::default(), pod).await;
             assert_eq!(answer.message(), message, "{annotations} {selectors}");
             let have = answer.object["spec"].get("nodeSelector").cloned().unwrap_or_default();
             assert_eq!(have, expected, "{annotations} {selectors}");
@@ -229,9 +231,9 @@ mod tests {
         }
         let annotations = json!({"scheduler.alpha.kubernetes.io/node-selector": "a"});
         let namespace = json!({"metadata": {"name": "team", "annotations": annotations}});
-        let fake = fake.with("", "Namespace", &[namespace]);
+        let fake = fake.with_objects("", "Namespace", &[namespace]);
         let plugin = PodNodeSelector::new(&fake.environment(), None).unwrap();
-        let answer = fake.ask(&plugin, TestedWrite::default(), json!({"spec": {}})).await;
+        let answer = fake.run_plugin(&plugin, TestedWrite::default(), json!({"spec": {}})).await;
         assert_eq!(answer.result.unwrap_err().code, 500);
     }
 }

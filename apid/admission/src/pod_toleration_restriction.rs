@@ -116,20 +116,21 @@ impl Plugin for PodTolerationRestriction {
     ) -> MaybeFuture<'a, Result<(), Status>> {
         let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
         MaybeFuture::later(async move {
-            let mut all = tolerations::pod_tolerations(pod).to_vec();
+            let mut all_tolerations = tolerations::pod_tolerations(pod).to_vec();
             if attributes.operation == Operation::Create {
                 let default = self
                     .namespace_tolerations(attributes.namespace, &self.default_key, &self.default)
                     .await?;
                 if !default.is_empty() {
-                    all = tolerations::merge(&default, &all);
+                    all_tolerations = tolerations::merge(&default, &all_tolerations);
                 }
             }
             if pod.str_at(&["status", "qosClass"]).unwrap_or("BestEffort") != "BestEffort" {
-                all = tolerations::merge(&all, std::slice::from_ref(&self.memory_pressure));
+                all_tolerations =
+                    tolerations::merge(&all_tolerations, std::slice::from_ref(&self.memory_pressure));
             }
-            if !all.is_empty() {
-                tolerations::set(pod, all);
+            if !all_tolerations.is_empty() {
+                tolerations::set(pod, all_tolerations);
             }
             Ok(())
         })
@@ -140,15 +141,15 @@ impl Plugin for PodTolerationRestriction {
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
-        let present = object.map_or(&[][..], tolerations::pod_tolerations);
-        if present.is_empty() {
+        let pod_tolerations = object.map_or(&[][..], tolerations::pod_tolerations);
+        if pod_tolerations.is_empty() {
             return MaybeFuture::Ready(Ok(()));
         }
         MaybeFuture::later(async move {
             let limit =
                 self.namespace_tolerations(attributes.namespace, &self.limit_key, &self.limit).await?;
             let is_allowed = |t: &Value| limit.iter().any(|allowed| tolerations::covers(allowed, t));
-            match limit.is_empty() || present.iter().all(is_allowed) {
+            match limit.is_empty() || pod_tolerations.iter().all(is_allowed) {
                 true => Ok(()),
                 false => Err(attributes.forbidden(
                     "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist",
@@ -174,7 +175,7 @@ mod tests {
         let file =
             Configuration::parse("f", text.as_bytes(), &fake.names, &|_| Err(std::io::Error::other("none")))
                 .unwrap();
-        PodTolerationRestriction::new(&fake.environment(), file.of("PodTolerationRestriction"))
+        PodTolerationRestriction::new(&fake.environment(), file.for_plugin("PodTolerationRestriction"))
             .map_err(|error| error.to_string())
     }
 
@@ -252,12 +253,12 @@ mod tests {
             (limit("[]"), "", TestedWrite::default(), "BestEffort", json!([all("b")]), json!([all("b")]), ""),
         ] {
             let namespace = json!({"metadata": {"name": "team", "annotations": annotations}});
-            let fake = Fake::new(Preset::Kubernetes).with("", "Namespace", &[namespace]);
+            let fake = Fake::new(Preset::Kubernetes).with_objects("", "Namespace", &[namespace]);
             let plugin = plugin(&fake, lists).unwrap();
             let pod = json!({
                 "metadata": {"name": "p"}, "spec": {"tolerations": present}, "status": {"qosClass": quality},
             });
-            let answer = fake.ask(&plugin, write, pod).await;
+            let answer = fake.run_plugin(&plugin, write, pod).await;
             assert_eq!(answer.message(), message, "{annotations} {lists}");
             assert_eq!(answer.object["spec"]["tolerations"], expected, "{annotations} {lists}");
         }
@@ -274,9 +275,9 @@ mod tests {
         for text in ["{", "{}", "[1]"] {
             let annotations = json!({"scheduler.alpha.kubernetes.io/defaultTolerations": text});
             let namespace = json!({"metadata": {"name": "team", "annotations": annotations}});
-            let fake = Fake::new(Preset::Kubernetes).with("", "Namespace", &[namespace]);
+            let fake = Fake::new(Preset::Kubernetes).with_objects("", "Namespace", &[namespace]);
             let plugin = PodTolerationRestriction::new(&fake.environment(), None).unwrap();
-            let answer = fake.ask(&plugin, TestedWrite::default(), json!({"spec": {}})).await;
+            let answer = fake.run_plugin(&plugin, TestedWrite::default(), json!({"spec": {}})).await;
             assert_eq!(answer.result.unwrap_err().code, 500, "{text}");
         }
     }

@@ -35,9 +35,9 @@ impl Priority {
             self.default_class().await?
         } else {
             let class = self.reader.get(CLASS, "", &class_name).get().await?;
-            let missing =
+            let not_found =
                 || attributes.forbidden(&format!("no PriorityClass with name {class_name} was found"));
-            Some(class.ok_or_else(missing)?)
+            Some(class.ok_or_else(not_found)?)
         };
         let priority = class.as_deref().map_or(0, value);
         let policy =
@@ -46,18 +46,20 @@ impl Priority {
         if let Some(class) = class.as_deref().filter(|_| class_name.is_empty()) {
             spec.insert("priorityClassName".to_owned(), Value::from(class.name()));
         }
-        if let Some(given) = spec.get("priority").and_then(Value::as_i64).filter(|given| *given != priority) {
-            return Err(attributes.forbidden(&format!(
-                "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller \
-                 computed {priority} from the given PriorityClass name"
-            )));
-        }
-        if let Some(given) =
-            spec.get("preemptionPolicy").and_then(Value::as_str).filter(|given| *given != policy)
+        if let Some(pod_value) =
+            spec.get("priority").and_then(Value::as_i64).filter(|pod_value| *pod_value != priority)
         {
             return Err(attributes.forbidden(&format!(
-                "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission \
-                 controller computed {policy} from the given PriorityClass name"
+                "the integer value of priority ({pod_value}) must not be provided in pod spec; priority \
+                 admission controller computed {priority} from the given PriorityClass name"
+            )));
+        }
+        if let Some(pod_value) =
+            spec.get("preemptionPolicy").and_then(Value::as_str).filter(|pod_value| *pod_value != policy)
+        {
+            return Err(attributes.forbidden(&format!(
+                "the string value of PreemptionPolicy ({pod_value}) must not be provided in pod spec; priority \
+                 admission controller computed {policy} from the given PriorityClass name"
             )));
         }
         spec.insert("priority".to_owned(), Value::from(priority));
@@ -138,9 +140,12 @@ mod tests {
     async fn priority_class_is_resolved_to_number() {
         let mut never = class("never", -10, false);
         never["preemptionPolicy"] = json!("Never");
-        let plain =
-            Fake::new(Preset::Svc).with("scheduling", "PriorityClass", &[class("high", 100, false), never]);
-        let defaults = Fake::new(Preset::Svc).with(
+        let plain = Fake::new(Preset::Svc).with_objects(
+            "scheduling",
+            "PriorityClass",
+            &[class("high", 100, false), never],
+        );
+        let defaults = Fake::new(Preset::Svc).with_objects(
             "scheduling",
             "PriorityClass",
             &[class("usual", 7, true), class("also", 9, true)],
@@ -176,7 +181,7 @@ mod tests {
         ] {
             let plugin = Priority::new(&fake.environment());
             let answer = fake
-                .ask(
+                .run_plugin(
                     &plugin,
                     TestedWrite::default(),
                     json!({"metadata": {"name": "p"}, "spec": spec.clone()}),
@@ -201,12 +206,13 @@ mod tests {
 
     #[tokio::test]
     async fn update_keeps_resolved_priority_and_second_default_is_rejected() {
-        let fake = Fake::new(Preset::Svc).with("scheduling", "PriorityClass", &[class("usual", 7, true)]);
+        let fake =
+            Fake::new(Preset::Svc).with_objects("scheduling", "PriorityClass", &[class("usual", 7, true)]);
         let plugin = Priority::new(&fake.environment());
         let old =
             Some(json!({"metadata": {"name": "p"}, "spec": {"priority": 3, "preemptionPolicy": "Never"}}));
         let update = TestedWrite { operation: Operation::Update, old, ..TestedWrite::default() };
-        let answer = fake.ask(&plugin, update, json!({"metadata": {"name": "p"}, "spec": {}})).await;
+        let answer = fake.run_plugin(&plugin, update, json!({"metadata": {"name": "p"}, "spec": {}})).await;
         assert_eq!(answer.object["spec"], json!({"priority": 3, "preemptionPolicy": "Never"}));
 
         let refusal =
@@ -219,7 +225,7 @@ mod tests {
         ] {
             let write =
                 TestedWrite { operation, kind: ("scheduling", "PriorityClass"), ..TestedWrite::default() };
-            let answer = fake.ask(&plugin, write, object.clone()).await;
+            let answer = fake.run_plugin(&plugin, write, object.clone()).await;
             assert_eq!(answer.message().ends_with(refusal), refused, "{operation:?} {object}");
         }
     }

@@ -28,7 +28,7 @@ pub type Amounts = BTreeMap<String, Quantity>;
 
 impl Quantity {
     /// Converts an integer.
-    pub fn whole(number: i64) -> Self {
+    pub fn from_integer(number: i64) -> Self {
         Quantity { nanos: i128::from(number) * ONE, form: Form::Decimal }
     }
 
@@ -39,7 +39,7 @@ impl Quantity {
     }
 
     /// Parses a quantity value of an object: a string or a number.
-    pub fn of(value: &Value) -> Option<Self> {
+    pub fn from_value(value: &Value) -> Option<Self> {
         match value {
             Value::String(text) => Quantity::parse(text),
             Value::Number(number) => Quantity::parse(&number.to_string()),
@@ -107,7 +107,7 @@ impl fmt::Display for Quantity {
 /// Amounts in a resource list of an object; omits invalid quantities, which validation reports.
 pub fn amounts(list: Option<&Value>) -> Amounts {
     let entries = list.and_then(Value::as_object).into_iter().flatten();
-    entries.filter_map(|(name, value)| Some((name.clone(), Quantity::of(value)?))).collect()
+    entries.filter_map(|(name, value)| Some((name.clone(), Quantity::from_value(value)?))).collect()
 }
 
 /// Converts amounts to a resource list of an object.
@@ -127,9 +127,9 @@ pub fn add(sums: &mut Amounts, addends: &Amounts) {
 /// Raises each amount to at least that of `minimum`; a resource without an amount gets the minimum.
 pub fn raise(amounts: &mut Amounts, minimum: &Amounts) {
     for (name, amount) in minimum {
-        let present = amounts.entry(name.clone()).or_insert(*amount);
-        if *present < *amount {
-            *present = *amount;
+        let current = amounts.entry(name.clone()).or_insert(*amount);
+        if *current < *amount {
+            *current = *amount;
         }
     }
 }

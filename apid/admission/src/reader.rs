@@ -47,8 +47,8 @@ pub type LookupResult = Result<Option<Arc<Object>>, Status>;
 /// Reads other objects. The implementation decodes an object once and shares it.
 pub trait Reader: Send + Sync + 'static {
     /// Reads an object from the watch cache, which includes every write that this process has acknowledged.
-    /// After the first read of the kind, the result is [`MaybeFuture::Ready`] without storage access. `namespace`
-    /// is `""` for cluster-scoped kinds.
+    /// After the first read of the kind, the result is [`MaybeFuture::Ready`] without storage access.
+    /// `namespace` is `""` for cluster-scoped kinds.
     fn get<'a>(
         &'a self,
         kind: ObjectKind,
@@ -71,7 +71,8 @@ pub trait Reader: Send + Sync + 'static {
         namespace: &'a str,
     ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>>;
 
-    /// Reads an object of a served resource, also of a custom kind, in its storage version; see [`Reader::get`].
+    /// Reads an object of a served resource, also of a custom kind, in its storage version; see
+    /// [`Reader::get`].
     fn get_of<'a>(
         &'a self,
         resource: &'a Resource,

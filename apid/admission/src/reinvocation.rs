@@ -2,9 +2,9 @@
 //!
 //! # Reference
 //!
-//! After a webhook changed the object or a policy evaluated a mutation, the chain runs all mutating plugins once more.
-//! In this second round a webhook or policy is called again if it permits this, and if the object changed after its
-//! first call.
+//! After a webhook changed the object or a policy evaluated a mutation, the chain runs all mutating plugins
+//! once more. In this second round a webhook or policy is called again if it permits this, and if the object
+//! changed after its first call.
 
 use std::collections::HashSet;
 

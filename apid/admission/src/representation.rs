@@ -67,13 +67,13 @@ impl GroupVersionKind {
 
 impl<'a> Representation<'a> {
     /// The representation of a write in a matched version.
-    pub(crate) fn matched(
+    pub(crate) fn for_match(
         matched: &'a MatchedResource,
         attributes: &Attributes<'a>,
         registry: &Registry,
         names: &Names,
     ) -> Self {
-        let (resource, version) = matched.of(attributes);
+        let (resource, version) = matched.resource_and_version(attributes);
         let subresource = resource.kind.subresource(attributes.subresource);
         let body =
             subresource.and_then(|subresource| Body::new((resource, version), subresource, registry, names));

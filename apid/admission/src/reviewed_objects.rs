@@ -31,7 +31,7 @@ impl<'o> ReviewedObjects<'o> {
     ) -> Result<Self, Status> {
         let convert = |object| representation.convert(object, &environment.names);
         let new = object.map(|object| match phase {
-            Phase::Mutating => mutation::visible(object, representation, attributes, environment),
+            Phase::Mutating => mutation::visible_object(object, representation, attributes, environment),
             Phase::Validating => convert(object),
         });
         let old = attributes.old.map(|old| convert(Cow::Borrowed(old)));

@@ -28,8 +28,8 @@ impl RuntimeClass {
             Some(class) => Some(class),
             None => self.reader.get_fresh(CLASS, "", name).get().await?,
         };
-        let missing = || attributes.forbidden(&format!("pod rejected: RuntimeClass \"{name}\" not found"));
-        class.ok_or_else(missing)
+        let not_found = || attributes.forbidden(&format!("pod rejected: RuntimeClass \"{name}\" not found"));
+        class.ok_or_else(not_found)
     }
 }
 
@@ -130,10 +130,10 @@ fn merge_scheduling(
     let required = class.at(&["scheduling", "tolerations"]).and_then(Value::as_array);
     if let Some(required) = required.filter(|required| !required.is_empty()) {
         let mut tolerations = spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
-        let mut present: HashSet<&Value> = tolerations.iter().collect();
-        let missing: Vec<Value> =
-            required.iter().filter(|toleration| present.insert(toleration)).cloned().collect();
-        tolerations.extend(missing);
+        let mut current: HashSet<&Value> = tolerations.iter().collect();
+        let missing_tolerations: Vec<Value> =
+            required.iter().filter(|toleration| current.insert(toleration)).cloned().collect();
+        tolerations.extend(missing_tolerations);
         spec.insert("tolerations".to_owned(), Value::Array(tolerations));
     }
     Ok(())
@@ -157,7 +157,7 @@ mod tests {
             }),
             json!({"metadata": {"name": "bare"}}),
         ];
-        let fake = Fake::new(Preset::Svc).with("node", "RuntimeClass", &classes);
+        let fake = Fake::new(Preset::Svc).with_objects("node", "RuntimeClass", &classes);
         let plugin = RuntimeClass::new(&fake.environment());
         let full = |more: Value| {
             let mut spec = json!({"runtimeClassName": "full", "overhead": {"cpu": "10m"}, "nodeSelector": {"rt": "full"}, "tolerations": [zone]});
@@ -195,7 +195,7 @@ mod tests {
             ),
         ] {
             let answer = fake
-                .ask(
+                .run_plugin(
                     &plugin,
                     TestedWrite::default(),
                     json!({"metadata": {"name": "p"}, "spec": spec.clone()}),

@@ -116,9 +116,11 @@ impl ServiceAccount {
     /// Mounts the token in each container, unless the container has another mount at the path.
     fn mount_token(&self, pod: &mut Object) {
         let volumes = pod.at(&["spec", "volumes"]).and_then(Value::as_array).into_iter().flatten();
-        let present = volumes.map(name).find(|name| name.starts_with(VOLUME_PREFIX)).map(str::to_owned);
-        let volume = present.clone().unwrap_or_else(|| format!("{VOLUME_PREFIX}{}", self.rng.name_suffix()));
-        let mut needed = false;
+        let existing_volume =
+            volumes.map(name).find(|name| name.starts_with(VOLUME_PREFIX)).map(str::to_owned);
+        let volume =
+            existing_volume.clone().unwrap_or_else(|| format!("{VOLUME_PREFIX}{}", self.rng.name_suffix()));
+        let mut is_needed = false;
         for list in [INIT_CONTAINERS, CONTAINERS] {
             for container in items_mut(pod, list) {
                 let Some(container) = container.as_object_mut() else { continue };
@@ -130,12 +132,12 @@ impl ServiceAccount {
                 let path = |mount: &Value| mount.get("mountPath").and_then(Value::as_str).map(str::to_owned);
                 if !mounts.iter().any(|mount| path(mount).as_deref() == Some(self.keys.mount_path.as_str())) {
                     mounts.push(json!({"name": volume, "readOnly": true, "mountPath": self.keys.mount_path}));
-                    needed = true;
+                    is_needed = true;
                 }
             }
         }
-        if present.is_none()
-            && needed
+        if existing_volume.is_none()
+            && is_needed
             && let Some(spec) = object_at(&mut pod.0, "spec")
         {
             let volumes = spec.entry("volumes").or_insert(Value::Null);
@@ -239,8 +241,8 @@ fn refers_to_secret(pod: &Object) -> bool {
         }
     }
     let spec = pod.get("spec");
-    let pulls = spec.and_then(|spec| spec.get("imagePullSecrets")).and_then(Value::as_array);
-    pulls.is_some_and(|secrets| !secrets.is_empty()) || spec.is_some_and(contains_reference)
+    let pull_secrets = spec.and_then(|spec| spec.get("imagePullSecrets")).and_then(Value::as_array);
+    pull_secrets.is_some_and(|secrets| !secrets.is_empty()) || spec.is_some_and(contains_reference)
 }
 
 /// Names in a reference list of an account.
@@ -267,8 +269,8 @@ fn unlisted_secret(account: &Object, pod: &Object) -> Option<String> {
         }
     }
     let pullable = listed_names(account, "imagePullSecrets");
-    let pulls = pod.at(&["spec", "imagePullSecrets"]).and_then(Value::as_array).into_iter().flatten();
-    pulls.enumerate().find(|(_, secret)| !pullable.contains(name(secret))).map(|(i, secret)| {
+    let pull_secrets = pod.at(&["spec", "imagePullSecrets"]).and_then(Value::as_array).into_iter().flatten();
+    pull_secrets.enumerate().find(|(_, secret)| !pullable.contains(name(secret))).map(|(i, secret)| {
         format!(
             "imagePullSecrets[{i}].name=\"{}\" is not allowed because service account {} does not reference that \
              imagePullSecret",

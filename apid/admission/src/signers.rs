@@ -151,7 +151,7 @@ mod tests {
                 old: Some(request(json!({}))),
                 ..TestedWrite::default()
             };
-            let answer = fake.ask(&plugin, write, new).await;
+            let answer = fake.run_plugin(&plugin, write, new).await;
             let expected = match rejection {
                 "" => String::new(),
                 verb => format!(

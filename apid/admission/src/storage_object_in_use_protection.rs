@@ -76,7 +76,7 @@ mod tests {
             ("PersistentVolumeClaim", json!({"finalizers": [pvc]}), json!([pvc])),
         ] {
             let answer = fake
-                .ask(
+                .run_plugin(
                     &plugin,
                     TestedWrite { kind: ("", kind), ..TestedWrite::default() },
                     json!({"metadata": given}),

@@ -35,11 +35,11 @@ impl Plugin for TaintNodesByCondition {
             let mut taints = spec.get("taints").and_then(Value::as_array).cloned().unwrap_or_default();
             let field =
                 |taint: &Value, name: &str| taint.get(name).and_then(Value::as_str).map(str::to_owned);
-            let present = taints.iter().any(|taint| {
+            let has_taint = taints.iter().any(|taint| {
                 field(taint, "key").as_deref() == Some(&self.taint)
                     && field(taint, "effect").as_deref() == Some("NoSchedule")
             });
-            if !present {
+            if !has_taint {
                 taints.push(json!({"key": self.taint, "effect": "NoSchedule"}));
                 spec.insert("taints".to_owned(), Value::Array(taints));
             }
@@ -66,8 +66,9 @@ mod tests {
             (json!({"spec": {"taints": [other]}}), json!([other, taint])),
             (json!({"spec": {"taints": [taint]}}), json!([taint])),
         ] {
-            let answer =
-                fake.ask(&plugin, TestedWrite { kind: ("", "Node"), ..TestedWrite::default() }, given).await;
+            let answer = fake
+                .run_plugin(&plugin, TestedWrite { kind: ("", "Node"), ..TestedWrite::default() }, given)
+                .await;
             assert_eq!(answer.object["spec"]["taints"], expected);
         }
     }

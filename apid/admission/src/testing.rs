@@ -26,7 +26,7 @@ use crate::{
 pub(crate) struct Fake {
     pub(crate) names: Arc<Names>,
     pub(crate) clock: Arc<ManualClock>,
-    pub(crate) world: Arc<FakeBackend>,
+    pub(crate) backend: Arc<FakeBackend>,
     pub(crate) reservations: Arc<Reservations>,
 }
 
@@ -95,29 +95,29 @@ impl Fake {
         Fake {
             names: Arc::new(Names::new(preset, "example.test").unwrap()),
             clock: Arc::new(ManualClock::at("2026-01-01T00:00:00Z".parse().unwrap())),
-            world: Arc::default(),
+            backend: Arc::default(),
             reservations: Arc::default(),
         }
     }
 
     /// Adds objects of a group stem and kind.
-    pub(crate) fn with(self, group: &'static str, kind: &'static str, objects: &[Value]) -> Self {
+    pub(crate) fn with_objects(self, group: &'static str, kind: &'static str, objects: &[Value]) -> Self {
         for object in objects {
-            self.world.put(group, kind, object.clone());
+            self.backend.put(group, kind, object.clone());
         }
         self
     }
 
     /// Adds a permission: `subject verb resource name`, with `*` for any word.
     pub(crate) fn with_right(self, right: &str) -> Self {
-        self.world.rights.lock().push(right.to_owned());
+        self.backend.rights.lock().push(right.to_owned());
         self
     }
 
     pub(crate) fn environment(&self) -> Environment {
         let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) = (self.clock.clone(), Arc::new(SeededRng::new(1)));
         let map = webhooks::ServiceMap::default();
-        let webhooks = webhook_clients(self.world.clone(), map, &self.names, &clock, &rng);
+        let webhooks = webhook_clients(self.backend.clone(), map, &self.names, &clock, &rng);
         Environment {
             webhooks,
             metrics: Arc::new(AdmissionMetrics::new(&Metrics::default())),
@@ -125,16 +125,16 @@ impl Fake {
             names: Arc::clone(&self.names),
             clock: self.clock.clone(),
             rng: Arc::new(SeededRng::new(1)),
-            reader: self.world.clone(),
-            writer: self.world.clone(),
-            authorizer: self.world.clone(),
+            reader: self.backend.clone(),
+            writer: self.backend.clone(),
+            authorizer: self.backend.clone(),
             registry: Arc::new(CurrentRegistry::new(Registry::new(&self.names))),
             reservations: self.reservations.clone(),
         }
     }
 
     /// Runs both phases of a plugin for a write of `object` (null: a deletion, which has no object).
-    pub(crate) async fn ask(
+    pub(crate) async fn run_plugin(
         &self,
         plugin: &dyn Plugin,
         write: TestedWrite<'_>,

@@ -282,8 +282,9 @@ impl Plugin for Letter {
 
 #[tokio::test]
 async fn plugins_run_in_order_and_validate_after_all_mutations() {
-    let chain =
-        Chain::of(["a", "b", "c"].map(|letter| (letter, Box::new(Letter(letter)) as Box<dyn Plugin>)).into());
+    let chain = Chain::from_plugins(
+        ["a", "b", "c"].map(|letter| (letter, Box::new(Letter(letter)) as Box<dyn Plugin>)).into(),
+    );
     let registry = Registry::new(&Names::new(Preset::Kubernetes, "").unwrap());
     let (user, options) = (Arc::new(UserInfo::anonymous()), Value::Null);
     for (operation, name, seen, annotated, refusal) in [

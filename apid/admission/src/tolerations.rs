@@ -84,8 +84,8 @@ pub(crate) fn covers(wide: &Value, narrow: &Value) -> bool {
     }
     let ([key, operator, value, effect], [narrow_key, narrow_operator, narrow_value, narrow_effect]) =
         (text_fields(wide), text_fields(narrow));
-    let any_key = key.is_empty() && operator == "Exists";
-    let key_covers = key == narrow_key || any_key;
+    let matches_all_keys = key.is_empty() && operator == "Exists";
+    let key_covers = key == narrow_key || matches_all_keys;
     let effect_covers = effect.is_empty() || effect == narrow_effect;
     let time_covers = match (effect, seconds(wide)) {
         ("NoExecute", Some(most)) => seconds(narrow).is_some_and(|seconds| seconds <= most),

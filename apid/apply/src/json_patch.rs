@@ -4,7 +4,7 @@
 //!
 //! [`parse`] decodes the operations, and [`apply`] applies all of them or none. A malformed patch is
 //! [`Error::Malformed`] (400), an inapplicable one [`Error::Rejected`] or [`Error::TestFailed`] (422), one above a
-//! limit [`Error::TooLarge`] (413).
+//! limit [`Error::TooLarge`] or [`Error::Budget`] (413).
 //!
 //! # Reference
 //!
@@ -24,9 +24,9 @@ const OPERATIONS_MAX: usize = 10_000;
 /// patch could double the document.
 const COPIED_MAX: usize = 3 * 1024 * 1024;
 
-/// Maximum work of all operations of a patch, in moved list items.
+/// Maximum work of all operations of a patch. One unit is a list item that an insertion or removal shifts.
 ///
-/// Without this limit a small patch keeps a large document busy for minutes. Moving one item takes some
+/// Without this limit a small patch of a large document runs for minutes. Shifting one item takes some
 /// nanoseconds.
 const WORK_MAX: usize = 32_000_000;
 
@@ -40,10 +40,10 @@ pub enum Error {
     /// The document is not a patch: 400.
     #[error("error decoding patch: {0}")]
     Malformed(String),
-    /// An operation is unknown, lacks a member or does not fit the document: 422.
+    /// An operation is unknown, lacks a member, does not fit the document or nests it too deeply: 422.
     #[error("the server rejected our request due to an error in our request")]
     Rejected,
-    /// The document has another value than a test requires: 422.
+    /// The document has another value than a `test` operation requires: 422.
     #[error("the server rejected our request due to an error in our request")]
     TestFailed,
     /// The patch exceeds a limit: 413.
@@ -153,7 +153,7 @@ impl Pointer {
 ///
 /// # Errors
 ///
-/// An operation is inapplicable, or the copies exceed a limit.
+/// An operation is inapplicable, or the operations exceed a limit.
 pub fn apply(
     operations: &[Operation],
     document: Value,
@@ -252,7 +252,7 @@ fn find_mut<'a>(document: &'a mut Value, tokens: &[String]) -> Option<&'a mut Va
     })
 }
 
-/// The list index of a token; negative ones count from the end.
+/// The list index of a token; a negative index counts from the end.
 fn index(token: &str, length: usize) -> Option<usize> {
     match token.strip_prefix('-') {
         Some(back) => length.checked_sub(parse_index(back)?),
@@ -321,7 +321,7 @@ fn replace(document: &mut Value, path: &Pointer, value: Value, missing: bool) ->
 mod tests {
     use super::*;
 
-    fn code_of(document: &str, patch: &str, replace_missing: bool) -> Result<Value, u16> {
+    fn apply_or_code(document: &str, patch: &str, replace_missing: bool) -> Result<Value, u16> {
         let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
         let code = |error| match error {
             Error::Malformed(_) => 400,
@@ -355,7 +355,7 @@ mod tests {
             (r#"{"a":1}"#, r#"[{"op":"add","path":"","value":{"b":1}}]"#, r#"{"b":1}"#),
             (r#"{"a":1}"#, r#"null"#, r#"{"a":1}"#),
         ] {
-            assert_eq!(code_of(document, patch, false).unwrap().to_string(), expected, "{patch}");
+            assert_eq!(apply_or_code(document, patch, false).unwrap().to_string(), expected, "{patch}");
         }
     }
 
@@ -376,9 +376,9 @@ mod tests {
             (r#"{"a":1}"#, r#"{"op":"remove","path":"/a"}"#, 400),
             (r#"{"a":1}"#, r#"[1]"#, 400),
         ] {
-            assert_eq!(code_of(document, patch, false), Err(code), "{patch}");
+            assert_eq!(apply_or_code(document, patch, false), Err(code), "{patch}");
         }
-        let replaced = code_of(r#"{"a":1}"#, r#"[{"op":"replace","path":"/b","value":1}]"#, true);
+        let replaced = apply_or_code(r#"{"a":1}"#, r#"[{"op":"replace","path":"/b","value":1}]"#, true);
         assert_eq!(replaced.unwrap().to_string(), r#"{"a":1,"b":1}"#);
     }
 
@@ -429,11 +429,11 @@ mod tests {
     #[test]
     fn json_patch_above_size_depth_or_operation_limit_is_rejected() {
         let many = format!("[{}]", vec![r#"{"op":"test","path":"/a"}"#; OPERATIONS_MAX + 1].join(","));
-        assert_eq!(code_of(r#"{"a":null}"#, &many, false), Err(413));
+        assert_eq!(apply_or_code(r#"{"a":null}"#, &many, false), Err(413));
         let doubling = format!("[{}]", vec![r#"{"op":"copy","from":"/a","path":"/a/-"}"#; 60].join(","));
-        assert_eq!(code_of(r#"{"a":["xxxxxxxxxxxxxxxx"]}"#, &doubling, false), Err(413));
+        assert_eq!(apply_or_code(r#"{"a":["xxxxxxxxxxxxxxxx"]}"#, &doubling, false), Err(413));
         let nesting = format!("[{}]", vec![r#"{"op":"copy","from":"","path":"/a"}"#; 101].join(","));
-        assert_eq!(code_of(r#"{"b":1}"#, &nesting, false), Err(422));
+        assert_eq!(apply_or_code(r#"{"b":1}"#, &nesting, false), Err(422));
         let values = vec!["0"; 200_000].join(",");
         let document = format!(r#"{{"a":[{values}],"b":{{}}}}"#);
         let moves = |target: &str, rounds: usize| {
@@ -442,12 +442,12 @@ mod tests {
             );
             format!("[{}]", vec![round.as_str(); rounds].join(","))
         };
-        assert!(code_of(&document, &moves("/c", 5_000), false).is_ok(), "the document gets no deeper");
-        assert!(code_of(&document, &moves("/b/c", 3), false).is_ok());
-        assert_eq!(code_of(&document, &moves("/b/c", 10), false), Err(413));
+        assert!(apply_or_code(&document, &moves("/c", 5_000), false).is_ok(), "the document gets no deeper");
+        assert!(apply_or_code(&document, &moves("/b/c", 3), false).is_ok());
+        assert_eq!(apply_or_code(&document, &moves("/b/c", 10), false), Err(413));
         let deep = format!("{}1{}", "[".repeat(60), "]".repeat(60));
         let path = "/0".repeat(60);
         let twice = format!(r#"[{{"op":"replace","path":"/a{path}","value":{deep}}}]"#);
-        assert_eq!(code_of(&format!(r#"{{"a":{deep}}}"#), &twice, false), Err(422));
+        assert_eq!(apply_or_code(&format!(r#"{{"a":{deep}}}"#), &twice, false), Err(422));
     }
 }

@@ -44,12 +44,12 @@ pub(crate) fn record(object: &mut Object, patch: &Object, tool: LastApplied<'_>)
     }
     (tool.to_served)(&mut applied);
     let text = format!("{}\n", escape(&applied.into_value().to_string()));
-    let others: usize = object
+    let other_bytes: usize = object
         .annotations()
         .filter(|(name, _)| *name != annotation)
         .map(|(name, value)| name.len() + value.len())
         .sum();
-    let fits = others + annotation.len() + text.len() <= ANNOTATIONS_MAX;
+    let fits = other_bytes + annotation.len() + text.len() <= ANNOTATIONS_MAX;
     if let Some(Value::Object(annotations)) = object.meta_mut().get_mut("annotations") {
         if fits {
             annotations.insert(annotation.to_owned(), Value::from(text));

@@ -25,13 +25,13 @@ use jiff::Timestamp;
 use crate::path::Element;
 use crate::set::Set;
 
-/// Maximum number of update entries; the oldest entries above it are merged.
+/// Maximum number of update entries; above it, the oldest entries of each API version are merged.
 pub const UPDATES_MAX: usize = 10;
 
 /// The manager of merged update entries.
 const MERGED_UPDATES_MANAGER: &str = "ancient-changes";
 
-/// The operation of a manager.
+/// The operation of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// Server-side apply.
@@ -61,7 +61,7 @@ pub struct Entry {
     pub api_version: String,
     /// The subresource of the write; `""` is the object itself.
     pub subresource: String,
-    /// The time of the last change of the set or of its values.
+    /// The time of the last write that changed the owned fields or their values.
     pub time: Option<Timestamp>,
     /// The owned fields.
     pub fields: Set,
@@ -151,19 +151,19 @@ pub enum ManagedFieldsError {
     /// The value is not a list.
     #[error("managedFields must be a list")]
     NotAList,
-    /// An entry has an unknown operation.
+    /// An entry has no operation, or an unknown one.
     #[error("operation must be `Apply` or `Update`")]
     Operation,
     /// An entry has no API version.
     #[error("apiVersion must not be empty")]
     NoApiVersion,
-    /// An entry has no type of fields.
+    /// An entry has no `fieldsType`.
     #[error("missing fieldsType in managed fields entry {entry}")]
     NoFieldsType {
         /// The index of the entry.
         entry: usize,
     },
-    /// An entry has an unknown type of fields.
+    /// An entry has an unknown `fieldsType`.
     #[error("invalid fieldsType {} in managed fields entry {entry}", quote(found))]
     FieldsType {
         /// The index of the entry.
@@ -171,7 +171,7 @@ pub enum ManagedFieldsError {
         /// The `fieldsType` of the entry.
         found: String,
     },
-    /// The fields of an entry are malformed.
+    /// The fields, the time or a text of an entry is malformed.
     #[error("error decoding versioned set of managed fields entry {entry}")]
     Fields {
         /// The index of the entry.
@@ -180,8 +180,8 @@ pub enum ManagedFieldsError {
 }
 
 impl ManagedFields {
-    /// Decodes `metadata.managedFields`; None when an entry is malformed. The last entry of each owner
-    /// counts.
+    /// Decodes `metadata.managedFields`; None when the value is not a list or an entry is malformed. Of
+    /// several entries of one owner the last counts.
     pub fn decode(list: Option<&Value>) -> Option<Self> {
         let mut managed = ManagedFields::default();
         let list = match list {
@@ -313,7 +313,7 @@ impl ManagedFields {
     }
 }
 
-/// Joins the entries of each owner at the position of the first one.
+/// Replaces the entries of each owner by the result of `join`, at the position of the first entry.
 fn join_owners(entries: Vec<Entry>, join: impl Fn(Vec<Entry>) -> Option<Entry>) -> Vec<Entry> {
     if entries.len() < 2 {
         return entries;
@@ -392,8 +392,8 @@ pub fn is_bookkeeping(fields: &Set) -> bool {
     fields.is_subset(&BOOKKEEPING)
 }
 
-/// Restores the old managed fields when the objects differ only in their times, so that a no-op write changes
-/// nothing.
+/// Restores the old managed fields when the objects differ only in the times of managed fields, so that a
+/// no-op write changes nothing.
 ///
 /// Returns whether the old list was restored.
 pub fn keep_times(old: &Object, new: &mut Object) -> bool {

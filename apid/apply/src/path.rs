@@ -54,9 +54,9 @@ impl Element {
     ///
     /// # Errors
     ///
-    /// The text after the prefix is malformed.
-    pub fn parse(name: &str) -> Result<Option<Self>, Malformed> {
-        let malformed = || Malformed(name.to_owned());
+    /// The name has no prefix, or the text after the prefix is malformed.
+    pub fn parse(name: &str) -> Result<Option<Self>, MalformedElement> {
+        let malformed = || MalformedElement(name.to_owned());
         let (prefix, rest) = name.split_at_checked(2).ok_or_else(malformed)?;
         match prefix {
             "f:" => Ok(Some(Element::field(rest))),
@@ -75,7 +75,7 @@ impl Element {
 /// A malformed name in `fieldsV1`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an element of a path")]
-pub struct Malformed(pub String);
+pub struct MalformedElement(pub String);
 
 impl fmt::Display for Element {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

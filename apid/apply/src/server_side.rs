@@ -32,7 +32,7 @@ pub struct Apply<'a> {
     pub write: ManagedWrite<'a>,
     /// Whether the apply takes over values that other managers own.
     pub force: bool,
-    /// The last-applied annotation of the client tool and its manager name; None disables the record.
+    /// The last-applied record of the client tool; None disables the migration from client-side apply.
     pub last_applied: Option<LastApplied<'a>>,
 }
 
@@ -75,7 +75,7 @@ pub enum ApplyError {
     Ownership(#[from] OwnershipError),
 }
 
-/// A field that another manager owns.
+/// A field that another manager owns and the apply would change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// The field manager that owns the field, as messages show it.
@@ -111,11 +111,11 @@ impl Apply<'_> {
         let is_untracked = managed.entries.is_empty();
         let managed = if is_untracked { self.write.before_first_apply(live)? } else { managed };
         let (managed, is_reconciled) = self.write.reconcile(managed);
-        let owners = Owners { managed, as_stored: !is_untracked && !is_reconciled };
+        let owners = Owners { managed, unmodified: !is_untracked && !is_reconciled };
         let tool = self.last_applied.filter(|tool| tool.manager == self.write.manager);
         let mut applied = match (self.try_apply(live, patch, &owners, &Set::new()), tool) {
             (Err(ApplyError::Conflicts(_)), Some(tool)) => {
-                // The fields that the tool wrote by client-side apply and that are unchanged since then.
+                // The tool owns the fields of its last client-side apply that are unchanged since then.
                 let own_paths = crate::last_applied::unchanged_fields(self.write.merge, live, tool);
                 self.try_apply(live, patch, &owners, &own_paths)?
             }
@@ -143,7 +143,7 @@ impl Apply<'_> {
         let mut own = write.entry(write.manager, Operation::Apply, set);
 
         let mut merged = Object(merge(write.merge, &live.0, &patch.0));
-        // Go clients send a null creationTimestamp in every object.
+        // Go clients send a null creationTimestamp in every object; the stored time stays.
         if let (Some(at), Some(Value::Null)) =
             (live.at(&["metadata", "creationTimestamp"]), merged.at(&["metadata", "creationTimestamp"]))
         {
@@ -158,7 +158,8 @@ impl Apply<'_> {
         let before = others.take(&own);
         let mut new = match &before {
             Some(before) => {
-                // Bookkeeping counts as applied: without it, dropping the last label would also remove `metadata.name`.
+                // Bookkeeping fields count as applied. Otherwise an apply that drops the last label would also remove
+                // `metadata.name`.
                 let applied = Entry { fields: own.fields.union(&bookkeeping), ..own.clone() };
                 self.prune(merged, &applied, before, &others)?
             }
@@ -190,7 +191,7 @@ impl Apply<'_> {
     /// Whether neither values nor owners change. Then the apply needs no comparison and writes no owners.
     fn is_unchanged(&self, live: &Object, merged: &Object, own: &Entry, owners: &Owners) -> bool {
         let is_served = |entry: &Entry| self.write.merge_of(&entry.api_version).is_some();
-        owners.as_stored
+        owners.unmodified
             && owners
                 .managed
                 .find(own)
@@ -226,7 +227,7 @@ impl Apply<'_> {
         if same_version { Ok(pruned) } else { Ok(write.convert(&pruned, write.api_version)?) }
     }
 
-    /// Restores removed fields that have an owner, in the versions of all owners.
+    /// Restores removed fields that another entry or this apply owns, in the version of each owner.
     ///
     /// The version of the previous apply comes first, so that conversions to other versions start from restored fields.
     fn add_back_owned(
@@ -278,20 +279,24 @@ impl Apply<'_> {
 struct Owners {
     managed: ManagedFields,
     /// Whether the owners are exactly those of the stored object.
-    as_stored: bool,
+    unmodified: bool,
 }
 
 fn declared_fields(ty: &schema::merge::Merge, object: &Fields) -> Set {
     with_declared_parents(ty, &field_set(ty, object))
 }
 
-/// The fields that other entries own and the apply writes, without the paths in `own`.
-fn conflicts(others: &ManagedFields, compared: &crate::update::ComparedVersions, own: &Set) -> Conflicts {
+/// The fields that other entries own and the apply writes, without the paths in `own_paths`.
+fn conflicts(
+    others: &ManagedFields,
+    compared: &crate::update::ComparedVersions,
+    own_paths: &Set,
+) -> Conflicts {
     let mut sets: Vec<(String, Set)> = Vec::new();
     for (entry, changed) in others.entries.iter().zip(&compared.by_entry) {
         let Some(changed) = compared.all.get(*changed) else { continue };
         let mut contested = entry.fields.intersection(&changed.written);
-        contested.subtract(own);
+        contested.subtract(own_paths);
         if !contested.is_empty() {
             sets.push((entry.owner_text(), contested));
         }
@@ -303,7 +308,7 @@ fn conflicts(others: &ManagedFields, compared: &crate::update::ComparedVersions,
         if all.first.len() >= CONFLICTS_MAX {
             continue;
         }
-        set.each(&mut |path| {
+        set.for_each(&mut |path| {
             if all.first.len() < CONFLICTS_MAX {
                 all.first.push(Conflict { owner: owner.clone(), path: path.to_vec() });
             }
@@ -321,10 +326,10 @@ fn conflict_message(all: &Conflicts) -> String {
             path_text(&only.path)
         );
     }
-    let owners = conflicts.chunk_by(|a, b| a.owner == b.owner).map(|of_owner| {
-        let owner = of_owner.first().map_or("", |conflict| conflict.owner.as_str());
+    let owners = conflicts.chunk_by(|a, b| a.owner == b.owner).map(|owner_conflicts| {
+        let owner = owner_conflicts.first().map_or("", |conflict| conflict.owner.as_str());
         let paths: String =
-            of_owner.iter().map(|conflict| format!("\n- {}", path_text(&conflict.path))).collect();
+            owner_conflicts.iter().map(|conflict| format!("\n- {}", path_text(&conflict.path))).collect();
         format!("conflicts with {owner}:{paths}")
     });
     let mut owners: Vec<String> = owners.collect();
@@ -334,7 +339,7 @@ fn conflict_message(all: &Conflicts) -> String {
     format!("Apply failed with {} conflicts: {}", all.count, owners.join("\n"))
 }
 
-/// A 409 status with one cause for each of the first 100 fields.
+/// A 409 status with one cause for each of the first 100 conflicts.
 pub fn conflict_status(conflicts: &Conflicts) -> Status {
     let causes = conflicts.first.iter().map(|conflict| Cause {
         reason: "FieldManagerConflict".to_owned(),

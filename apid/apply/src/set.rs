@@ -17,7 +17,7 @@ use std::fmt;
 use apimachinery::field::shorten_name;
 use apimachinery::object::{Map, Value};
 
-use crate::path::{Element, Malformed};
+use crate::path::{Element, MalformedElement};
 
 /// A set of paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Set {
         self.nodes.iter().map(|(_, node)| usize::from(node.member) + node.below.len()).sum()
     }
 
-    /// The elements of the first level.
+    /// The elements of the first level, with their nodes.
     pub fn nodes(&self) -> impl Iterator<Item = (&Element, &Node)> {
         self.nodes.iter().map(|(element, node)| (element, node))
     }
@@ -141,7 +141,7 @@ impl Set {
         })
     }
 
-    /// The union of two owned sets; cheap when one of them is empty.
+    /// The union of two owned sets, without a copy when one of them is empty.
     #[must_use]
     pub fn into_union(self, other: Set) -> Set {
         match (self.is_empty(), other.is_empty()) {
@@ -214,7 +214,7 @@ impl Set {
         })
     }
 
-    /// The paths that are not in the other set.
+    /// The paths of this set that are not in the other set.
     #[must_use]
     pub fn difference(&self, other: &Set) -> Set {
         self.combine(other, &|a, b| match (a, b) {
@@ -224,7 +224,7 @@ impl Set {
         })
     }
 
-    /// The paths that are not in the other set, neither themselves nor by a path above them.
+    /// The paths of this set, without the paths of the other set and all paths below those.
     #[must_use]
     pub fn recursive_difference(&self, other: &Set) -> Set {
         self.combine(other, &|a, b| match (a, b) {
@@ -278,7 +278,7 @@ impl Set {
     }
 
     /// Calls `call` with each path: first the paths of a level, then those below.
-    pub fn each(&self, call: &mut dyn FnMut(&[Element])) {
+    pub fn for_each(&self, call: &mut dyn FnMut(&[Element])) {
         fn below(set: &Set, path: &mut Vec<Element>, call: &mut dyn FnMut(&[Element])) {
             for (element, _) in set.nodes.iter().filter(|(_, node)| node.member) {
                 path.push(element.clone());
@@ -296,25 +296,25 @@ impl Set {
 
     /// Encodes the set as `fieldsV1`.
     pub fn to_value(&self) -> Value {
-        let each = self.nodes.iter().map(|(element, node)| {
+        let entries = self.nodes.iter().map(|(element, node)| {
             let mut below = node.below.to_value();
             if let (true, Value::Object(map)) = (node.member && !node.below.is_empty(), &mut below) {
                 map.insert(".".to_owned(), Value::Object(Map::new()));
             }
             (element.name(), below)
         });
-        Value::Object(each.collect())
+        Value::Object(entries.collect())
     }
 
     /// Decodes `fieldsV1`. Elements of unknown kinds are skipped.
     ///
     /// # Errors
     ///
-    /// A malformed name.
-    pub fn from_value(value: &Value) -> Result<Self, Malformed> {
+    /// A malformed name, or a value that is neither a map nor null.
+    pub fn from_value(value: &Value) -> Result<Self, MalformedElement> {
         let mut set = Set::default();
         let Value::Object(map) = value else {
-            return if value.is_null() { Ok(set) } else { Err(Malformed(value.to_string())) };
+            return if value.is_null() { Ok(set) } else { Err(MalformedElement(value.to_string())) };
         };
         let mut nodes: Vec<(Element, Node)> = Vec::with_capacity(map.len());
         for (name, below) in map.iter().filter(|(name, _)| *name != ".") {
@@ -325,13 +325,13 @@ impl Set {
                 nodes.push((element, node));
             }
         }
-        // Names are sorted as text, and elements by value.
+        // The map is sorted by the text of names, and the set by the values of elements.
         if !nodes.is_sorted_by(|(a, _), (b, _)| a < b) {
             nodes.sort_by(|(a, _), (b, _)| a.cmp(b));
         }
         let mut nodes = nodes.into_iter().peekable();
         while let Some((element, mut node)) = nodes.next() {
-            // Several spellings may denote one element.
+            // Names with different spellings may denote one element.
             let mut below = Vec::new();
             while let Some((_, same)) = nodes.next_if(|(next, _)| *next == element) {
                 node.member |= same.member;
@@ -351,7 +351,7 @@ impl Set {
 impl fmt::Display for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = Vec::new();
-        self.each(&mut |path| lines.push(path_text(path)));
+        self.for_each(&mut |path| lines.push(path_text(path)));
         f.write_str(&lines.join("\n"))
     }
 }

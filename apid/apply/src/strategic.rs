@@ -1,4 +1,4 @@
-//! Strategic merge patch: a merge patch with typed list merging.
+//! Strategic merge patch: a merge patch that merges lists by the rules of the schema.
 //!
 //! # Contract
 //!
@@ -9,10 +9,10 @@
 //!
 //! # Reference
 //!
-//! Order of a merged list: items of the patch in the order of the patch, other items in their stored order. Another
-//! item comes before the first patch item that follows it in the stored list; all remaining other items come last.
-//! A new item waits for no other item. Values of another JSON type replace the stored ones; the schema then
-//! validates them.
+//! Order of a merged list: items that the patch contains in the order of the patch, all other items in their
+//! stored order. A stored item that the patch lacks comes before the first patch item that follows it in the
+//! stored list; without such a patch item it comes last. A new patch item follows no stored item in that
+//! sense. Values of another JSON type replace the stored ones; the schema then validates them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,7 +24,7 @@ use crate::work::{Work, WorkExceeded, value_count};
 
 type Fields = Map<String, Value>;
 
-/// Maximum number of values that a patch merges again, because several of its items have the same key.
+/// Maximum number of stored values that a patch merges again, because several of its items have the same key.
 ///
 /// Merging an item copies its lists. Without this limit a small patch merges a large item thousands of times.
 const WORK_MAX: usize = 1_000_000;
@@ -40,7 +40,7 @@ pub enum Error {
     /// A malformed directive, or directives that contradict the patch: 400.
     #[error("{0}")]
     Malformed(String),
-    /// Values that cannot merge, or too many items with the same merge key: 422.
+    /// A list of lists, which cannot merge: 422.
     #[error("{0}")]
     Rejected(String),
     /// The patch exceeds a limit: 413.
@@ -229,7 +229,7 @@ fn merge_ordered_list(
         let mut rest = order.iter();
         let set_items = patch_items.iter().filter(|item| item.get(DIRECTIVE).is_none());
         for item in set_items {
-            if !rest.any(|ordered| is_same(key, ordered, item)) {
+            if !rest.any(|ordered| has_same_identity(key, ordered, item)) {
                 return Err(Error::Malformed(format!(
                     "the order in patch list `{name}` does not match `{ORDER_OF}{name}`: \
                      an item is missing or out of order"
@@ -258,7 +258,7 @@ fn identity<'v>(key: Option<&str>, item: &'v Value) -> Option<&'v Value> {
 }
 
 /// Whether two items have the same identity.
-fn is_same(key: Option<&str>, a: &Value, b: &Value) -> bool {
+fn has_same_identity(key: Option<&str>, a: &Value, b: &Value) -> bool {
     identity(key, a).is_some_and(|value| identity(key, b) == Some(value))
 }
 
@@ -330,8 +330,8 @@ fn missing_key_error(key: &str) -> Error {
     Error::Unmergeable(format!("an item does not contain declared merge key: {key}"))
 }
 
-/// Orders merged items: items in `order` follow it, and other items keep their position in `before` between
-/// them.
+/// Orders merged items. Items in `order` have that order. Each other item comes before the first of them that
+/// follows it in the stored list `before`.
 fn arrange(merged: Vec<Value>, order: &[Value], before: &[Value], key: Option<&str>) -> Vec<Value> {
     let (ordered, stored) = (positions(order, key), positions(before, key));
     let position = |list: &HashMap<&Value, usize>, item: &Value| list.get(identity(key, item)?).copied();

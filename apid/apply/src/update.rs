@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`ManagedWrite::update`] compares the old and the new object. The manager owns every field that changed, and no
-//! other manager does. Such a write never conflicts.
+//! [`ManagedWrite::update`] compares the old and the new object. Only the manager of the write then owns the
+//! added and modified fields, and no manager owns a removed field. Such a write never conflicts.
 //!
 //! # Reference
 //!
@@ -25,7 +25,7 @@ use crate::typed::{Comparison, compare, reconcile};
 /// The manager of fields that existed before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// The reason why an object has no form in another version.
+/// The reason why an object cannot be converted to another version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConversionError {
     /// The version is not served.
@@ -39,7 +39,7 @@ pub enum ConversionError {
     Failed(String),
 }
 
-/// The other API versions in which owners of a kind's fields wrote.
+/// The API versions of a kind, for entries of `managedFields` in another version than that of the write.
 pub trait Versions: Sync {
     /// The merge type of a version; None when the version is no longer served.
     fn merge(&self, api_version: &str) -> Option<&Merge>;
@@ -52,7 +52,7 @@ pub trait Versions: Sync {
     fn convert(&self, object: &Object, api_version: &str) -> Result<Object, ConversionError>;
 }
 
-/// A kind with one version.
+/// The versions of a kind that has only one.
 #[derive(Clone, Debug)]
 pub struct OneVersion {
     /// The version.
@@ -83,13 +83,13 @@ pub struct ManagedWrite<'a> {
     pub now: Option<Timestamp>,
     /// The merge type of the version.
     pub merge: &'a Merge,
-    /// The other versions.
+    /// The other versions of the kind.
     pub versions: &'a dyn Versions,
     /// Fields that this write never changes and so never owns: `status` for a write of the object itself.
     pub ignored: &'a Set,
     /// An empty object of the kind: a create is compared with it.
     pub empty: &'a Object,
-    /// Whether a write that resets all owners owns its other changes.
+    /// Whether the manager of a write that resets all owners owns the other changes of that write.
     pub reset_then_track: bool,
 }
 
@@ -117,11 +117,11 @@ impl ManagedWrite<'_> {
         let is_subresource = !self.subresource.is_empty();
         let reset = !is_subresource && is_reset(request_list.as_ref());
         let stored_owners = || old.map(ManagedFields::of).unwrap_or_default();
-        let own = self.compare(old.unwrap_or(self.empty), new);
+        let own_changes = self.compare(old.unwrap_or(self.empty), new);
         if let Some(old) = old
             && !reset
             && (is_subresource || has_stored_owners(request_list.as_ref(), old))
-            && own.is_bookkeeping()
+            && own_changes.is_bookkeeping()
         {
             // No manager gains or loses a field: keep the stored list without decoding.
             if let Some(list) = old.at(&["metadata", "managedFields"]) {
@@ -134,7 +134,7 @@ impl ManagedWrite<'_> {
         } else if reset {
             ManagedFields::default()
         } else {
-            // Clients without managedFields support drop the list.
+            // Clients that do not know managedFields send none; the stored owners stay.
             ManagedFields::decode(request_list.as_ref())
                 .filter(|request_list| !request_list.entries.is_empty())
                 .unwrap_or_else(stored_owners)
@@ -143,7 +143,7 @@ impl ManagedWrite<'_> {
         if untracked && !(reset && self.reset_then_track) {
             return Ok(());
         }
-        let managed = self.assign(self.manager, old.unwrap_or(self.empty), new, own, managed)?;
+        let managed = self.assign(self.manager, old.unwrap_or(self.empty), new, own_changes, managed)?;
         managed.write(new);
         if let Some(old) = old {
             crate::managers::keep_times(old, new);
@@ -151,7 +151,7 @@ impl ManagedWrite<'_> {
         Ok(())
     }
 
-    /// The changes in the version of this write.
+    /// The changes in the version of this write, without ignored fields.
     pub(crate) fn compare(&self, old: &Object, new: &Object) -> ChangedFields {
         ChangedFields::new(compare(self.merge, &old.0, &new.0).without(self.ignored))
     }
@@ -180,11 +180,11 @@ impl ManagedWrite<'_> {
         manager: &str,
         old: &Object,
         new: &Object,
-        own: ChangedFields,
+        own_changes: ChangedFields,
         managed: ManagedFields,
     ) -> Result<ManagedFields, OwnershipError> {
         let (mut managed, _) = self.reconcile(managed);
-        let compared = self.compare_all(old, new, own, &managed)?;
+        let compared = self.compare_all(old, new, own_changes, &managed)?;
         for (entry, changed) in managed.entries.iter_mut().zip(&compared.by_entry) {
             if let Some(changed) = compared.all.get(*changed) {
                 changed.remove_lost_fields(&mut entry.fields);
@@ -203,8 +203,8 @@ impl ManagedWrite<'_> {
         Ok(managed)
     }
 
-    /// Adapts the owners to the current types: parts that became atomic are owned as a whole. Returns whether
-    /// any changed.
+    /// Adapts the owners to the current types: parts that became atomic are owned as a whole. The flag tells
+    /// whether an entry changed.
     pub(crate) fn reconcile(&self, mut managed: ManagedFields) -> (ManagedFields, bool) {
         let mut changed = false;
         for entry in &mut managed.entries {
@@ -226,8 +226,8 @@ impl ManagedWrite<'_> {
         self.versions.convert(object, to).map_err(|why| OwnershipError::Conversion { to: to.to_owned(), why })
     }
 
-    /// Compares the objects in the versions of all owners. `own` holds the changes in the version of this
-    /// write.
+    /// Compares the objects in the versions of all owners. `own_changes` are the changes in the version of
+    /// this write.
     ///
     /// All conversions are attempted before the first failure returns, so that a caller learns of all pending
     /// conversions at once.
@@ -235,12 +235,12 @@ impl ManagedWrite<'_> {
         &self,
         old: &Object,
         new: &Object,
-        own: ChangedFields,
+        own_changes: ChangedFields,
         managed: &ManagedFields,
     ) -> Result<ComparedVersions, OwnershipError> {
         let mut versions: BTreeMap<&str, usize> = BTreeMap::from([(self.api_version, 0)]);
         let mut compared =
-            ComparedVersions { all: vec![own], by_entry: Vec::with_capacity(managed.entries.len()) };
+            ComparedVersions { all: vec![own_changes], by_entry: Vec::with_capacity(managed.entries.len()) };
         let mut failure = None;
         for entry in &managed.entries {
             let known = versions.get(entry.api_version.as_str()).copied();
@@ -273,7 +273,7 @@ impl ManagedWrite<'_> {
     }
 }
 
-/// The changes in all relevant versions.
+/// The changes of a write in the version of each owner.
 pub(crate) struct ComparedVersions {
     /// The changes; the first is in the version of the write.
     pub(crate) all: Vec<ChangedFields>,
@@ -320,7 +320,8 @@ impl ChangedFields {
         is_bookkeeping(&self.written) && is_bookkeeping(&self.removed)
     }
 
-    /// Removes the changed fields from another owner.
+    /// Removes from the fields of another owner the changed ones, or all if their version is no longer
+    /// served.
     pub(crate) fn remove_lost_fields(&self, fields: &mut Set) {
         if self.removed_version {
             *fields = Set::default();

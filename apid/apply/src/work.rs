@@ -2,7 +2,7 @@
 
 use apimachinery::object::Value;
 
-/// The remaining units of work.
+/// The remaining units of work. The unit depends on the type of the patch.
 pub(crate) struct Work(pub(crate) usize);
 
 /// The work of a patch exceeds its limit.

@@ -276,7 +276,7 @@ impl Server {
         let mut owners = BTreeMap::new();
         for entry in ManagedFields::of(&self.object).entries {
             let owned: &mut BTreeSet<String> = owners.entry(entry.manager).or_default();
-            entry.fields.each(&mut |path| {
+            entry.fields.for_each(&mut |path| {
                 owned.insert(path_text(path));
             });
         }

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`definition`] validates a CustomResourceDefinition (apiextensions v1). [`structural`] compiles the
-//! `openAPIV3Schema` of one version into a [`structural::Schema`] and applies it to objects: pruning, defaults,
-//! validation with ratcheting, and validation rules in CEL.
+//! `openAPIV3Schema` of one version into a [`structural::Schema`] and applies it to objects: pruning,
+//! defaults, validation with ratcheting, and validation rules in CEL.
 //!
 //! # Invariants
 //!

@@ -1,7 +1,7 @@
 //! Definitions with many versions, whose validation takes time in proportion to their size.
 //!
-//! Rules that compare all pairs of versions would take minutes for each of these definitions. A body within the
-//! limits can have hundreds of thousands of versions.
+//! Rules that compare all pairs of versions would take minutes for each of these definitions. A body within
+//! the limits can have hundreds of thousands of versions.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
@@ -55,7 +55,8 @@ fn many_storage_versions_are_compared_with_stored_versions() {
     });
     let stored = (0..count).map(|index| format!("w{index}").into());
     let errors = validate(&definition(versions.collect(), stored.collect()), None);
-    // One storage version too many, storage versions that are not stored, and stored versions that are missing.
+    // One error for several storage versions, one for each storage version that is not a stored version, and
+    // one for each stored version that is missing.
     assert_eq!(errors.len(), 1 + count + count);
     assert_eq!(errors.iter().count(), ERRORS_MAX);
     assert!(errors[1].to_string().ends_with(": must have the storage version v0"), "{}", errors[1]);
@@ -64,7 +65,7 @@ fn many_storage_versions_are_compared_with_stored_versions() {
 
 #[test]
 fn rules_of_many_versions_are_compared_with_old_rules() {
-    let with = |limit: usize| -> Object {
+    let definition_with = |limit: usize| -> Object {
         let versions = (0..4_000).map(|index| {
             let rule = format!("self.a < {}", index + limit);
             let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}},
@@ -75,6 +76,6 @@ fn rules_of_many_versions_are_compared_with_old_rules() {
         });
         definition(versions.collect(), vec!["v0".into()])
     };
-    let errors = validate(&with(1), Some(&with(0)));
+    let errors = validate(&definition_with(1), Some(&definition_with(0)));
     assert_eq!(errors.len(), 0, "{errors:?}");
 }

@@ -15,7 +15,7 @@ use kinds::{Context, Registry};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Limit of the sum of the [limited steps](LIMITED).
+/// Limit of the total CPU time of the [limited steps](LIMITED) for one pod.
 const LIMIT: Duration = Duration::from_micros(12);
 /// Steps whose sum has a limit.
 const LIMITED: [&str; 3] = ["conform", "default", "validate"];

@@ -44,7 +44,7 @@ pub(crate) fn map_or_insert<'a>(fields: &'a mut Fields, name: &str) -> Option<&'
 }
 
 /// All maps in the list in a field.
-pub(crate) fn each<'a>(fields: &'a mut Fields, list: &str) -> impl Iterator<Item = &'a mut Fields> {
+pub(crate) fn maps_in_list<'a>(fields: &'a mut Fields, list: &str) -> impl Iterator<Item = &'a mut Fields> {
     let items = fields.get_mut(list).and_then(Value::as_array_mut);
     items.into_iter().flatten().filter_map(Value::as_object_mut)
 }

@@ -153,8 +153,7 @@ impl EnabledVersions {
         self
     }
 
-    /// The entry of a kind that apid stores but does not enforce; None if a feature gate that is on enforces
-    /// the kind.
+    /// The [`UnenforcedKind`] of a kind; None if apid enforces the kind, or a feature gate that is on does.
     pub(crate) fn unenforced(&self, kind: &Kind) -> Option<&'static UnenforcedKind> {
         kind.unenforced.filter(|entry| entry.gate.is_none_or(|gate| !self.gates.contains(gate)))
     }
@@ -216,7 +215,7 @@ struct Parser<'a> {
 
 impl Parser<'_> {
     fn add(&mut self, key: &str, value: &str) {
-        let Some(value) = boolean(value) else {
+        let Some(value) = parse_boolean(value) else {
             self.errors.push(format!("invalid value of {key}: {value} is neither true nor false"));
             return;
         };
@@ -277,7 +276,7 @@ impl Parser<'_> {
 }
 
 /// Parses a boolean of a command line; an omitted value is true.
-fn boolean(text: &str) -> Option<bool> {
+fn parse_boolean(text: &str) -> Option<bool> {
     match text {
         "" | "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
@@ -301,7 +300,7 @@ mod tests {
     }
 
     /// Returns which of these paths a configuration serves.
-    fn served<'a>(text: &str, paths: &[&'a str]) -> Vec<&'a str> {
+    fn served_paths<'a>(text: &str, paths: &[&'a str]) -> Vec<&'a str> {
         let registry = Registry::with_versions(&names(), &parse(text).unwrap().0);
         let is_served = |path: &&&str| {
             let parts: Vec<&str> = path.split('/').collect();
@@ -347,7 +346,7 @@ mod tests {
             ("api/legacy=false", vec![pods, jobs, addresses]),
             ("batch/v1=false,batch/v1=true", vec![pods, jobs, addresses]),
         ] {
-            assert_eq!(served(text, &PATHS), expected, "{text}");
+            assert_eq!(served_paths(text, &PATHS), expected, "{text}");
         }
     }
 

@@ -44,6 +44,7 @@ pub struct Entry {
     text: Box<str>,
     /// End offset of each text.
     ends: Box<[u32]>,
+    /// Number of labels.
     labels: u32,
     /// Names of the selectable fields, shared by all entries of a decoder.
     fields: Arc<[Box<str>]>,

@@ -87,9 +87,9 @@ impl CustomKind {
 /// The short names or categories of a kind.
 #[derive(Clone, Copy, Debug)]
 pub enum NameList<'a> {
-    /// Those of a built-in kind.
+    /// Names of a built-in kind.
     BuiltIn(&'static [&'static str]),
-    /// Those of a custom kind, which all its versions share.
+    /// Names of a custom kind, which all its versions share.
     Custom(&'a [String]),
 }
 
@@ -403,7 +403,7 @@ impl SchemaRef<'_> {
 }
 
 impl TableRef<'_> {
-    /// The columns.
+    /// The columns of the Table representation.
     pub fn columns(&self) -> Vec<CustomColumn> {
         match self {
             TableRef::BuiltIn(table) => table.columns.iter().map(convert_column).collect(),

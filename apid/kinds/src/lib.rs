@@ -222,7 +222,7 @@ impl Subresource {
 
 /// Environment of the rules of a kind.
 pub struct Context<'a> {
-    /// Names of the preset.
+    /// Names of the preset of this server.
     pub names: &'a Names,
     /// Clock for the times that the server sets.
     pub clock: &'a dyn Clock,

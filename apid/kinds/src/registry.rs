@@ -77,7 +77,7 @@ pub struct Resource {
     pub hash: u64,
     /// Stored kind, if this is another version of a stored kind.
     stored: Option<Arc<Resource>>,
-    /// The reason why objects of the kind have no effect.
+    /// The reason why objects of the kind have no effect; None if they have an effect.
     unenforced: Option<&'static UnenforcedKind>,
 }
 
@@ -114,7 +114,7 @@ impl Resource {
         }
     }
 
-    /// The reason why objects of the kind have no effect.
+    /// The reason why objects of the kind have no effect; None if they have an effect.
     pub fn unenforced(&self) -> Option<&'static UnenforcedKind> {
         self.unenforced
     }
@@ -180,7 +180,7 @@ impl Resource {
         !self.is_converted() && self.translation(names).is_none()
     }
 
-    /// Converts a stored object to this version, with the names of responses.
+    /// Converts a stored object to this version, with the field names of responses.
     ///
     /// # Errors
     ///
@@ -193,8 +193,8 @@ impl Resource {
         Ok(())
     }
 
-    /// Conforms a decoded body, which has the names of requests. The report and the error have these names
-    /// too.
+    /// Conforms a decoded body, which has the field names of requests. The report and the error have these
+    /// names too.
     ///
     /// # Errors
     ///
@@ -259,7 +259,8 @@ impl Resource {
         GroupVersion { group: self.group_resource.group.clone(), version }.to_string()
     }
 
-    /// 422 for a custom object of another kind. The Status names the found kind, as in kube-apiserver.
+    /// Returns the Status 422 for a custom object of another kind. It names the found kind, as in
+    /// kube-apiserver.
     pub fn invalid_kind(&self, name: &str, found: &str) -> Status {
         let expected = format!("must be {}", self.kind.kind());
         let error = FieldError::invalid(&FieldPath::new("kind"), found, &expected);
@@ -339,7 +340,7 @@ impl Resource {
     pub fn validate_create(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         let errors = self.validate_new(object, ctx);
         let facts = self.stored().kind.facts();
-        // A name that conforms to the rule of its kind is also a path segment.
+        // The general rules demand a path segment, and each name rule of a kind implies a path segment.
         let includes_general_rules =
             facts.metadata_checks.on_creation && facts.name_rule != NameRule::OfObject;
         if errors.is_empty() && !includes_general_rules {
@@ -464,7 +465,7 @@ fn has_same_spec(a: &Object, b: &Object) -> bool {
 
 /// All served resources.
 pub struct Registry {
-    /// The unlisted, the other built-in, and the custom resources.
+    /// The unlisted resources, then the other built-in ones, then the custom ones.
     resources: Vec<Arc<Resource>>,
     /// Indexes of the resources by plural name; every request uses this lookup.
     by_name: HashMap<String, Vec<usize>>,

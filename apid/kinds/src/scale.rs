@@ -113,7 +113,7 @@ pub struct MissingReplicas {
     path: String,
 }
 
-/// Whether a Scale can show the object: a custom object must have its desired number of replicas.
+/// Checks that a Scale can represent the object: a custom object must have its desired number of replicas.
 ///
 /// # Errors
 ///

@@ -25,7 +25,7 @@ pub struct Column {
     pub kind: &'static str,
     /// Format: `name` for the first column, else `""`.
     pub format: &'static str,
-    /// Description for clients, in our own words.
+    /// Description for clients. The wording is not that of kube-apiserver.
     pub description: &'static str,
     /// 0 for columns that clients always show, 1 for columns of `-o wide`.
     pub priority: u8,

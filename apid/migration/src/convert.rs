@@ -2,10 +2,11 @@
 //!
 //! # Contract
 //!
-//! The target is a group and version. A kind that the target does not have converts to its latest version, as in the
-//! convert plugin of kubectl. A kind without a schema in this program, such as a custom kind, stays unchanged.
-//! A built-in group in the names of the other preset is an error. Warnings name fields whose meaning or default
-//! changes, unknown fields, and fields that the server will reject.
+//! The target is a group and version. Without a target, or if the target lacks the kind, a removed version
+//! converts to its replacement and a served version stays, as in the convert plugin of kubectl. A kind
+//! without a schema in this program, such as a custom kind, stays unchanged. A built-in group in the names of
+//! the other preset is an error. Warnings name fields whose meaning or default changes, unknown fields, and
+//! fields that the server will reject.
 //!
 //! # Errors
 //!
@@ -32,7 +33,7 @@ pub enum ConvertError {
     /// The kind was removed and has no replacement.
     #[error("{0} was removed without a replacement: {1}")]
     NoReplacement(String, &'static str),
-    /// The group is one of the other names preset. The second text is its flags.
+    /// Only the other names preset has the group. The second text has the flags that select that preset.
     #[error("{0} has a group of the other names preset; use `{1}`")]
     OtherNames(String, String),
     /// No built-in kind has the target version.
@@ -48,7 +49,7 @@ pub enum ConvertError {
 pub struct Conversion {
     /// The manifest in the target version.
     pub object: Object,
-    /// Remarks for the user, in the order of the steps.
+    /// Remarks for the user, in the order of the conversion steps.
     pub warnings: Vec<String>,
 }
 
@@ -79,7 +80,8 @@ impl<'a> Converter<'a> {
         Converter { names, registry: Registry::new(names), clock, rng }
     }
 
-    /// Converts a manifest to a group and version, or to its latest version.
+    /// Converts a manifest to a group and version. Without a target, a removed version converts to its
+    /// replacement and a served version stays.
     ///
     /// # Errors
     ///
@@ -128,7 +130,7 @@ impl<'a> Converter<'a> {
         }
     }
 
-    /// The flags of the other names preset, if only that preset has a group.
+    /// The flags that select the other names preset, if only that preset has the group.
     fn flags_of_other_names(&self, group: &str) -> Option<String> {
         if self.names.stem(group).is_some() {
             return None;
@@ -138,7 +140,8 @@ impl<'a> Converter<'a> {
         lifecycle::versions().iter().any(|row| row.group == stem).then(|| other_names.flags())
     }
 
-    /// The served kind of a source: the kind itself, or the one that the conversion of a removed version uses.
+    /// The resource that converts a manifest: that of its version, or of the served version that replaces a
+    /// removed version. None for a kind that is not built in.
     fn served_resource(
         &self,
         removed: Option<&RemovedVersion>,
@@ -186,7 +189,7 @@ impl<'a> Converter<'a> {
         Context { names: self.names, clock: self.clock, rng: self.rng, subresource: "" }
     }
 
-    /// Errors of the creation of an object, which a user must correct before the server accepts the manifest.
+    /// Warnings with the validation errors that the server would return for a creation of the object.
     fn rejections(&self, object: &Object, stored: &Resource) -> Vec<String> {
         if stored.kind.storage() != Storage::Stored {
             return Vec::new();
@@ -202,7 +205,7 @@ impl<'a> Converter<'a> {
     }
 
     /// Converts an object of the storage version to the target version. Without a target, or if the target
-    /// lacks the kind, converts the object to the latest version of the kind.
+    /// lacks the kind, the result has the version of the manifest, or the replacement of a removed version.
     fn represent(
         &self,
         mut object: Object,
@@ -240,11 +243,11 @@ impl<'a> Converter<'a> {
         };
         let group = self.names.group(stem);
         if let Some(target) = target {
-            let latest = GroupVersion { group: group.clone(), version: version.to_owned() };
-            notes.0.push(format!("{target} has no {}; the manifest is converted to {latest}", source.kind));
+            let fallback = GroupVersion { group: group.clone(), version: version.to_owned() };
+            notes.0.push(format!("{target} has no {}; the manifest is converted to {fallback}", source.kind));
         }
-        let latest = candidates().find(|v| v.kind.has_version(version) && v.group_kind.group == group);
-        latest.map_or(resource, AsRef::as_ref).represent(&mut object, self.names).map_err(type_error)?;
+        let fallback = candidates().find(|v| v.kind.has_version(version) && v.group_kind.group == group);
+        fallback.map_or(resource, AsRef::as_ref).represent(&mut object, self.names).map_err(type_error)?;
         Ok(object)
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! A [`Report`] collects uses by version. Each source adds uses; [`Report::findings`] returns them in the order
-//! of the release of removal. The built-in kinds are those of the given names and those of the other preset, so
-//! that the wrong names cannot hide a use. A custom kind is not in the table of [`lifecycle`]: its deprecated
-//! versions are found in metrics and audit logs, where the server marks them, without release and replacement.
+//! A [`Report`] collects uses by version. Each source adds uses; [`Report::findings`] returns them in the
+//! order of the release of removal. Built-in kinds are found under the groups of both names presets, so that
+//! a wrong preset hides no use. A custom kind is not in the table of [`lifecycle`]: its deprecated versions
+//! are found in metrics and audit logs, where the server marks them, without release and replacement.
 
 mod audit;
 mod metrics;
@@ -33,12 +33,12 @@ enum NamesOrigin {
     Other,
 }
 
-/// The used kind or resource.
+/// A kind or resource that is in use.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {
-    /// A version in the table of the lifecycle, by its position, in the names of a preset.
+    /// A row of the lifecycle table by its index, with the names preset of the group in use.
     Listed(usize, NamesOrigin),
-    /// Another version: group and version, and the plural name.
+    /// A version that the table lacks: `GROUP/VERSION`, and the plural name.
     Unlisted(String, String),
 }
 
@@ -49,7 +49,7 @@ struct Places {
     listed: BTreeSet<String>,
     /// Number of all uses.
     count: usize,
-    /// The release of removal that a server reports.
+    /// The release that removes the version, as a server reports it.
     removed: Option<String>,
 }
 
@@ -79,9 +79,9 @@ pub struct Finding {
     pub names_flags: String,
     /// Differences of the replacement, or advice.
     pub changes: String,
-    /// Uses with their place, at most twenty.
+    /// Places of uses, at most twenty.
     pub places: Vec<String>,
-    /// Number of uses.
+    /// Number of all uses.
     pub count: usize,
 }
 
@@ -97,7 +97,7 @@ impl<'a> Report<'a> {
         given.or_else(|| self.other_names.stem(group).map(|stem| (stem, NamesOrigin::Other)))
     }
 
-    /// Adds a manifest of a file.
+    /// Adds a manifest of a file, if its version is deprecated or removed.
     pub fn add_manifest(&mut self, file: &str, manifest: &Object) {
         let Some(group_version) = GroupVersion::parse(manifest.api_version()) else { return };
         let Some((stem, origin)) = self.stem(&group_version.group) else { return };
@@ -111,7 +111,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Adds the gauge of requested deprecated APIs from metrics in the text format.
+    /// Adds the requested deprecated APIs that metrics in the Prometheus text format list.
     pub fn add_metrics(&mut self, text: &str) {
         for series in metrics::nonzero_series(text) {
             let place = match series.subresource.as_str() {
@@ -124,7 +124,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Adds the events of an audit log, one JSON object in a line.
+    /// Adds the events of an audit log with one JSON object in each line.
     ///
     /// # Errors
     ///
@@ -143,7 +143,8 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
-    /// Adds a request to a resource. A server has marked it, or the table lists its version.
+    /// Adds a use of a resource, if a server marked it as deprecated, or the table lists its version as
+    /// deprecated or removed.
     fn add_resource(
         &mut self,
         group_version: &GroupVersion,
@@ -175,7 +176,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The used versions by release of removal: versions that are removed already come first.
+    /// The findings in the order of the release of removal. Versions without such a release come last.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings: Vec<Finding> =
@@ -224,7 +225,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Whether a use of a version is a finding.
+/// Whether a use of the version is a finding: the current release has deprecated or removed the version.
 fn is_reported(row: &Version) -> bool {
     row.is_deprecated(CURRENT) || row.is_removed(CURRENT)
 }

@@ -19,7 +19,7 @@ pub enum DocumentError {
     NotAnObject(usize),
 }
 
-/// Splits a text into manifests. Each item of a list is its own manifest; an empty document is none.
+/// Splits a text into manifests. Each item of a list is its own manifest; an empty document has none.
 ///
 /// # Errors
 ///
@@ -32,7 +32,7 @@ pub fn split(text: &str) -> Result<Vec<Object>, DocumentError> {
     Ok(objects)
 }
 
-/// The trees of all documents with their numbers.
+/// The decoded documents with their numbers from 1.
 fn decode_documents(text: &str) -> Result<Vec<(usize, Value)>, DocumentError> {
     // A JSON text can contain several objects in a row.
     if text.trim_start().starts_with(['{', '[']) {
@@ -51,7 +51,7 @@ fn decode_documents(text: &str) -> Result<Vec<(usize, Value)>, DocumentError> {
     Ok(values)
 }
 
-/// The texts between lines that begin with `---`.
+/// The texts between the separator lines, which begin with `---`.
 fn yaml_documents(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for line in text.lines() {

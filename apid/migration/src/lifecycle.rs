@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 use apimachinery::gvk::GroupVersion;
 use apimachinery::names::Names;
 
-/// The release of the API that this program implements.
+/// The Kubernetes release whose API this program implements.
 pub const CURRENT: Release = Release(33);
 
 /// The maximum number of releases from the introduction of a beta version to its deprecation, and the minimum
@@ -35,7 +35,7 @@ static BY_KIND: LazyLock<HashMap<Key, &'static Version>> =
 static BY_RESOURCE: LazyLock<HashMap<Key, &'static Version>> =
     LazyLock::new(|| TABLE.iter().map(|row| ((row.group, row.version, row.resource), row)).collect());
 
-/// A minor release of 1.x.
+/// The Kubernetes release 1.x, where x is the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release(pub u32);
 
@@ -80,7 +80,7 @@ impl Stage {
     }
 }
 
-/// A kind that replaces a deprecated one.
+/// The group, version and kind to use instead of a deprecated version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replacement {
     /// Group stem.
@@ -126,7 +126,8 @@ pub struct Version {
     pub removed: Option<Release>,
     /// The version to use instead.
     pub replacement: Option<Replacement>,
-    /// Differences of the replacement, or advice without one; empty if nothing changes.
+    /// Differences of the replacement from this version, or advice if none replaces the version. Empty: no
+    /// difference.
     pub changes: &'static str,
 }
 

@@ -24,7 +24,8 @@ fn names() -> Names {
     Names::new(Preset::Kubernetes, "").unwrap()
 }
 
-/// Whether the release before the removal of a version also had a version of the replacing kind that stayed longer.
+/// Whether a version of the replacing kind exists before the release that removes the row, and outlives the
+/// row.
 fn has_successor(table: &[Version], row: &Version) -> bool {
     let (Some(removed), Some(new)) = (row.removed, row.replacement) else { return true };
     table.iter().any(|other| {
@@ -94,7 +95,7 @@ fn api_versions_obey_deprecation_rules() {
     assert_eq!(violations(lifecycle::versions()), [""; 0]);
 }
 
-/// A version of a synthetic kind: introduced, deprecated, removed, version of the replacement.
+/// A version of a synthetic kind. `releases` are those that introduce, deprecate and remove it; 0 is none.
 fn row(version: &'static str, releases: (u32, u32, u32), replacement: Option<&'static str>) -> Version {
     let release = |minor: u32| (minor != 0).then_some(Release(minor));
     Version {

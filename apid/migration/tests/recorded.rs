@@ -14,7 +14,7 @@ use apimachinery::time;
 use migration::Converter;
 use migration::lifecycle::{self, CURRENT};
 
-/// Explained differences: pointer, the reference, this crate, reason.
+/// Explained differences: JSON pointer, value of the reference, value of this crate, reason.
 const EXPLAINED: &[(&str, &str, &str, &str)] = &[];
 
 /// Paths at which two trees differ, with both values.

@@ -25,11 +25,11 @@ fn convert(object: &Value, to: &str) -> (Value, Vec<String>) {
     (conversion.object.into_value(), conversion.warnings)
 }
 
-/// Whether a tree has all values of another tree. It may have more fields: the old version sets defaults.
+/// Whether `tree` has all values of `part`. `tree` may have more fields: the old version sets defaults.
 fn contains(tree: &Value, part: &Value) -> bool {
     match (tree, part) {
         (Value::Object(tree), Value::Object(part)) => {
-            // An empty selector differs from one with fields: it selects everything.
+            // An empty selector selects everything, so it contains only an empty one.
             part.is_empty() == tree.is_empty()
                 && part.iter().all(|(key, value)| tree.get(key).is_some_and(|found| contains(found, value)))
         }
@@ -66,7 +66,8 @@ fn recorded_objects_survive_round_trip_through_removed_version() {
     }
 }
 
-/// Objects of served versions with all combinations of the fields that a removed version names differently.
+/// Objects of served versions with combinations of the fields that removed versions name differently, and the
+/// removed versions.
 fn generated_objects() -> Vec<(Value, &'static [&'static str])> {
     let mut objects: Vec<(Value, &'static [&'static str])> = Vec::new();
     let backends = [

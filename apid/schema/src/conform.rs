@@ -10,11 +10,11 @@ use crate::{ConformReport, quantity, scalar};
 /// Maximum number of reported unknown fields, as in the reference.
 const UNKNOWN_MAX: usize = 100;
 
-/// Conforms an object in place.
+/// Converts an object to the stored form of a schema, in place.
 pub(crate) fn object(schema: &'static Schema, object: &mut Object) -> Result<ConformReport, TypeError> {
-    let mut conformed = ConformReport::default();
-    fields(schema, &mut object.0, None, &mut conformed)?;
-    Ok(conformed)
+    let mut report = ConformReport::default();
+    fields(schema, &mut object.0, None, &mut report)?;
+    Ok(report)
 }
 
 /// The path of a value as a list on the stack, rendered only for errors and unknown fields.
@@ -46,8 +46,8 @@ impl Path<'_> {
         text
     }
 
-    /// The struct type that has the field, and the names of fields and embedded types down to the value:
-    /// `Volume.spec.volumes.VolumeSource.secret`.
+    /// The path in the messages of Go: the struct type of the innermost field, then the names of fields and
+    /// embedded types from the root to the value: `Volume.spec.volumes.VolumeSource.secret`.
     fn go_field(&self) -> String {
         let mut names = Vec::new();
         let mut owner = None;
@@ -112,21 +112,21 @@ fn fields(
     schema: &'static Schema,
     map: &mut Map<String, Value>,
     parent: Option<&Path<'_>>,
-    conformed: &mut ConformReport,
+    report: &mut ConformReport,
 ) -> Result {
     let mut has_omitted = false;
-    let mut missing = schema.always.len();
+    let mut missing = schema.always_written.len();
     for (name, value) in map.iter_mut() {
         let path = Path { parent, step: Step::Field(name, schema) };
         let is_kept = match schema.field(name) {
             Some(known) => {
-                let is_kept = field(schema, known, value, &path, conformed)?;
+                let is_kept = field(schema, known, value, &path, report)?;
                 missing -= usize::from(is_kept && known.is_always_written);
                 is_kept
             }
             None => {
-                if conformed.unknown.len() < UNKNOWN_MAX {
-                    conformed.unknown.push(path.render());
+                if report.unknown.len() < UNKNOWN_MAX {
+                    report.unknown.push(path.render());
                 }
                 false
             }
@@ -141,7 +141,7 @@ fn fields(
         map.retain(|_, value| !value.is_null());
     }
     if missing > 0 {
-        for field in schema.always.iter().filter_map(|i| schema.fields.get(*i)) {
+        for field in schema.always_written.iter().filter_map(|i| schema.fields.get(*i)) {
             if !map.contains_key(field.name) {
                 map.insert(field.name.to_owned(), field.ty.zero());
             }
@@ -156,12 +156,12 @@ fn field(
     field: &'static Field,
     value: &mut Value,
     path: &Path<'_>,
-    conformed: &mut ConformReport,
+    report: &mut ConformReport,
 ) -> Result<bool> {
     if value.is_null() {
         return Ok(false);
     }
-    conform(&field.ty, value, path, conformed)?;
+    conform(&field.ty, value, path, report)?;
     if value.is_null() {
         return Ok(false);
     }
@@ -176,14 +176,14 @@ fn field(
     }
 }
 
-fn conform(ty: &'static Type, value: &mut Value, path: &Path<'_>, conformed: &mut ConformReport) -> Result {
+fn conform(ty: &'static Type, value: &mut Value, path: &Path<'_>, report: &mut ConformReport) -> Result {
     let fits = match (ty, &mut *value) {
-        (Type::Pointer(of), _) => return conform(of, value, path, conformed),
+        (Type::Pointer(inner), _) => return conform(inner, value, path, report),
         (Type::String(_), Value::String(_)) | (Type::Bool, Value::Bool(_)) | (Type::Any, _) => true,
         (Type::Int32, Value::Number(n)) => scalar::integer(n).is_some_and(|i| i32::try_from(i).is_ok()),
         (Type::Int64, Value::Number(n)) => scalar::integer(n).is_some(),
         (Type::Float64, Value::Number(n)) => {
-            scalar::shorten(n);
+            scalar::shorten_float(n);
             true
         }
         (Type::Bytes, Value::String(text)) => return scalar::base64(text, path),
@@ -203,7 +203,7 @@ fn conform(ty: &'static Type, value: &mut Value, path: &Path<'_>, conformed: &mu
             Value::Object(map),
         ) => {
             return match r.schema() {
-                Some(schema) => fields(schema, map, Some(path), conformed),
+                Some(schema) => fields(schema, map, Some(path), report),
                 None => Ok(()),
             };
         }
@@ -211,24 +211,24 @@ fn conform(ty: &'static Type, value: &mut Value, path: &Path<'_>, conformed: &mu
             for (i, item) in list.iter_mut().enumerate() {
                 let path = Path { parent: Some(path), step: Step::Index(i) };
                 match (item, r.schema()) {
-                    (Value::Object(map), Some(schema)) => fields(schema, map, Some(&path), conformed)?,
+                    (Value::Object(map), Some(schema)) => fields(schema, map, Some(&path), report)?,
                     (item, _) => return Err(path.mismatch(item, ty)),
                 }
             }
             true
         }
         (Type::SchemaOrStrings(_), Value::Array(list)) => list.iter().all(Value::is_string),
-        (Type::List(of), Value::Array(list)) => {
+        (Type::List(inner), Value::Array(list)) => {
             for (i, item) in list.iter_mut().enumerate() {
                 let path = Path { parent: Some(path), step: Step::Index(i) };
-                element(of, item, &path, conformed)?;
+                element(inner, item, &path, report)?;
             }
             true
         }
-        (Type::Map(of), Value::Object(map)) => {
+        (Type::Map(inner), Value::Object(map)) => {
             for (key, item) in map {
                 let path = Path { parent: Some(path), step: Step::Key(key) };
-                element(of, item, &path, conformed)?;
+                element(inner, item, &path, report)?;
             }
             true
         }
@@ -238,7 +238,7 @@ fn conform(ty: &'static Type, value: &mut Value, path: &Path<'_>, conformed: &mu
 }
 
 /// Conforms a list item or a map value: null becomes the zero of the type.
-fn element(ty: &'static Type, value: &mut Value, path: &Path<'_>, conformed: &mut ConformReport) -> Result {
+fn element(ty: &'static Type, value: &mut Value, path: &Path<'_>, report: &mut ConformReport) -> Result {
     if value.is_null() {
         *value = match ty {
             Type::Bytes => Value::from(""),
@@ -246,7 +246,7 @@ fn element(ty: &'static Type, value: &mut Value, path: &Path<'_>, conformed: &mu
         };
         return Ok(());
     }
-    conform(ty, value, path, conformed)
+    conform(ty, value, path, report)
 }
 
 fn quantity_at(value: &mut Value, path: &Path<'_>, finest: i32) -> Result {

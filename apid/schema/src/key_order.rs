@@ -33,14 +33,14 @@ pub struct OrderedFields<'a> {
     form: Form,
 }
 
-/// The source of the order of a value.
+/// The type that decides the order of the keys of a value, or the way to find the type.
 #[derive(Clone, Copy)]
 enum Form {
     /// A type that a field declares.
     Declared(&'static Type),
     /// A struct type.
     Struct(&'static Schema),
-    /// A value of unknown type: the keys of its objects are sorted.
+    /// A value without a type and without a lookup by `kind`: the keys of its objects are sorted.
     Map,
     /// The type that `apiVersion` and `kind` of the value name, if any.
     ByKind,

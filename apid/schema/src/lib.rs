@@ -4,8 +4,8 @@
 //!
 //! [`Schema::of`] returns the schema of a built-in type by its name in the type table (`core/v1.ConfigMap`),
 //! compiled on first use and cached. [`Schema::conform`] type-checks a decoded body, drops unknown fields,
-//! and converts the body to the stored form of design section 6. The stored form defines written and omitted
-//! zeros, whole-second times and canonical quantities. No other code decides the stored bytes.
+//! and converts the body to the stored form. The stored form defines which zeros are written and which are
+//! omitted, whole-second times and canonical quantities. No other code decides the stored bytes.
 //! [`Schema::validate_tags`] applies the validation tags of the types.
 //! [`Schema::merge`] returns the merge type: which parts of an object merge and can have separate owners.
 //!
@@ -19,7 +19,7 @@
 //!
 //! `data/types.txt`, whose header describes the format. Field names are case-sensitive. The crate rejects the
 //! same values as the decoder of the reference: a number for a string, a fraction or an overflow for an
-//! integer. `null` means an absent field; as a map value `null` is the zero of the type.
+//! integer. `null` means an absent field; as a map value or list item `null` is the zero of the type.
 
 use apimachinery::object::Object;
 

@@ -25,7 +25,7 @@ pub(crate) fn integer(number: &Number) -> Option<i64> {
 }
 
 /// Replaces a float without a fraction by an integer.
-pub(crate) fn shorten(number: &mut Number) {
+pub(crate) fn shorten_float(number: &mut Number) {
     /// Above this value, floats cannot represent every integer.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.is_f64()
@@ -37,7 +37,7 @@ pub(crate) fn shorten(number: &mut Number) {
     }
 }
 
-/// Normalizes base64 to the standard alphabet with padding; line ends are ignored.
+/// Normalizes base64: removes line ends and clears non-zero trailing bits.
 pub(crate) fn base64(text: &mut String, path: &Path<'_>) -> Result<(), TypeError> {
     if STANDARD.decode(text.as_bytes()).is_ok() {
         return Ok(());

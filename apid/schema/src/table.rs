@@ -36,11 +36,11 @@ pub struct Schema {
     /// Hash table of indexes into `fields`, by name; its size is a power of two.
     places: Box<[u8]>,
     /// Indexes of the fields that the stored form has even when the body lacks them.
-    pub(crate) always: Box<[usize]>,
+    pub(crate) always_written: Box<[usize]>,
     /// Whether empty lists stay empty lists, for the types of groups that are stored as JSON.
     ///
-    /// In other groups an empty list that is never omitted becomes null, because Protobuf does not
-    /// distinguish the two.
+    /// In other groups an empty list in a field that is never omitted becomes null, because Protobuf does not
+    /// distinguish an empty list from an absent one.
     pub(crate) keeps_empty_lists: bool,
     zero: OnceLock<Value>,
     /// The merge type of its values.
@@ -64,7 +64,7 @@ pub(crate) struct Field {
     pub(crate) rank: u8,
     /// The embedded types that hold the field, from the outermost to the innermost: `VolumeSource`.
     pub(crate) embedded: Box<[&'static str]>,
-    /// Whether an empty list of a request stays in the object.
+    /// Whether an empty list that a request has in the field stays in the object.
     pub(crate) keeps_sent_empty: bool,
     /// Whether the stored form has the field even when the body lacks it; its value is then the zero of its
     /// type.
@@ -103,11 +103,11 @@ pub(crate) enum Type {
     IntOrString,
     /// Any JSON value.
     Any,
-    /// A schema or a boolean.
+    /// A JSON schema or a boolean.
     SchemaOrBool(Ref),
-    /// A schema or a list of schemas.
+    /// A JSON schema or a list of them.
     SchemaOrArray(Ref),
-    /// A schema or a list of strings.
+    /// A JSON schema or a list of strings.
     SchemaOrStrings(Ref),
     Struct(Ref),
     Pointer(Box<Type>),
@@ -221,12 +221,13 @@ impl Schema {
             field.rank = rank;
         }
         fields.sort_by_key(|field| field.name);
-        let always = fields.iter().enumerate().filter(|(_, f)| f.is_always_written).map(|(i, _)| i).collect();
+        let always_written =
+            fields.iter().enumerate().filter(|(_, f)| f.is_always_written).map(|(i, _)| i).collect();
         Schema {
             name: slot.name,
             places: places(&fields),
             fields: fields.into_boxed_slice(),
-            always,
+            always_written,
             keeps_empty_lists: ["apiextensions/", "apiregistration/"]
                 .iter()
                 .any(|group| slot.name.starts_with(group)),
@@ -262,7 +263,7 @@ impl Schema {
     /// The stored form of an absent value of the type.
     pub(crate) fn zero(&self) -> &Value {
         self.zero.get_or_init(|| {
-            let fields = self.always.iter().filter_map(|i| self.fields.get(*i));
+            let fields = self.always_written.iter().filter_map(|i| self.fields.get(*i));
             Value::Object(fields.map(|field| (field.name.to_owned(), field.ty.zero())).collect())
         })
     }
@@ -338,9 +339,9 @@ fn read_fields(slot: &Slot, embedded: &[&'static str], outer: Option<&[u32]>, fi
     }
 }
 
-/// The Protobuf numbers of a field, from a word like `3:bytes`; empty without a number.
-fn tags(outer: Option<&[u32]>, last: Option<&str>) -> Box<[u32]> {
-    let number = last.and_then(|word| word.split(':').next()).and_then(|number| number.parse().ok());
+/// The Protobuf numbers of a field: `outer` and the number in a word like `3:bytes`; empty without a number.
+fn tags(outer: Option<&[u32]>, word: Option<&str>) -> Box<[u32]> {
+    let number = word.and_then(|word| word.split(':').next()).and_then(|number| number.parse().ok());
     match (outer, number) {
         (Some(outer), Some(number)) => outer.iter().copied().chain([number]).collect(),
         _ => Box::default(),
@@ -450,9 +451,9 @@ impl Type {
             Type::SchemaOrBool(r) | Type::SchemaOrArray(r) | Type::SchemaOrStrings(r) | Type::Struct(r) => {
                 short(r.name).to_owned()
             }
-            Type::Pointer(of) => of.display_name(),
-            Type::List(of) => format!("[]{}", of.display_name()),
-            Type::Map(of) => format!("map[string]{}", of.display_name()),
+            Type::Pointer(inner) => inner.display_name(),
+            Type::List(inner) => format!("[]{}", inner.display_name()),
+            Type::Map(inner) => format!("map[string]{}", inner.display_name()),
         }
     }
 }
@@ -476,7 +477,7 @@ mod tests {
                 | Type::SchemaOrStrings(r) => {
                     assert!(r.schema().is_some(), "{at}: no type {}", r.name);
                 }
-                Type::Pointer(of) | Type::List(of) | Type::Map(of) => check(of, at),
+                Type::Pointer(inner) | Type::List(inner) | Type::Map(inner) => check(inner, at),
                 _ => {}
             }
         }

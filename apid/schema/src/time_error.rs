@@ -8,7 +8,8 @@ const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
 /// Layout of times with microseconds.
 const MICRO_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
 
-/// Returns the message of the Go package `time` for a text that is no time, with six digits of a second if `micro`.
+/// Returns the message of the Go package `time` for a text that is no time. `micro` requires six digits of a
+/// fraction.
 pub(crate) fn describe(text: &str, micro: bool, error: TimeError<'_>) -> String {
     let quoted = quote(text);
     match error {

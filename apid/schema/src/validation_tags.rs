@@ -23,7 +23,7 @@ use crate::table::{Field, Schema, Type};
 pub(crate) enum ValidationTag {
     /// The field must be present.
     Required,
-    /// The least value of an integer.
+    /// The minimum of an integer.
     Minimum(i64),
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum ValidationTag {
 pub mod tags {
     /// The tag of missing required values.
     pub const REQUIRED: &str = "required";
-    /// The tag of integers below their least value.
+    /// The tag of integers below their minimum.
     pub const MINIMUM: &str = "minimum";
 }
 

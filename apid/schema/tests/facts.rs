@@ -255,7 +255,7 @@ fn generate(csv: &str) -> String {
     out
 }
 
-/// Returns a field line with the types of a version instead of those of the version with the same fields.
+/// Returns a field line of the version `same` with the type names of `version`.
 fn replace_version(line: &str, version: &str, same: &str, blocks: &BTreeMap<String, String>) -> String {
     let has_own_version = |ty: &str| {
         let is_in_row =

@@ -24,7 +24,7 @@ const DRY_RUN_PORT: u16 = 32_768;
 pub enum AllocationError {
     /// A field is invalid.
     Invalid(FieldErrors),
-    /// No free value is left, or the health check port cannot be allocated. Has the message of the 500.
+    /// No free value is left, or the health check port cannot be allocated. Contains the message of the 500.
     Internal(String),
 }
 
@@ -85,7 +85,7 @@ struct NodePorts<'a> {
 }
 
 impl NodePorts<'_> {
-    /// The node port already allocated to a port of a new Service with the same number; such ports share it.
+    /// The node port of an earlier port of a new Service with the same number; such ports share a node port.
     fn shared_node_port(&self, number: u16) -> Option<u16> {
         let mut allocated = self.allocated.iter().filter(|_| self.old.is_none());
         allocated.find(|(other, _)| *other == number).map(|(_, node_port)| *node_port)
@@ -148,13 +148,15 @@ impl ServiceAllocator<'_> {
             && self.index.is_free_address(address)
     }
 
-    fn take_address(&mut self, text: &str, all: &[String]) -> Result<(), AllocationError> {
+    fn take_address(&mut self, text: &str, requested: &[String]) -> Result<(), AllocationError> {
         let path = FieldPath::new("spec").child("clusterIPs");
-        let invalid = |detail: &str| {
+        let invalid_address = |detail: &str| {
             let detail = format!("failed to allocate IP {text}: {detail}");
-            AllocationError::from(FieldError::invalid(&path, all.to_vec(), &detail))
+            AllocationError::from(FieldError::invalid(&path, requested.to_vec(), &detail))
         };
-        let Some(address) = parse_address(text) else { return Err(invalid("the IP address is invalid")) };
+        let Some(address) = parse_address(text) else {
+            return Err(invalid_address("the IP address is invalid"));
+        };
         if !self.ranges().any(|range| range.contains(address)) {
             let same_family = self.defaults.iter().find(|range| range.cidr.is_ipv4() == address.is_ipv4());
             let detail = match same_family {
@@ -164,13 +166,13 @@ impl ServiceAllocator<'_> {
                 ),
                 _ => "the provided network does not match the current range".to_owned(),
             };
-            return Err(invalid(&detail));
+            return Err(invalid_address(&detail));
         }
         if self.is_dry_run {
             return Ok(());
         }
         if !self.is_free_address(address) {
-            return Err(invalid("provided IP is already allocated"));
+            return Err(invalid_address("provided IP is already allocated"));
         }
         self.addresses.push(address);
         Ok(())
@@ -319,9 +321,10 @@ impl ServiceAllocator<'_> {
         }
         let (first, last) = (u128::from(self.node_ports.first), u128::from(self.node_ports.last));
         let band = Band { first, last, reserved: lower_band_size(last - first + 1, 16, 128, 32) };
-        let port = |number: u128| u16::try_from(number).unwrap_or_default();
-        let is_free = |number| self.index.is_free_port(port(number)) && !self.ports.contains(&port(number));
-        let free = band.pick(self.rng.bits(), is_free).map(port).ok_or("range is full")?;
+        let to_port = |number: u128| u16::try_from(number).unwrap_or_default();
+        let is_free =
+            |number| self.index.is_free_port(to_port(number)) && !self.ports.contains(&to_port(number));
+        let free = band.pick(self.rng.bits(), is_free).map(to_port).ok_or("range is full")?;
         self.ports.push(free);
         Ok(free)
     }

@@ -38,7 +38,9 @@ pub(super) struct Record {
 #[derive(Default)]
 pub(super) struct Index {
     services: HashMap<Owner, Usage>,
+    /// The Services that use each address.
     addresses: HashMap<IpAddr, BTreeSet<Owner>>,
+    /// The number of Services that use each port.
     ports: HashMap<u16, usize>,
     records: HashMap<IpAddr, Record>,
     /// Addresses without a record, with a stale record, or used by several Services.
@@ -67,7 +69,7 @@ impl Index {
         !self.ports.contains_key(&port) && !self.reserved_ports.contains(&port)
     }
 
-    /// The records by address.
+    /// Returns the records by address.
     pub(super) fn records(&self) -> &HashMap<IpAddr, Record> {
         &self.records
     }
@@ -102,7 +104,7 @@ impl Index {
             self.services.insert(owner, usage);
         }
         for address in old.addresses.into_iter().chain(new) {
-            self.compare(address);
+            self.update_differing(address);
         }
     }
 
@@ -112,11 +114,11 @@ impl Index {
             Some(record) => self.records.insert(address, record),
             None => self.records.remove(&address),
         };
-        self.compare(address);
+        self.update_differing(address);
     }
 
     /// Compares the Services and the record of an address, and updates `differing`.
-    fn compare(&mut self, address: IpAddr) {
+    fn update_differing(&mut self, address: IpAddr) {
         let is_differing = self.unrecorded_owner(address).is_some()
             || self.has_stale_record(address)
             || self.sharing_owners(address).is_some();
@@ -190,8 +192,8 @@ pub(super) fn port_number(value: Option<&Value>) -> Option<u16> {
 pub(super) fn usable_ranges(object: &Object) -> Option<Vec<AddressRange>> {
     let conditions = object.at(&["status", "conditions"]).and_then(Value::as_array).into_iter().flatten();
     let is_unready = conditions.into_iter().any(|condition| {
-        let is = |field: &str, text: &str| condition.get(field).is_some_and(|value| value == text);
-        is("type", "Ready") && !is("status", "True")
+        let has_value = |field: &str, text: &str| condition.get(field).is_some_and(|value| value == text);
+        has_value("type", "Ready") && !has_value("status", "True")
     });
     if is_unready || object.is_terminating() {
         return None;

@@ -87,7 +87,7 @@ pub struct Differences {
 }
 
 impl ServiceAddresses {
-    /// Creates an allocator without usage. The IP family of the first range is the default family.
+    /// Creates an allocator with an empty index. The IP family of the first range is the default family.
     pub fn new(
         registry: &Registry,
         names: Arc<Names>,
@@ -142,7 +142,7 @@ impl ServiceAddresses {
     ///
     /// # Errors
     ///
-    /// Reports a value that is invalid, out of range or allocated, and a full range.
+    /// A value is invalid, out of range or allocated already, or a range is full.
     pub fn allocate(
         &self,
         new: &mut Object,
@@ -188,7 +188,7 @@ impl ServiceAddresses {
         object.set_meta("name", address.to_string());
         let labels = [
             (self.names.label_sub_key("ipaddress", "ip-family"), family(address).to_owned()),
-            (self.managed_by(), self.names.group("ipallocator")),
+            (self.managed_by_label(), self.names.group("ipallocator")),
         ];
         let labels: serde_json::Map<String, Value> =
             labels.into_iter().map(|(key, value)| (key, value.into())).collect();
@@ -200,7 +200,7 @@ impl ServiceAddresses {
         object
     }
 
-    fn managed_by(&self) -> String {
+    fn managed_by_label(&self) -> String {
         self.names.label_sub_key("ipaddress", "managed-by")
     }
 
@@ -251,16 +251,21 @@ impl ServiceAddresses {
     /// Applies the change of an object to the index; `new` is None for a deletion.
     fn apply_change(&self, key: &str, new: Option<(&Bytes, Revision)>) {
         let Some(kinds) = &self.kinds else { return };
-        let log = |error: &dyn std::fmt::Display| {
-            tracing::error!(key, %error, "stored object cannot be decoded; skipped");
+        let log_error = |error: &dyn std::fmt::Display| {
+            tracing::error!(
+                key,
+                %error,
+                "stored object cannot be decoded; the address index ignores the object"
+            );
         };
         let object = || {
             let (value, revision) = new?;
-            kinds::entry::decode(value, revision).inspect_err(|error| log(error)).ok()
+            kinds::entry::decode(value, revision).inspect_err(|error| log_error(error)).ok()
         };
         if let Some((namespace, name)) = kinds.services.parse_key(key) {
             let owner = Owner { namespace: namespace.to_owned(), name: name.to_owned() };
-            let usage = new.and_then(|(value, _)| Usage::read(value).inspect_err(|error| log(error)).ok());
+            let usage =
+                new.and_then(|(value, _)| Usage::read(value).inspect_err(|error| log_error(error)).ok());
             self.index.lock().set_service(owner, usage);
         } else if let Some((_, name)) = kinds.records.parse_key(key) {
             let Some(address) = parse_address(name) else { return };
@@ -281,7 +286,7 @@ impl ServiceAddresses {
 
     fn read_record(&self, object: &Object) -> Record {
         let parent = |field: &str| object.str_at(&["spec", "parentRef", field]).unwrap_or("").to_owned();
-        let is_managed = object.label(&self.managed_by()) == Some(&*self.names.group("ipallocator"));
+        let is_managed = object.label(&self.managed_by_label()) == Some(&*self.names.group("ipallocator"));
         Record { is_managed, owner: Owner { namespace: parent("namespace"), name: parent("name") } }
     }
 }

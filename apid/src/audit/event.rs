@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 /// The stage of the request at which the event was generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The head of a long response has been sent.
+    /// The head of a long-running response has been sent.
     ResponseStarted,
     /// The response is complete.
     ResponseComplete,
@@ -66,7 +66,8 @@ impl Event {
         self.object = notes.take_reference();
     }
 
-    /// The JSON line with its line end. `failure` is the Status of a failed request.
+    /// Returns the JSON line of a stage that was reached at the time `at`. `failure` is the Status of a
+    /// failed request.
     pub fn line(
         &self,
         names: &Names,
@@ -84,9 +85,9 @@ impl Event {
         event.insert("requestURI".into(), self.uri.as_str().into());
         let verb = self.attributes.as_ref().map_or("", |a| a.verb.as_str());
         event.insert("verb".into(), verb.into());
-        event.insert("user".into(), self.user.as_ref().map_or_else(|| json!({}), user));
-        if let Some(other) = &self.impersonated {
-            event.insert("impersonatedUser".into(), user(other));
+        event.insert("user".into(), self.user.as_ref().map_or_else(|| json!({}), user_value));
+        if let Some(impersonated) = &self.impersonated {
+            event.insert("impersonatedUser".into(), user_value(impersonated));
         }
         if !self.source.is_empty() {
             event.insert("sourceIPs".into(), json!([self.source]));
@@ -101,9 +102,9 @@ impl Event {
         event.insert("requestReceivedTimestamp".into(), micro_time(self.received).into());
         event.insert("stageTimestamp".into(), micro_time(at).into());
         if !self.annotations.is_empty() {
-            let all =
+            let annotations =
                 self.annotations.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
-            event.insert("annotations".into(), Value::Object(all));
+            event.insert("annotations".into(), Value::Object(annotations));
         }
         let mut line = Value::Object(event).to_string().into_bytes();
         line.push(b'\n');
@@ -111,7 +112,7 @@ impl Event {
     }
 }
 
-fn user(user: &UserInfo) -> Value {
+fn user_value(user: &UserInfo) -> Value {
     let mut out = Map::new();
     out.insert("username".into(), user.name.as_str().into());
     if !user.uid.is_empty() {
@@ -126,7 +127,7 @@ fn user(user: &UserInfo) -> Value {
     Value::Object(out)
 }
 
-/// The object reference: the path's fields first, then the object's, as in Kubernetes.
+/// Builds the object reference. Without a name in the path, the reference has the name of the object.
 fn object_ref(attributes: &Attributes, object: &ObjectReference) -> Value {
     let fields = [
         ("resource", &attributes.resource),

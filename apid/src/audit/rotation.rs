@@ -43,7 +43,7 @@ const NEWLINE: u8 = b'\n';
 /// Seconds per day.
 const DAY: u64 = 24 * 3600;
 
-/// When the audit log is rotated, and which rotated files are kept.
+/// Maximum size of the audit log, and limits of its rotated files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
     /// Maximum size of a file in megabytes; 0: 100.
@@ -162,7 +162,11 @@ impl LogFile {
         }
         if self.is_line_start && self.bytes > 0 {
             if let Err(error) = self.rotate() {
-                tracing::error!(path = %self.path.display(), %error, "audit log rotation failed; the file grows");
+                tracing::error!(
+                    path = %self.path.display(),
+                    %error,
+                    "audit log rotation failed; the file grows beyond its maximum size"
+                );
             }
             let fitting = self.fitting_lines(lines);
             if fitting > 0 {
@@ -230,7 +234,7 @@ fn rotated_files(path: &Path) -> Vec<RotatedFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (before, after) = name_parts(path);
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut found: Vec<RotatedFile> = entries
+    let mut files: Vec<RotatedFile> = entries
         .filter_map(|entry| {
             let name = entry.file_name().to_string_lossy().into_owned();
             let plain = name.strip_suffix(COMPRESSED);
@@ -240,8 +244,8 @@ fn rotated_files(path: &Path) -> Vec<RotatedFile> {
             Some(RotatedFile { path: entry.path(), time, is_compressed: plain.is_some() })
         })
         .collect();
-    found.sort_by_key(|file| std::cmp::Reverse(file.time));
-    found
+    files.sort_by_key(|file| std::cmp::Reverse(file.time));
+    files
 }
 
 /// Removes rotated files beyond the limits and compresses the others.
@@ -300,7 +304,7 @@ mod tests {
         names
     }
 
-    /// The smallest maximum size.
+    /// Rotation with the smallest maximum size of a file.
     const SMALL: Rotation = Rotation { max_megabytes: 1, max_days: 0, max_backups: 0, is_compressed: false };
 
     fn clock() -> Arc<ManualClock> {

@@ -109,7 +109,7 @@ impl AuditLog {
         }
     }
 
-    /// Appends to a file, created with mode 0600; `-` is the standard output, which is never rotated.
+    /// Opens a log in a file, created with mode 0600; `-` is the standard output, which is never rotated.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl AuditLog {
         let lost_lines = Arc::clone(&log.lost_lines);
         let thread = std::thread::Builder::new()
             .name("audit".to_owned())
-            .spawn(move || write(receiver, sink, &lost_lines))?;
+            .spawn(move || write_queued_lines(receiver, sink, &lost_lines))?;
         *log.thread.lock() = Some(thread);
         Ok(log)
     }
@@ -184,9 +184,9 @@ impl AuditLog {
         metrics.single_counter(&REJECTED);
         let levels: Counters<[(&'static str, &'static str); 1]> = metrics.counter(&LEVELS);
         let metadata_level = levels.get_or_create(&[("level", "Metadata")]).clone();
-        let registered = AuditMetrics { events: metrics.single_counter(&EVENTS), metadata_level };
+        let audit_metrics = AuditMetrics { events: metrics.single_counter(&EVENTS), metadata_level };
         // A second call would count in unregistered series.
-        drop((self.lost_lines.metric.set(lost), self.metrics.set(registered)));
+        drop((self.lost_lines.metric.set(lost), self.metrics.set(audit_metrics)));
     }
 
     fn count_event(&self) {
@@ -278,8 +278,8 @@ impl<S: Sink> LineBuffer<S> {
     }
 }
 
-/// Writes whole lines until all senders are dropped; flushes whenever the queue is empty.
-fn write(mut queue: mpsc::Receiver<Command>, sink: impl Sink, lost_lines: &LostLines) {
+/// Executes the queued commands until all senders are dropped; flushes whenever the queue is empty.
+fn write_queued_lines(mut queue: mpsc::Receiver<Command>, sink: impl Sink, lost_lines: &LostLines) {
     let mut lines = LineBuffer::new(sink);
     while let Some(command) = queue.blocking_recv() {
         match command {
@@ -299,7 +299,11 @@ fn write(mut queue: mpsc::Receiver<Command>, sink: impl Sink, lost_lines: &LostL
         if queue.is_empty()
             && let Err(error) = lines.flush()
         {
-            tracing::error!(%error, lines = lines.pending_lines(), "audit write failed; the lines wait");
+            tracing::error!(
+                %error,
+                lines = lines.pending_lines(),
+                "audit write failed; the lines stay in the buffer"
+            );
         }
     }
     if let Err(error) = lines.flush() {

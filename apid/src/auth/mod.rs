@@ -12,10 +12,10 @@
 //! on policy older than that write (design section 2). Three mechanisms ensure this:
 //!
 //! - The policy vector advances before the writer gets its response ([`decisions::revisions`]).
-//! - A request to authd carries the vector as read before the request. authd decides at this vector or
-//!   fails.
-//! - A cached response is used only while its components have not advanced ([`decisions::cache`], [`identity::cache`],
-//!   [`watches::authorization`]).
+//! - A request to authd carries a reading of the vector from before the request. authd decides on policy at
+//!   least as new, or fails.
+//! - A cached response is used only while its components have not advanced ([`decisions::cache`],
+//!   [`identity::cache`], [`watches::authorization`]).
 //!
 //! INVARIANT (fail closed): when authd gives no response, the client gets 503, never an allow.
 
@@ -74,7 +74,7 @@ pub struct Authenticated {
 }
 
 impl Authenticated {
-    /// The user of the client's own credentials, without impersonation.
+    /// The client as the user of its own credentials.
     fn without_impersonation(user: Arc<UserInfo>, lifetime: Arc<IdentityLifetime>) -> Self {
         Authenticated { user, lifetime, impersonation_rights: Vec::new(), webhook_identity: None }
     }
@@ -142,16 +142,16 @@ pub struct AuthStats {
     pub decisions: u64,
     /// The approximate size of the cached decisions in bytes.
     pub decision_bytes: u64,
-    /// How many revisions the policy mirror of authd lags behind the store.
+    /// The number of revisions by which the policy mirror of authd lags behind the store.
     pub mirror_lag: u64,
     /// Whether authd has a complete snapshot of the policy.
     pub is_mirror_synced: bool,
 }
 
-/// How apid connects to authd.
+/// The options of the connection to authd.
 #[derive(Clone, Debug)]
 pub struct AuthOptions {
-    /// authd's Unix socket.
+    /// The path of the Unix socket of authd.
     pub socket: std::path::PathBuf,
     /// The timeout of a request to authd.
     pub timeout: Duration,
@@ -171,7 +171,7 @@ pub struct Auth {
     identities: IdentityCache,
     decisions: DecisionCache,
     watches: Watches,
-    /// Set when the metrics of the process exist.
+    /// Set by [`Auth::register_metrics`]; before, nothing is counted.
     auth_metrics: OnceLock<AuthMetrics>,
 }
 
@@ -252,12 +252,12 @@ impl Auth {
         AuthStats { decisions, decision_bytes, mirror_lag, is_mirror_synced }
     }
 
-    /// Waits until the connection to authd is open.
+    /// Waits until the decision stream to authd is open.
     pub async fn wait_for_connection(&self) {
         self.link.wait_for_connection().await;
     }
 
-    /// Records the start of the shutdown, so the loss of authd is expected.
+    /// Records the start of the shutdown: from now on the loss of authd is expected and not logged.
     pub fn begin_shutdown(&self) {
         self.link.begin_shutdown();
     }
@@ -309,7 +309,7 @@ impl Auth {
             tracing::warn!(
                 request_id,
                 problem = %decision.evaluation_error,
-                "authorizer reported an evaluation error; its decision stands"
+                "authorizer reported an evaluation error; the decision stands"
             );
         }
         if !decision.allowed() {
@@ -342,8 +342,8 @@ impl Auth {
         }
     }
 
-    /// Authorizes a further action in the same request (create on update; delete for each object of a
-    /// collection).
+    /// Authorizes a further action in the same request, for example a create by an update, or the delete of
+    /// each object of a collection.
     ///
     /// # Errors
     ///
@@ -381,11 +381,11 @@ impl Auth {
         if self.link.cache_serves() {
             let epoch = self.epochs.count();
             let is_valid = |validity: &Validity| validity.is_valid(&self.revisions, epoch, &*self.clock);
-            let found = self.decisions.find(user, attributes, is_valid);
+            let cache_hit = self.decisions.find(user, attributes, is_valid);
             if let Some(auth_metrics) = self.auth_metrics.get() {
-                auth_metrics.count_decision_lookup(found.is_some());
+                auth_metrics.count_decision_lookup(cache_hit.is_some());
             }
-            if let Some(cached_decision) = found {
+            if let Some(cached_decision) = cache_hit {
                 return Ok(cached_decision);
             }
         }
@@ -403,8 +403,9 @@ impl Auth {
         }
     }
 
-    /// Decides on many requests with one request to authd. Open watches use this; it does not read the
-    /// cache.
+    /// Gets the decisions on many requests with one request to authd, without reading the decision cache.
+    ///
+    /// Open watches use this.
     async fn decide_batch(
         &self,
         batch_keys: &[(Arc<UserInfo>, Arc<Attributes>)],
@@ -436,6 +437,7 @@ impl Auth {
         }
     }
 
+    /// Converts the response of authd to a decision and caches the decision.
     fn cache_decision(
         &self,
         user: &Arc<UserInfo>,
@@ -455,8 +457,8 @@ impl Auth {
 
     /// Creates a review.
     ///
-    /// `object` is JSON with apiVersion and kind, decoded, pruned and defaulted. The response has the same
-    /// form, with its status.
+    /// `object` is the review as JSON with apiVersion and kind, pruned and defaulted. Returns the review in
+    /// the same form, with its status.
     ///
     /// # Errors
     ///

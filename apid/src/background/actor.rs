@@ -1,4 +1,4 @@
-//! The writer of background tasks: an identity that goes through the verbs and the audit log.
+//! The actor of a background task: writes through the verbs, with an identity that the audit log shows.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 pub(super) struct Actor {
     server_state: Arc<ServerState>,
     user: Arc<UserInfo>,
-    agent: String,
+    user_agent: String,
 }
 
 /// The object or collection that an actor writes.
@@ -61,7 +61,7 @@ impl Actor {
     pub(super) fn apiserver(server_state: Arc<ServerState>) -> Self {
         let user =
             UserInfo { name: APISERVER.to_owned(), groups: vec![MASTERS.to_owned()], ..UserInfo::default() };
-        Actor { server_state, user: Arc::new(user), agent: "apid/apiserver".to_owned() }
+        Actor { server_state, user: Arc::new(user), user_agent: "apid/apiserver".to_owned() }
     }
 
     /// Returns the actor of a controller. It writes as the service account `name` of the system namespace if
@@ -85,16 +85,16 @@ impl Actor {
                 ..UserInfo::default()
             }
         };
-        Actor { server_state, user: Arc::new(user), agent: format!("apid/{name}") }
+        Actor { server_state, user: Arc::new(user), user_agent: format!("apid/{name}") }
     }
 
     /// Returns the write options. The field manager is the user agent without the prefix `apid/`.
     fn options(&self) -> WriteOptions {
-        let program = self.agent.strip_prefix("apid/").unwrap_or(&self.agent);
+        let program = self.user_agent.strip_prefix("apid/").unwrap_or(&self.user_agent);
         WriteOptions { program: program.to_owned(), ..WriteOptions::default() }
     }
 
-    /// Returns the state of the process.
+    /// Returns the state of the server on which the actor writes.
     pub(super) fn server_state(&self) -> &Arc<ServerState> {
         &self.server_state
     }
@@ -134,7 +134,7 @@ impl Actor {
         action.end(result, 200).await
     }
 
-    /// Deletes all objects of the target's kind in its namespace, or in all namespaces if that is `""`.
+    /// Deletes all objects of the target's kind in the target's namespace; in all namespaces if that is `""`.
     ///
     /// At most `concurrency` objects are deleted at the same time.
     pub(super) async fn delete_collection(
@@ -156,7 +156,7 @@ impl Actor {
             id: self.server_state.rng.uuid(),
             received: self.server_state.clock.now(),
             uri: attributes.path.clone(),
-            user_agent: self.agent.clone(),
+            user_agent: self.user_agent.clone(),
             source: String::new(),
             attributes: Some(attributes.clone()),
             object: admission::ObjectReference::default(),

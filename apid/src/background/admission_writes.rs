@@ -12,7 +12,8 @@ use crate::server_state::ServerState;
 
 /// Writer of the admission plugins.
 ///
-/// The writer is created before the server state, which owns the plugins, and is attached to it later.
+/// The writer is created before the server state, which owns the plugins; [`AdmissionWrites::attach`]
+/// connects both.
 #[derive(Default)]
 pub struct AdmissionWrites(OnceLock<Weak<ServerState>>);
 
@@ -50,8 +51,8 @@ impl Writer for AdmissionWrites {
             let collection = stored::of_kind(actor.server_state(), kind.group, kind.kind)?;
             let target =
                 Target { collection: &collection, namespace: &namespace, name: &name, subresource: "status" };
-            let written = actor.update(target, object).await?;
-            written.object.object().map(Arc::new)
+            let updated = actor.update(target, object).await?;
+            updated.object.object().map(Arc::new)
         })
     }
 }

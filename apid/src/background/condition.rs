@@ -8,7 +8,7 @@ const LAST_TRANSITION_TIME: &str = "lastTransitionTime";
 pub(super) struct Condition {
     /// The type of the condition.
     pub(super) kind: &'static str,
-    /// Whether the status of the condition is `True`; otherwise `False`.
+    /// The status of the condition: true stands for `True`, false for `False`.
     pub(super) status_is_true: bool,
     /// The reason of the status, in CamelCase.
     pub(super) reason: &'static str,
@@ -17,7 +17,7 @@ pub(super) struct Condition {
 }
 
 impl Condition {
-    /// Adds the condition, or replaces the one of the same type. Returns whether `conditions` changed.
+    /// Adds the condition, or replaces the condition of the same type. Returns whether `conditions` changed.
     ///
     /// `lastTransitionTime` changes only with the status.
     fn put(&self, conditions: &mut Vec<Value>, now: &str) -> bool {
@@ -25,19 +25,19 @@ impl Condition {
         let desired =
             [("type", self.kind), ("status", status), ("reason", self.reason), ("message", &self.message)];
         let fields = desired.into_iter().chain([(LAST_TRANSITION_TIME, now)]);
-        let mut new: Map<String, Value> =
+        let mut updated: Map<String, Value> =
             fields.map(|(field, value)| (field.to_owned(), value.into())).collect();
         let Some(old) = conditions.iter_mut().find(|old| text(old, "type") == self.kind) else {
-            conditions.push(Value::Object(new));
+            conditions.push(Value::Object(updated));
             return true;
         };
         if desired.into_iter().all(|(field, value)| text(old, field) == value) {
             return false;
         }
         if text(old, "status") == status && !text(old, LAST_TRANSITION_TIME).is_empty() {
-            new.insert(LAST_TRANSITION_TIME.to_owned(), text(old, LAST_TRANSITION_TIME).into());
+            updated.insert(LAST_TRANSITION_TIME.to_owned(), text(old, LAST_TRANSITION_TIME).into());
         }
-        *old = Value::Object(new);
+        *old = Value::Object(updated);
         true
     }
 }

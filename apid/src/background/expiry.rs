@@ -11,9 +11,8 @@
 //! # Invariants
 //!
 //! INVARIANT (only expired Events): a deletion applies only to the revision that expired. An Event that is
-//! written meanwhile stays. Unlike other background tasks, the expiry task does not go through the verbs.
-//! Expiry needs no authorization, ignores finalizers, and does not write an audit event for each of very many
-//! objects.
+//! written meanwhile stays. Unlike other background tasks, the expiry task does not write through the verbs:
+//! it needs no authorization, ignores finalizers, and writes no audit event for each of very many objects.
 //!
 //! # Reference
 //!
@@ -76,7 +75,7 @@ struct Expiry {
     /// Keys by expiry time (monotonic clock) and revision; one entry for each existing Event.
     keys_by_expiry: BTreeMap<(Duration, Revision), Arc<str>>,
     /// Expiry time and revision by key.
-    by_key: HashMap<Arc<str>, (Duration, Revision)>,
+    expiry_by_key: HashMap<Arc<str>, (Duration, Revision)>,
 }
 
 impl Expiry {
@@ -87,7 +86,7 @@ impl Expiry {
             clock,
             ttl,
             keys_by_expiry: BTreeMap::new(),
-            by_key: HashMap::new(),
+            expiry_by_key: HashMap::new(),
         }
     }
 
@@ -139,12 +138,12 @@ impl Expiry {
 
     /// Records expiry time and revision of a key; None removes the key.
     fn set_expiry(&mut self, key: &Arc<str>, end: Option<(Duration, Revision)>) {
-        let before = match end {
-            Some(end) => self.by_key.insert(key.clone(), end),
-            None => self.by_key.remove(key),
+        let previous = match end {
+            Some(end) => self.expiry_by_key.insert(key.clone(), end),
+            None => self.expiry_by_key.remove(key),
         };
-        if let Some(before) = before {
-            self.keys_by_expiry.remove(&before);
+        if let Some(previous) = previous {
+            self.keys_by_expiry.remove(&previous);
         }
         if let Some(end) = end {
             self.keys_by_expiry.insert(end, key.clone());
@@ -160,7 +159,7 @@ impl Expiry {
         next.max(Duration::from_millis(1))
     }
 
-    /// Deletes at most one batch of expired Events. Returns the number of Events in the batch.
+    /// Deletes at most one batch of expired Events. Returns the number of Events that were due.
     async fn expire(&mut self) -> Result<usize, Error> {
         let now = self.clock.monotonic();
         let mut due = Vec::new();
@@ -169,7 +168,7 @@ impl Expiry {
             && due.len() < BATCH
         {
             let ((_, revision), key) = first.remove_entry();
-            self.by_key.remove(&key);
+            self.expiry_by_key.remove(&key);
             due.push((key, revision));
         }
         let results =
@@ -195,10 +194,11 @@ impl Expiry {
 /// Returns the time of the last write: the newest of the creation time and the times in `managedFields`.
 fn last_write(row: &Row) -> Option<jiff::Timestamp> {
     let object = kinds::entry::decode(&row.value, row.revision).ok()?;
-    let time = |value: Option<&Value>| value.and_then(Value::as_str)?.parse().ok();
-    let managed = object.meta().and_then(|meta| meta.get("managedFields")).and_then(Value::as_array);
-    let owners = managed.into_iter().flatten().filter_map(|owner| time(owner.get("time")));
-    owners.chain(time(object.at(&["metadata", "creationTimestamp"]))).max()
+    let parse_time = |value: Option<&Value>| value.and_then(Value::as_str)?.parse().ok();
+    let managed_fields = object.meta().and_then(|meta| meta.get("managedFields")).and_then(Value::as_array);
+    let managed_times =
+        managed_fields.into_iter().flatten().filter_map(|entry| parse_time(entry.get("time")));
+    managed_times.chain(parse_time(object.at(&["metadata", "creationTimestamp"]))).max()
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 //!
 //! # Contract
 //!
-//! The newest revision of a store is always readable, so without writes a continue token would never expire. When
-//! nothing was written for a quarter of the history retention, this task writes one internal row. The revisions before
-//! that row expire after the retention, as with the periodic compaction record of the reference. A continue token
-//! therefore expires at most one and a half retentions after its revision. An idle store thus gets one revision and one
-//! synced write in each interval, as long as the process runs.
+//! The newest revision of a store is always readable, so without writes a continue token would never expire.
+//! When nothing was written for a quarter of the history retention, this task writes one internal row. The
+//! revisions before that row expire after the retention, as with the periodic compaction record of the
+//! reference. A continue token therefore expires at most one and a half retentions after its revision. An
+//! idle store thus gets one revision and one fsync in each interval, as long as the process runs.
 //!
 //! The task also evicts compacted events from the watch cache, which frees their memory.
 
@@ -21,7 +21,7 @@ use crate::server_state::ServerState;
 /// Key of the internal row; outside the key prefixes of all kinds.
 const MARKER: &str = "/apid/history-marker";
 
-/// Intervals in one history retention.
+/// Number of intervals in one history retention.
 const INTERVALS: u32 = 4;
 
 /// Minimum interval between two internal rows.

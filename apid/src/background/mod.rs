@@ -3,9 +3,10 @@
 //! # Contract
 //!
 //! [`namespaces::ensure_built_in`] runs before any other write. [`start_objects::run`] creates the other
-//! objects that a server has from its start. [`start`] and [`start_controllers`] start the background tasks. Background
-//! tasks read the watch cache and write through the verbs, so the audit log shows their writes like
-//! requests (requirement D-SVC-2). They survive a restart: each task begins with the existing objects.
+//! objects that a server has from its start. [`start`] and [`start_controllers`] start the background tasks.
+//! Background tasks read the watch cache and write through the verbs, so the audit log shows their writes
+//! like requests (requirement D-SVC-2). A restart loses no work, because each task begins with the existing
+//! objects.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -26,8 +26,8 @@ const DEBOUNCE: Duration = Duration::from_secs(1);
 
 /// Checks new and changed policies until the process ends.
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
-    let found = stored::of_kind(&server_state, "admissionregistration", "ValidatingAdmissionPolicy");
-    let Ok(policies) = found else { return };
+    let collection = stored::of_kind(&server_state, "admissionregistration", "ValidatingAdmissionPolicy");
+    let Ok(policies) = collection else { return };
     let (name_sender, changed_names) = mpsc::unbounded_channel();
     let items = Arc::clone(&policies.items);
     let actor = Actor::controller(server_state, "validatingadmissionpolicy-status-controller", own_account);
@@ -78,25 +78,26 @@ async fn check(actor: &Actor, policies: &Collection, name: &str) -> Result<(), S
     if policy.at(&["status", "observedGeneration"]).and_then(Value::as_i64) == Some(policy.generation()) {
         return Ok(());
     }
-    let status = status(&policy, actor.server_state());
-    let mut new = policy;
-    new.set("status", status);
+    let status = checked_status(&policy, actor.server_state());
+    let mut updated = policy;
+    updated.set("status", status);
     let target = Target { collection: policies, namespace: "", name, subresource: "status" };
-    actor.update(target, new).await.map(drop)
+    actor.update(target, updated).await.map(drop)
 }
 
-fn status(policy: &Object, server_state: &ServerState) -> Value {
+/// Returns the status of a policy with the warnings of the type check and the checked generation.
+fn checked_status(policy: &Object, server_state: &ServerState) -> Value {
     let warnings = type_check(policy, &server_state.registry());
     let warnings: Vec<Value> = warnings
         .into_iter()
         .map(|warning| json!({"fieldRef": warning.field, "warning": warning.warning}))
         .collect();
-    let mut checking = Map::new();
+    let mut type_checking = Map::new();
     if !warnings.is_empty() {
-        checking.insert("expressionWarnings".to_owned(), warnings.into());
+        type_checking.insert("expressionWarnings".to_owned(), warnings.into());
     }
     let mut status = policy.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
     status.insert("observedGeneration".to_owned(), policy.generation().into());
-    status.insert("typeChecking".to_owned(), Value::Object(checking));
+    status.insert("typeChecking".to_owned(), Value::Object(type_checking));
     Value::Object(status)
 }

@@ -14,7 +14,7 @@ use crate::auth::PolicyWriter;
 use crate::server_state::{Collection, ServerState};
 use crate::verbs::deletion::options::DeleteOptions;
 
-/// Name of the controller of authd that restores the default policy. It writes as `system:apiserver`.
+/// Name of the controller of authd that restores the default policy, as the user `system:apiserver`.
 ///
 /// In Kubernetes the default policy is restored by the API server, not by the controller manager.
 const BOOTSTRAP: &str = "bootstrap-policy";

@@ -4,7 +4,7 @@
 //!
 //! The controller follows resource quotas and every kind that a quota counts. The controller recounts a
 //! namespace with quotas after a new quota, a change of `hard` or of a counted object, and a charged write.
-//! Every resync recounts all of them. A change in a namespace without quotas costs one lookup.
+//! Every resync recounts all namespaces with quotas. A change in a namespace without quotas costs one lookup.
 //!
 //! # Invariants
 //!
@@ -67,7 +67,12 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     });
     let observer = Arc::clone(&controller);
     let follow_quotas = reflect(items, move |event| observer.observe_quota(event));
-    tokio::join!(follow_quotas, controller.count_all(), controller.resync(), controller.follow_new_kinds());
+    tokio::join!(
+        follow_quotas,
+        controller.count_requested(),
+        controller.resync(),
+        controller.follow_new_kinds()
+    );
 }
 
 fn collection(server_state: &ServerState) -> Result<Arc<Collection>, Status> {
@@ -114,8 +119,8 @@ impl QuotaController {
                 continue;
             }
             let items = Arc::clone(&collection.items);
-            let before = self.followed.lock().insert(resource.key_prefix.clone(), Arc::clone(&items));
-            if before.is_none_or(|before| !Arc::ptr_eq(&before, &items)) {
+            let previous = self.followed.lock().insert(resource.key_prefix.clone(), Arc::clone(&items));
+            if previous.is_none_or(|previous| !Arc::ptr_eq(&previous, &items)) {
                 let controller = Arc::clone(self);
                 tokio::spawn(reflect(items, move |event| match event {
                     ObjectEvent::Exists(entry) | ObjectEvent::Deleted(entry) => {
@@ -156,6 +161,7 @@ impl QuotaController {
         }
     }
 
+    /// Requests a recount of all namespaces with quotas in each resync interval.
     async fn resync(&self) {
         loop {
             tokio::time::sleep(RESYNC).await;
@@ -165,7 +171,8 @@ impl QuotaController {
         }
     }
 
-    async fn count_all(self: &Arc<Self>) {
+    /// Counts each namespace for which a recount is requested, until the process ends.
+    async fn count_requested(self: &Arc<Self>) {
         loop {
             let mut namespaces: BTreeSet<String> = self.reservations.next_recount().await;
             tokio::time::sleep(DEBOUNCE).await;
@@ -191,7 +198,7 @@ impl QuotaController {
         let quotas = collection(server_state)?;
         let _lock = self.reservations.lock_namespace(namespace).await;
         let reservations = self.reservations.in_namespace(namespace);
-        let stored = stored::objects(&quotas, &quotas.resource.key(namespace, "")).await?;
+        let stored_quotas = stored::objects(&quotas, &quotas.resource.key(namespace, "")).await?;
         let counted: Vec<Arc<Collection>> = server_state
             .collections()
             .into_iter()
@@ -199,22 +206,23 @@ impl QuotaController {
                 let counts_kind =
                     |name: &str| quota::counts_resource(&collection.resource, name, &server_state.names);
                 collection.resource.kind.namespaced()
-                    && stored.iter().any(|quota| limits(quota).any(counts_kind))
+                    && stored_quotas.iter().any(|quota| hard_names(quota).any(counts_kind))
             })
             .collect();
         let objects = self.measure(namespace, &counted, &reservations).await?;
-        for quota in stored {
-            let new = self.with_counted_usage(&quota, &objects);
-            if new.at(&["status"]) != quota.at(&["status"]) {
+        for quota in stored_quotas {
+            let updated = self.with_counted_usage(&quota, &objects);
+            if updated.at(&["status"]) != quota.at(&["status"]) {
                 let name = quota.name().to_owned();
                 let target = Target { collection: &quotas, namespace, name: &name, subresource: "status" };
-                self.actor.update(target, new).await?;
+                self.actor.update(target, updated).await?;
             }
         }
         Ok(())
     }
 
-    /// Measures the objects of the counted kinds, and those that have a reservation but are not stored yet.
+    /// Measures the objects of the counted kinds in a namespace, and the reserved objects that are not stored
+    /// yet.
     async fn measure(
         &self,
         namespace: &str,
@@ -224,12 +232,13 @@ impl QuotaController {
         let server_state = self.actor.server_state();
         let mut old_measured = self.measured.lock().remove(namespace).unwrap_or_default();
         let mut new_measured = MeasuredObjects::with_capacity(old_measured.len());
-        let mut all = Vec::with_capacity(counted.len());
+        let mut objects_by_kind = Vec::with_capacity(counted.len());
         for collection in counted {
             let resource = &collection.resource;
             let items: &Arc<Items> = &collection.items;
             let snapshot: Snapshot = items.snapshot().await.map_err(stored::unavailable)?;
             let scope = resource.key(namespace, "");
+            // All objects of a plain kind have the same usage.
             let plain = quota::is_plain(resource)
                 .then(|| Arc::new(MeasuredObject::of(resource, &Object::default(), &server_state.names)));
             let mut kind_objects = Vec::new();
@@ -260,10 +269,10 @@ impl QuotaController {
                     && snapshot.item(&reservation.key).is_none()
             });
             kind_objects.extend(new.map(|reservation| Arc::new(reservation.measured.clone())));
-            all.push((Arc::clone(collection), kind_objects));
+            objects_by_kind.push((Arc::clone(collection), kind_objects));
         }
         self.measured.lock().insert(namespace.to_owned(), new_measured);
-        Ok(all)
+        Ok(objects_by_kind)
     }
 
     /// Returns a quota with `spec.hard` and the counted usage in its status.
@@ -278,8 +287,9 @@ impl QuotaController {
         let counts_kind = |collection: &Collection, name: &str| {
             quota::counts_resource(&collection.resource, name, &server_state.names)
         };
-        let counted = objects.iter().filter(|(c, _)| limits(quota).any(|name| counts_kind(c, name)));
-        let in_scope = counted.flat_map(|(_, measured)| measured.iter().filter(|one| scopes.contain(one)));
+        let counted = objects.iter().filter(|(c, _)| hard_names(quota).any(|name| counts_kind(c, name)));
+        let in_scope =
+            counted.flat_map(|(_, measured)| measured.iter().filter(|object| scopes.contain(object)));
         let used: Amounts = quota::sum(quota, in_scope.map(|measured| measured.amounts(now)), |name| {
             objects.iter().any(|(collection, _)| counts_kind(collection, name))
         });
@@ -289,9 +299,9 @@ impl QuotaController {
         {
             status.insert("hard".to_owned(), hard.clone());
             // Keep the text of equal amounts: `1` and `1000m` are equal, and a new text would cause a write.
-            let before = quota.at(&["status", "used"]);
-            if before.is_some() && quantity::amounts(before) == used {
-                status.insert("used".to_owned(), before.cloned().unwrap_or_default());
+            let old_used = quota.at(&["status", "used"]);
+            if old_used.is_some() && quantity::amounts(old_used) == used {
+                status.insert("used".to_owned(), old_used.cloned().unwrap_or_default());
             }
         }
         new
@@ -299,7 +309,7 @@ impl QuotaController {
 }
 
 /// Returns the keys of `spec.hard` of a quota.
-fn limits(quota: &Object) -> impl Iterator<Item = &str> {
+fn hard_names(quota: &Object) -> impl Iterator<Item = &str> {
     let hard = quota.at(&["spec", "hard"]).and_then(Value::as_object);
     hard.into_iter().flatten().map(|(name, _)| name.as_str())
 }

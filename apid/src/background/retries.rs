@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-/// Keys to process. A failed key has at most one pending retry, so retries of a key that changes often do not
-/// accumulate.
+/// A queue of keys to process. A failed key has at most one pending retry, so retries of a key that changes
+/// often do not accumulate.
 pub(super) struct RetryQueue<K> {
     keys: UnboundedReceiver<K>,
     retry_sender: UnboundedSender<K>,
@@ -17,7 +17,7 @@ pub(super) struct RetryQueue<K> {
 }
 
 impl<K: Clone + Eq + Hash + Send + 'static> RetryQueue<K> {
-    /// Creates the queue of a channel. `pause`: the time before a retry.
+    /// Creates a queue of the keys from a channel. `pause`: the time before a retry.
     pub(super) fn new(keys: UnboundedReceiver<K>, pause: Duration) -> Self {
         let (retry_sender, retries) = mpsc::unbounded_channel();
         RetryQueue { keys, retry_sender, retries, pending_retries: HashSet::new(), pause }

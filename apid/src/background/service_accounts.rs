@@ -47,7 +47,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     let create_missing = async {
         let mut queue = RetryQueue::new(namespace_names, RETRY);
         while let Some(namespace) = queue.next().await {
-            if let Err(status) = ensure(&actor, &namespaces, &accounts, &namespace).await {
+            if let Err(status) = ensure_default_account(&actor, &namespaces, &accounts, &namespace).await {
                 tracing::warn!(namespace, reason = %status, "creating the default service account failed; retrying");
                 queue.retry(namespace);
             }
@@ -58,7 +58,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
 
 /// Creates the service account `default` of a namespace if it is missing and the namespace is not
 /// terminating.
-async fn ensure(
+async fn ensure_default_account(
     actor: &Actor,
     namespaces: &Collection,
     accounts: &Collection,

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! Each address of a Service has an IPAddress object, and no managed IPAddress object lacks its Service. The
-//! task restores both after a crash and after changes by clients. Each ServiceCIDR object has a finalizer and a
-//! condition `Ready`. The finalizer stays while an address of the object is in no other range.
+//! Each address of a Service has an IPAddress object, and each managed IPAddress object has a Service. The
+//! task restores both after a crash and after changes by clients. Each ServiceCIDR object has a finalizer and
+//! a condition `Ready`. The finalizer stays while an allocated address of the range is in no other range.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use crate::verbs::deletion::options::DeleteOptions;
 
 /// Maximum time between two repairs.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Pause before a repair: several changes share one repair, and the watch cache catches up with the allocator.
+/// Pause before a repair, in which changes accumulate and the watch cache catches up with the allocator.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Message of a ServiceCIDR object whose deletion waits.
+/// Message of the condition `Ready` of a ServiceCIDR object whose deletion waits.
 const TERMINATING: &str =
     "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
 
@@ -95,13 +95,13 @@ async fn add_record(
     ignore_races(actor.create(target, record).await.map(drop))
 }
 
-/// Adds the finalizer and the condition `Ready` to a ServiceCIDR object, or removes the finalizer of a
-/// terminating one that no address needs.
+/// Adds the finalizer and the condition `Ready` to a ServiceCIDR object. Removes the finalizer of a
+/// terminating object when all allocated addresses of its range are in other ranges.
 async fn reconcile_range(
     actor: &Actor,
     ranges: &Collection,
     range: &Object,
-    all: &[Object],
+    all_ranges: &[Object],
 ) -> Result<(), Status> {
     let server_state = actor.server_state();
     let names = &server_state.names;
@@ -110,28 +110,28 @@ async fn reconcile_range(
     let has_finalizer = range.finalizers().any(|other| other == finalizer);
     let mut condition = Condition { kind: "Ready", status_is_true: true, reason: "", message: String::new() };
     if range.is_terminating() {
-        let others: Vec<Object> = all
+        let other_ranges: Vec<Object> = all_ranges
             .iter()
             .filter(|other| other.name() != range.name() && !other.is_terminating())
             .cloned()
             .collect();
-        if !server_state.addresses.is_range_used(range, &others) {
+        if !server_state.addresses.is_range_used(range, &other_ranges) {
             if !has_finalizer {
                 return Ok(());
             }
-            let mut next = range.clone();
-            next.remove_finalizer(&finalizer);
-            return ignore_races(actor.update(target, next).await.map(drop));
+            let mut updated = range.clone();
+            updated.remove_finalizer(&finalizer);
+            return ignore_races(actor.update(target, updated).await.map(drop));
         }
         condition.status_is_true = false;
         condition.reason = "Terminating";
         TERMINATING.clone_into(&mut condition.message);
     } else {
         if !has_finalizer {
-            let mut next = range.clone();
+            let mut updated = range.clone();
             let finalizers: Vec<String> = range.finalizers().map(str::to_owned).chain([finalizer]).collect();
-            next.set_meta("finalizers", finalizers);
-            return ignore_races(actor.update(target, next).await.map(drop));
+            updated.set_meta("finalizers", finalizers);
+            return ignore_races(actor.update(target, updated).await.map(drop));
         }
         // The start objects task writes the condition of the default ServiceCIDR object.
         if range.name() == names.api_service {
@@ -140,8 +140,8 @@ async fn reconcile_range(
         condition.message = format!("{} Service CIDR is ready", names.api_title());
     }
     let now = apimachinery::time::time(server_state.clock.now());
-    let Some(next) = with_conditions(range, &[condition], &now) else { return Ok(()) };
-    ignore_races(actor.update(Target { subresource: "status", ..target }, next).await.map(drop))
+    let Some(updated) = with_conditions(range, &[condition], &now) else { return Ok(()) };
+    ignore_races(actor.update(Target { subresource: "status", ..target }, updated).await.map(drop))
 }
 
 /// Ignores failures caused by concurrent changes: the next repair reads the new state.

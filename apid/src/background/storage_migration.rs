@@ -2,14 +2,15 @@
 //!
 //! # Contract
 //!
-//! The controller runs the StorageVersionMigrations that have not ended, one after another. It applies an empty patch
-//! to each object that exists at the start of the migration. The patch writes an object only if its stored form
-//! changes. A migration ends with the condition `Succeeded` or `Failed`; a restart continues a migration that has not
-//! ended from its beginning.
+//! The controller runs the StorageVersionMigrations that have not ended, one after another. It applies an
+//! empty patch to each object that exists at the start of the migration. The patch writes an object only if
+//! its stored form changes. A migration ends with the condition `Succeeded` or `Failed`. After a restart, a
+//! migration that has not ended starts again from its beginning.
 //!
 //! # Errors
 //!
-//! An object that was deleted, or written by another client, needs no rewrite. Any other failure ends the migration.
+//! An object that was deleted, or written by another client, needs no rewrite. Any other failure of a write
+//! ends the migration with `Failed`.
 
 use std::sync::Arc;
 
@@ -48,8 +49,8 @@ impl MigrationState {
 
 /// Runs new and unfinished migrations until the process ends. Returns at once if the kind is not served.
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
-    let found = stored::of_kind(&server_state, "storagemigration", "StorageVersionMigration");
-    let Ok(migrations) = found else { return };
+    let collection = stored::of_kind(&server_state, "storagemigration", "StorageVersionMigration");
+    let Ok(migrations) = collection else { return };
     let (name_sender, mut changed_names) = mpsc::unbounded_channel::<String>();
     let items = Arc::clone(&migrations.items);
     let actor = Actor::controller(server_state, "storage-version-migrator-controller", own_account);
@@ -77,7 +78,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
 /// Runs one migration, unless it has ended.
 async fn migrate(actor: &Actor, migrations: &Collection, name: &str) -> Result<(), Status> {
     let Some(migration) = stored::get(migrations, "", name).await? else { return Ok(()) };
-    if is_true(&migration, MigrationState::Succeeded) || is_true(&migration, MigrationState::Failed) {
+    if is_in_state(&migration, MigrationState::Succeeded) || is_in_state(&migration, MigrationState::Failed) {
         return Ok(());
     }
     let result = match find_collection(actor.server_state(), &migration) {
@@ -119,13 +120,18 @@ async fn rewrite(
 
 /// Returns the collection that a migration names.
 fn find_collection(server_state: &ServerState, migration: &Object) -> Option<Arc<Collection>> {
-    let part = |name: &str| migration.str_at(&["spec", "resource", name]).unwrap_or("");
+    let resource_field = |name: &str| migration.str_at(&["spec", "resource", name]).unwrap_or("");
     let kinds = server_state.kinds();
-    let resource = kinds.registry.find_stored(part("group"), part("version"), part("resource"))?;
+    let resource = kinds.registry.find_stored(
+        resource_field("group"),
+        resource_field("version"),
+        resource_field("resource"),
+    )?;
     kinds.collection(resource.stored()).cloned()
 }
 
-fn is_true(migration: &Object, state: MigrationState) -> bool {
+/// Whether the condition of a state is true.
+fn is_in_state(migration: &Object, state: MigrationState) -> bool {
     let (kind, _) = state.condition();
     let conditions = migration.at(&["status", "conditions"]).and_then(Value::as_array);
     let mut conditions = conditions.into_iter().flatten();
@@ -149,7 +155,8 @@ async fn report(
     actor.update(target, migration).await.map(drop)
 }
 
-/// Returns a status with the condition of a state. A migration that has ended is not running.
+/// Returns a status in which the condition of a state is true; the condition `Running` of an ended migration
+/// becomes false.
 fn with_state(
     mut status: Map<String, Value>,
     state: MigrationState,

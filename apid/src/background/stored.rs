@@ -19,8 +19,8 @@ use crate::server_state::{Collection, Item, ServerState};
 /// The resource is not served.
 pub(super) fn core(server_state: &ServerState, resource: &str) -> Result<Arc<Collection>, Status> {
     let kinds = server_state.kinds();
-    let found = kinds.registry.find_stored("", "v1", resource);
-    found
+    let stored_resource = kinds.registry.find_stored("", "v1", resource);
+    stored_resource
         .and_then(|resource| kinds.collection(resource).cloned())
         .ok_or_else(|| Status::internal(format!("{resource} are not served")))
 }
@@ -36,8 +36,8 @@ pub(super) fn of_kind(
     kind: &str,
 ) -> Result<Arc<Collection>, Status> {
     let kinds = server_state.kinds();
-    let found = kinds.registry.find_kind(&server_state.names.group(group), kind);
-    found
+    let resource = kinds.registry.find_kind(&server_state.names.group(group), kind);
+    resource
         .and_then(|resource| kinds.collection(resource).cloned())
         .ok_or_else(|| Status::internal(format!("objects of kind {kind} are not served")))
 }
@@ -68,7 +68,7 @@ pub(super) async fn get(
     Ok(item.as_deref().and_then(object))
 }
 
-/// Returns all objects under a key prefix: those of a namespace, or of the whole collection.
+/// Returns all objects under the key prefix `scope` of a namespace or of the whole collection.
 ///
 /// # Errors
 ///
@@ -77,7 +77,7 @@ pub(super) async fn objects(collection: &Collection, scope: &str) -> Result<Vec<
     selected_objects(collection, scope, |_| true).await
 }
 
-/// Returns the objects of the selected items under a key prefix. Only these are decoded.
+/// Returns the objects of the selected items under a key prefix. Only these items are decoded to objects.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Log line at the start with the number of stored objects that this release does not enforce.
+//! A log line at the start with the number of stored objects that this release of apid does not enforce.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) async fn report(server_state: Arc<ServerState>) {
             let kinds = kinds.join(", ");
             tracing::warn!(count, kinds, "objects are stored that this release does not serve or enforce");
         }
-        Err(error) => tracing::warn!(%error, "counting stored objects without effect failed"),
+        Err(error) => tracing::warn!(%error, "counting the stored objects that are not enforced failed"),
     }
 }
 

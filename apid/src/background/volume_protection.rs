@@ -2,10 +2,11 @@
 //!
 //! # Contract
 //!
-//! A terminating PersistentVolumeClaim loses the finalizer `pvc-protection` when no scheduled pod of its namespace uses
-//! it. A terminating PersistentVolume loses the finalizer `pv-protection` when no stored claim is bound to it. The
-//! admission plugin `StorageObjectInUseProtection` adds both finalizers. The task examines terminating objects after
-//! each change of a pod, a claim or a volume, and at an interval.
+//! A terminating PersistentVolumeClaim loses the finalizer `pvc-protection` when no scheduled pod of its
+//! namespace uses the claim. A terminating PersistentVolume loses the finalizer `pv-protection` when no
+//! stored claim is bound to the volume. The admission plugin `StorageObjectInUseProtection` adds both
+//! finalizers. The task examines terminating objects after each change of a pod, a claim or a volume, and at
+//! an interval.
 //!
 //! # Errors
 //!
@@ -13,9 +14,9 @@
 //!
 //! # Reference
 //!
-//! Use of claims follows Kubernetes 1.33. A pod without a node does not use its claims. A finished pod uses them until
-//! it is deleted. Kubernetes decides the use of a volume by its phase. No controller of apid writes the phase, so the
-//! stored claims decide.
+//! Use of claims follows Kubernetes 1.33. A pod without a node does not use its claims. A finished pod uses
+//! its claims until it is deleted. Kubernetes decides by the phase of a volume whether the volume is used. No
+//! controller of apid writes the phase, so the stored claims decide.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,12 +34,13 @@ use super::stored;
 use crate::config::EnabledControllers;
 use crate::server_state::{Collection, Item, ServerState};
 
-/// Debounce interval: changes within it cause one examination. It also lets a client remove the finalizer itself right
-/// after the deletion, as scripts for servers without controllers do.
+/// Debounce interval: changes within the interval cause one examination. A client can also remove the
+/// finalizer itself within the interval, as scripts for servers without controllers do right after the
+/// deletion.
 const DEBOUNCE: Duration = Duration::from_secs(1);
 /// Pause before an examination with failures is repeated.
 const RETRY: Duration = Duration::from_secs(1);
-/// Maximum time between two examinations; the reflector can miss a deletion.
+/// Maximum time between two examinations, because the reflector can miss a deletion.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Terminating claims and volumes, and the notification of a change that can end their use.
@@ -189,7 +191,8 @@ impl Protection {
         remove_finalizer(&self.claim_writer, target, claim, &finalizer).await
     }
 
-    /// Removes the finalizer of each terminating volume to which no claim is bound. Returns whether nothing failed.
+    /// Removes the finalizer of each terminating volume to which no claim is bound. Returns whether nothing
+    /// failed.
     async fn remove_volume_finalizers(&self) -> bool {
         let names = self.terminating.volumes.lock().clone();
         let mut is_complete = true;
@@ -214,12 +217,12 @@ impl Protection {
     }
 
     async fn has_bound_claim(&self, volume: &Object) -> Result<bool, Status> {
-        let reference = |part| volume.str_at(&["spec", "claimRef", part]).unwrap_or("");
-        let referenced = self.claims.resource.key(reference("namespace"), reference("name"));
+        let claim_ref_field = |part| volume.str_at(&["spec", "claimRef", part]).unwrap_or("");
+        let referenced_key = self.claims.resource.key(claim_ref_field("namespace"), claim_ref_field("name"));
         let volume_name = Finder::new(volume.name());
         // A bound claim names the volume, or the volume names the claim.
         let may_be_bound =
-            |claim: &Item| **claim.key() == *referenced || volume_name.find(claim.value()).is_some();
+            |claim: &Item| **claim.key() == *referenced_key || volume_name.find(claim.value()).is_some();
         let scope = &self.claims.resource.key_prefix;
         let claims = stored::selected_objects(&self.claims, scope, may_be_bound).await?;
         Ok(claims.iter().any(|claim| is_bound(claim, volume)))
@@ -254,7 +257,7 @@ async fn remove_finalizer(
 
 /// Whether an object is terminating and has the finalizer.
 fn is_protected(object: &Object, finalizer: &str) -> bool {
-    object.is_terminating() && object.finalizers().any(|other| other == finalizer)
+    object.is_terminating() && object.finalizers().any(|existing| existing == finalizer)
 }
 
 /// Whether a pod uses a claim of its namespace: the pod has a node, and one of its volumes names the claim or
@@ -287,7 +290,8 @@ fn is_controlled_by(claim: &Object, pod: &Object) -> bool {
     owners.any(|owner| owner["controller"] == true && owner["uid"] == pod.uid())
 }
 
-/// Whether a claim is bound to a volume: each names the other, or one names the other and has the phase `Bound`.
+/// Whether a claim is bound to a volume: both name each other, or one of them names the other and has the
+/// phase `Bound`.
 fn is_bound(claim: &Object, volume: &Object) -> bool {
     let has_bound_phase = |object: &Object| object.str_at(&["status", "phase"]) == Some("Bound");
     let names_volume = claim.str_at(&["spec", "volumeName"]) == Some(volume.name());
@@ -297,9 +301,11 @@ fn is_bound(claim: &Object, volume: &Object) -> bool {
 
 /// Whether `claimRef` of a volume names a claim. A `claimRef` without a uid names any claim with its name.
 fn names_claim(volume: &Object, claim: &Object) -> bool {
-    let part = |name: &str| volume.str_at(&["spec", "claimRef", name]).unwrap_or("");
-    let matches_uid = part("uid").is_empty() || part("uid") == claim.uid();
-    part("name") == claim.name() && part("namespace") == claim.namespace() && matches_uid
+    let claim_ref_field = |name: &str| volume.str_at(&["spec", "claimRef", name]).unwrap_or("");
+    let uid = claim_ref_field("uid");
+    claim_ref_field("name") == claim.name()
+        && claim_ref_field("namespace") == claim.namespace()
+        && (uid.is_empty() || uid == claim.uid())
 }
 
 #[cfg(test)]
@@ -325,43 +331,50 @@ mod tests {
     #[test]
     fn scheduled_pod_uses_claims_of_its_volumes() {
         let by_name = json!({"name": "x", "persistentVolumeClaim": {"claimName": "p-data"}});
-        let other = json!({"name": "x", "persistentVolumeClaim": {"claimName": "q-data"}});
+        let other_name = json!({"name": "x", "persistentVolumeClaim": {"claimName": "q-data"}});
         let ephemeral = json!({"name": "data", "ephemeral": {"volumeClaimTemplate": {}}});
         let other_ephemeral = json!({"name": "logs", "ephemeral": {"volumeClaimTemplate": {}}});
         let terminating =
             json!({"deletionTimestamp": "2025-05-01T00:00:00Z", "deletionGracePeriodSeconds": 30});
         let shut_down = json!({"deletionTimestamp": "2025-05-01T00:00:00Z", "deletionGracePeriodSeconds": 0});
-        for (label, node, uid, metadata, volumes, expected) in [
+        for (case, node, uid, metadata, volumes, expected) in [
             ("no volumes", "n", "p1", json!({}), json!([]), false),
-            ("claim", "n", "p1", json!({}), json!([other, by_name]), true),
+            ("claim", "n", "p1", json!({}), json!([other_name, by_name]), true),
             ("claim without a node", "", "p1", json!({}), json!([by_name]), false),
-            ("another claim", "n", "p1", json!({}), json!([other]), false),
+            ("another claim", "n", "p1", json!({}), json!([other_name]), false),
             ("claim of a shut down pod", "n", "p1", shut_down.clone(), json!([by_name]), true),
             ("ephemeral volume", "n", "p1", json!({}), json!([ephemeral]), true),
             ("another ephemeral volume", "n", "p1", json!({}), json!([other_ephemeral]), false),
             ("ephemeral volume of a terminating pod", "n", "p1", terminating, json!([ephemeral]), true),
             ("ephemeral volume of a shut down pod", "n", "p1", shut_down, json!([ephemeral]), false),
-            ("ephemeral volume of a later pod", "n", "p2", json!({}), json!([ephemeral]), false),
+            (
+                "ephemeral volume of a later pod with the same name",
+                "n",
+                "p2",
+                json!({}),
+                json!([ephemeral]),
+                false,
+            ),
         ] {
             let mut pod =
                 object(json!({"metadata": metadata, "spec": {"nodeName": node, "volumes": volumes}}));
             pod.set_meta("name", "p");
             pod.set_meta("uid", uid);
-            assert_eq!(uses_claim(&pod, &claim()), expected, "{label}");
+            assert_eq!(uses_claim(&pod, &claim()), expected, "{case}");
         }
     }
 
     #[test]
     fn claim_and_volume_are_bound_by_mutual_reference_or_phase() {
         let reference = |name: &str, uid: &str| json!({"namespace": "a", "name": name, "uid": uid});
-        let (both, bound, pending) = (reference("p-data", "c1"), "Bound", "Pending");
-        for (label, named, claim_phase, claim_ref, volume_phase, expected) in [
-            ("mutual reference", "v", "", both.clone(), "", true),
+        let (claim_ref, bound, pending) = (reference("p-data", "c1"), "Bound", "Pending");
+        for (case, named, claim_phase, claim_ref, volume_phase, expected) in [
+            ("mutual reference", "v", "", claim_ref.clone(), "", true),
             ("reference without uid", "v", "", reference("p-data", ""), "", true),
             ("phase of the claim", "v", bound, json!(null), "", true),
             ("request for a volume", "v", pending, json!(null), "", false),
-            ("phase of the volume", "", pending, both.clone(), bound, true),
-            ("volume that is reserved for the claim", "", pending, both.clone(), "Available", false),
+            ("phase of the volume", "", pending, claim_ref.clone(), bound, true),
+            ("volume that is reserved for the claim", "", pending, claim_ref.clone(), "Available", false),
             ("earlier claim of the name", "v", "", reference("p-data", "c0"), bound, false),
             ("reference to another claim", "v", pending, reference("q", "c1"), bound, false),
             ("claim of another volume", "w", bound, json!(null), "", false),
@@ -372,7 +385,7 @@ mod tests {
             let volume = object(json!({
                 "metadata": {"name": "v"}, "spec": {"claimRef": claim_ref}, "status": {"phase": volume_phase},
             }));
-            assert_eq!(is_bound(&claim, &volume), expected, "{label}");
+            assert_eq!(is_bound(&claim, &volume), expected, "{case}");
         }
     }
 

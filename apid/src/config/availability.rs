@@ -2,13 +2,13 @@
 //!
 //! # Contract
 //!
-//! [`restrict`] disables the resources that a later release than the emulated one introduces, and resources whose
-//! feature gate is off. The lifecycle table names the releases.
+//! [`Availability::restrict`] disables the resources that a later release than the emulated release
+//! introduces, and the resources whose feature gate is off. The lifecycle table names the releases.
 //!
 //! A key of `--runtime-config` for a resource or a whole group version of a later release is an error. With
 //! `--runtime-config-emulation-forward-compatible`, the resource is served instead. With
-//! `--emulation-forward-compatible`, a beta or stable version of a later release is served if a less stable or older
-//! beta version of its resource is, and no key disables the version.
+//! `--emulation-forward-compatible`, a beta or stable version of a later release is served if the emulated
+//! release serves a less stable or older beta version of its resource, and no key disables the version.
 
 use kinds::EnabledVersions;
 use migration::lifecycle::{self, Release, Stage, Version};
@@ -69,8 +69,8 @@ impl Availability<'_> {
         for (group, resource, gate) in
             FEATURE_GATED_RESOURCES.into_iter().filter(|(.., gate)| !self.gates.enabled(*gate))
         {
-            let of_resource = |row: &&Version| row.group == group && row.resource == resource;
-            let rows: Vec<&Version> = lifecycle::versions().iter().filter(of_resource).collect();
+            let is_of_resource = |row: &&Version| row.group == group && row.resource == resource;
+            let rows: Vec<&Version> = lifecycle::versions().iter().filter(is_of_resource).collect();
             if rows.iter().any(|row| requested.is_enabled(group, row.version, resource)) {
                 let name = gate.name();
                 warnings.push(format!(
@@ -88,8 +88,8 @@ impl Availability<'_> {
 
     /// Whether the emulated release has no resource in the group version of `row`.
     fn is_later_version(&self, row: &Version) -> bool {
-        let of_version = |other: &&Version| (other.group, other.version) == (row.group, row.version);
-        let mut rows = lifecycle::versions().iter().filter(of_version);
+        let is_of_version = |other: &&Version| (other.group, other.version) == (row.group, row.version);
+        let mut rows = lifecycle::versions().iter().filter(is_of_version);
         rows.all(|other| other.introduced > self.emulated())
     }
 
@@ -99,8 +99,8 @@ impl Availability<'_> {
             ("emulation-forward-compatible", self.is_forward_compatible),
             ("runtime-config-emulation-forward-compatible", self.are_keys_forward_compatible),
         ];
-        let misused = flags.into_iter().filter(|(_, is_set)| *is_set && !self.versions.is_emulation());
-        misused
+        let misused_flags = flags.into_iter().filter(|(_, is_set)| *is_set && !self.versions.is_emulation());
+        misused_flags
             .map(|(name, _)| {
                 format!(
                     "`--{name}` cannot be set to true if the emulation version is the same as the binary version; set \
@@ -110,7 +110,8 @@ impl Availability<'_> {
             .collect()
     }
 
-    /// Whether the emulated release serves an earlier beta or stable version of a resource.
+    /// Whether the emulated release serves another beta or stable version of the resource of `row`, at most
+    /// as stable as `row`.
     fn has_served_predecessor(&self, row: &Version, requested: &EnabledVersions) -> bool {
         row.stage != Stage::Alpha
             && lifecycle::versions().iter().any(|other| {
@@ -131,8 +132,8 @@ mod tests {
 
     const RANGES: &str = "networking.k8s.io/v1beta1";
 
-    /// Returns which resources a configuration serves, and the numbers of warnings and errors.
-    fn restricted(
+    /// Returns the resources that a configuration serves, and the numbers of warnings and errors.
+    fn served_resources(
         emulated: u32,
         config: &str,
         gates: &str,
@@ -195,12 +196,12 @@ mod tests {
             (33, "", (true, true), vec![deployments, stable], 2),
         ] {
             assert_eq!(
-                restricted(emulated, config, "", forward),
+                served_resources(emulated, config, "", forward),
                 (expected, 0, errors),
                 "1.{emulated} {config}"
             );
         }
-        let claims = |emulated, forward| restricted(emulated, "resource.k8s.io/v1beta1", "", forward).0;
+        let claims = |emulated, forward| served_resources(emulated, "resource.k8s.io/v1beta1", "", forward).0;
         assert_eq!(claims(31, (true, false)), [deployments], "an error, and 1.31 has no beta version");
         assert_eq!(claims(32, (false, false)), [deployments, "resource.k8s.io/v1beta1/resourceclaims"]);
         assert_eq!(claims(32, (true, false)).last(), Some(&"resource.k8s.io/v1beta2/resourceclaims"));
@@ -210,10 +211,10 @@ mod tests {
     fn gated_resources_need_their_feature_gate() {
         let config =
             "certificates.k8s.io/v1alpha1,certificates.k8s.io/v1beta1,storagemigration.k8s.io/v1alpha1";
-        let (served, warnings, errors) = restricted(33, config, "", (false, false));
+        let (served, warnings, errors) = served_resources(33, config, "", (false, false));
         assert_eq!((served.len(), warnings, errors), (2, 2, 0), "{served:?}");
         let gates = "ClusterTrustBundle=true,StorageVersionMigrator=true";
-        let (served, warnings, errors) = restricted(33, config, gates, (false, false));
+        let (served, warnings, errors) = served_resources(33, config, gates, (false, false));
         assert_eq!((served.len(), warnings, errors), (5, 0, 0), "{served:?}");
     }
 }

@@ -127,8 +127,8 @@ fn flags_without_effect() -> impl Iterator<Item = &'static (FlagState, &'static 
 /// Returns the flags of the command line that apid does not need, with the reasons.
 pub(super) fn unneeded_flags(matches: &ArgMatches) -> Vec<(&'static str, &'static str)> {
     let rows = flags_without_effect().filter(|(state, _)| *state == FlagState::NotNeeded);
-    let given = rows.flat_map(|(_, rows)| *rows).filter(|(name, ..)| is_given(matches, name));
-    given.map(|(name, _, reason)| (*name, *reason)).collect()
+    let given_rows = rows.flat_map(|(_, rows)| *rows).filter(|(name, ..)| is_given(matches, name));
+    given_rows.map(|(name, _, reason)| (*name, *reason)).collect()
 }
 
 /// Returns the flags of the command line that have the state `state`, sorted.

@@ -1,5 +1,5 @@
-//! The flags that only apid reads, typed; `processflags` declares the others. Names are those of kube-apiserver where it
-//! has the flag.
+//! The typed flags that only apid reads; `processflags` declares the flags of both processes and of authd. A
+//! flag of kube-apiserver has the same name here.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! [`Config::read`] takes the command line. It reports all errors together, before apid opens a file or binds
-//! a port; the program then exits with [`EXIT_USAGE`]. Flags that are not implemented yet are accepted and listed
-//! in [`Config::unimplemented_flags`].
+//! [`Config::read`] parses the command line. It reports all errors together, before apid opens the store or
+//! binds a port; the program then exits with [`EXIT_USAGE`]. Flags that are not implemented yet are accepted
+//! and listed in [`Config::unimplemented_flags`].
 //!
 //! [`flags`] declares the flags that apid reads, [`declared_flags`] those that it ignores. [`processflags`]
 //! declares the flags that both processes read and those that apid passes on to authd.
@@ -45,12 +45,12 @@ pub const EXIT_USAGE: u8 = 64;
 /// Directory of the store within the data directory.
 pub const STORE: &str = "store";
 
-/// How apid reaches authd.
+/// The authd that apid uses: spawned by apid, or external.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Authd {
     /// apid starts authd and passes these flags.
     Spawned {
-        /// Path of the program, unless the one beside apid or on PATH is used.
+        /// Path of the program; None: the program `authd` beside apid or on PATH.
         program: Option<PathBuf>,
         /// Flags of the command line of authd.
         flags: Vec<String>,
@@ -99,7 +99,7 @@ pub struct Config {
     pub hidden_metrics: String,
     /// Configuration that apid publishes as objects.
     pub published_config: PublishedConfig,
-    /// How apid reaches authd.
+    /// The authd that apid uses.
     pub authd: Authd,
     /// Socket of a spawned authd; None: apid chooses the path.
     pub authd_socket: Option<PathBuf>,
@@ -147,7 +147,7 @@ pub struct Config {
     pub enabled_versions: EnabledVersions,
     /// File of the audit log; `-` is standard output; None: no audit log.
     pub audit_log: Option<String>,
-    /// When the audit log is rotated, and which rotated files are kept.
+    /// Limits of the audit log before its rotation, and of the rotated files that are kept.
     pub audit_rotation: Rotation,
     /// Whether controllers write as service accounts of their own.
     pub controllers_have_accounts: bool,
@@ -155,12 +155,12 @@ pub struct Config {
     pub proxy_headers: ProxyHeaders,
     /// Log verbosity, the value of `-v`.
     pub verbosity: u8,
-    /// Whether logs are JSON.
+    /// Whether log lines are JSON.
     pub log_json: bool,
-    /// Whether the authd that apid starts allows every request: without a mode, or with AlwaysAllow. False for
-    /// an external authd, whose modes are flags of authd.
+    /// Whether the authd that apid starts allows every request: without an authorization mode, or with
+    /// AlwaysAllow. False for an external authd, whose modes are flags of authd.
     pub allows_everything: bool,
-    /// Flags of the command line that apid does not need, with the reasons.
+    /// Flags of the command line that apid does not need, each with the reason.
     pub unneeded_flags: Vec<(&'static str, &'static str)>,
     /// Flags of the command line that are not implemented yet.
     pub unimplemented_flags: Vec<String>,

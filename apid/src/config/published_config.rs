@@ -55,7 +55,7 @@ impl PublishedConfig {
         }
     }
 
-    /// Publishes the CA of the serving certificate unless `--root-ca-file` names a CA bundle.
+    /// Sets the CA of the serving certificate as the root CA, unless `--root-ca-file` names a CA bundle.
     pub fn complete(&mut self, serving_ca: Option<PathBuf>) {
         if self.root_ca.is_none() {
             self.root_ca = serving_ca;

@@ -43,19 +43,21 @@ impl Config {
         let flags = Flags::from_arg_matches(&matches).map_err(|error| vec![error.to_string()])?;
         let mistakes = [file_mistakes, mistakes].concat();
         let mut reader = Reader { matches: &matches, file, mistakes, warnings: Vec::new() };
-        match reader.config(flags) {
+        match reader.build_config(flags) {
             Some(config) if reader.mistakes.is_empty() => Ok(Command::Serve(Box::new(config))),
             Some(_) | None => Err(reader.mistakes),
         }
     }
 }
 
-/// Adds the flags of the file of `--config` to a command line. Also returns the file and its mistakes.
-fn with_configuration_file(given: Vec<String>) -> (Vec<String>, Option<ServerConfiguration>, Vec<String>) {
-    let file = match ServerConfiguration::from_arguments(&given) {
+/// Adds the flags of the file of `--config` to a command line. Also returns the file and the mistakes in it.
+fn with_configuration_file(
+    arguments: Vec<String>,
+) -> (Vec<String>, Option<ServerConfiguration>, Vec<String>) {
+    let file = match ServerConfiguration::from_arguments(&arguments) {
         Ok(Some(file)) => file,
-        Ok(None) => return (given, None, Vec::new()),
-        Err(mistakes) => return (given, None, mistakes),
+        Ok(None) => return (arguments, None, Vec::new()),
+        Err(mistakes) => return (arguments, None, mistakes),
     };
     let command = command();
     let mut mistakes = file.check_flags(&file.apid, &command);
@@ -67,15 +69,15 @@ fn with_configuration_file(given: Vec<String>) -> (Vec<String>, Option<ServerCon
         }
     }
     if !mistakes.is_empty() {
-        return (given, Some(file), mistakes);
+        return (arguments, Some(file), mistakes);
     }
     let is_repeated = |flag: &FlagValues| file.apid.iter().any(|other| other.name == flag.name);
     let authd_flags = file.authd.iter().filter(|flag| !is_repeated(flag));
     let defaults: Vec<FlagValues> = file.apid.iter().chain(authd_flags).cloned().collect();
-    (config_file::merge(&defaults, given), Some(file), mistakes)
+    (config_file::merge(&defaults, arguments), Some(file), mistakes)
 }
 
-/// The state while a command line is read: the given flags, and the mistakes and warnings so far.
+/// The state while a command line is read: its flags, and the mistakes and warnings so far.
 struct Reader<'a> {
     matches: &'a ArgMatches,
     file: Option<ServerConfiguration>,
@@ -84,9 +86,9 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Builds the configuration. Returns None when a required flag is missing or invalid; the mistakes name
-    /// it.
-    fn config(&mut self, flags: Flags) -> Option<Config> {
+    /// Builds the configuration. Returns None when a required flag is missing or invalid; `mistakes` then
+    /// names the flag.
+    fn build_config(&mut self, flags: Flags) -> Option<Config> {
         let preset = flags.shared.names.names;
         let names = self.names(preset, &flags.shared.names.api_domain);
         if flags.general.data_dir.is_none() {

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! The tables complete those of [`super::declared_flags`]. A flag that is implemented leaves its table. The help
-//! text of a row is its reason; `docs/flags.md` repeats it.
+//! The tables complete those of [`super::declared_flags`]. A flag that becomes implemented is removed from
+//! its table. The help text of a flag contains the reason; `docs/flags.md` repeats the text.
 
 use super::declared_flags::FlagForm::{List, Switch, Value};
 use super::declared_flags::{FlagRow, FlagState};
@@ -15,7 +15,7 @@ pub(super) const REFERENCE_FLAGS: &[(FlagState, &[FlagRow])] = &[
     (FlagState::UnsafeToIgnore, UNSAFE_TO_IGNORE),
 ];
 
-/// Flags that kube-apiserver has deprecated. A log line warns of each that the command line contains.
+/// Flags that kube-apiserver has deprecated. A log line warns of each of them on the command line.
 pub(super) const DEPRECATED: [&str; 2] = ["apiserver-count", "enable-logs-handler"];
 
 const PLANNED: &[FlagRow] = &[

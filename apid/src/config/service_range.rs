@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// Minimum number of host bits of a range on the command line.
+/// Minimum number of host bits of a range on the command line: 8 addresses.
 const MIN_HOST_BITS: u32 = 3;
 
 /// A network in CIDR notation.
@@ -73,11 +73,11 @@ impl ServiceRange {
 
     /// Whether the range contains a second range completely.
     pub fn contains(&self, other: &ServiceRange) -> bool {
-        let bits = |ip: IpAddr| match ip {
+        let address_bits = |ip: IpAddr| match ip {
             IpAddr::V4(ip) => u128::from(ip.to_bits()),
             IpAddr::V6(ip) => ip.to_bits(),
         };
-        let different_bits = bits(self.network) ^ bits(other.network);
+        let different_bits = address_bits(self.network) ^ address_bits(other.network);
         self.is_ipv4() == other.is_ipv4()
             && self.prefix <= other.prefix
             && different_bits.checked_shr(self.host_bits()).unwrap_or(0) == 0
@@ -89,10 +89,11 @@ impl ServiceRange {
     ///
     /// A range is invalid, or the ranges have the same IP family.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, ServiceRangeError> {
-        let ranges: Vec<Self> = text.split(',').map(|one| one.trim().parse()).collect::<Result<_, _>>()?;
+        let ranges: Vec<Self> =
+            text.split(',').map(|range| range.trim().parse()).collect::<Result<_, _>>()?;
         match ranges.as_slice() {
             [_] => Ok(ranges),
-            [one, other] if one.network.is_ipv4() != other.network.is_ipv4() => Ok(ranges),
+            [first, second] if first.network.is_ipv4() != second.network.is_ipv4() => Ok(ranges),
             _ => Err(ServiceRangeError::Families),
         }
     }
@@ -123,7 +124,7 @@ impl fmt::Display for ServiceRange {
 pub struct NodePortRange {
     /// The first port of the range.
     pub first: u16,
-    /// The last port of the range; part of it.
+    /// The last port of the range, inclusive.
     pub last: u16,
 }
 
@@ -175,8 +176,8 @@ mod tests {
         for (text, expected) in [("30000-32767", "30000-32767"), ("30000+10", "30000-30010"), ("7", "7-7")] {
             assert_eq!(parsed(text).as_deref(), Some(expected), "{text}");
         }
-        for bad in ["", "0", "2-1", "65530+10", "1-70000", "a-b"] {
-            assert_eq!(parsed(bad), None, "{bad}");
+        for invalid in ["", "0", "2-1", "65530+10", "1-70000", "a-b"] {
+            assert_eq!(parsed(invalid), None, "{invalid}");
         }
     }
 
@@ -205,9 +206,10 @@ mod tests {
             );
         }
         assert_eq!(ServiceRange::parse_list("10.0.0.0/24, fd00::/112").unwrap().len(), 2);
-        for bad in ["", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/30", "x/24", "10.0.0.0/24,10.1.0.0/24", "a,b,c"]
+        for invalid in
+            ["", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/30", "x/24", "10.0.0.0/24,10.1.0.0/24", "a,b,c"]
         {
-            assert!(ServiceRange::parse_list(bad).is_err(), "{bad}");
+            assert!(ServiceRange::parse_list(invalid).is_err(), "{invalid}");
         }
     }
 }

@@ -320,18 +320,18 @@ fn flags_of_the_reference_without_an_effect_have_a_reason() {
 #[test]
 fn emulated_version_sets_gates_and_api_versions_of_release() {
     let flags = ["--data-dir=/d", "--spawn-authd", "--names=kubernetes"];
-    let with = |more: &[&str]| read(&[&flags[..], more].concat());
-    let config = with(&["--emulated-version=1.32"]).unwrap();
+    let read_with = |more: &[&str]| read(&[&flags[..], more].concat());
+    let config = read_with(&["--emulated-version=1.32"]).unwrap();
     let versions = config.compatibility_versions;
     assert_eq!((versions.emulated, versions.min_compatible), (32, 31));
     assert!(config.gates.enabled(serving::gates::Gate::WatchList), "on in 1.32, off in 1.33");
     assert!(!config.enabled_versions.is_enabled("networking", "v1", "servicecidrs"), "new in 1.33");
     assert!(config.enabled_versions.is_enabled("apps", "v1", "deployments"));
     assert_eq!(
-        with(&["--min-compatibility-version=1.33"]).unwrap().compatibility_versions.min_compatible,
+        read_with(&["--min-compatibility-version=1.33"]).unwrap().compatibility_versions.min_compatible,
         33
     );
-    let errors = with(&[
+    let errors = read_with(&[
         "--emulated-version=1.32",
         "--min-compatibility-version=1.33",
         "--feature-gates=ListFromCacheSnapshot=true",
@@ -342,11 +342,11 @@ fn emulated_version_sets_gates_and_api_versions_of_release() {
         "`--min-compatibility-version`: minCompatibilityVersion version 1.33 is not between [1.30, 1.32]";
     assert!(errors.iter().any(|error| error.contains(expected)), "{errors:?}");
     let errors =
-        with(&["--emulated-version=1.32", "--feature-gates=ListFromCacheSnapshot=true"]).unwrap_err();
+        read_with(&["--emulated-version=1.32", "--feature-gates=ListFromCacheSnapshot=true"]).unwrap_err();
     let part = "feature is PreAlpha at emulated version 1.32";
     assert!(errors.iter().any(|error| error.contains(part)), "{errors:?}");
     let errors =
-        with(&["--emulated-version=1.32", "--runtime-config=resource.k8s.io/v1beta2/resourceclaims"])
+        read_with(&["--emulated-version=1.32", "--runtime-config=resource.k8s.io/v1beta2/resourceclaims"])
             .unwrap_err();
     let part = "which release 1.33 introduces and the emulated release 1.32 does not have";
     assert!(errors.iter().any(|error| error.contains(part)), "{errors:?}");

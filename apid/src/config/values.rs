@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::service_range::{ServiceRange, ServiceRangeError};
 
-/// The error of an invalid value.
+/// The reason why the value of a flag is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ValueError {
     #[error("not an IP address")]

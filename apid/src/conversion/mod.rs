@@ -45,7 +45,7 @@ use moka::sync::Cache;
 use storage::{Revision, Row};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// A cached object, or a conversion of such an object.
+/// An object in the watch cache, or a conversion of such an object.
 type Item = storage::cache::Item<Decoder>;
 
 /// Maximum number of objects in a request to a webhook.
@@ -89,7 +89,7 @@ pub struct ObjectConverter {
     versions: Arc<[Arc<Resource>]>,
     decoder: Arc<Decoder>,
     /// Cached conversions; created on first use.
-    converted: OnceLock<ConvertedItems>,
+    converted_items: OnceLock<ConvertedItems>,
 }
 
 /// Converted objects, with the permits for the memory of the response from which they were decoded.
@@ -120,7 +120,7 @@ impl ObjectConverter {
             stored: Arc::clone(stored),
             versions: Arc::clone(versions),
             decoder: Arc::new(Decoder::of_current_form(served)),
-            converted: OnceLock::new(),
+            converted_items: OnceLock::new(),
         })
     }
 
@@ -157,7 +157,7 @@ impl ObjectConverter {
         converted.objects.pop().ok_or_else(|| Status::internal("a conversion returned no object"))
     }
 
-    /// Converts objects to a version without changing fields that the schema does not declare.
+    /// Converts objects to a version, and keeps fields that the schema of that version does not declare.
     ///
     /// # Errors
     ///
@@ -233,14 +233,14 @@ impl ObjectConverter {
     /// is stored in it.
     fn is_current(&self, item: &Item) -> Result<bool, Status> {
         let entry = item.entry().map_err(|error| {
-            tracing::error!(%error, "stored object cannot be decoded; returning 500");
+            tracing::error!(key = %item.key(), %error, "stored object cannot be decoded; returning 500");
             Status::internal("a stored object cannot be read")
         })?;
         Ok(!self.served.is_other_version() && entry.api_version() == Some(self.stored.api_version()))
     }
 
     fn cache(&self) -> &ConvertedItems {
-        self.converted.get_or_init(|| {
+        self.converted_items.get_or_init(|| {
             let weight = |(key, _): &(Arc<str>, Revision), item: &Arc<Item>| {
                 u32::try_from(key.len() + item.value().len() + ITEM_OVERHEAD).unwrap_or(u32::MAX)
             };

@@ -26,7 +26,7 @@ const INLINE_MAX: usize = 256;
 /// Maximum size in bytes of the compact JSON of a document that has other encodings.
 const ENCODED_MAX: usize = 64 << 20;
 
-/// The same maximum of a document with shared lists, which is encoded for each response.
+/// Maximum size in bytes of a document with shared lists that has other encodings; each response encodes it.
 const SHARED_LISTS_ENCODED_MAX: usize = 4 << 20;
 
 /// Start of the JSON text of a placeholder. No name in a document has this character.
@@ -70,11 +70,11 @@ impl Document {
         for (start, end, list) in lists.placeholders(&text) {
             // The placeholders are in the order of the text, so `start` is not before `rest`.
             let offset = text.len() - rest.len();
-            let own = rest.split_to(start - offset);
+            let unshared = rest.split_to(start - offset);
             let _ = rest.split_to(end - start);
-            hash.update(&own);
+            hash.update(&unshared);
             hash.update(list.hash.as_ref());
-            segments.extend([own, list.text.clone()]);
+            segments.extend([unshared, list.text.clone()]);
         }
         hash.update(&rest);
         segments.push(rest);
@@ -112,8 +112,8 @@ impl Document {
         encoding: DocumentEncoding,
         encode: impl FnOnce(&[u8]) -> Option<Vec<u8>>,
     ) -> Option<Bytes> {
-        let kept = self.encoded.get(encoding as usize)?;
-        kept.get_or_init(|| encode(&self.text()).map(Bytes::from)).clone()
+        let cell = self.encoded.get(encoding as usize)?;
+        cell.get_or_init(|| encode(&self.text()).map(Bytes::from)).clone()
     }
 }
 

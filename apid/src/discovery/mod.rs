@@ -45,13 +45,13 @@ impl Discovery {
     /// Builds the documents of a registry. `server_address` is the `host:port` that `/api` returns to
     /// clients. With `has_hashes`, resources contain the hash of their storage version.
     pub fn new(registry: &Registry, names: &Names, server_address: &str, has_hashes: bool) -> Self {
-        let groups = group(registry);
+        let groups = resources_by_group(registry);
         let mut documents = BTreeMap::new();
         let mut lists = SharedLists::default();
         let mut put = |path: String, value: Value, lists: &SharedLists| {
             documents.insert(path, Document::new(&value, lists));
         };
-        let mut named = Vec::new();
+        let mut group_entries = Vec::new();
         for (group, versions) in &groups {
             for (version, resources) in versions {
                 let group_version =
@@ -71,11 +71,11 @@ impl Discovery {
                 }
             }
             if !group.is_empty() {
-                let mut one = group_entry(group, versions);
-                named.push(one.clone());
-                set(&mut one, "kind", "APIGroup");
-                set(&mut one, "apiVersion", "v1");
-                put(format!("/apis/{group}"), one, &lists);
+                let mut group_document = group_entry(group, versions);
+                group_entries.push(group_document.clone());
+                set(&mut group_document, "kind", "APIGroup");
+                set(&mut group_document, "apiVersion", "v1");
+                put(format!("/apis/{group}"), group_document, &lists);
             }
         }
         let core: Vec<&str> = groups
@@ -92,15 +92,15 @@ impl Discovery {
             }),
             &lists,
         );
-        let groups_list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": named});
+        let groups_list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": group_entries});
         put("/apis".to_owned(), groups_list, &lists);
 
         let mut aggregated = BTreeMap::new();
         for version in AGGREGATED_VERSIONS {
-            for (root, core) in [("/api", true), ("/apis", false)] {
+            for (root, is_core) in [("/api", true), ("/apis", false)] {
                 let items: Vec<Value> = groups
                     .iter()
-                    .filter(|(group, _)| group.is_empty() == core)
+                    .filter(|(group, _)| group.is_empty() == is_core)
                     .map(|(group, versions)| aggregated_group(group, versions, names, &mut lists))
                     .collect();
                 let list = json!({
@@ -140,23 +140,23 @@ impl Discovery {
 /// Resources by group and version, in the order of the registry; versions by priority.
 type Groups<'a> = Vec<(String, Vec<(&'a str, Vec<&'a Resource>)>)>;
 
-fn group(registry: &Registry) -> Groups<'_> {
+fn resources_by_group(registry: &Registry) -> Groups<'_> {
     let mut groups: Groups<'_> = Vec::new();
-    let mut group_places: HashMap<&str, usize> = HashMap::new();
-    let mut version_places: HashMap<(&str, &str), usize> = HashMap::new();
+    let mut group_indexes: HashMap<&str, usize> = HashMap::new();
+    let mut version_indexes: HashMap<(&str, &str), usize> = HashMap::new();
     for resource in registry.resources() {
         let name = resource.group_resource.group.as_str();
-        let place = *group_places.entry(name).or_insert_with(|| {
+        let index = *group_indexes.entry(name).or_insert_with(|| {
             groups.push((name.to_owned(), Vec::new()));
             groups.len() - 1
         });
-        let Some((_, versions)) = groups.get_mut(place) else { continue };
+        let Some((_, versions)) = groups.get_mut(index) else { continue };
         for version in resource.kind.versions() {
-            let place = *version_places.entry((name, version)).or_insert_with(|| {
+            let index = *version_indexes.entry((name, version)).or_insert_with(|| {
                 versions.push((version, Vec::new()));
                 versions.len() - 1
             });
-            if let Some((_, resources)) = versions.get_mut(place) {
+            if let Some((_, resources)) = versions.get_mut(index) {
                 resources.push(&**resource);
             }
         }
@@ -276,10 +276,10 @@ fn aggregated_group(
 fn aggregated_resource(resource: &Resource, version: &str, names: &Names, lists: &mut SharedLists) -> Value {
     let kind = &resource.kind;
     // Group and version are empty for a kind in the group version of the resource.
-    let own = |kind: &str| json!({"group": "", "version": "", "kind": kind});
+    let response_kind = |kind: &str| json!({"group": "", "version": "", "kind": kind});
     let mut out = Map::new();
     out.insert("resource".into(), kind.resource().into());
-    out.insert("responseKind".into(), own(kind.kind()));
+    out.insert("responseKind".into(), response_kind(kind.kind()));
     out.insert("scope".into(), if kind.namespaced() { "Namespaced" } else { "Cluster" }.into());
     out.insert("singularResource".into(), kind.singular().into());
     out.insert("verbs".into(), verbs(kind.discovery_verbs()));
@@ -296,7 +296,7 @@ fn aggregated_resource(resource: &Resource, version: &str, names: &Names, lists:
             .map(|subresource| {
                 let response = match foreign_group_version(subresource, resource, version, names) {
                     Some((group, version)) => json!({"group": group, "version": version, "kind": kind.body_kind(subresource)}),
-                    None => own(kind.body_kind(subresource)),
+                    None => response_kind(kind.body_kind(subresource)),
                 };
                 json!({"subresource": subresource.name, "responseKind": response, "verbs": verbs(subresource.verbs)})
             })

@@ -57,7 +57,7 @@ pub(super) struct DataDirError {
     problem: DataDirProblem,
 }
 
-/// The reason why a server names no directory.
+/// The reason why the server of a URL does not return a data directory.
 #[derive(Debug, thiserror::Error)]
 enum DataDirProblem {
     #[error(transparent)]
@@ -152,11 +152,11 @@ fn read_head(stream: &mut TcpStream) -> io::Result<String> {
 /// The server is not that of this module, for example a real etcd.
 pub(super) fn data_dir(servers: &str) -> Result<PathBuf, DataDirError> {
     let first = servers.split(',').next().unwrap_or_default();
-    named_directory(first).map_err(|problem| DataDirError { servers: servers.to_owned(), problem })
+    request_data_dir(first).map_err(|problem| DataDirError { servers: servers.to_owned(), problem })
 }
 
 /// Asks the server of a URL for its directory.
-fn named_directory(url: &str) -> Result<PathBuf, DataDirProblem> {
+fn request_data_dir(url: &str) -> Result<PathBuf, DataDirProblem> {
     let response = request(address(url)?)?;
     match response.split_once("\r\n\r\n") {
         Some((head, directory)) if head.starts_with("HTTP/1.1 200 ") && directory.starts_with('/') => {

@@ -93,9 +93,9 @@ impl<I: Iterator> Iterator for IterSource<I> {
 #[cfg(test)]
 impl<I: Iterator<Item = Result<Bytes, Status>> + Send> ChunkSource for IterSource<I> {}
 
-/// Makes a chunk source of an iterator.
+/// Returns a chunk source that takes its chunks from an iterator.
 #[cfg(test)]
-pub(super) fn of<I>(source: I) -> Box<dyn ChunkSource>
+pub(super) fn from_iterator<I>(source: I) -> Box<dyn ChunkSource>
 where
     I: Iterator<Item = Result<Bytes, Status>> + Send + 'static,
 {
@@ -116,7 +116,7 @@ pub(super) struct BufferedChunks {
 }
 
 impl BufferedChunks {
-    /// Wraps a document of which no chunk has been made yet.
+    /// Wraps a document of which no chunk has been encoded yet.
     pub(super) fn new(chunks: Box<dyn ChunkSource>) -> Self {
         BufferedChunks {
             buffered: VecDeque::new(),
@@ -173,9 +173,9 @@ impl BufferedChunks {
         if self.ended { Some(self.size) } else { self.exact_size }
     }
 
-    /// Returns the chunks made so far in one buffer.
+    /// Returns the chunks encoded so far in one buffer.
     pub(super) fn into_buffer(self) -> Bytes {
-        joined(self.buffered, self.size)
+        join(self.buffered, self.size)
     }
 }
 
@@ -207,19 +207,19 @@ impl ChunkSource for BufferedChunks {
 ///
 /// Errors of its chunks.
 #[cfg(test)]
-pub(super) fn whole(chunks: Box<dyn ChunkSource>) -> Result<Bytes, Status> {
+pub(super) fn collect_document(chunks: Box<dyn ChunkSource>) -> Result<Bytes, Status> {
     let chunks = chunks.collect::<Result<VecDeque<_>, _>>()?;
     let size = chunks.iter().map(Bytes::len).sum();
-    Ok(joined(chunks, size))
+    Ok(join(chunks, size))
 }
 
-fn joined(mut chunks: VecDeque<Bytes>, size: usize) -> Bytes {
+fn join(mut chunks: VecDeque<Bytes>, size: usize) -> Bytes {
     if chunks.len() <= 1 {
         return chunks.pop_front().unwrap_or_default();
     }
-    let mut all = Vec::with_capacity(size);
-    chunks.iter().for_each(|chunk| all.extend_from_slice(chunk));
-    Bytes::from(all)
+    let mut document = Vec::with_capacity(size);
+    chunks.iter().for_each(|chunk| document.extend_from_slice(chunk));
+    Bytes::from(document)
 }
 
 /// Maximum input that one call of [`Gzip::next`] compresses, in bytes.
@@ -244,16 +244,16 @@ enum Compressor {
 }
 
 impl Gzip {
-    /// Compresses the chunks of a document.
+    /// Wraps the source of a document.
     pub(super) fn new(chunks: Box<dyn ChunkSource>) -> Self {
         Gzip { chunks, input: Bytes::new(), compressor: Compressor::Unused }
     }
 
     /// Compresses a bounded part of the document. Returns true at the end of the document.
     fn compress(&mut self, encoder: &mut GzEncoder<Vec<u8>>) -> Result<bool, Status> {
-        let mut left = MAX_INPUT_PER_CALL;
+        let mut remaining = MAX_INPUT_PER_CALL;
         let mut is_costly = false;
-        while left > 0 && encoder.get_ref().len() < CHUNK_TARGET {
+        while remaining > 0 && encoder.get_ref().len() < CHUNK_TARGET {
             if self.input.is_empty() {
                 // The previous chunk was costly, which is enough work for one call.
                 if is_costly {
@@ -265,9 +265,9 @@ impl Gzip {
                     None => return Ok(true),
                 }
             }
-            let part = self.input.split_to(self.input.len().min(left));
+            let part = self.input.split_to(self.input.len().min(remaining));
             encoder.write_all(&part).map_err(Status::internal)?;
-            left -= part.len();
+            remaining -= part.len();
         }
         if encoder.get_ref().is_empty() {
             encoder.flush().map_err(Status::internal)?;
@@ -350,12 +350,12 @@ impl ChunkSource for Document {
 /// A document of one response.
 ///
 /// Its chunks are copies, so that a buffered chunk does not keep the document in memory.
-pub(super) fn copied(document: Bytes) -> Box<dyn ChunkSource> {
+pub(super) fn copying_source(document: Bytes) -> Box<dyn ChunkSource> {
     Box::new(Document { size: document.len(), rest: document, is_shared: false })
 }
 
 /// A document that many responses share. Its chunks are slices of its buffer.
-pub(super) fn shared(document: Bytes) -> Box<dyn ChunkSource> {
+pub(super) fn shared_source(document: Bytes) -> Box<dyn ChunkSource> {
     Box::new(Document { size: document.len(), rest: document, is_shared: true })
 }
 
@@ -400,7 +400,7 @@ impl ChunkSource for Segments {
 }
 
 /// A document in segments that many responses share. Its chunks are slices or copies of the segments.
-pub(super) fn segments(segments: &Arc<[Bytes]>) -> Box<dyn ChunkSource> {
+pub(super) fn segment_source(segments: &Arc<[Bytes]>) -> Box<dyn ChunkSource> {
     let size = segments.iter().map(Bytes::len).sum();
     Box::new(Segments { segments: Arc::clone(segments), next: 0, rest: Bytes::new(), size })
 }
@@ -432,7 +432,7 @@ impl<F: FnOnce() -> Result<Vec<u8>, Status> + Send> Iterator for LazyDocument<F>
 impl<F: FnOnce() -> Result<Vec<u8>, Status> + Send> ChunkSource for LazyDocument<F> {
     fn prepare(&mut self) -> Result<bool, Status> {
         if let Some(encode) = self.encode.take() {
-            self.document = Some(copied(encode()?.into()));
+            self.document = Some(copying_source(encode()?.into()));
         }
         Ok(false)
     }
@@ -465,7 +465,7 @@ mod tests {
 
     fn chunks(parts: &[usize]) -> Box<dyn ChunkSource> {
         let parts = parts.to_vec();
-        of(parts.into_iter().enumerate().map(|(i, size)| {
+        from_iterator(parts.into_iter().enumerate().map(|(i, size)| {
             let letter = b'a' + u8::try_from(i).unwrap();
             Ok(Bytes::from(vec![letter; size]))
         }))
@@ -487,14 +487,14 @@ mod tests {
             (&[11], 10, false),
             (&[11, 1, 1], 10, false),
         ] {
-            let all = whole(chunks(parts)).unwrap();
+            let all = collect_document(chunks(parts)).unwrap();
             let buffered = begin(chunks(parts), limit).unwrap();
             assert_eq!(buffered.known_size(), is_whole.then_some(all.len()), "{parts:?}");
             assert!(!buffered.is_costly() && buffered.held_bytes() <= all.len());
             if is_whole {
                 assert_eq!(buffered.into_buffer(), all, "{parts:?}");
             } else {
-                assert_eq!(whole(Box::new(buffered)).unwrap(), all, "{parts:?}");
+                assert_eq!(collect_document(Box::new(buffered)).unwrap(), all, "{parts:?}");
             }
         }
     }
@@ -517,16 +517,16 @@ mod tests {
     fn document_with_min_size_above_limit_is_not_buffered() {
         let document = Bytes::from(vec![b'a'; 100]);
         for (limit, made) in [(99, 0), (100, 100)] {
-            let buffered = begin(shared(document.clone()), limit).unwrap();
+            let buffered = begin(shared_source(document.clone()), limit).unwrap();
             assert_eq!(buffered.held_bytes(), made, "{limit}");
-            assert_eq!(whole(Box::new(buffered)).unwrap(), document);
+            assert_eq!(collect_document(Box::new(buffered)).unwrap(), document);
         }
     }
 
     #[test]
     fn shared_document_is_sent_without_copies() {
         let document = Bytes::from(vec![b'a'; 3 * CHUNK_CAPACITY]);
-        let mut source = shared(document.clone());
+        let mut source = shared_source(document.clone());
         assert_eq!(source.held_bytes(), 0);
         let second = source.nth(1).unwrap().unwrap();
         assert_eq!(second.as_ptr(), document[CHUNK_CAPACITY..].as_ptr());
@@ -536,7 +536,7 @@ mod tests {
     fn segments_are_sent_in_whole_chunks() {
         let sizes = [0, 10, CHUNK_CAPACITY, 3, 0, 2 * CHUNK_CAPACITY + 1, 7];
         let parts: Arc<[Bytes]> = sizes.iter().map(|size| Bytes::from(vec![b'a'; *size])).collect();
-        let source = segments(&parts);
+        let source = segment_source(&parts);
         let total = sizes.iter().sum();
         assert_eq!((source.held_bytes(), source.exact_size()), (0, Some(total)));
         let chunks: Vec<usize> = source.map(|chunk| chunk.unwrap().len()).collect();
@@ -547,7 +547,7 @@ mod tests {
     #[test]
     fn segment_larger_than_a_chunk_is_sent_without_copies() {
         let parts: Arc<[Bytes]> = [1, 3 * CHUNK_CAPACITY].map(|size| Bytes::from(vec![b'a'; size])).into();
-        let second = segments(&parts).nth(1).unwrap().unwrap();
+        let second = segment_source(&parts).nth(1).unwrap().unwrap();
         assert_eq!(second.as_ptr(), parts[1][CHUNK_CAPACITY - 1..].as_ptr());
     }
 
@@ -557,7 +557,7 @@ mod tests {
         assert!(source.is_costly() && source.held_bytes() == 0);
         assert!(!source.prepare().unwrap());
         assert!(!source.is_costly() && source.held_bytes() == 3 * CHUNK_CAPACITY);
-        assert_eq!(whole(Box::new(source)).unwrap().len(), 3 * CHUNK_CAPACITY);
+        assert_eq!(collect_document(Box::new(source)).unwrap().len(), 3 * CHUNK_CAPACITY);
         let mut failing = LazyDocument::new(|| Err(Status::internal("unreadable")));
         assert!(failing.prepare().is_err() && failing.next().is_none());
     }
@@ -571,7 +571,7 @@ mod tests {
             counter.fetch_add(CHUNK_TARGET, Ordering::Relaxed);
             Ok(Bytes::from(vec![b'a'; CHUNK_TARGET]))
         });
-        let mut compressed = Gzip::new(of(parts));
+        let mut compressed = Gzip::new(from_iterator(parts));
         assert_eq!(compressed.held_bytes(), 0, "the compressor is created on first use");
         let (mut before, mut out) = (0, Vec::new());
         for chunk in compressed.by_ref() {
@@ -593,7 +593,7 @@ mod tests {
         for size in [0, 1, CHUNK_CAPACITY, CHUNK_CAPACITY + 1, 5 * CHUNK_CAPACITY] {
             let document = Bytes::from((0..size).map(|i| (i % 251) as u8).collect::<Vec<_>>());
             let mut parts = Vec::new();
-            for part in copied(document.clone()) {
+            for part in copying_source(document.clone()) {
                 let part = part.unwrap();
                 assert!(part.is_unique() && part.len() <= CHUNK_CAPACITY);
                 parts.extend_from_slice(&part);
@@ -605,20 +605,20 @@ mod tests {
     #[test]
     fn compressed_document_decompresses_to_original() {
         let parts = [CHUNK_TARGET, 3 * CHUNK_TARGET, 1, 0, 100 * CHUNK_TARGET];
-        let compressed = whole(Box::new(Gzip::new(chunks(&parts)))).unwrap();
+        let compressed = collect_document(Box::new(Gzip::new(chunks(&parts)))).unwrap();
         let mut text = Vec::new();
         GzDecoder::new(&compressed[..]).read_to_end(&mut text).unwrap();
-        assert!(text == whole(chunks(&parts)).unwrap());
+        assert!(text == collect_document(chunks(&parts)).unwrap());
     }
 
     #[test]
     fn encoding_error_ends_document() {
-        let failing = || -> Box<dyn ChunkSource> {
-            of(chunks(&[CHUNK_TARGET, 5]).chain([Err(Status::internal("unreadable"))]))
+        let failing_source = || -> Box<dyn ChunkSource> {
+            from_iterator(chunks(&[CHUNK_TARGET, 5]).chain([Err(Status::internal("unreadable"))]))
         };
-        assert!(whole(failing()).is_err());
-        assert!(begin(failing(), 10 * CHUNK_TARGET).is_err());
-        let mut compressed = Gzip::new(failing());
+        assert!(collect_document(failing_source()).is_err());
+        assert!(begin(failing_source(), 10 * CHUNK_TARGET).is_err());
+        let mut compressed = Gzip::new(failing_source());
         assert!(compressed.by_ref().any(|chunk| chunk.is_err()));
         assert!(compressed.next().is_none());
     }

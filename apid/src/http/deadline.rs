@@ -51,7 +51,12 @@ impl TimeLimit {
     /// Reads the limit of a request that begins now. `maximum` is the timeout of the server.
     ///
     /// Long-running requests have no `timeout` parameter.
-    pub(super) fn of(clock: &dyn Clock, query: &Query, info: &RequestInfo, maximum: Duration) -> Self {
+    pub(super) fn for_request(
+        clock: &dyn Clock,
+        query: &Query,
+        info: &RequestInfo,
+        maximum: Duration,
+    ) -> Self {
         let started = clock.monotonic();
         let text = if info.is_long_running() { "" } else { query.text("timeout") };
         let (time, invalid) = match duration::parse_nanos(text) {
@@ -138,7 +143,9 @@ pub(super) fn body(
 /// The state of a response that is being sent.
 enum SendState {
     Sending(ResponseChunks),
+    /// All chunks were sent, the encoding failed, or the connection dropped the body.
     Sent,
+    /// The deadline passed before the end of the response.
     Late,
 }
 
@@ -186,7 +193,10 @@ impl http_body::Body for DeadlineBody {
             Ok(chunk) => Ok(Frame::data(chunk)),
             Err(status) => {
                 if !late {
-                    tracing::error!(reason = status.message, "response encoding failed; aborting");
+                    tracing::error!(
+                        reason = status.message,
+                        "response encoding failed; aborting the response"
+                    );
                 }
                 Err(BodyError::from(status.message))
             }
@@ -224,10 +234,10 @@ mod tests {
         super::body(chunks, &RequestDeadline::begin(&clock(), time), ChunkProducer::for_tests(), late)
     }
 
-    /// A document of three chunks that has a copy of `reference`.
+    /// A document of three chunks that holds a clone of `reference`.
     fn document(reference: &Arc<()>) -> Box<dyn ChunkSource> {
         let reference = Arc::clone(reference);
-        chunks::of(["one", "two", "three"].into_iter().map(move |part| {
+        chunks::from_iterator(["one", "two", "three"].into_iter().map(move |part| {
             let _ = &reference;
             Ok(Bytes::from(part))
         }))
@@ -277,7 +287,7 @@ mod tests {
     async fn encoding_error_drops_document_without_deadline_callback() {
         let reference = Arc::new(());
         let broken = document(&reference).chain([Err(Status::internal("unreadable"))]);
-        let mut sent = body(chunks::of(broken), AMPLE, || panic!("the deadline has not passed"));
+        let mut sent = body(chunks::from_iterator(broken), AMPLE, || panic!("the deadline has not passed"));
         for _ in 0..3 {
             assert!(sent.frame().await.unwrap().is_ok());
         }

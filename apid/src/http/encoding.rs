@@ -41,7 +41,7 @@ const ITEM_INDENT: &[u8] = b"    ";
 
 impl Encoding {
     /// Returns the encoding of a format; None for Protobuf, which does not encode trees.
-    pub(super) fn of(format: Format, pretty: bool) -> Option<Self> {
+    pub(super) fn for_format(format: Format, pretty: bool) -> Option<Self> {
         match format {
             Format::Json if pretty => Some(Encoding::Indented),
             Format::Json => Some(Encoding::Compact),
@@ -54,9 +54,9 @@ impl Encoding {
     /// Encodes a whole document.
     pub(super) fn document(self, value: &Value) -> Vec<u8> {
         match self {
-            Encoding::Compact => compact(&Ordered::new(value)),
+            Encoding::Compact => encode_compact(&Ordered::new(value)),
             Encoding::Indented => {
-                let mut out = indented(&Ordered::new(value));
+                let mut out = encode_indented(&Ordered::new(value));
                 out.push(b'\n');
                 out
             }
@@ -79,16 +79,25 @@ impl Encoding {
         }
         match self {
             Encoding::Compact => Frame {
-                opening: text_opening(compact(&OrderedFields::new(&before)), b"", array, b":["),
-                closing: [b"]", text_closing(&compact(&OrderedFields::new(&after)), b"}").as_slice()]
+                opening: text_opening(encode_compact(&OrderedFields::new(&before)), b"", array, b":["),
+                closing: [b"]", text_closing(&encode_compact(&OrderedFields::new(&after)), b"}").as_slice()]
                     .concat(),
             },
             Encoding::Indented => {
                 let end: &[u8] = if count > 0 { b"\n  ]" } else { b"]" };
                 Frame {
-                    opening: text_opening(indented(&OrderedFields::new(&before)), b"\n  ", array, b": ["),
-                    closing: [end, &text_closing(&indented(&OrderedFields::new(&after)), b"\n}"), b"\n"]
-                        .concat(),
+                    opening: text_opening(
+                        encode_indented(&OrderedFields::new(&before)),
+                        b"\n  ",
+                        array,
+                        b": [",
+                    ),
+                    closing: [
+                        end,
+                        &text_closing(&encode_indented(&OrderedFields::new(&after)), b"\n}"),
+                        b"\n",
+                    ]
+                    .concat(),
                 }
             }
             Encoding::Yaml => {
@@ -129,7 +138,7 @@ impl Encoding {
                 out.extend_from_slice(if first { b"\n" } else { b",\n" });
                 // Strings escape line breaks, so each line break ends a line of the encoding.
                 for (i, line) in
-                    indented(&Ordered::of_type(item, schema)).split(|byte| *byte == b'\n').enumerate()
+                    encode_indented(&Ordered::of_type(item, schema)).split(|byte| *byte == b'\n').enumerate()
                 {
                     if i > 0 {
                         out.push(b'\n');
@@ -145,7 +154,7 @@ impl Encoding {
 }
 
 /// Encodes a tree as compact JSON.
-pub(super) fn compact(tree: &impl Serialize) -> Vec<u8> {
+pub(super) fn encode_compact(tree: &impl Serialize) -> Vec<u8> {
     let mut out = Vec::new();
     write_compact(tree, &mut out);
     out
@@ -153,11 +162,11 @@ pub(super) fn compact(tree: &impl Serialize) -> Vec<u8> {
 
 /// Appends a tree as compact JSON.
 pub(super) fn write_compact(tree: &impl Serialize, out: &mut Vec<u8>) {
-    let written = serde_json::to_writer(out, tree);
-    debug_assert!(written.is_ok(), "a JSON tree encodes into memory");
+    let result = serde_json::to_writer(out, tree);
+    debug_assert!(result.is_ok(), "a JSON tree encodes into memory");
 }
 
-fn indented(value: &impl Serialize) -> Vec<u8> {
+fn encode_indented(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec_pretty(value).unwrap_or_default()
 }
 

@@ -75,7 +75,7 @@ impl Executor {
         request: AuthorizedRequest,
         share: &Arc<UserShare>,
     ) -> Result<ApiResponse, Status> {
-        let syntax = BodySyntax::of(&context.head.headers);
+        let syntax = BodySyntax::from_headers(&context.head.headers);
         let _active = context.begin_in_flight();
         match request_cost::expected_cost(context, &request.body, syntax) {
             None => {
@@ -150,7 +150,7 @@ fn rejection_status(error: PoolError) -> Status {
     }
 }
 
-/// Routes a request to its verb or, outside the resource grammar, to its document.
+/// Routes a resource request to its verb, and another request to the handler of its path.
 ///
 /// # Errors
 ///

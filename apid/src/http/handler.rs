@@ -79,8 +79,9 @@ impl Api {
         let compression = server_state.gates.enabled(serving::gates::Gate::ApiResponseCompression);
         let response_options = ResponseOptions::new(&head.headers, &query, compression);
         let info = RequestInfo::resolve(&head.method, head_limits::path_within_limit(&head.uri), &query);
-        let time_limit = TimeLimit::of(&*server_state.clock, &query, &info, server_state.request_timeout);
-        let time = RequestDeadline::begin(&*server_state.clock, time_limit.time);
+        let time_limit =
+            TimeLimit::for_request(&*server_state.clock, &query, &info, server_state.request_timeout);
+        let deadline = RequestDeadline::begin(&*server_state.clock, time_limit.time);
         let kinds = server_state.kinds();
         let resource = resource_of(&kinds, &info);
         let context = Arc::new(RequestContext {
@@ -103,7 +104,7 @@ impl Api {
         let span = context.span();
         let mut response = self.run_with_timeout(&context, body).instrument(span.clone()).await;
 
-        let latency = time.elapsed();
+        let latency = deadline.elapsed();
         span.in_scope(|| {
             tracing::debug!(code = response.code(), latency_ms = latency.as_millis(), "request")
         });
@@ -125,7 +126,7 @@ impl Api {
             let id = context.id.clone();
             // HTTP/2 resets the stream instead of cutting the connection.
             let cut = (head.version < Version::HTTP_2).then(|| connection.cut.clone());
-            deadline::body(chunks, &time, self.chunk_producer(&context), move || {
+            deadline::body(chunks, &deadline, self.chunk_producer(&context), move || {
                 tracing::debug!(request_id = id, "response deadline exceeded; aborting the unsent response");
                 count_abort();
                 if let Some(cut) = cut {
@@ -153,7 +154,7 @@ impl Api {
 
     /// Returns a producer of response chunks that counts against the share of the authenticated user.
     fn chunk_producer(&self, context: &RequestContext) -> ChunkProducer {
-        let share = context.share.get().cloned().unwrap_or_else(|| self.shares.of(""));
+        let share = context.share.get().cloned().unwrap_or_else(|| self.shares.share_of(""));
         ChunkProducer::new(Arc::clone(&context.pool), share, Arc::clone(&context.connection.unsent_bytes))
     }
 
@@ -230,7 +231,7 @@ impl Api {
             return execution::route(context, &authorized, &[]).await;
         }
         // The share belongs to the authenticated user, so impersonation gives no second share.
-        let share = context.share.get_or_init(|| self.shares.of(&caller.user().name));
+        let share = context.share.get_or_init(|| self.shares.share_of(&caller.user().name));
         context.check_unsent_responses(false)?;
         let body = body.receive(share).await?;
         self.server_state.request_metrics.observe_body(
@@ -252,9 +253,10 @@ impl Api {
             auth.authorize_prefetched(user, Arc::clone(&attributes), prefetched, &context.id).await;
         if authorized.as_ref().is_err_and(|rejection| rejection.status.code == 403)
             && let names = &self.server_state.names
-            && let Some(own) = auth.authorize_own_explanation(user, &attributes, names, &context.id).await
+            && let Some(explanation) =
+                auth.authorize_own_explanation(user, &attributes, names, &context.id).await
         {
-            authorized = Ok(own);
+            authorized = Ok(explanation);
         }
         if let Ok(authorized) = &authorized {
             self.annotate_decision(context, "allow", authorized.reason());
@@ -262,10 +264,11 @@ impl Api {
         authorized
     }
 
-    /// Completes the audit event of a rejected request, and returns the warnings for the caller.
+    /// Adds the rejection to the audit event, and returns explanations as warnings for the caller.
     ///
-    /// authd explains a denial only for the audit log and for callers who may create SubjectAccessReviews. The permission
-    /// is a cached decision. A cached denial does not wait for an authd that cannot be reached.
+    /// authd explains a denial only for the audit log and for callers who may create SubjectAccessReviews.
+    /// This permission is a cached decision. A cached denial does not wait for an authd that cannot be
+    /// reached.
     async fn explain_denial(
         &self,
         context: &RequestContext,
@@ -280,20 +283,20 @@ impl Api {
         }
         // The same authorizers decide the permission: after an evaluation error the decision would wait for the
         // failing webhook a second time.
-        let is_reader = async {
+        let can_read_explanations = async {
             !rejection.has_evaluation_error
                 && auth.can_read_explanations(caller.user(), names, &context.id).await
         };
         let misses = auth.nearest_misses(user.user(), &context.info.attributes, &context.id);
-        let (is_reader, misses) = if context.audit.is_on() {
-            tokio::join!(is_reader, misses)
-        } else if is_reader.await {
+        let (can_read_explanations, misses) = if context.audit.is_on() {
+            tokio::join!(can_read_explanations, misses)
+        } else if can_read_explanations.await {
             (true, misses.await)
         } else {
             (false, Vec::new())
         };
         self.annotate_decision(context, "forbid", &explain_reason(&rejection.reason, &misses));
-        if is_reader { misses } else { Vec::new() }
+        if can_read_explanations { misses } else { Vec::new() }
     }
 
     /// Adds a decision and its reason to the audit event.
@@ -353,11 +356,11 @@ impl Drop for SentBytes {
 
 /// Returns the served resource of a request; None for other paths.
 fn resource_of(kinds: &ServedKinds, info: &RequestInfo) -> Option<Arc<Resource>> {
-    let a = &info.attributes;
-    if !a.resource_request {
+    let attributes = &info.attributes;
+    if !attributes.resource_request {
         return None;
     }
-    kinds.registry.find(&a.group, &a.version, &a.resource).cloned()
+    kinds.registry.find(&attributes.group, &attributes.version, &attributes.resource).cloned()
 }
 
 /// Adds the audit ID of the client to a 401 as `details.uid`.

@@ -5,7 +5,7 @@
 //! The server's connections accept more fields than these limits, so that a rejection has a Status and an
 //! audit event in both versions of HTTP. HTTP/1.1 has a lower limit, because its parser allocates memory for
 //! the maximum number of fields before it reads a head. A request with more than
-//! [`serving::server::MAX_HEADER_FIELDS`] gets a bare 431.
+//! [`serving::server::MAX_HEADER_FIELDS`] fields gets a 431 without a Status.
 //!
 //! # Reference
 //!
@@ -78,8 +78,8 @@ pub(super) fn check(
     header_credentials: &HeaderCredentials,
 ) -> Result<(), Status> {
     let impersonating = headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"));
-    let impersonation = Size::of(impersonating.map(|(_, value)| value.as_bytes()));
-    let proxy = Size::of(header_credentials.proxy_headers().map(|(_, value)| value));
+    let impersonation = Size::sum(impersonating.map(|(_, value)| value.as_bytes()));
+    let proxy = Size::sum(header_credentials.proxy_headers().map(|(_, value)| value));
     let total = headers.len() + proxy.fields;
     let max = if version < Version::HTTP_2 { MAX_HTTP1_FIELDS } else { MAX_FIELDS };
     if total > max {
@@ -91,7 +91,7 @@ pub(super) fn check(
     proxy.check("authenticating proxy")
 }
 
-/// Number and total size of the identity header fields.
+/// Number and total size of the identity header fields of one source.
 #[derive(Default)]
 struct Size {
     fields: usize,
@@ -99,7 +99,7 @@ struct Size {
 }
 
 impl Size {
-    fn of<'a>(values: impl Iterator<Item = &'a [u8]>) -> Self {
+    fn sum<'a>(values: impl Iterator<Item = &'a [u8]>) -> Self {
         values.fold(Size::default(), |size, value| Size {
             fields: size.fields + 1,
             bytes: size.bytes + value.len(),
@@ -134,13 +134,18 @@ mod tests {
     use super::*;
     use crate::auth::ProxyHeaders;
 
-    /// As [`checked_in`], over HTTP/2.
-    fn checked(name: &'static str, fields: usize, bytes: usize) -> Result<(), Status> {
-        checked_in(Version::HTTP_2, name, fields, bytes)
+    /// As [`check_fields_in`], over HTTP/2.
+    fn check_fields(name: &'static str, fields: usize, bytes: usize) -> Result<(), Status> {
+        check_fields_in(Version::HTTP_2, name, fields, bytes)
     }
 
     /// Checks a request with `fields` header fields of one name, whose values have `bytes` bytes each.
-    fn checked_in(version: Version, name: &'static str, fields: usize, bytes: usize) -> Result<(), Status> {
+    fn check_fields_in(
+        version: Version,
+        name: &'static str,
+        fields: usize,
+        bytes: usize,
+    ) -> Result<(), Status> {
         let mut headers = HeaderMap::new();
         let value = HeaderValue::from_bytes(&vec![b'g'; bytes]).unwrap();
         for _ in 0..fields {
@@ -175,18 +180,18 @@ mod tests {
     #[test]
     fn header_fields_above_each_limit_return_431() {
         for name in ["impersonate-group", "x-remote-group"] {
-            assert_eq!(checked(name, 1_000, 10), Ok(()), "{name}");
-            assert_eq!(checked(name, 1, 64 * 1024), Ok(()), "{name}");
+            assert_eq!(check_fields(name, 1_000, 10), Ok(()), "{name}");
+            assert_eq!(check_fields(name, 1, 64 * 1024), Ok(()), "{name}");
             for (fields, bytes) in [(1_001, 1), (1, 64 * 1024 + 1), (128, 513)] {
-                let status = checked(name, fields, bytes).unwrap_err();
+                let status = check_fields(name, fields, bytes).unwrap_err();
                 assert_eq!(status.code, 431, "{name}: {fields} of {bytes}");
                 assert!(status.message.contains("at most 1000 fields"), "{}", status.message);
             }
         }
-        assert_eq!(checked("x-other", 1_100, 10), Ok(()));
-        assert_eq!(checked("x-other", 1, 100_000), Ok(()));
-        assert_eq!(checked("x-other", 1_101, 1).unwrap_err().code, 431);
-        assert_eq!(checked_in(Version::HTTP_11, "x-other", 250, 1), Ok(()));
-        assert_eq!(checked_in(Version::HTTP_11, "x-other", 251, 1).unwrap_err().code, 431);
+        assert_eq!(check_fields("x-other", 1_100, 10), Ok(()));
+        assert_eq!(check_fields("x-other", 1, 100_000), Ok(()));
+        assert_eq!(check_fields("x-other", 1_101, 1).unwrap_err().code, 431);
+        assert_eq!(check_fields_in(Version::HTTP_11, "x-other", 250, 1), Ok(()));
+        assert_eq!(check_fields_in(Version::HTTP_11, "x-other", 251, 1).unwrap_err().code, 431);
     }
 }

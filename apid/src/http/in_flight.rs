@@ -4,7 +4,7 @@
 //!
 //! Reads and writes have a limit each. Above the limit, apid responds 429 with `Retry-After`. One user takes
 //! at most half of a limit. Watches and streams are not counted, and members of the group `system:masters`
-//! are always served. A request counts once it is authorized, its body is complete and, for a large request,
+//! are always served. A request counts when it is authorized, its body is complete and, for a large request,
 //! a worker is free.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn reads_and_writes_have_separate_limits() {
         let limits = InFlightLimits::new((4, 2));
-        let share = Shares::new().of("a");
+        let share = Shares::new().share_of("a");
         let enter = |verb: &str, subresource: &str| limits.enter(&attributes(verb, subresource), &[], &share);
         let (one, two) = (enter("get", "").unwrap(), enter("list", "status").unwrap());
         assert!(one.is_some() && two.is_some());
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn limit_of_zero_is_unlimited() {
         let limits = InFlightLimits::new((0, 0));
-        let share = Shares::new().of("a");
+        let share = Shares::new().share_of("a");
         for verb in ["get", "create"] {
             assert!(limits.enter(&attributes(verb, ""), &[], &share).unwrap().is_none());
         }
@@ -152,7 +152,7 @@ mod tests {
     fn user_above_half_of_in_flight_limit_gets_429() {
         let limits = InFlightLimits::new((400, 200));
         let shares = Shares::new();
-        let (a, b) = (shares.of("a"), shares.of("b"));
+        let (a, b) = (shares.share_of("a"), shares.share_of("b"));
         let create = attributes("create", "");
         let mut permits: Vec<_> = (0..100).map(|_| limits.enter(&create, &[], &a).unwrap()).collect();
         assert_eq!(limits.enter(&create, &[], &a).err().map(|status| status.code), Some(429));
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn privileged_request_is_served_beyond_the_limit() {
         let limits = InFlightLimits::new((1, 1));
-        let share = Shares::new().of("a");
+        let share = Shares::new().share_of("a");
         let create = attributes("create", "");
         let _held = limits.enter(&create, &[], &share).unwrap();
         assert_eq!(limits.enter(&create, &[], &share).err().map(|status| status.code), Some(429));

@@ -44,7 +44,7 @@ const CHECK_WORK: usize = WORK_PER_CALL / CHECKS_PER_CALL;
 /// Maximum stored bytes of kind and apiVersion, which list items omit.
 const MAX_TYPE_META_BYTES: usize = 512;
 
-/// How the items of a list are encoded.
+/// The encoding of the items of a list.
 enum Form {
     /// Copies of the stored JSON.
     Stored,
@@ -54,7 +54,7 @@ enum Form {
     Messages(Messages),
 }
 
-/// The parts of a Protobuf list that are known before the lengths of its items.
+/// A Protobuf list without the bytes of its items.
 struct Messages {
     /// The apiVersion of the list.
     api_version: String,
@@ -68,13 +68,14 @@ struct Messages {
     lengths: Vec<u32>,
 }
 
+/// The progress of the encoding of a list.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum ListStage {
     /// Checks that every item can be read.
     Checking,
     /// Determines the lengths of the messages.
     Measuring,
-    /// Makes chunks.
+    /// Encodes chunks.
     Sending,
     /// The closing bytes have been appended.
     Closed,
@@ -88,7 +89,7 @@ struct ListChunks {
     items: std::vec::IntoIter<Arc<Item>>,
     /// Initial number of items.
     count: usize,
-    stage: Stage,
+    stage: ListStage,
     /// Number of items that the stage has processed.
     processed: usize,
     /// Lower bound of the encoded size of the checked or measured items, in bytes.
@@ -100,9 +101,11 @@ struct ListChunks {
 }
 
 impl ListChunks {
-    /// Creates the source of a list. The frame of Protobuf is made when the message lengths are known.
+    /// Creates the source of a list. The frame of a Protobuf list is encoded after the message lengths are
+    /// known.
     fn new(representation: Representation, form: Form, frame: Frame, items: Vec<Arc<Item>>) -> Self {
-        let stage = if matches!(form, Form::Messages(_)) { Stage::Measuring } else { Stage::Checking };
+        let stage =
+            if matches!(form, Form::Messages(_)) { ListStage::Measuring } else { ListStage::Checking };
         ListChunks {
             representation,
             form,
@@ -142,7 +145,7 @@ impl ListChunks {
         self.processed += processed;
         self.min_size += size;
         if self.processed == self.count {
-            self.enter(Stage::Sending);
+            self.enter(ListStage::Sending);
         }
         Ok(())
     }
@@ -150,7 +153,7 @@ impl ListChunks {
     /// Determines the lengths of the next messages, up to [`WORK_PER_CALL`].
     fn measure(&mut self) -> Result<(), Status> {
         let Form::Messages(messages) = &mut self.form else {
-            self.enter(Stage::Sending);
+            self.enter(ListStage::Sending);
             return Ok(());
         };
         messages.lengths.reserve_exact(self.count.saturating_sub(messages.lengths.len()));
@@ -166,15 +169,15 @@ impl ListChunks {
             self.processed += 1;
         }
         self.frame = messages.list.frame(&messages.api_version, &messages.kind, &messages.lengths);
-        self.enter(Stage::Sending);
+        self.enter(ListStage::Sending);
         Ok(())
     }
 
-    fn enter(&mut self, stage: Stage) {
+    fn enter(&mut self, stage: ListStage) {
         (self.stage, self.processed) = (stage, 0);
     }
 
-    /// Appends an item; the remaining bytes of a large one become `rest`.
+    /// Appends an item; the remaining bytes of a large item become `rest`.
     fn write(&mut self, item: Arc<Item>, out: &mut Vec<u8>) -> Result<(), Status> {
         let first = self.processed == 0;
         let index = self.processed;
@@ -186,7 +189,7 @@ impl ListChunks {
                 }
                 let is_large = item.value().len() > CHUNK_TARGET;
                 let with_type = self.representation.items_have_type();
-                let object = ResponseObject::item(item);
+                let object = ResponseObject::from_item(item);
                 if is_large {
                     self.rest = object.split_json(out, with_type)?;
                     self.rest_held = 0;
@@ -230,9 +233,9 @@ impl ListChunks {
             }
             (self.rest, self.rest_held) = (Bytes::new(), 0);
             let Some(item) = self.items.next() else {
-                if self.stage != Stage::Closed {
+                if self.stage != ListStage::Closed {
                     out.append(&mut self.frame.closing);
-                    self.stage = Stage::Closed;
+                    self.stage = ListStage::Closed;
                 }
                 break;
             };
@@ -258,13 +261,13 @@ impl Iterator for ListChunks {
         let chunk = loop {
             match self.prepare() {
                 Ok(true) => {}
-                Ok(false) if self.stage == Stage::Closed && self.rest.is_empty() => return None,
+                Ok(false) if self.stage == ListStage::Closed && self.rest.is_empty() => return None,
                 Ok(false) => break self.next_chunk(),
                 Err(status) => break Err(status),
             }
         };
         if chunk.is_err() {
-            self.stage = Stage::Closed;
+            self.stage = ListStage::Closed;
             self.rest = Bytes::new();
             self.items = Vec::new().into_iter();
         }
@@ -275,11 +278,11 @@ impl Iterator for ListChunks {
 impl ChunkSource for ListChunks {
     fn prepare(&mut self) -> Result<bool, Status> {
         match self.stage {
-            Stage::Checking => self.check()?,
-            Stage::Measuring => self.measure()?,
-            Stage::Sending | Stage::Closed => return Ok(false),
+            ListStage::Checking => self.check()?,
+            ListStage::Measuring => self.measure()?,
+            ListStage::Sending | ListStage::Closed => return Ok(false),
         }
-        Ok(self.stage != Stage::Sending)
+        Ok(self.stage != ListStage::Sending)
     }
 
     fn held_bytes(&self) -> usize {
@@ -296,10 +299,10 @@ impl ChunkSource for ListChunks {
 
     fn is_costly(&self) -> bool {
         match self.stage {
-            Stage::Checking => self.undecoded_work() > MAX_CHEAP_WORK,
-            Stage::Measuring => true,
-            Stage::Sending => !matches!(self.form, Form::Stored) && self.rest.is_empty(),
-            Stage::Closed => false,
+            ListStage::Checking => self.undecoded_work() > MAX_CHEAP_WORK,
+            ListStage::Measuring => true,
+            ListStage::Sending => !matches!(self.form, Form::Stored) && self.rest.is_empty(),
+            ListStage::Closed => false,
         }
     }
 
@@ -327,15 +330,15 @@ impl Representation {
     ///
     /// 500: the list has no such representation. Negotiation excludes this case.
     pub(super) fn list(&self, result: ListResult) -> Result<Box<dyn ChunkSource>, Status> {
-        let (form, frame) = match Encoding::of(self.format, self.pretty) {
+        let (form, frame) = match Encoding::for_format(self.format, self.pretty) {
             None => (Form::Messages(self.messages(&result)?), Frame::default()),
-            Some(encoding) => self.trees(encoding, &result),
+            Some(encoding) => self.form_and_frame(encoding, &result),
         };
         Ok(Box::new(ListChunks::new(self.clone(), form, frame, result.items)))
     }
 
     /// Returns the form and the frame of a list in JSON, YAML or CBOR.
-    fn trees(&self, encoding: Encoding, result: &ListResult) -> (Form, Frame) {
+    fn form_and_frame(&self, encoding: Encoding, result: &ListResult) -> (Form, Frame) {
         let metadata = list_metadata(result);
         let (mut fields, array, schema) = match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => {
@@ -385,7 +388,7 @@ impl Representation {
             Shape::Metadata(version) => (
                 self.meta_version(version),
                 "PartialObjectMetadataList".to_owned(),
-                ListMessage::partial(&metadata, version),
+                ListMessage::for_partial_metadata(&metadata, version),
                 Schema::of("meta/v1.PartialObjectMetadata"),
             ),
             Shape::Table(_) => return Err(Status::internal("response has no Protobuf encoding")),

@@ -230,7 +230,8 @@ fn shape_of(parameters: &[(&str, &str)], offer: Offer, names: &Names) -> Option<
     }
 }
 
-/// Returns the index of the media type that the client prefers; 0 without an `Accept` header, None if it accepts none.
+/// Returns the index in `offered` of the media type that the client prefers; None if it accepts none of them.
+/// Without an `Accept` header, the index is 0.
 pub(super) fn preferred_media_type(headers: &HeaderMap, offered: &[&str]) -> Option<usize> {
     let clauses = clauses(headers);
     if clauses.is_empty() {
@@ -327,7 +328,7 @@ pub(super) enum BodySyntax {
 
 impl BodySyntax {
     /// Returns the syntax that the `Content-Type` header names.
-    pub(super) fn of(headers: &HeaderMap) -> Self {
+    pub(super) fn from_headers(headers: &HeaderMap) -> Self {
         let media_type = media_type(headers.get(header::CONTENT_TYPE)).unwrap_or_default();
         match media_type.as_str() {
             "application/json-patch+json" => BodySyntax::JsonPatch,
@@ -366,19 +367,19 @@ mod tests {
 
     #[test]
     fn usual_accept_values_select_stored_json_and_others_are_undecided() {
-        let of = |values: &[&'static str]| {
+        let accepts = |values: &[&'static str]| {
             let values = values.iter().map(|value| (header::ACCEPT, HeaderValue::from_static(value)));
             accepts_stored_json(&values.collect())
         };
         for accepted in [&[][..], &["*/*"], &["application/json"], &["application/json, */*"]] {
-            assert!(of(accepted), "{accepted:?}");
+            assert!(accepts(accepted), "{accepted:?}");
         }
         for undecided in [
             &["application/yaml"][..],
             &["application/json;as=Table;g=meta.example.test;v=v1"],
             &["*/*", "application/yaml"],
         ] {
-            assert!(!of(undecided), "{undecided:?}");
+            assert!(!accepts(undecided), "{undecided:?}");
         }
     }
 
@@ -525,7 +526,7 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-            assert_eq!(BodySyntax::of(&headers), syntax, "{content_type}");
+            assert_eq!(BodySyntax::from_headers(&headers), syntax, "{content_type}");
         }
     }
 }

@@ -25,7 +25,7 @@ const JSON: &str = "application/json";
 
 /// Media type of the OpenAPI v2 document in Protobuf.
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-/// The same type as clients request it. It is no valid media type, because of the `@`.
+/// The same media type as clients request it in `Accept`. The `@` makes it an invalid media type.
 const PROTOBUF_REQUESTED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
 /// Cache lifetime of a document that the URL names by hash.
@@ -77,7 +77,7 @@ pub(super) async fn group_version(context: &RequestContext) -> Result<ApiRespons
     }
 }
 
-/// Runs work on a blocking thread, because it may build documents.
+/// Runs `work`, which may build documents, on a blocking thread.
 async fn run_blocking<T: Send + 'static>(
     context: &RequestContext,
     work: impl FnOnce(&OpenApi) -> Result<T, OpenApiError> + Send + 'static,
@@ -97,7 +97,7 @@ fn accept(context: &RequestContext, offered: &[(&str, &'static str)]) -> Result<
     response_name.ok_or_else(|| Status::not_acceptable(&names))
 }
 
-/// Returns a document, or 304 if the client has it. All responses share its buffer.
+/// Returns a document, or 304 if the client has its current version. All responses share one buffer.
 async fn deliver(
     context: &RequestContext,
     document: &CompressedDocument,

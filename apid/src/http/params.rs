@@ -85,7 +85,11 @@ pub(super) fn delete_options(
     format: BodyFormat,
     limits: Limits,
 ) -> Result<RawDeleteOptions, Status> {
-    if body.is_empty() { from_query(query) } else { from_body(body, format, limits) }
+    if body.is_empty() {
+        delete_options_from_query(query)
+    } else {
+        delete_options_from_body(body, format, limits)
+    }
 }
 
 /// Parses the options of requests for logs and of requests to containers.
@@ -118,7 +122,7 @@ pub(super) fn apply_configuration_from_cbor(body: &[u8], limits: Limits) -> Resu
     }
 }
 
-fn from_query(query: &Query) -> Result<RawDeleteOptions, Status> {
+fn delete_options_from_query(query: &Query) -> Result<RawDeleteOptions, Status> {
     let text = |name: &str| query.first(name).filter(|value| !value.is_empty()).map(str::to_owned);
     let switch = |name: &str| query.has(name).then(|| query.switch(name));
     Ok(RawDeleteOptions {
@@ -131,7 +135,11 @@ fn from_query(query: &Query) -> Result<RawDeleteOptions, Status> {
     })
 }
 
-fn from_body(body: &[u8], format: BodyFormat, limits: Limits) -> Result<RawDeleteOptions, Status> {
+fn delete_options_from_body(
+    body: &[u8],
+    format: BodyFormat,
+    limits: Limits,
+) -> Result<RawDeleteOptions, Status> {
     let parsed = format.payload(body).parse(Some("meta/v1.DeleteOptions"), limits);
     let decoded = parsed.map_err(|error| decode_error_status(&error, invalid_body))?;
     let fields = match decoded.value {

@@ -17,7 +17,7 @@ use super::{openapi, openid, protobuf};
 use crate::discovery::{Document, DocumentEncoding, RELEASE};
 
 /// Returns a document that is no API kind.
-fn plain(context: &RequestContext, value: &Value) -> Result<ApiResponse, Status> {
+fn plain_document(context: &RequestContext, value: &Value) -> Result<ApiResponse, Status> {
     let negotiated = accept(&context.head.headers, Offer::Document, context.encoding_support())?;
     Ok(ApiResponse::document(200, value.to_string(), negotiated.format))
 }
@@ -32,14 +32,14 @@ pub(super) fn root(context: &RequestContext) -> Result<ApiResponse, Status> {
     paths.extend(
         ["/metrics", "/metrics/slis", openapi::V2_PATH, openapi::V3_PATH, "/version"].map(str::to_owned),
     );
-    plain(context, &json!({"paths": paths}))
+    plain_document(context, &json!({"paths": paths}))
 }
 
 /// Returns the version of Kubernetes that the API follows, the build, and the platform.
 pub(super) fn version(context: &RequestContext) -> Result<ApiResponse, Status> {
     let build = serving::build::INFO;
     let versions = &context.server_state.compatibility_versions;
-    plain(
+    plain_document(
         context,
         &json!({
             "major": "1",
@@ -135,17 +135,17 @@ pub(super) fn discovery(context: &RequestContext) -> Result<ApiResponse, Status>
     Ok(response.with_header(header::ETAG, etag).with_header(header::VARY, vary))
 }
 
-/// Returns a document in a format.
+/// Returns a discovery document in the negotiated format.
 ///
-/// Each encoding of a document without shared lists is made once. The other documents are encoded for each response,
-/// during its preparation. Compact JSON replaces the encodings of a document that is not encodable.
+/// A document that is not encodable is sent as compact JSON. The other encodings of a document are cached,
+/// unless it shares lists with other documents; then each response is encoded during its preparation.
 fn encoded_document(document: &Document, format: Format, pretty: bool) -> ApiResponse {
     if !document.is_encodable() {
-        return compact(document);
+        return compact_response(document);
     }
-    let encoding = Encoding::of(format, pretty);
+    let encoding = Encoding::for_format(format, pretty);
     let document_encoding = match encoding {
-        Some(Encoding::Compact) => return compact(document),
+        Some(Encoding::Compact) => return compact_response(document),
         Some(Encoding::Indented) => DocumentEncoding::Indented,
         Some(Encoding::Yaml) => DocumentEncoding::Yaml,
         Some(Encoding::Cbor) => DocumentEncoding::Cbor,
@@ -168,15 +168,15 @@ fn encoded_document(document: &Document, format: Format, pretty: bool) -> ApiRes
     }
     match document.encoded(document_encoding, encode) {
         Some(encoded) => ApiResponse::shared(200, encoded, format.media_type()),
-        None => compact(document),
+        None => compact_response(document),
     }
 }
 
 /// Returns a discovery document as compact JSON. Its segments are sent without joining them in memory.
-fn compact(document: &Document) -> ApiResponse {
+fn compact_response(document: &Document) -> ApiResponse {
     match &**document.segments() {
         [whole] => ApiResponse::shared(200, whole.clone(), Format::Json.media_type()),
-        _ => ApiResponse::list(chunks::segments(document.segments()), Format::Json),
+        _ => ApiResponse::list(chunks::segment_source(document.segments()), Format::Json),
     }
 }
 

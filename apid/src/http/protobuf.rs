@@ -69,19 +69,19 @@ pub(super) struct ListMessage {
 impl ListMessage {
     /// The list message of most kinds: `metadata` before the items.
     pub(super) fn new(metadata: &Object) -> Self {
-        ListMessage::with_numbers(metadata, 1, 2)
+        ListMessage::with_field_numbers(metadata, 1, 2)
     }
 
     /// The message of a `PartialObjectMetadataList`: in v1beta1 the items come first.
-    pub(super) fn partial(metadata: &Object, version: &str) -> Self {
+    pub(super) fn for_partial_metadata(metadata: &Object, version: &str) -> Self {
         if version == "v1beta1" {
-            ListMessage::with_numbers(metadata, 2, 1)
+            ListMessage::with_field_numbers(metadata, 2, 1)
         } else {
             ListMessage::new(metadata)
         }
     }
 
-    fn with_numbers(metadata: &Object, metadata_number: u32, items_number: u32) -> Self {
+    fn with_field_numbers(metadata: &Object, metadata_number: u32, items_number: u32) -> Self {
         let mut field = Vec::new();
         write_message(metadata_number, &mut field, |out| {
             if let Some(schema) = Schema::of("meta/v1.ListMeta") {

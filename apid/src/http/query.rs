@@ -97,9 +97,9 @@ mod tests {
 
     #[test]
     fn query_with_more_than_1000_parameters_is_rejected() {
-        let of = |pairs: usize| Query::parse(Some(&"a=b&".repeat(pairs)));
-        assert_eq!(of(MAX_PARAMETERS).check(), Ok(()));
-        let status = of(20 * MAX_PARAMETERS).check().unwrap_err();
+        let query_of = |pairs: usize| Query::parse(Some(&"a=b&".repeat(pairs)));
+        assert_eq!(query_of(MAX_PARAMETERS).check(), Ok(()));
+        let status = query_of(20 * MAX_PARAMETERS).check().unwrap_err();
         assert_eq!(status.code, 400);
         assert!(status.message.contains("more than 1000 query parameters"), "{}", status.message);
     }

@@ -106,7 +106,7 @@ impl Representation {
     }
 
     fn large_object(&self, source: ResponseObject, item: Arc<Item>) -> Box<dyn ChunkSource> {
-        let encoding = Encoding::of(self.format, self.pretty);
+        let encoding = Encoding::for_format(self.format, self.pretty);
         if encoding == Some(Encoding::Compact) && self.is_stored_form() {
             return Box::new(LargeObject::new(source, item));
         }
@@ -186,7 +186,7 @@ impl Representation {
     ///
     /// 500: the stored bytes are not a valid object.
     pub(super) fn item_tree(&self, item: Arc<Item>) -> Result<Value, Status> {
-        let source = ResponseObject::item(item);
+        let source = ResponseObject::from_item(item);
         match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => {
                 let mut object = self.convert(source.object()?)?;
@@ -208,7 +208,7 @@ impl Representation {
     /// 500: the stored bytes are not a valid object.
     pub(super) fn message(&self, item: &Arc<Item>, schema: &'static Schema) -> Result<Bytes, Status> {
         let object = || {
-            let source = ResponseObject::item(Arc::clone(item));
+            let source = ResponseObject::from_item(Arc::clone(item));
             match self.shape {
                 Shape::Metadata(version) => {
                     Ok(Object::from_value(self.partial_object_of_source(&source, version)?)

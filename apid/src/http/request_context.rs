@@ -141,17 +141,17 @@ impl RequestContext {
 
     /// Returns the tracing span for the log lines of the request.
     pub(super) fn span(&self) -> tracing::Span {
-        let a = &self.info.attributes;
+        let attributes = &self.info.attributes;
         tracing::debug_span!(
             "request",
             request_id = self.id,
-            verb = a.verb,
-            group = a.group,
-            version = a.version,
-            resource = a.resource,
-            subresource = a.subresource,
-            namespace = a.namespace,
-            name = a.name,
+            verb = attributes.verb,
+            group = attributes.group,
+            version = attributes.version,
+            resource = attributes.resource,
+            subresource = attributes.subresource,
+            namespace = attributes.namespace,
+            name = attributes.name,
         )
     }
 }

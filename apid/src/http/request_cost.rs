@@ -43,13 +43,13 @@ const BYTES_PER_DECODE_WORK: usize = 16;
 /// Maximum work of a list for an I/O thread: about 0.5 ms.
 const MAX_INLINE_LIST_WORK: usize = MAX_INLINE_LIST_ITEMS * (EXAMINE_WORK + RETURN_WORK);
 
-/// Memory per byte of a text body: the body, the tree and the encoded object.
+/// Bytes of memory per byte of a text body: the body, the tree and the encoded object.
 const TEXT_FACTOR: usize = 4;
-/// Memory per byte of a binary body that consists of empty messages.
+/// Bytes of memory per byte of a binary body that consists of empty messages.
 const BINARY_FACTOR: usize = 500;
-/// Memory per byte that the aliases of a YAML body repeat.
+/// Bytes of memory per byte that the aliases of a YAML body repeat.
 const ALIAS_FACTOR: usize = 8;
-/// Memory per byte of a stored object: its tree, the changed tree and the encoded object.
+/// Bytes of memory per byte of a stored object: its tree, the changed tree and the encoded object.
 pub(super) const OBJECT_FACTOR: usize = 20;
 /// Memory in bytes per listed object, without the object in the watch cache.
 const ITEM_BYTES: usize = 16;
@@ -105,20 +105,20 @@ fn count(body: &[u8], is_counted: impl Fn(u8) -> bool) -> usize {
 }
 
 fn stored_cost(context: &RequestContext) -> Option<usize> {
-    let a = &context.info.attributes;
-    match a.verb.as_str() {
+    let attributes = &context.info.attributes;
+    match attributes.verb.as_str() {
         // Watches are encoded event by event. A stored object is copied in chunks.
         "watch" => None,
-        "get" if a.subresource.is_empty() && is_copied(context) => None,
+        "get" if attributes.subresource.is_empty() && returns_stored_json(context) => None,
         "list" | "deletecollection" => {
             let collection = stored_collection(context)?;
-            let list = ListWork::of(&ListScope::of(context, collection)?);
+            let list = ListWork::estimate(&ListScope::for_request(context, collection)?);
             (list.work > MAX_INLINE_LIST_WORK).then_some(list.returned * ITEM_BYTES)
         }
-        _ if a.name.is_empty() => None,
+        _ if attributes.name.is_empty() => None,
         _ => {
             let collection = stored_collection(context)?;
-            let key = collection.resource.key(&a.namespace, &a.name);
+            let key = collection.resource.key(&attributes.namespace, &attributes.name);
             let bytes = collection.items.get_now(&key)??.value().len();
             (bytes > MAX_INLINE_OBJECT_BYTES).then_some(bytes * OBJECT_FACTOR)
         }
@@ -139,16 +139,19 @@ struct ListScope {
 
 impl ListScope {
     /// Returns the scope of a list request; None while the collection is not loaded.
-    fn of(context: &RequestContext, collection: &Collection) -> Option<Self> {
-        let a = &context.info.attributes;
-        let comparisons = comparisons(a);
+    fn for_request(context: &RequestContext, collection: &Collection) -> Option<Self> {
+        let attributes = &context.info.attributes;
+        let comparisons = comparisons(attributes);
         let snapshot = collection.items.snapshot_now()?;
         let resource = &collection.resource;
-        let key_prefix = match (resource.kind.namespaced(), a.namespace.as_str(), a.name.as_str()) {
-            (_, _, name) if !name.is_empty() => resource.key(&a.namespace, name),
-            (true, namespace, _) if !namespace.is_empty() => format!("{}{namespace}/", resource.key_prefix),
-            _ => resource.key_prefix.clone(),
-        };
+        let key_prefix =
+            match (resource.kind.namespaced(), attributes.namespace.as_str(), attributes.name.as_str()) {
+                (_, _, name) if !name.is_empty() => resource.key(&attributes.namespace, name),
+                (true, namespace, _) if !namespace.is_empty() => {
+                    format!("{}{namespace}/", resource.key_prefix)
+                }
+                _ => resource.key_prefix.clone(),
+            };
         let (mut objects, mut undecoded_bytes) = (0, 0);
         for item in snapshot.scope(&key_prefix, "").take(MAX_INLINE_LIST_ITEMS + 1) {
             objects += 1;
@@ -158,7 +161,7 @@ impl ListScope {
             objects = snapshot.len();
         }
         // A list of the state at resourceVersion 0 ignores the limit.
-        let has_limit = a.verb == "list" && context.query.text("resourceVersion") != "0";
+        let has_limit = attributes.verb == "list" && context.query.text("resourceVersion") != "0";
         let limit = context.query.first("limit").filter(|_| has_limit).and_then(|limit| limit.parse().ok());
         let limit = limit.filter(|limit| *limit > 0);
         Some(ListScope { objects, undecoded_bytes, comparisons, limit })
@@ -173,7 +176,7 @@ struct ListWork {
 }
 
 impl ListWork {
-    fn of(scope: &ListScope) -> Self {
+    fn estimate(scope: &ListScope) -> Self {
         let ListScope { objects, undecoded_bytes, comparisons, limit } = *scope;
         let returned = limit.map_or(objects, |limit| limit.min(objects));
         let decoding = if comparisons == 0 { 0 } else { undecoded_bytes / BYTES_PER_DECODE_WORK };
@@ -204,7 +207,7 @@ fn bits(number: usize) -> usize {
 }
 
 /// Whether the response to a GET is the stored JSON.
-fn is_copied(context: &RequestContext) -> bool {
+fn returns_stored_json(context: &RequestContext) -> bool {
     !context.response_options.pretty && negotiate::accepts_stored_json(&context.head.headers)
 }
 
@@ -244,10 +247,10 @@ mod tests {
         assert!(body_cost(&[0; MAX_INLINE_BINARY_BYTES + 1], true).is_some());
     }
 
-    /// The work of a list relative to the maximum for an I/O thread.
+    /// Whether an I/O thread handles a list with these properties.
     fn is_inline(objects: usize, comparisons: usize, limit: Option<usize>) -> bool {
         let scope = ListScope { objects, undecoded_bytes: 0, comparisons, limit };
-        ListWork::of(&scope).work <= MAX_INLINE_LIST_WORK
+        ListWork::estimate(&scope).work <= MAX_INLINE_LIST_WORK
     }
 
     #[test]
@@ -273,20 +276,23 @@ mod tests {
             comparisons,
             limit: None,
         };
-        assert!(ListWork::of(&scope(1 << 20, 1)).work > MAX_INLINE_LIST_WORK, "a selector decodes");
-        assert!(ListWork::of(&scope(1 << 20, 0)).work <= MAX_INLINE_LIST_WORK);
-        assert_eq!(ListWork::of(&ListScope { limit: Some(3), ..scope(0, 0) }).returned, 3);
+        assert!(ListWork::estimate(&scope(1 << 20, 1)).work > MAX_INLINE_LIST_WORK, "a selector decodes");
+        assert!(ListWork::estimate(&scope(1 << 20, 0)).work <= MAX_INLINE_LIST_WORK);
+        assert_eq!(ListWork::estimate(&ListScope { limit: Some(3), ..scope(0, 0) }).returned, 3);
     }
 
     #[test]
     fn comparisons_of_selector_grow_with_requirements_and_values() {
-        let of = |text: &str| {
+        let comparisons_of = |text: &str| {
             let selector = LabelSelector::parse(text).unwrap();
             comparisons(&Attributes { label_selector: selector.requirements(), ..Attributes::default() })
         };
-        assert_eq!((of(""), of("a"), of("a,b"), of("a=1")), (0, 1, 2, 2));
+        assert_eq!(
+            (comparisons_of(""), comparisons_of("a"), comparisons_of("a,b"), comparisons_of("a=1")),
+            (0, 1, 2, 2)
+        );
         let values: Vec<String> = (0..1_000).map(|value| value.to_string()).collect();
-        assert_eq!(of(&format!("a in ({})", values.join(","))), 11);
+        assert_eq!(comparisons_of(&format!("a in ({})", values.join(","))), 11);
     }
 
     #[test]

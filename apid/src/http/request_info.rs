@@ -29,7 +29,7 @@ pub(super) struct RequestInfo {
     /// The attributes for authorization. For an object of `namespaces`, `name` and `namespace` are both its
     /// name.
     pub(super) attributes: Arc<Attributes>,
-    /// Whether segments follow the name and subresource. No route has any.
+    /// Whether segments follow the name and subresource. Only proxy subresources accept such segments.
     pub(super) has_extra_segments: bool,
     /// The namespace of the URL, `""` for cluster scope.
     ///
@@ -43,7 +43,7 @@ pub(super) struct RequestInfo {
     pub(super) labels: Option<LabelSelector>,
     /// The valid field selector of the query, for verbs that have selectors.
     pub(super) fields: Option<FieldSelector>,
-    /// Why the path is malformed. A malformed path names no resource.
+    /// The reason why the path is malformed; None for a valid path. A malformed path names no resource.
     pub(super) malformed: Option<&'static str>,
     /// Decoded segments of a non-resource path.
     pub(super) segments: Vec<String>,
@@ -51,7 +51,7 @@ pub(super) struct RequestInfo {
 
 /// Whether a request is a stream that lasts as long as the client keeps it open: a watch, or a stream to or from a pod.
 ///
-/// A long-running request has no request timeout and no in-flight permit. A non-resource
+/// The request timeout does not end its stream, and it takes no in-flight permit. A non-resource
 /// request is never long-running: its verb is the HTTP method, which the client chooses freely.
 pub(super) fn is_long_running(attributes: &Attributes) -> bool {
     attributes.resource_request
@@ -94,7 +94,7 @@ impl RequestInfo {
         };
         let (is_watch_path, rest) = match rest {
             ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
-            other => (false, other),
+            rest => (false, rest),
         };
         let (authorized_namespace, namespace, parts) = match rest {
             // Subresources of a namespace belong to the namespace object; all other paths below it are within

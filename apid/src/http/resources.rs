@@ -33,9 +33,9 @@ pub(super) async fn handle(
     authorized: &Authorized,
     body: &[u8],
 ) -> Result<ApiResponse, Status> {
-    let a = authorized.attributes();
+    let attributes = authorized.attributes();
     let Some(resource) = &context.resource else {
-        return if context.kinds.discovery().has_group(&a.group) {
+        return if context.kinds.discovery().has_group(&attributes.group) {
             Err(Status::unknown_resource())
         } else {
             Ok(ApiResponse::not_found())
@@ -76,11 +76,13 @@ async fn repeat_read(
     failure: Status,
     notes: &PluginOutput,
 ) -> Result<ApiResponse, Status> {
-    let a = authorized.attributes();
+    let attributes = authorized.attributes();
     let mut failure = failure;
     for _ in 0..READ_ATTEMPTS {
         let kinds = context.server_state.kinds();
-        let Some(resource) = kinds.registry.find(&a.group, &a.version, &a.resource) else {
+        let Some(resource) =
+            kinds.registry.find(&attributes.group, &attributes.version, &attributes.resource)
+        else {
             return Err(Status::unknown_resource());
         };
         let Some(collection) = kinds.collection(resource) else { return Err(failure) };
@@ -102,7 +104,7 @@ async fn handle_stored(
     body: &[u8],
     notes: &PluginOutput,
 ) -> Result<ApiResponse, Status> {
-    let a = authorized.attributes();
+    let attributes = authorized.attributes();
     let kind = &collection.served.kind;
     let name = context.info.path_name();
     let namespace = context.info.namespace.as_str();
@@ -111,15 +113,15 @@ async fn handle_stored(
     if in_all_namespaces && !name.is_empty() {
         return Err(Status::unknown_resource());
     }
-    let subresource = match a.subresource.as_str() {
+    let subresource = match attributes.subresource.as_str() {
         "" => None,
         requested => {
-            // The reference does not find the object if a custom kind lacks the subresource.
-            let missing = || match collection.served.is_custom() {
+            // As in kube-apiserver, a missing subresource of a custom kind returns 404 for the object.
+            let subresource_error = || match collection.served.is_custom() {
                 true => Status::not_found(&collection.served.group_resource, name),
                 false => Status::unknown_resource(),
             };
-            Some(kind.subresource(requested).ok_or_else(missing)?)
+            Some(kind.subresource(requested).ok_or_else(subresource_error)?)
         }
     };
     if context.info.has_extra_segments && !subresource.is_some_and(Subresource::has_paths) {
@@ -127,7 +129,7 @@ async fn handle_stored(
     }
     let verb = match *method {
         _ if context.info.is_watch_path && !is_read(context) => None,
-        Method::GET | Method::HEAD => match a.verb.as_str() {
+        Method::GET | Method::HEAD => match attributes.verb.as_str() {
             "watch" => Some(Verb::Watch),
             "list" => Some(Verb::List),
             _ => Some(Verb::Get),
@@ -144,20 +146,21 @@ async fn handle_stored(
     };
     let served_verbs = subresource.map_or(kind.verbs(), |subresource| subresource.verbs);
     let verb = verb.filter(|verb| served_verbs.contains(verb)).ok_or_else(Status::method_not_allowed)?;
-    report_deprecation(context, a, &collection.resource, notes);
+    report_deprecation(context, attributes, &collection.resource, notes);
     let call = Call {
         server_state: &context.server_state,
         kinds,
         authorized,
         collection,
-        version: &a.version,
+        version: &attributes.version,
         namespace,
         name,
-        subresource: &a.subresource,
+        subresource: &attributes.subresource,
         notes,
         request_id: &context.id,
     };
-    let other_subresource = subresource.filter(|s| !kind.is_part(s)).filter(|_| call.view().is_none());
+    let other_subresource =
+        subresource.filter(|s| !kind.is_part(s)).filter(|_| call.virtual_kind().is_none());
     match verb {
         _ if other_subresource.is_some() => {
             handle_other_subresource(context, &call, other_subresource, body).await
@@ -259,7 +262,7 @@ async fn watch(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse,
     let negotiated = context.accept_for(call, Offer::Watch)?;
     context.represent(call, negotiated)?;
     let options = params::list_options(&context.query, &context.info)?;
-    let handshake = Handshake::of(&context.head)?;
+    let handshake = Handshake::from_head(&context.head)?;
     let start = verbs::watch(call, &options).await?;
 
     let server_state = Arc::clone(&context.server_state);
@@ -288,7 +291,7 @@ async fn watch(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse,
         negotiated,
         include_object: context.query.text("includeObject").to_owned(),
     };
-    let pool = EncodingPool::of(context);
+    let pool = EncodingPool::for_request(context);
     let format = negotiated.format;
     Ok(match (handshake, start) {
         (None, WatchStart::Expired(status)) => {
@@ -298,7 +301,7 @@ async fn watch(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse,
             ApiResponse::stream(stream::watch(events, encoder, pool, finish), format)
         }
         (Some(handshake), start) => {
-            let response = ApiResponse::upgraded(handshake.headers.clone());
+            let response = ApiResponse::switching_protocols(handshake.headers.clone());
             let is_text = !matches!(format, Format::Protobuf(_) | Format::Cbor);
             let message_timeout = context.server_state.request_timeout;
             match start {
@@ -405,16 +408,16 @@ async fn handle_review(
     body: &[u8],
     notes: &PluginOutput,
 ) -> Result<ApiResponse, Status> {
-    let a = authorized.attributes();
+    let attributes = authorized.attributes();
     let is_scope_valid = resource.kind.namespaced() != context.info.namespace.is_empty();
-    let has_name = !context.info.path_name().is_empty() || !a.subresource.is_empty();
+    let has_name = !context.info.path_name().is_empty() || !attributes.subresource.is_empty();
     if has_name || context.info.has_extra_segments || !is_scope_valid {
         return Err(Status::unknown_resource());
     }
     if context.head.method != Method::POST || context.info.is_watch_path {
         return Err(Status::method_not_allowed());
     }
-    report_deprecation(context, a, resource, notes);
+    report_deprecation(context, attributes, resource, notes);
     if resource.kind.storage() == Storage::BindingLike {
         let target = context.kinds.registry.binding_target(resource);
         let target = target.and_then(|(target, part)| Some((context.kinds.collection(target)?, part)));
@@ -426,7 +429,7 @@ async fn handle_review(
             kinds: &context.kinds,
             authorized,
             collection,
-            version: &a.version,
+            version: &attributes.version,
             namespace: &context.info.namespace,
             name: "",
             subresource: subresource.name,
@@ -448,7 +451,7 @@ async fn handle_review(
     Ok(ApiResponse::value(201, &object.into_value(), negotiated.format).with_warnings(warnings))
 }
 
-/// Handles subresources with a body of another kind: bindings, evictions, token requests.
+/// Handles subresources with another kind of body: bindings, evictions, token requests, connections.
 ///
 /// Subresources that need a connection are checked, and then rejected; see [`verbs::connect`].
 async fn handle_other_subresource(
@@ -569,7 +572,7 @@ impl RequestContext {
     /// Returns the representation of the objects of a call.
     fn represent(&self, call: &Call<'_>, negotiated: Negotiation) -> Result<Representation, Status> {
         let include = self.query.text("includeObject");
-        let (resource, version) = match call.view() {
+        let (resource, version) = match call.virtual_kind() {
             Some(view) => (view, view.kind.version()),
             None => (&call.collection.served, call.version),
         };

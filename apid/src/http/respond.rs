@@ -115,7 +115,7 @@ impl ApiResponse {
     }
 
     /// 101 Switching Protocols with these headers.
-    pub(super) fn upgraded(headers: Vec<(HeaderName, HeaderValue)>) -> Self {
+    pub(super) fn switching_protocols(headers: Vec<(HeaderName, HeaderValue)>) -> Self {
         ApiResponse { headers, ..ApiResponse::new(101, Content::Upgraded) }
     }
 
@@ -238,10 +238,10 @@ impl ApiResponse {
                 return response;
             }
             Content::Document(json, format) => {
-                (EncodedBody::of(encode(json, format, pretty), false), format.media_type())
+                (EncodedBody::new(encode(json, format, pretty), false), format.media_type())
             }
-            Content::Text(text, media_type) => (EncodedBody::of(text, false), media_type),
-            Content::Shared(document, media_type) => (EncodedBody::of(document, true), media_type),
+            Content::Text(text, media_type) => (EncodedBody::new(text, false), media_type),
+            Content::Shared(document, media_type) => (EncodedBody::new(document, true), media_type),
         };
         // `with_header` may have set a more specific type.
         if !headers.contains_key(header::CONTENT_TYPE) {
@@ -282,11 +282,11 @@ enum EncodedBody {
 
 impl EncodedBody {
     /// Wraps a document in one buffer. The chunks of a large document are copies unless the buffer is shared.
-    fn of(document: Bytes, is_shared: bool) -> Self {
+    fn new(document: Bytes, is_shared: bool) -> Self {
         match document.len() {
             size if size <= MAX_SINGLE_BUFFER => EncodedBody::Small(document),
-            size if is_shared => EncodedBody::Large(chunks::shared(document), Some(size)),
-            size => EncodedBody::Large(chunks::copied(document), Some(size)),
+            size if is_shared => EncodedBody::Large(chunks::shared_source(document), Some(size)),
+            size => EncodedBody::Large(chunks::copying_source(document), Some(size)),
         }
     }
 }
@@ -322,7 +322,7 @@ impl ResponseOptions {
     /// Reads the options of a request. `compression`: whether the server compresses responses.
     pub(super) fn new(headers: &HeaderMap, query: &Query, compression: bool) -> Self {
         ResponseOptions {
-            pretty: pretty(headers, query),
+            pretty: is_pretty(headers, query),
             gzip: compression && negotiate::accepts_gzip(headers),
         }
     }
@@ -348,7 +348,7 @@ pub(super) struct Delivery<'a> {
 }
 
 /// Whether to indent JSON: the `pretty` parameter, or else an interactive client by its User-Agent.
-fn pretty(headers: &HeaderMap, query: &Query) -> bool {
+fn is_pretty(headers: &HeaderMap, query: &Query) -> bool {
     match query.first("pretty") {
         Some(value) => matches!(value, "" | "1" | "t" | "T" | "true" | "TRUE" | "True"),
         None => {
@@ -360,11 +360,12 @@ fn pretty(headers: &HeaderMap, query: &Query) -> bool {
 
 /// Whether a document in compact JSON must be encoded again: as indented JSON, YAML or CBOR.
 fn needs_encoding(format: Format, response_options: ResponseOptions) -> bool {
-    !matches!(Encoding::of(format, response_options.pretty), None | Some(Encoding::Compact))
+    !matches!(Encoding::for_format(format, response_options.pretty), None | Some(Encoding::Compact))
 }
 
 fn encode(json: Bytes, format: Format, pretty: bool) -> Bytes {
-    let Some(encoding) = Encoding::of(format, pretty).filter(|encoding| *encoding != Encoding::Compact)
+    let Some(encoding) =
+        Encoding::for_format(format, pretty).filter(|encoding| *encoding != Encoding::Compact)
     else {
         return json;
     };
@@ -455,7 +456,7 @@ mod tests {
     }
 
     fn delivery(audit_id: &HeaderValue) -> Delivery<'_> {
-        let send = &|chunks| Body::from(chunks::whole(chunks).unwrap());
+        let send = &|chunks| Body::from(chunks::collect_document(chunks).unwrap());
         Delivery {
             audit_id,
             is_head: false,
@@ -501,7 +502,7 @@ mod tests {
             ("pretty=maybe", "tool", false),
         ] {
             headers.insert(header::USER_AGENT, HeaderValue::from_static(agent));
-            assert_eq!(pretty(&headers, &Query::parse(Some(query))), want, "{query} {agent}");
+            assert_eq!(is_pretty(&headers, &Query::parse(Some(query))), want, "{query} {agent}");
         }
     }
 }

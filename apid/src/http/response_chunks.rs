@@ -96,7 +96,7 @@ enum ChunkState {
 }
 
 impl ResponseChunks {
-    /// Returns the chunks of a document.
+    /// Wraps the source of a document, whose bytes in memory count as unsent.
     pub(super) fn new(chunks: Box<dyn ChunkSource>, producer: ChunkProducer) -> Self {
         let unsent = producer.hold(chunks.held_bytes());
         ResponseChunks { producer, state: ChunkState::Idle(chunks), unsent }
@@ -161,7 +161,7 @@ impl ChunkProducer {
     /// Returns a producer with a pool of one thread.
     pub(super) fn for_tests() -> Self {
         let pool = WorkPool::start(1, super::work_pool::PoolLimits::SERVER).unwrap();
-        ChunkProducer::new(Arc::new(pool), super::shares::Shares::new().of("a"), Arc::default())
+        ChunkProducer::new(Arc::new(pool), super::shares::Shares::new().share_of("a"), Arc::default())
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
 
     use super::*;
 
-    /// A document that records the threads that make its chunks.
+    /// A document that records the threads that encode its chunks.
     struct CostlySource(Vec<&'static str>, Arc<parking_lot::Mutex<Vec<String>>>);
 
     impl Iterator for CostlySource {

@@ -49,8 +49,8 @@ pub(super) async fn handle(context: &Arc<RequestContext>) -> Result<ApiResponse,
     // A router without middleware is always ready.
     let result: Result<Response, Infallible> = ROUTER.clone().call(request).await;
     let Ok(response) = result;
-    let outcome = response.extensions().get::<Outcome>().and_then(Outcome::take);
-    outcome.unwrap_or_else(|| Err(Status::internal("the route has no response")))
+    let result = response.extensions().get::<RouteResult>().and_then(RouteResult::take);
+    result.unwrap_or_else(|| Err(Status::internal("the route has no response")))
 }
 
 /// Returns the path that consists of these segments, percent-encoded.
@@ -70,7 +70,7 @@ fn router() -> Router {
     });
     // The discovery of an unknown group or version is 404 with each method.
     let discovery =
-        any(|Extension(context): Context| async move { Outcome::new(paths::discovery(&context)) });
+        any(|Extension(context): Context| async move { RouteResult::new(paths::discovery(&context)) });
     health
         .route("/", document_route(paths::root))
         .route("/version", document_route(paths::version))
@@ -78,7 +78,7 @@ fn router() -> Router {
         .route("/metrics/slis", document_route(paths::service_level_indicators))
         .route(
             backup::PATH,
-            post(async |Extension(context): Context| Outcome::new(backup::handle(&context).await)),
+            post(async |Extension(context): Context| RouteResult::new(backup::handle(&context).await)),
         )
         .route("/api", discovery.clone())
         .route("/api/{*rest}", discovery.clone())
@@ -86,26 +86,30 @@ fn router() -> Router {
         .route("/apis/{*rest}", discovery)
         .route(
             openapi::V2_PATH,
-            get(async |Extension(context): Context| Outcome::new(openapi::version_2(&context).await)),
+            get(async |Extension(context): Context| RouteResult::new(openapi::version_2(&context).await)),
         )
         .route(
             openapi::V3_PATH,
-            get(async |Extension(context): Context| Outcome::new(openapi::version_3_index(&context).await)),
+            get(async |Extension(context): Context| {
+                RouteResult::new(openapi::version_3_index(&context).await)
+            }),
         )
         .route(
             &format!("{}/{{*document}}", openapi::V3_PATH),
-            get(async |Extension(context): Context| Outcome::new(openapi::group_version(&context).await)),
+            get(async |Extension(context): Context| RouteResult::new(openapi::group_version(&context).await)),
         )
         .route(
             openid::DISCOVERY_PATH,
-            get(async |Extension(context): Context| Outcome::new(openid::discovery_document(&context).await)),
+            get(async |Extension(context): Context| {
+                RouteResult::new(openid::discovery_document(&context).await)
+            }),
         )
         .route(
             openid::KEYS_PATH,
-            get(async |Extension(context): Context| Outcome::new(openid::key_set(&context).await)),
+            get(async |Extension(context): Context| RouteResult::new(openid::key_set(&context).await)),
         )
-        .fallback(async || Outcome::new(Ok(ApiResponse::not_found())))
-        .method_not_allowed_fallback(async || Outcome::new(Err(Status::method_not_allowed())))
+        .fallback(async || RouteResult::new(Ok(ApiResponse::not_found())))
+        .method_not_allowed_fallback(async || RouteResult::new(Err(Status::method_not_allowed())))
 }
 
 /// Returns a route for GET and HEAD whose handler does not wait.
@@ -113,17 +117,17 @@ fn document_route<F>(handler: F) -> MethodRouter
 where
     F: Fn(&RequestContext) -> Result<ApiResponse, Status> + Clone + Send + Sync + 'static,
 {
-    get(move |Extension(context): Context| async move { Outcome::new(handler(&context)) })
+    get(move |Extension(context): Context| async move { RouteResult::new(handler(&context)) })
 }
 
 /// The result of a route. An extension of axum's response carries it through the router, because only
 /// `respond` turns results into HTTP responses.
 #[derive(Clone)]
-struct Outcome(Arc<Mutex<Option<Result<ApiResponse, Status>>>>);
+struct RouteResult(Arc<Mutex<Option<Result<ApiResponse, Status>>>>);
 
-impl Outcome {
+impl RouteResult {
     fn new(result: Result<ApiResponse, Status>) -> Self {
-        Outcome(Arc::new(Mutex::new(Some(result))))
+        RouteResult(Arc::new(Mutex::new(Some(result))))
     }
 
     fn take(&self) -> Option<Result<ApiResponse, Status>> {
@@ -131,7 +135,7 @@ impl Outcome {
     }
 }
 
-impl IntoResponse for Outcome {
+impl IntoResponse for RouteResult {
     fn into_response(self) -> Response {
         let mut response = Response::new(body::Body::empty());
         response.extensions_mut().insert(self);

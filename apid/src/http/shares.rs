@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`Shares::of`] returns the [`UserShare`] of a user; all requests of a user use the same one. A share is a
-//! part of the limit of the server, so one user leaves room for others:
+//! [`Shares::share_of`] returns the [`UserShare`] of a user, which all requests of the user share. A share is
+//! a part of the limit of the server, so one user leaves room for others:
 //!
 //! | resource | server | one user | one connection | above the limit |
 //! |---|---|---|---|---|
@@ -98,7 +98,7 @@ pub(super) struct BodyReservation {
     of_server: Option<OwnedSemaphorePermit>,
 }
 
-/// The limit of slow bodies is reached.
+/// The limit of slow bodies, of the user or of the server, is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooManySlowBodies;
 
@@ -109,7 +109,7 @@ impl Shares {
     }
 
     /// Returns the share of a user.
-    pub(super) fn of(&self, user: &str) -> Arc<UserShare> {
+    pub(super) fn share_of(&self, user: &str) -> Arc<UserShare> {
         let mut users = self.users.lock();
         if let Some(share) = users.shares.get(user) {
             return Arc::clone(share);
@@ -134,13 +134,13 @@ impl Shares {
 impl UserShare {
     /// Reserves bytes for a body; waits until the limits of the user and of the server have room.
     pub(super) async fn reserve_body(&self, bytes: usize) -> Option<BodyReservation> {
-        let units = units(bytes);
+        let permits = permits(bytes);
         // The limit of the user first: a user who waits for their own requests holds nothing of the server limit.
-        let of_user = Arc::clone(&self.of_user.bodies).acquire_many_owned(units).await.ok()?;
+        let of_user = Arc::clone(&self.of_user.bodies).acquire_many_owned(permits).await.ok()?;
         if bytes <= MAX_SMALL_BODY {
             return Some(BodyReservation { of_user, of_server: None });
         }
-        let of_server = Arc::clone(&self.of_server.bodies).acquire_many_owned(units).await.ok()?;
+        let of_server = Arc::clone(&self.of_server.bodies).acquire_many_owned(permits).await.ok()?;
         Some(BodyReservation { of_user, of_server: Some(of_server) })
     }
 
@@ -150,9 +150,9 @@ impl UserShare {
     ///
     /// The limit of the user or of the server is reached.
     pub(super) fn reserve_slow_body(&self, bytes: usize) -> Result<BodyReservation, TooManySlowBodies> {
-        let units = units(bytes);
+        let permits = permits(bytes);
         let acquire = |limit: &Arc<Semaphore>| {
-            Arc::clone(limit).try_acquire_many_owned(units).map_err(|_| TooManySlowBodies)
+            Arc::clone(limit).try_acquire_many_owned(permits).map_err(|_| TooManySlowBodies)
         };
         Ok(BodyReservation {
             of_user: acquire(&self.of_user.slow_bodies)?,
@@ -180,7 +180,7 @@ impl UserShare {
 impl BodyReservation {
     /// Releases the part of the reservation above `bytes`.
     pub(super) fn shrink(&mut self, bytes: usize) {
-        let keep = usize::try_from(units(bytes)).unwrap_or(usize::MAX);
+        let keep = usize::try_from(permits(bytes)).unwrap_or(usize::MAX);
         for permit in [Some(&mut self.of_user), self.of_server.as_mut()].into_iter().flatten() {
             let surplus = permit.num_permits().saturating_sub(keep);
             drop(permit.split(surplus));
@@ -262,7 +262,7 @@ fn semaphore(bytes: usize) -> Arc<Semaphore> {
 }
 
 /// Returns the number of permits for a body of this size.
-fn units(bytes: usize) -> u32 {
+fn permits(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(PERMIT_BYTES).max(1)).unwrap_or(u32::MAX)
 }
 
@@ -277,25 +277,25 @@ mod tests {
     #[test]
     fn requests_of_one_user_use_one_share() {
         let shares = Shares::new();
-        let (a, b) = (shares.of("a"), shares.of("b"));
-        assert!(Arc::ptr_eq(&a, &shares.of("a")) && !Arc::ptr_eq(&a, &b));
+        let (a, b) = (shares.share_of("a"), shares.share_of("b"));
+        assert!(Arc::ptr_eq(&a, &shares.share_of("a")) && !Arc::ptr_eq(&a, &b));
     }
 
     #[test]
     fn shares_of_users_without_requests_are_removed() {
         let shares = Shares::new();
-        let kept = shares.of("kept");
+        let kept = shares.share_of("kept");
         for i in 0..4 * MIN_SWEEP_USERS {
-            drop(shares.of(&i.to_string()));
+            drop(shares.share_of(&i.to_string()));
         }
         assert!(shares.users.lock().shares.len() <= MIN_SWEEP_USERS + 1);
-        assert!(Arc::ptr_eq(&kept, &shares.of("kept")));
+        assert!(Arc::ptr_eq(&kept, &shares.share_of("kept")));
     }
 
     #[test]
     fn body_limit_of_user_does_not_block_other_users() {
         let shares = Shares::new();
-        let (a, b) = (shares.of("a"), shares.of("b"));
+        let (a, b) = (shares.share_of("a"), shares.share_of("b"));
         let mut reserved: Vec<_> = (0..MAX_BODY_BYTES_OF_USER / BODY)
             .map(|_| a.reserve_body(BODY).now_or_never().unwrap())
             .collect();
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn reservation_of_unknown_size_shrinks_to_the_body() {
-        let share = Shares::new().of("a");
+        let share = Shares::new().share_of("a");
         let reserved: Vec<_> = (0..100)
             .map(|_| {
                 let mut reserved = share.reserve_body(BODY).now_or_never().flatten().unwrap();
@@ -328,12 +328,12 @@ mod tests {
     #[test]
     fn slow_bodies_above_user_limit_are_rejected() {
         let shares = Shares::new();
-        let share = shares.of("a");
+        let share = shares.share_of("a");
         let reserved: Vec<_> = (0..MAX_SLOW_BODY_BYTES_OF_USER / BODY)
             .map(|_| share.reserve_slow_body(BODY).unwrap_or_else(|_| panic!()))
             .collect();
         assert!(share.reserve_slow_body(BODY).is_err());
-        assert!(shares.of("b").reserve_slow_body(BODY).is_ok());
+        assert!(shares.share_of("b").reserve_slow_body(BODY).is_ok());
         drop(reserved);
         assert!(share.reserve_slow_body(BODY).is_ok());
     }
@@ -342,7 +342,7 @@ mod tests {
     fn unsent_responses_are_limited_per_connection_user_and_server() {
         let shares = Shares::new();
         let connection = || Arc::new(AtomicUsize::new(0));
-        let (a, first, second) = (shares.of("a"), connection(), connection());
+        let (a, first, second) = (shares.share_of("a"), connection(), connection());
         let one = a.on_connection(Arc::clone(&first)).hold(MAX_UNSENT_BYTES_OF_CONNECTION + 1);
         assert!(a.exceeds_unsent_limit(Some(&first)) && !a.exceeds_unsent_limit(Some(&second)));
         let mut rest = a.on_connection(Arc::clone(&second)).hold(MAX_UNSENT_BYTES_OF_USER);
@@ -352,7 +352,9 @@ mod tests {
         assert!(!a.exceeds_unsent_limit(Some(&first)));
 
         let others: Vec<_> = (0..4)
-            .map(|i| shares.of(&i.to_string()).on_connection(connection()).hold(MAX_UNSENT_BYTES_OF_USER - 1))
+            .map(|i| {
+                shares.share_of(&i.to_string()).on_connection(connection()).hold(MAX_UNSENT_BYTES_OF_USER - 1)
+            })
             .collect();
         assert!(!a.exceeds_unsent_limit(Some(&first)), "a user below 1 MiB is served");
         rest.resize(MIN_UNSENT_BYTES_OF_USER + 1);
@@ -363,7 +365,7 @@ mod tests {
 
     #[test]
     fn tracked_bytes_count_until_the_last_copy_is_dropped() {
-        let share = Shares::new().of("a");
+        let share = Shares::new().share_of("a");
         let connection = Arc::new(AtomicUsize::new(0));
         let sent = share.on_connection(Arc::clone(&connection)).hold(5).track(Bytes::from_static(b"bytes"));
         let part = sent.slice(1..2);

@@ -115,9 +115,9 @@ impl Encoder {
     fn encode(&self, notice: WatchNotice, first: bool) -> EncodedEvent {
         let format = self.negotiated.format;
         let encoded = match notice {
-            WatchNotice::Added(change) => self.object(EventType::Added, change, first),
-            WatchNotice::Modified(change) => self.object(EventType::Modified, change, first),
-            WatchNotice::Deleted(change) => self.object(EventType::Deleted, change, first),
+            WatchNotice::Added(change) => self.encode_object(EventType::Added, change, first),
+            WatchNotice::Modified(change) => self.encode_object(EventType::Modified, change, first),
+            WatchNotice::Deleted(change) => self.encode_object(EventType::Deleted, change, first),
             WatchNotice::Bookmark { revision, initial } => self
                 .representation()
                 .and_then(|representation| representation.bookmark(revision, initial))
@@ -129,7 +129,12 @@ impl Encoder {
         encoded
     }
 
-    fn object(&self, kind: EventType, change: ChangedObject, first: bool) -> Result<EncodedEvent, Status> {
+    fn encode_object(
+        &self,
+        kind: EventType,
+        change: ChangedObject,
+        first: bool,
+    ) -> Result<EncodedEvent, Status> {
         let ChangedObject { item, revision, event: shared } = change;
         let is_large = item.value().len() > MIN_CHUNKED_BYTES;
         let object = ResponseObject::Cached(item, revision);
@@ -192,7 +197,7 @@ pub(super) struct EncodingPool {
 
 impl EncodingPool {
     /// Returns the pool for the user of a request.
-    pub(super) fn of(context: &RequestContext) -> Self {
+    pub(super) fn for_request(context: &RequestContext) -> Self {
         let user = context.share.get().map_or_else(|| Arc::from(""), |share| Arc::clone(&share.user));
         EncodingPool { pool: Arc::clone(&context.pool), user }
     }
@@ -259,7 +264,7 @@ pub(super) fn watch(
 
 fn frames(state: WatchBody) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send {
     stream::unfold(state, |mut state| async move {
-        let line = state.next().await?;
+        let line = state.next_frame().await?;
         Some((Ok(Frame::data(line)), state))
     })
 }
@@ -273,7 +278,7 @@ pub(super) fn messages(
 ) -> impl Stream<Item = Bytes> + Send {
     let state = WatchBody::new(watch_stream, encoder, pool, finish);
     stream::unfold(state, |mut state| async move {
-        let event = state.event().await?;
+        let event = state.next_event().await?;
         Some((message(into_buffer(event), state.encoder.negotiated.format), state))
     })
 }
@@ -331,7 +336,7 @@ const EVENT_WORK: usize = 512;
 /// Bytes that are copied in the time of decoding and encoding one byte.
 const COPIED_BYTES_PER_WORK: usize = 16;
 
-/// Maximum size of small events that are sent in one frame, in bytes.
+/// Maximum total size of the small events in one frame, in bytes.
 const MAX_COALESCED_BYTES: usize = 16 * 1024;
 
 impl WatchBody {
@@ -350,11 +355,11 @@ impl WatchBody {
     }
 
     /// Returns the next frame: a chunk of a large object, or the next events, coalesced.
-    async fn next(&mut self) -> Option<Bytes> {
+    async fn next_frame(&mut self) -> Option<Bytes> {
         if !self.rest.is_empty() {
             return Some(self.next_chunk());
         }
-        let EncodedEvent { bytes, rest } = self.event().await?;
+        let EncodedEvent { bytes, rest } = self.next_event().await?;
         if rest.is_empty() {
             return Some(self.coalesce(bytes));
         }
@@ -374,7 +379,7 @@ impl WatchBody {
     }
 
     /// Returns the next event, already encoded; None at the end of the watch.
-    async fn event(&mut self) -> Option<EncodedEvent> {
+    async fn next_event(&mut self) -> Option<EncodedEvent> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Some(event);
@@ -386,7 +391,7 @@ impl WatchBody {
             if self.notices.as_slice().is_empty() {
                 self.notices = self.watch_stream.next().await?.into_iter();
             }
-            self.encode_some();
+            self.encode_cheap();
             if self.ready.is_empty() {
                 let notices = self.take_costly();
                 // Boxed, because this seldom used future would enlarge the state of every idle watch.
@@ -397,7 +402,7 @@ impl WatchBody {
     }
 
     /// Encodes notices until the task must yield or the next notice is costly.
-    fn encode_some(&mut self) {
+    fn encode_cheap(&mut self) {
         while self.work < WORK_BEFORE_YIELD
             && let Some(notice) = self.notices.as_slice().first()
             && !self.encoder.is_costly(notice, self.first)
@@ -434,15 +439,14 @@ impl WatchBody {
         if event.len() >= MAX_COALESCED_BYTES || self.ready.is_empty() {
             return event;
         }
-        let mut all = Vec::with_capacity(MAX_COALESCED_BYTES);
-        all.extend_from_slice(&event);
-        while let Some(next) = self
-            .ready
-            .pop_front_if(|next| next.rest.is_empty() && all.len() + next.bytes.len() <= MAX_COALESCED_BYTES)
-        {
-            all.extend_from_slice(&next.bytes);
+        let mut frame = Vec::with_capacity(MAX_COALESCED_BYTES);
+        frame.extend_from_slice(&event);
+        while let Some(next) = self.ready.pop_front_if(|next| {
+            next.rest.is_empty() && frame.len() + next.bytes.len() <= MAX_COALESCED_BYTES
+        }) {
+            frame.extend_from_slice(&next.bytes);
         }
-        Bytes::from(all)
+        Bytes::from(frame)
     }
 }
 
@@ -509,7 +513,7 @@ fn error_event(status: &Status, format: Format) -> Bytes {
 mod tests {
     use super::*;
 
-    /// Rarely used futures are boxed, because most of the many watches are idle.
+    /// Most watches are idle, so rarely used futures are boxed and not part of the state of a watch.
     #[test]
     fn idle_watch_state_fits_in_1024_bytes() {
         fn size<S>(_: fn(WatchBody) -> S) -> usize {

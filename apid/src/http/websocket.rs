@@ -12,8 +12,8 @@
 //! tungstenite reads frames and answers pings. Events bypass its write buffer, because that buffer never shrinks:
 //! an idle connection owns only [`READ_BUFFER_BYTES`].
 //!
-//! The selected sub-protocol is the first one that the client names ([`Handshake::of`]). Authentication has
-//! already removed a bearer token from the list.
+//! The selected sub-protocol is the first one that the client names ([`Handshake::from_head`]).
+//! Authentication has already removed a bearer token from the list.
 //!
 //! # Reference
 //!
@@ -70,7 +70,7 @@ impl Handshake {
     /// # Errors
     ///
     /// 400: the handshake does not conform to RFC 6455.
-    pub(super) fn of(head: &Parts) -> Result<Option<Self>, Status> {
+    pub(super) fn from_head(head: &Parts) -> Result<Option<Self>, Status> {
         let headers = &head.headers;
         if !header_contains(headers, UPGRADE, "websocket") || !header_contains(headers, CONNECTION, "upgrade")
         {
@@ -112,8 +112,8 @@ impl Handshake {
         tokio::spawn(async move {
             let connection = match tokio::time::timeout(UPGRADE_TIMEOUT, upgrade).await {
                 Ok(Ok(connection)) => TokioIo::new(connection),
-                Ok(Err(error)) => return tracing::debug!(%error, "websocket upgrade failed; watch dropped"),
-                Err(_) => return tracing::debug!("websocket upgrade timed out; watch dropped"),
+                Ok(Err(error)) => return tracing::debug!(%error, "websocket upgrade failed; watch ended"),
+                Err(_) => return tracing::debug!("websocket upgrade timed out; watch ended"),
             };
             if let Err(error) = run_connection(connection, messages, is_text, message_timeout).await {
                 tracing::debug!(%error, "websocket connection failed; watch ended");
@@ -156,7 +156,9 @@ async fn run_connection(
             received = socket.next() => match received {
                 // tungstenite has queued the reply; the flush sends it.
                 Some(Ok(Message::Ping(_))) => with_timeout(message_timeout, socket.flush()).await?,
-                Some(Ok(Message::Close(_))) => return with_timeout(message_timeout, close(&mut socket)).await,
+                Some(Ok(Message::Close(_))) => {
+                    return with_timeout(message_timeout, confirm_close(&mut socket)).await;
+                }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => {
                     if let Some(code) = close_code(&error) {
@@ -183,8 +185,8 @@ async fn with_timeout(
     message_timeout: Duration,
     work: impl Future<Output = Result<(), Error>>,
 ) -> Result<(), Error> {
-    let timed_out = || Error::Io(io::ErrorKind::TimedOut.into());
-    tokio::time::timeout(message_timeout, work).await.map_err(|_| timed_out())?
+    let timeout_error = || Error::Io(io::ErrorKind::TimedOut.into());
+    tokio::time::timeout(message_timeout, work).await.map_err(|_| timeout_error())?
 }
 
 /// Sends a message as one frame. The frame bypasses the write buffer of the socket.
@@ -214,7 +216,9 @@ async fn close_with<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// Sends the reply to a close frame and closes the connection.
-async fn close<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut WebSocketStream<S>) -> Result<(), Error> {
+async fn confirm_close<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: &mut WebSocketStream<S>,
+) -> Result<(), Error> {
     socket.flush().await?;
     Ok(socket.get_mut().shutdown().await?)
 }
@@ -249,7 +253,7 @@ mod tests {
     }
 
     /// Encodes a masked frame, as clients send it.
-    fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
+    fn encode_masked_frame(first: u8, payload: &[u8]) -> Vec<u8> {
         let mut frame = vec![first];
         match u8::try_from(payload.len()) {
             Ok(length @ ..=125) => frame.push(0x80 | length),
@@ -266,21 +270,26 @@ mod tests {
 
     #[tokio::test]
     async fn websocket_client_frames_get_expected_replies() {
-        let fragments = [masked(0x01, b"a"), masked(0x89, b"between"), masked(0x80, b"b")].concat();
+        let fragments = [
+            encode_masked_frame(0x01, b"a"),
+            encode_masked_frame(0x89, b"between"),
+            encode_masked_frame(0x80, b"b"),
+        ]
+        .concat();
         let large = vec![b'x'; MAX_CLIENT_MESSAGE_BYTES];
         for (sent, replies) in [
-            (masked(0x89, b"hi"), &b"\x8a\x02hi"[..]),
-            ([masked(0x81, b"text"), masked(0x89, b"")].concat(), b"\x8a\x00"),
-            ([masked(0x82, &large), masked(0x89, b"")].concat(), b"\x8a\x00"),
+            (encode_masked_frame(0x89, b"hi"), &b"\x8a\x02hi"[..]),
+            ([encode_masked_frame(0x81, b"text"), encode_masked_frame(0x89, b"")].concat(), b"\x8a\x00"),
+            ([encode_masked_frame(0x82, &large), encode_masked_frame(0x89, b"")].concat(), b"\x8a\x00"),
             (fragments, b"\x8a\x07between"),
-            (masked(0x88, b""), b"\x88\x00"),
-            (masked(0x88, b"\x03\xe9"), b"\x88\x02\x03\xe9"),
-            (masked(0x82, &[&large[..], b"x"].concat()), b"\x88\x02\x03\xf1"),
-            (masked(0x81, b"\xff"), b"\x88\x02\x03\xef"),
+            (encode_masked_frame(0x88, b""), b"\x88\x00"),
+            (encode_masked_frame(0x88, b"\x03\xe9"), b"\x88\x02\x03\xe9"),
+            (encode_masked_frame(0x82, &[&large[..], b"x"].concat()), b"\x88\x02\x03\xf1"),
+            (encode_masked_frame(0x81, b"\xff"), b"\x88\x02\x03\xef"),
             (b"\x89\x00".to_vec(), b"\x88\x02\x03\xea"),
-            (masked(0xc1, b"reserved bit"), b"\x88\x02\x03\xea"),
-            (masked(0x83, b"opcode"), b"\x88\x02\x03\xea"),
-            (masked(0x09, b"a control frame in parts"), b"\x88\x02\x03\xea"),
+            (encode_masked_frame(0xc1, b"reserved bit"), b"\x88\x02\x03\xea"),
+            (encode_masked_frame(0x83, b"opcode"), b"\x88\x02\x03\xea"),
+            (encode_masked_frame(0x09, b"a control frame in parts"), b"\x88\x02\x03\xea"),
         ] {
             let (mut client, running) = idle_connection();
             client.write_all(&sent).await.unwrap();

@@ -67,10 +67,10 @@ pub(super) struct ShutDown;
 /// The reason why work did not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PoolError {
-    /// See [`QueueFull`].
+    /// The queue of the user is full.
     #[error(transparent)]
     QueueFull(#[from] QueueFull),
-    /// See [`ShutDown`].
+    /// The pool is shutting down.
     #[error(transparent)]
     ShutDown(#[from] ShutDown),
 }
@@ -79,10 +79,11 @@ pub(super) enum PoolError {
 pub(super) struct WorkPool {
     /// None after shutdown.
     workers: Option<Runtime>,
+    /// The runtime that created the pool.
     main: Handle,
     fair_queue: Arc<FairQueue>,
     #[cfg(test)]
-    measured: measured::Threads,
+    thread_statistics: measurement::Threads,
 }
 
 impl WorkPool {
@@ -93,9 +94,9 @@ impl WorkPool {
     /// The system cannot start a thread.
     pub(super) fn start(threads: usize, limits: PoolLimits) -> io::Result<Self> {
         #[cfg(test)]
-        let measured = measured::Threads::default();
+        let thread_statistics = measurement::Threads::default();
         #[cfg(test)]
-        let record_thread = measured.recorder();
+        let record_thread = thread_statistics.recorder();
         let workers = Builder::new_multi_thread()
             .worker_threads(threads.max(1))
             .thread_name("worker")
@@ -110,7 +111,7 @@ impl WorkPool {
             main: Handle::current(),
             fair_queue: Arc::new(FairQueue::new(limits)),
             #[cfg(test)]
-            measured,
+            thread_statistics,
         })
     }
 
@@ -362,7 +363,7 @@ impl Drop for WorkerPermit {
 
 /// Measurement of the work of a pool.
 #[cfg(test)]
-mod measured {
+mod measurement {
     use std::path::PathBuf;
     use std::sync::Arc;
     use std::time::Duration;
@@ -389,7 +390,7 @@ mod measured {
     impl WorkPool {
         /// CPU time of the worker threads.
         pub(in crate::http) fn cpu(&self) -> Duration {
-            let threads = self.measured.0.lock();
+            let threads = self.thread_statistics.0.lock();
             let nanoseconds = threads.iter().map(|thread| {
                 let statistics = std::fs::read_to_string(thread).unwrap();
                 statistics.split_whitespace().next().unwrap().parse::<u64>().unwrap()

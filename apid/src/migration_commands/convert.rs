@@ -20,7 +20,7 @@ use super::{Format, PresetFlags, fail, print, read, run_command};
 
 /// Converts manifests between API versions, also from and to versions that are no longer served.
 ///
-/// A kind that the output version does not have is converted to its latest version. Values that an old version defaults
+/// A manifest whose kind the output version does not have keeps its version; a removed version is replaced. Values that an old version defaults
 /// are written out to keep the meaning; they can differ from the best choice for the new version. Warnings on
 /// standard error name them.
 #[derive(Debug, Parser)]
@@ -29,7 +29,8 @@ struct ConvertFlags {
     /// File with manifests in YAML or JSON; `-` is standard input; repeatable
     #[arg(short, long = "filename", value_name = "FILE")]
     filename: Vec<PathBuf>,
-    /// Version of the output: GROUP/VERSION, or VERSION for the core group; default: the latest of each kind
+    /// Version of the output: GROUP/VERSION, or VERSION for the core group; default: that of each manifest, or the
+    /// replacement of a removed version
     #[arg(long, value_name = "GROUP/VERSION")]
     output_version: Option<String>,
     /// Format of the output
@@ -113,7 +114,7 @@ fn title(object: &Object) -> String {
 /// Encodes the output: one manifest by itself, several as a List.
 fn encode(mut converted: Vec<Value>, format: Format) -> Vec<u8> {
     let value = match (converted.len(), converted.pop()) {
-        (1, Some(one)) => one,
+        (1, Some(manifest)) => manifest,
         (_, last) => {
             converted.extend(last);
             serde_json::json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": converted})

@@ -1,4 +1,4 @@
-//! authd as part of the process: spawned by apid, or external.
+//! The authd that apid uses: spawned and supervised by apid, or external.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use crate::auth::Auth;
 use crate::config::{Authd, Config};
 use crate::spawn::{self, AuthdSupervisor, SpawnError};
 
-/// Maximum wait for authd; then apid starts without it.
+/// Maximum wait for a connection to a spawned authd; then apid starts without the connection.
 ///
 /// An authd that rejects its command line exits within this time.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The authd of this process.
+/// The authd that this process uses.
 pub(super) struct ProcessAuthd {
     socket: PathBuf,
     /// The supervisor of a spawned authd.
@@ -48,12 +48,12 @@ impl ProcessAuthd {
         flags.push(format!("--generated-key-file={}", config.data_dir.join("service-account.key").display()));
         let program = match program {
             Some(program) => program.clone(),
-            None => spawn::find()?,
+            None => spawn::find_program()?,
         };
         let (socket, default_socket) = match &config.authd_socket {
             Some(socket) => (socket.clone(), None),
             None => {
-                let socket = spawn::Socket::place(&config.data_dir, rng)?;
+                let socket = spawn::Socket::choose(&config.data_dir, rng)?;
                 (socket.path().to_owned(), Some(socket))
             }
         };
@@ -86,9 +86,9 @@ impl ProcessAuthd {
         }
         tokio::select! {
             () = auth.wait_for_connection() => {}
-            error = self.rejection() => return Err(error),
+            error = self.wait_for_rejection() => return Err(error),
             () = tokio::time::sleep(START_TIMEOUT) => {
-                tracing::warn!("authd start is slow; serving without it");
+                tracing::warn!("authd accepts no connections yet; apid starts without it");
             }
         }
         Ok(())
@@ -96,15 +96,15 @@ impl ProcessAuthd {
 
     /// Waits until authd rejects its command line. Never returns if authd is external or accepts its command
     /// line.
-    pub(super) async fn rejection(&mut self) -> ProcessError {
+    pub(super) async fn wait_for_rejection(&mut self) -> ProcessError {
         if let Some(rejected) = &mut self.rejected
             && rejected.await.is_ok()
         {
             self.rejected = None;
             return ProcessError::authd_rejected_flags();
         }
-        // The supervisor has ended without a rejection, the rejection was returned before, or authd is
-        // external.
+        // No rejection can come any more: the supervisor has ended, the rejection was returned before, or
+        // authd is external.
         self.rejected = None;
         std::future::pending().await
     }

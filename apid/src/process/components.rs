@@ -40,7 +40,8 @@ pub(super) fn build_admission(config: &Config, environment: Environment) -> Resu
     .map_err(|errors| ProcessError::Usage(errors.iter().map(ToString::to_string).collect()))
 }
 
-/// Rejects a store that another process has open, before authd starts: its socket is in the same folder.
+/// Rejects a store that another process has open. This check runs before authd starts, because both processes
+/// would use one authd socket in the data directory.
 pub(super) fn check_unlocked_store(config: &Config) -> Result<(), ProcessError> {
     fjall::check_unlocked(&config.data_dir.join(STORE)).map_err(|error| ProcessError::Store(Box::new(error)))
 }
@@ -84,10 +85,10 @@ pub(super) async fn load_tls(
     config: &Config,
     clock: &Arc<dyn Clock>,
 ) -> Result<(Arc<ServingTls>, Option<PathBuf>), ProcessError> {
-    let (configured, dir, clock) = (config.tls.clone(), config.cert_dir.clone(), Arc::clone(clock));
+    let (configured_files, dir, clock) = (config.tls.clone(), config.cert_dir.clone(), Arc::clone(clock));
     let (hosts, client_cas) = ([config.bind_address.to_string()], config.client_cas.clone());
     let load = move || -> Result<_, ProcessError> {
-        let (cert, key, ca) = match configured {
+        let (cert, key, ca) = match configured_files {
             Some((cert, key)) => (cert, key, None),
             None => {
                 let pair = serving::certs::ensure_serving_pair(&dir, &hosts, clock.now())?;
@@ -114,9 +115,9 @@ pub(super) async fn check_signing_authority(config: &Config) -> Result<(), Proce
 
 /// Writes the bound port to a file; a reader never sees a partial file.
 pub(super) fn write_port(file: &Path, port: u16) -> Result<(), ProcessError> {
-    let new = file.with_extension("new");
-    std::fs::write(&new, format!("{port}\n"))
-        .and_then(|()| std::fs::rename(&new, file))
+    let temporary = file.with_extension("new");
+    std::fs::write(&temporary, format!("{port}\n"))
+        .and_then(|()| std::fs::rename(&temporary, file))
         .map_err(|error| ProcessError::file(file, error))
 }
 

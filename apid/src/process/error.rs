@@ -15,7 +15,7 @@ use super::OnReadyError;
 use crate::config::EXIT_USAGE;
 use crate::spawn::SpawnError;
 
-/// The error of a start, a run or a shutdown.
+/// The failure that ends the process during start, run or shutdown.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProcessError {
     /// The command line is invalid. One line for each mistake.

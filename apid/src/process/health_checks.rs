@@ -61,7 +61,7 @@ impl Progress {
 
 /// Names of post-start hooks of kube-apiserver whose work apid also does, in the order of kube-apiserver.
 ///
-/// The checks of these hooks pass when the start-up objects exist.
+/// The checks of these hooks pass when apid has tried to create each start-up object.
 const HOOKS_BEFORE_NAMESPACES: &[&str] = &[
     "start-apiserver-admission-initializer",
     "generic-apiserver-start-informers",
@@ -96,7 +96,7 @@ pub(super) struct HealthSources<'a> {
     pub(super) store: &'a Arc<dyn Store>,
     /// The progress of the process.
     pub(super) progress: &'a Arc<Progress>,
-    /// The clock of the grace period.
+    /// The clock that measures `--livez-grace-period`.
     pub(super) clock: &'a Arc<dyn Clock>,
 }
 
@@ -117,9 +117,9 @@ impl HealthSources<'_> {
             .with("ping", || Ok(()))
             .with("log", || serving::log::check().map_err(|error| error.to_string()));
         let store_check = self.config.names.store_check;
-        checks = self.with_store(checks, store_check);
+        checks = self.with_store_check(checks, store_check);
         if is_readyz {
-            checks = self.with_store(checks, &format!("{store_check}-readiness"));
+            checks = self.with_store_check(checks, &format!("{store_check}-readiness"));
             checks = checks.with("informer-sync", || Ok(()));
         }
         // Until `grace_end`, `/livez` ignores start-up checks that do not pass.
@@ -133,15 +133,16 @@ impl HealthSources<'_> {
         let hook = |checks: Checks, name: &str, check: CheckFunction| {
             start_check(checks, &format!("poststarthook/{name}"), check)
         };
-        let objects = || self.progress_check(|progress| *progress.objects.borrow(), "the start-up objects");
+        let objects_check =
+            || self.progress_check(|progress| *progress.objects.borrow(), "the start-up objects");
         for name in HOOKS_BEFORE_NAMESPACES {
-            checks = hook(checks, name, objects());
+            checks = hook(checks, name, objects_check());
         }
         let namespaces = self
             .progress_check(|progress| progress.namespaces.load(Ordering::SeqCst), "the built-in namespaces");
         checks = hook(checks, "start-system-namespaces-controller", namespaces);
         for name in HOOKS_BEFORE_POLICY {
-            checks = hook(checks, name, objects());
+            checks = hook(checks, name, objects_check());
         }
         checks = hook(checks, "rbac/bootstrap-roles", self.policy_check(is_readyz));
         if is_readyz {
@@ -156,9 +157,9 @@ impl HealthSources<'_> {
             });
         }
         for name in HOOKS_AFTER_POLICY {
-            checks = hook(checks, name, objects());
+            checks = hook(checks, name, objects_check());
         }
-        checks = start_check(checks, "autoregister-completion", objects());
+        checks = start_check(checks, "autoregister-completion", objects_check());
         if self.config.allows_everything {
             checks = checks.with("warning/every-request-is-allowed", || Ok(()));
         }
@@ -172,13 +173,14 @@ impl HealthSources<'_> {
         checks
     }
 
-    fn with_store(&self, checks: Checks, name: &str) -> Checks {
+    /// Adds a check of the store under a name.
+    fn with_store_check(&self, checks: Checks, name: &str) -> Checks {
         let store = Arc::clone(self.store);
         checks.with(name, move || store.health().map_err(|error| error.to_string()))
     }
 
-    /// Returns a check that passes when a step of the start is complete. `objects` names what the step
-    /// creates.
+    /// Returns a check that passes when a step of the start is complete. `objects` names the objects that the
+    /// step creates.
     fn progress_check(&self, is_complete: fn(&Progress) -> bool, objects: &'static str) -> CheckFunction {
         let progress = Arc::clone(self.progress);
         Box::new(move || match is_complete(&progress) {
@@ -187,7 +189,7 @@ impl HealthSources<'_> {
         })
     }
 
-    /// Returns the check of the default policy. After its first success it always passes.
+    /// Returns the check of the default policy. After the first success, the check always passes.
     fn policy_check(&self, is_readyz: bool) -> CheckFunction {
         let (auth, progress) = (Arc::clone(self.auth), Arc::clone(self.progress));
         Box::new(move || {
@@ -323,14 +325,14 @@ mod tests {
         });
         let waiting = Arc::clone(&progress);
         let ready = tokio::spawn(async move { waiting.wait_until_ready(&readyz, &auth).await });
-        let pass = || tokio::time::sleep(RECHECK_INTERVAL * 2);
-        pass().await;
+        let wait_for_recheck = || tokio::time::sleep(RECHECK_INTERVAL * 2);
+        wait_for_recheck().await;
         is_store_healthy.store(true, Ordering::SeqCst);
-        pass().await;
+        wait_for_recheck().await;
         assert!(!ready.is_finished(), "the start-up objects do not exist");
         is_store_healthy.store(false, Ordering::SeqCst);
         progress.complete_objects();
-        pass().await;
+        wait_for_recheck().await;
         assert!(!ready.is_finished(), "the store is not healthy");
         is_store_healthy.store(true, Ordering::SeqCst);
         ready.await.unwrap();

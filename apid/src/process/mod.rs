@@ -2,12 +2,12 @@
 //!
 //! # Contract
 //!
-//! [`run`] serves until SIGTERM or SIGINT. SIGHUP opens the audit log again and reloads changed files. [`run_with`]
-//! adds a stop condition and a callback at readiness.
+//! [`run`] serves until SIGTERM or SIGINT. SIGHUP opens the audit log again and reloads changed files.
+//! [`run_with`] adds a stop condition and a callback at readiness.
 //!
-//! Start-up: apid checks that no process has the store open, starts authd, opens the store, binds the port and
-//! writes the port to a file. Then apid serves requests. `/readyz` fails until authd has the policy snapshot,
-//! and default policy and start-up objects exist.
+//! Start-up: apid checks that no process has the store open, starts authd, opens the store, binds the port
+//! and writes the port to a file. Then apid serves requests. `/readyz` fails until authd has the policy
+//! snapshot, and default policy and start-up objects exist.
 //!
 //! Shutdown: `/readyz` fails, the shutdown delay passes, watches end, open requests finish, the store
 //! closes, authd exits.
@@ -83,12 +83,13 @@ pub type OnReady = Box<dyn FnOnce(u16) -> Result<(), OnReadyError> + Send>;
 /// The error of an [`OnReady`] function; its type is up to the caller.
 pub type OnReadyError = Box<dyn Error + Send + Sync>;
 
-/// The additions of a caller of [`run_with`]: a stop condition, and a callback at readiness.
+/// The options of [`run_with`]: a stop condition, and a callback at readiness.
 #[derive(Default)]
 pub struct RunOptions {
     /// The event that ends the process, in addition to the signals.
     pub stop: StopCondition,
-    /// Called with the bound port when all readiness checks pass for the first time. An error ends the process.
+    /// Called with the bound port when all readiness checks pass for the first time. An error ends the
+    /// process.
     pub on_ready: Option<OnReady>,
 }
 
@@ -150,6 +151,7 @@ pub fn run_with(config: Config, options: RunOptions) -> ExitCode {
     }
 }
 
+/// Starts all components, serves until a stop signal, stop condition or error, and shuts down.
 async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), ProcessError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let rng: Arc<dyn Rng> = Arc::new(SystemRng);
@@ -298,7 +300,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         tokio::spawn(follow_states(service_manager.clone(), ready, on_ready, hangup_signals(), reload));
     let result = tokio::select! {
         result = run_until_stopped(&server_state, &config, address, &mut authd, &progress, definitions) => result,
-        () = stop_condition(run_options.stop) => Ok(()),
+        () = wait_for_stop_condition(run_options.stop) => Ok(()),
         Ok(error) = ready_error => Err(ProcessError::Ready(error)),
     };
 
@@ -320,7 +322,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     result
 }
 
-/// Starts the background work and waits for a signal, or for an authd that rejects its command line.
+/// Starts the background work and waits for SIGTERM, SIGINT, or an authd that rejects its command line.
 async fn run_until_stopped(
     server_state: &Arc<ServerState>,
     config: &Config,
@@ -337,11 +339,12 @@ async fn run_until_stopped(
     tokio::select! {
         result = background_work => result,
         result = wait_for_stop_signal() => result,
-        error = authd.rejection() => Err(error),
+        error = authd.wait_for_rejection() => Err(error),
     }
 }
 
-/// Creates the built-in namespaces, then starts the policy mirror, the start-up objects and the background controllers.
+/// Creates the built-in namespaces, then starts the policy mirror, the creation of the start-up objects and
+/// the background controllers.
 async fn start_background_work(
     server_state: &Arc<ServerState>,
     config: &Config,
@@ -350,7 +353,7 @@ async fn start_background_work(
     progress: &Arc<Progress>,
     definitions: Arc<background::DefinitionController>,
 ) -> Result<(), ProcessError> {
-    let accounts = config.controllers_have_accounts;
+    let own_accounts = config.controllers_have_accounts;
     background::namespaces::ensure_built_in(server_state)
         .await
         .map_err(|status| ProcessError::Namespaces(Box::new(status)))?;
@@ -358,24 +361,25 @@ async fn start_background_work(
     let (auth, socket) = (Arc::clone(&server_state.auth), socket.to_owned());
     let mirror = MirrorOptions::new(socket.clone(), &server_state.names, server_state.rng.uuid());
     tokio::spawn(async move { auth.log_outages(&socket).await });
-    let writer = Arc::new(background::PolicyWrites::new(Arc::clone(server_state), accounts));
+    let writer = Arc::new(background::PolicyWrites::new(Arc::clone(server_state), own_accounts));
     tokio::spawn(Arc::clone(&server_state.auth).run_mirror(mirror, Arc::clone(&server_state.store), writer));
     tokio::spawn(definitions.run());
-    let published = AdvertisedServer::new(config.advertise_address, bound, config.service_ranges.clone());
+    let advertised_server =
+        AdvertisedServer::new(config.advertise_address, bound, config.service_ranges.clone());
     let progress = Arc::clone(progress);
-    tokio::spawn(background::start_objects::run(Arc::clone(server_state), published, move || {
+    tokio::spawn(background::start_objects::run(Arc::clone(server_state), advertised_server, move || {
         progress.complete_objects();
     }));
-    background::publish(server_state, accounts, config.published_config.clone());
+    background::publish(server_state, own_accounts, config.published_config.clone());
     background::start_controllers(
         server_state,
-        accounts,
+        own_accounts,
         config.controllers,
         config.certificate_signing.clone(),
     );
     background::start(
         server_state,
-        accounts,
+        own_accounts,
         config.garbage_collector,
         config.event_ttl,
         config.history_retention,
@@ -384,7 +388,7 @@ async fn start_background_work(
 }
 
 /// Waits for the event of a stop condition.
-async fn stop_condition(condition: StopCondition) {
+async fn wait_for_stop_condition(condition: StopCondition) {
     match condition {
         StopCondition::Signal => std::future::pending().await,
         StopCondition::ParentExit(parent) => {

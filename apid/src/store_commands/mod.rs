@@ -347,9 +347,9 @@ mod tests {
     #[test]
     fn store_commands_reject_unknown_flags() {
         let store = Path::new("/d").join(STORE);
-        let parsed = |operation| Ok(Some(StoreArguments { operation, store: store.clone() }));
-        assert_eq!(parse("check --data-dir /d"), parsed(Operation::Check));
-        assert_eq!(parse("backup --data-dir=/d --to /f"), parsed(Operation::Backup("/f".into())));
+        let arguments = |operation| Ok(Some(StoreArguments { operation, store: store.clone() }));
+        assert_eq!(parse("check --data-dir /d"), arguments(Operation::Check));
+        assert_eq!(parse("backup --data-dir=/d --to /f"), arguments(Operation::Backup("/f".into())));
         let source = ServerSource {
             server: "https://h".to_owned(),
             token: Some("/t".into()),
@@ -362,16 +362,16 @@ mod tests {
                 store: PathBuf::new()
             }))
         );
-        assert_eq!(parse("restore --from=/f --data-dir=/d"), parsed(Operation::Restore("/f".into())));
+        assert_eq!(parse("restore --from=/f --data-dir=/d"), arguments(Operation::Restore("/f".into())));
         let identity =
             Identity { preset: "kubernetes".to_owned(), api_domain: DEFAULT_API_DOMAIN.to_owned() };
         assert_eq!(
             parse("repair --names kubernetes --data-dir=/d"),
-            parsed(Operation::Repair(Some(identity)))
+            arguments(Operation::Repair(Some(identity)))
         );
         assert_eq!(
             parse("repair --data-dir=/d"),
-            parsed(Operation::Repair(None)),
+            arguments(Operation::Repair(None)),
             "the identity must not be guessed"
         );
         assert_eq!(parse("repair --help"), Ok(None));

@@ -1,4 +1,4 @@
-//! Allocation of addresses and ports for Services, and the commit of a write.
+//! Allocation of addresses and node ports for Services, and the commit of a write with its reservation.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -33,7 +33,7 @@ impl Call<'_> {
         }
     }
 
-    /// Commits a write. If the write has a reservation, the IPAddress objects are written first.
+    /// Commits a write. With a reservation, the IPAddress objects of its addresses are written first.
     pub(super) async fn commit(
         &self,
         key: &str,

@@ -1,4 +1,4 @@
-//! Creation of binding-like bodies: objects of another kind that change the object of the call.
+//! Binding-like bodies: objects that are never stored and change another object, as a Binding changes a Pod.
 
 use admission::Operation;
 use apimachinery::field::{quote, shorten};
@@ -16,13 +16,13 @@ use super::response_object::read_row;
 use super::update::{failed_precondition, uid_conflict};
 use super::{Call, Payload};
 
-/// Applies a binding-like body to its object. A call without a name uses the name of the body. Returns
+/// Applies a binding-like body to its target object. A call without a name uses the name of the body. Returns
 /// warnings with the result.
 ///
 /// # Errors
 ///
-/// 400 for the body, 403 from admission, 404, 409 when the object's state does not allow the change. 500
-/// without a reason for an invalid body, as in the reference.
+/// 400 for a malformed body, 403 from admission, 404, 409 when the object's state does not allow the change.
+/// 500 without a reason when validation rejects the body, as in the reference.
 pub async fn create_binding_like(
     call: &Call<'_>,
     kind: &Resource,
@@ -61,10 +61,10 @@ pub async fn create_binding_like(
     let mut row: Row = call.get_or_404().await?.row().clone();
     loop {
         let mut object = read_row(&row)?;
-        check(&call, &body, &object)?;
+        check_preconditions(&call, &body, &object)?;
         rules
             .apply_to_target(&body, &mut object, &call.context())
-            .map_err(|error| refuse(&call, &error.to_string()))?;
+            .map_err(|error| conflict_status(&call, &error.to_string()))?;
         resource.conform(&mut object).map_err(Status::internal)?;
         if options.dry_run {
             break;
@@ -83,7 +83,7 @@ pub async fn create_binding_like(
     Ok((Status::action_success(), warnings))
 }
 
-/// Checks the name in a body that supplies the name of the call.
+/// Checks the name in the body of a call without a name in the URL.
 fn check_name_parameter(name: &str) -> Result<(), Status> {
     if name.is_empty() {
         return Err(Status::bad_request("Name parameter required."));
@@ -97,7 +97,7 @@ fn check_name_parameter(name: &str) -> Result<(), Status> {
 }
 
 /// Checks the uid and resourceVersion in the body, which are preconditions on the object.
-fn check(call: &Call<'_>, body: &Object, object: &Object) -> Result<(), Status> {
+fn check_preconditions(call: &Call<'_>, body: &Object, object: &Object) -> Result<(), Status> {
     if !body.uid().is_empty() && body.uid() != object.uid() {
         return Err(uid_conflict(call, body.uid(), object.uid()));
     }
@@ -109,7 +109,7 @@ fn check(call: &Call<'_>, body: &Object, object: &Object) -> Result<(), Status> 
 }
 
 /// 409 for a change that the object does not allow; the Status names the subresource.
-fn refuse(call: &Call<'_>, reason: &str) -> Status {
+fn conflict_status(call: &Call<'_>, reason: &str) -> Status {
     let resource = &call.collection.resource.group_resource;
     let group_resource = GroupResource {
         group: resource.group.clone(),

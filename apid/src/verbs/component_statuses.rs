@@ -26,15 +26,15 @@ use crate::server_state::Item;
 /// 404 for an unknown component.
 pub(super) async fn get(call: &Call<'_>) -> Result<Arc<Item>, Status> {
     let key = call.key();
-    let found = read(call).await?.0.into_iter().find(|item| **item.key() == *key);
-    found.ok_or_else(|| Status::not_found(&call.collection.resource.group_resource, call.name))
+    let component = check_components(call).await?.0.into_iter().find(|item| **item.key() == *key);
+    component.ok_or_else(|| Status::not_found(&call.collection.resource.group_resource, call.name))
 }
 
 /// Lists the components that a selection includes.
 pub(super) async fn list(call: &Call<'_>, selection: &Selection) -> Result<ListResult, Status> {
-    let (all, revision) = read(call).await?;
+    let (components, revision) = check_components(call).await?;
     let mut items = Vec::new();
-    for item in all {
+    for item in components {
         if selection.selects(&item)? {
             items.push(item);
         }
@@ -43,7 +43,7 @@ pub(super) async fn list(call: &Call<'_>, selection: &Selection) -> Result<ListR
 }
 
 /// Runs the checks. Returns the components in the order of their names, and the revision of the store.
-async fn read(call: &Call<'_>) -> Result<(Vec<Arc<Item>>, Revision), Status> {
+async fn check_components(call: &Call<'_>) -> Result<(Vec<Arc<Item>>, Revision), Status> {
     let server_state = call.server_state;
     let revision = call.collection.items.snapshot().await.map_err(|error| call.failure(error))?.revision();
     let authd = server_state.auth.health().map_err(|problem| problem.to_string());

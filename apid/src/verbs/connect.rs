@@ -1,6 +1,7 @@
-//! Subresources that a cluster forwards to nodes, pods and Services: logs, exec, attach, port-forward, proxy.
+//! Subresources that kube-apiserver forwards to nodes, pods and Services: log, exec, attach, portforward,
+//! proxy.
 //!
-//! This server has no network to nodes and pods. It checks what kube-apiserver checks before it connects, in the
+//! apid does not connect to nodes and pods. It checks what kube-apiserver checks before it connects, in the
 //! same order. A request that would then need a connection is answered with 501 (nodes and their containers) or
 //! with 503 (addresses of pods and Services).
 //!
@@ -21,15 +22,15 @@ use super::response_object::tree;
 /// Query parameters of requests for logs and of requests to containers.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectOptions {
-    /// The container, `""` for the only one.
+    /// Name of the container; `""` for the default or only container of the pod.
     pub container: String,
     /// Number of lines from the end of the log; None means all.
     pub tail_lines: Option<i64>,
     /// Maximum size of the log in bytes.
     pub limit_bytes: Option<i64>,
-    /// Maximum age of lines in seconds.
+    /// Maximum age of the returned log lines in seconds.
     pub since_seconds: Option<i64>,
-    /// Whether a minimum time of lines is given.
+    /// Whether the request has `sinceTime`, the minimum time of the returned log lines.
     pub has_since_time: bool,
 }
 
@@ -38,15 +39,15 @@ pub struct ConnectOptions {
 /// # Errors
 ///
 /// 404 for a missing object or node, 400 for an invalid name, container or address, 422 for invalid log options,
-/// 503 for a Service without endpoints and for addresses, 501 for nodes.
+/// 503 for a Service without endpoints. A valid request returns 503 for an address, and 501 for a node.
 pub async fn connect(call: &Call<'_>, options: &ConnectOptions) -> Result<(), Status> {
     let resource = &call.collection.resource.group_resource;
     match (resource.resource.as_str(), call.subresource) {
         ("services", "proxy") => Err(service_proxy(call).await?),
         ("pods", "proxy") => Err(pod_proxy(call).await?),
-        ("pods", "log") => log(call, options).await,
+        ("pods", "log") => check_log(call, options).await,
         ("pods", "exec" | "attach" | "portforward") => {
-            let pod = object(call).await?;
+            let pod = find_object(call).await?;
             if call.subresource != "portforward" {
                 check_container(call, &pod, &options.container)?;
             }
@@ -58,20 +59,20 @@ pub async fn connect(call: &Call<'_>, options: &ConnectOptions) -> Result<(), St
             Err(Status::not_implemented(resource, call.subresource))
         }
         _ => {
-            object(call).await?;
+            find_object(call).await?;
             Err(Status::not_implemented(resource, call.subresource))
         }
     }
 }
 
 /// Checks a request for the log of a container.
-async fn log(call: &Call<'_>, options: &ConnectOptions) -> Result<(), Status> {
+async fn check_log(call: &Call<'_>, options: &ConnectOptions) -> Result<(), Status> {
     let errors = log_option_errors(options);
     if !errors.is_empty() {
         let kind = GroupKind { group: String::new(), kind: "PodLogOptions".to_owned() };
         return Err(Status::invalid(&kind, call.name, &errors));
     }
-    let pod = object(call).await?;
+    let pod = find_object(call).await?;
     check_container(call, &pod, &options.container)?;
     let Some(node) = node_name(&pod) else { return Ok(()) };
     check_node(call, node).await?;
@@ -96,7 +97,7 @@ fn log_option_errors(options: &ConnectOptions) -> FieldErrors {
     errors
 }
 
-/// Rejects a container that the pod does not have, and a missing name if the pod has several containers.
+/// Rejects a container that the pod does not have, and an empty name if the pod has no default container.
 fn check_container(call: &Call<'_>, pod: &Object, container: &str) -> Result<(), Status> {
     let names = |list: &str| {
         let items = pod.at(&["spec", list]).and_then(Value::as_array);
@@ -107,7 +108,7 @@ fn check_container(call: &Call<'_>, pod: &Object, container: &str) -> Result<(),
     let default_container = call.server_state.names.label_sub_key("kubectl", "default-container");
     let container = match container {
         "" => pod.annotation(&default_container).unwrap_or_default(),
-        named => named,
+        name => name,
     };
     let pod_name = pod.name();
     if !container.is_empty() {
@@ -134,7 +135,7 @@ fn check_container(call: &Call<'_>, pod: &Object, container: &str) -> Result<(),
 /// Checks a proxy request to a pod. `Ok` is the 503 for an allowed request: apid does not connect.
 async fn pod_proxy(call: &Call<'_>) -> Result<Status, Status> {
     let name = split_name(call.name).ok_or_else(|| invalid_name(call, "pod"))?;
-    let pod = object(&Call { name: name.object, ..*call }).await?;
+    let pod = find_object(&Call { name: name.object, ..*call }).await?;
     let ips = pod.at(&["status", "podIPs"]).and_then(Value::as_array);
     let first = ips.and_then(|ips| ips.first()?.get("ip")?.as_str());
     match first.or_else(|| pod.str_at(&["status", "podIP"])).is_some_and(is_global_unicast) {
@@ -156,7 +157,7 @@ fn is_global_unicast(text: &str) -> bool {
 /// Checks a proxy request to a Service. `Ok` is the 503 for an allowed request: apid does not connect.
 async fn service_proxy(call: &Call<'_>) -> Result<Status, Status> {
     let name = split_name(call.name).ok_or_else(|| invalid_name(call, "service"))?;
-    let service = object(&Call { name: name.object, ..*call }).await?;
+    let service = find_object(&Call { name: name.object, ..*call }).await?;
     let mut port_name = name.port.to_owned();
     if let Ok(number) = name.port.parse::<i64>() {
         let ports = service.at(&["spec", "ports"]).and_then(Value::as_array);
@@ -167,7 +168,7 @@ async fn service_proxy(call: &Call<'_>) -> Result<Status, Status> {
         };
         port_name = port.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
     }
-    let endpoints = related(call, "Endpoints", call.namespace, name.object).await?;
+    let endpoints = find_core_object(call, "Endpoints", call.namespace, name.object).await?;
     let subsets = endpoints.at(&["subsets"]).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let has_port = |subset: &&Value| {
         let ports = subset.get("ports").and_then(Value::as_array).into_iter().flatten();
@@ -175,7 +176,7 @@ async fn service_proxy(call: &Call<'_>) -> Result<Status, Status> {
         names.any(|name| name == port_name)
     };
     let has_addresses = |subset: &&Value| {
-        subset.get("addresses").and_then(Value::as_array).is_some_and(|all| !all.is_empty())
+        subset.get("addresses").and_then(Value::as_array).is_some_and(|addresses| !addresses.is_empty())
     };
     if !subsets.iter().filter(has_port).any(|subset| has_addresses(&subset)) {
         let name = if subsets.is_empty() { name.object } else { call.name };
@@ -200,7 +201,7 @@ struct ProxyName<'a> {
     port: &'a str,
 }
 
-/// Splits `NAME`, `NAME:PORT` or `SCHEME:NAME:PORT`.
+/// Splits `NAME`, `NAME:PORT` or `SCHEME:NAME:PORT`; None for another form or scheme.
 fn split_name(name: &str) -> Option<ProxyName<'_>> {
     let parts: Vec<&str> = name.split(':').collect();
     let (scheme, object, port) = match parts.as_slice() {
@@ -222,21 +223,26 @@ fn node_name(pod: &Object) -> Option<&str> {
 }
 
 /// Returns the object of a call, or 404.
-async fn object(call: &Call<'_>) -> Result<Object, Status> {
+async fn find_object(call: &Call<'_>) -> Result<Object, Status> {
     let item = Call { subresource: "", ..*call }.get_or_404().await?;
     tree(&item, item.revision())
 }
 
 /// Rejects a node that does not exist.
 async fn check_node(call: &Call<'_>, node: &str) -> Result<(), Status> {
-    related(call, "Node", "", node).await.map(drop)
+    find_core_object(call, "Node", "", node).await.map(drop)
 }
 
 /// Returns an object of another kind of the core group, or 404.
-async fn related(call: &Call<'_>, kind: &str, namespace: &str, name: &str) -> Result<Object, Status> {
+async fn find_core_object(
+    call: &Call<'_>,
+    kind: &str,
+    namespace: &str,
+    name: &str,
+) -> Result<Object, Status> {
     let resource = call.kinds.registry.find_kind("", kind).ok_or_else(Status::unknown_resource)?;
     let collection = call.kinds.collection(resource).ok_or_else(Status::unknown_resource)?;
-    object(&Call { collection, namespace, name, ..*call }).await
+    find_object(&Call { collection, namespace, name, ..*call }).await
 }
 
 #[cfg(test)]

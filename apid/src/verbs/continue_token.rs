@@ -43,11 +43,11 @@ impl fmt::Debug for TokenKey {
 }
 
 impl TokenKey {
-    /// Returns the key of a store; creates it in a new store.
+    /// Returns the HMAC key of a store; creates the key in a new store.
     ///
     /// # Errors
     ///
-    /// Those of reads and commits.
+    /// Errors of store reads and commits; `Corrupt` for a stored key of another length.
     pub async fn load_or_create(store: &dyn Store) -> Result<Self, Error> {
         let row = match store.get(KEY_ROW, None).await? {
             Some(row) => row,
@@ -66,8 +66,8 @@ impl TokenKey {
         };
         match row.value.len() {
             KEY_BYTES => Ok(TokenKey::new(&row.value)),
-            other => Err(Error::Corrupt(format!(
-                "continue token key {KEY_ROW} has {other} bytes instead of {KEY_BYTES}"
+            length => Err(Error::Corrupt(format!(
+                "continue token key {KEY_ROW} has {length} bytes instead of {KEY_BYTES}"
             ))),
         }
     }
@@ -93,7 +93,7 @@ impl TokenKey {
 /// The content of a continue token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
-    /// The revision of the whole list; 0 continues in the newest state, after the revision was compacted.
+    /// The revision of the whole list; 0 if it was compacted, so that the list continues in the newest state.
     pub(super) revision: Revision,
     /// Number of objects after the last delivered one, if known.
     pub(super) remaining: Option<u64>,

@@ -17,7 +17,8 @@ const ATTEMPTS: usize = 8;
 ///
 /// # Errors
 ///
-/// 400 for the body, 403 and 404 from admission, 409 when the name exists, 422 for an invalid object.
+/// 400 for a malformed body or another namespace, 403 and 404 from admission, 409 when the name exists, 422
+/// for an invalid object.
 pub async fn create(
     call: &Call<'_>,
     payload: Payload<'_>,
@@ -66,7 +67,7 @@ pub(super) async fn insert(
     let mut attempt = 0;
     loop {
         attempt += 1;
-        // Only a generated name leads to another iteration.
+        // The loop repeats only for a generated name, so an object with a name is moved and not cloned.
         let mut new = if has_no_name { object.clone() } else { std::mem::take(&mut object) };
         resource.prepare_create(&mut new, call.namespace, &ctx);
         resource.kind.strategy().record_creator(&mut new, call.authorized.user());
@@ -104,9 +105,9 @@ pub(super) async fn insert(
         let key = call.key();
         // A commit with a reservation writes IPAddress objects first. A create of an existing name must write
         // none, so the name is checked before.
-        let writes_records =
+        let writes_addresses =
             reservation.as_ref().is_some_and(|reservation| !reservation.addresses().is_empty());
-        if options.dry_run || writes_records {
+        if options.dry_run || writes_addresses {
             let (existing, _) = call.collection.items.get(&key).await.map_err(|error| call.failure(error))?;
             match existing {
                 Some(_) if is_generated_name && attempt < ATTEMPTS => continue,
@@ -118,13 +119,13 @@ pub(super) async fn insert(
             if let Some(version) = sent_version {
                 new.set_meta("resourceVersion", version);
             }
-            return Ok(WriteResult { created: true, object: ResponseObject::tree(new) });
+            return Ok(WriteResult { created: true, object: ResponseObject::from_tree(new) });
         }
         let encoded = call.encode(&new).await?;
         match call.commit(&key, Op::Create(encoded), reservation).await {
             Ok(committed) => {
                 call.notes.set_reference(&new);
-                let object = ResponseObject::committed(call.collection, &key, new, committed.revision).await;
+                let object = ResponseObject::for_commit(call.collection, &key, new, committed.revision).await;
                 return Ok(WriteResult { created: true, object });
             }
             Err(Error::Exists(_)) if is_generated_name && attempt < ATTEMPTS => {}
@@ -134,7 +135,7 @@ pub(super) async fn insert(
     }
 }
 
-/// Returns the resourceVersion in the body of a create. A write with one is rejected; a dry run returns it.
+/// Returns the resourceVersion in the body of a create: a reason for rejection, except in a dry run.
 ///
 /// The version `0` and a malformed version count as absent, as in the reference. Updates and applies that create an
 /// object ignore the version.

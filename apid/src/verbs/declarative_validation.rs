@@ -39,7 +39,7 @@ pub fn type_table_validator() -> Validator {
     Arc::new(Resource::validate_tags)
 }
 
-/// The two validations of a server.
+/// Declarative validation of a server, compared with the hand-written validation.
 pub struct DeclarativeValidation {
     validator: Validator,
     is_enabled: bool,
@@ -99,7 +99,8 @@ impl DeclarativeValidation {
         errors
     }
 
-    /// Counts and logs a panic. Returns an error that rejects the write if the declarative errors decide.
+    /// Counts and logs a panic of declarative validation. Returns an error only if the declarative errors
+    /// decide.
     fn panic_errors(&self, resource: &Resource, object: &Object) -> FieldErrors {
         self.panics.inc();
         tracing::error!(
@@ -115,7 +116,7 @@ impl DeclarativeValidation {
     }
 }
 
-/// Returns the errors that only one of the validations finds, each with the name of that validation.
+/// Returns the tagged errors that only one validation finds, each with the name of that validation.
 ///
 /// Several hand-written errors can match one declarative error, and the reverse.
 fn mismatches<'a>(

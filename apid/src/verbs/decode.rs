@@ -22,7 +22,7 @@ pub enum Payload<'a> {
     Json(&'a [u8]),
     /// YAML text.
     Yaml(&'a [u8]),
-    /// CBOR.
+    /// CBOR data.
     Cbor(&'a [u8]),
     /// Protobuf in its envelope.
     Protobuf(&'a [u8]),
@@ -49,8 +49,8 @@ struct ExpectedType<'a> {
 }
 
 impl Payload<'_> {
-    /// Decodes the payload to a tree and returns the paths of duplicate keys. A Protobuf message is of the
-    /// named type of the schema table; None if the type has no message.
+    /// Decodes the payload to a tree and returns the paths of duplicate keys. `type_name` is the schema type
+    /// of a Protobuf body; None if the type has no Protobuf encoding.
     ///
     /// # Errors
     ///
@@ -86,8 +86,8 @@ pub(crate) fn decode_error_status(error: &DecodeError, malformed: impl FnOnce(&s
 ///
 /// # Errors
 ///
-/// 400: malformed, another kind, a wrong type, or (`Strict`) unknown or duplicate fields. 413: over the
-/// decode limits.
+/// 400: malformed, another kind, a field of the wrong type, or (`Strict`) unknown or duplicate fields. 413:
+/// over the decode limits.
 pub(super) fn decode(
     resource: &Resource,
     version: &str,
@@ -95,7 +95,7 @@ pub(super) fn decode(
     validation: FieldValidation,
     server_state: &ServerState,
 ) -> Result<(Object, Vec<String>), Status> {
-    // As in the reference, the findings for custom kinds and YAML begin with the duplicate keys.
+    // As in the reference, only the warnings about JSON of built-in kinds follow the order of the document.
     let ordered_json = match &payload {
         Payload::Json(bytes) if !resource.is_custom() => Some(*bytes),
         _ => None,
@@ -179,10 +179,10 @@ impl ReadError {
 }
 
 impl ExpectedType<'_> {
-    /// Package of the type inside kube-apiserver, which messages about other kinds name.
+    /// Go package of the internal type in kube-apiserver, for messages about other kinds.
     fn internal_package(&self) -> &str {
         match self.type_name.and_then(|name| name.split_once('/')) {
-            // The kind Event of the group `events` is the one of the core group.
+            // An Event of the group `events` has the internal type of the core group.
             Some(("events", _)) => "core",
             Some((package, _)) => package,
             None => self.group,
@@ -209,13 +209,14 @@ impl ExpectedType<'_> {
     }
 }
 
-/// Decodes the tree of a payload and checks its type.
+/// Decodes a payload, and checks its kind and API version. Returns the paths of duplicate keys with the
+/// object.
 fn read(
     payload: Payload<'_>,
     expected: &ExpectedType<'_>,
     limits: Limits,
 ) -> Result<(Object, Vec<String>), ReadError> {
-    let unrecognized = |reason: &str| {
+    let unrecognized_status = |reason: &str| {
         Status::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): {reason}",
             expected.kind
@@ -223,18 +224,18 @@ fn read(
     };
     let decoded = payload
         .parse(expected.type_name, limits)
-        .map_err(|error| decode_error_status(&error, unrecognized))?;
+        .map_err(|error| decode_error_status(&error, unrecognized_status))?;
     let map = match decoded.value {
         Value::Object(map) => map,
         // The reference decodes `null` as an object without fields.
         Value::Null => Map::new(),
-        _ => return Err(unrecognized("the body is not an object").into()),
+        _ => return Err(unrecognized_status("the body is not an object").into()),
     };
     let object = Object(map);
     let text = |field: &str| match object.get(field) {
         None | Some(Value::Null) => Ok(""),
         Some(Value::String(text)) => Ok(text.as_str()),
-        Some(_) => Err(unrecognized(&format!("{field} is not a string"))),
+        Some(_) => Err(unrecognized_status(&format!("{field} is not a string"))),
     };
     let (kind, api_version) = (text("kind")?, text("apiVersion")?);
     let is_other = |text: &str, expected: &str| !text.is_empty() && text != expected;

@@ -140,9 +140,9 @@ pub(super) async fn commit_deletion(
 ) -> Result<DeleteResult, DeleteError> {
     let key = call.key();
     match step {
-        DeletionStep::Wait => Ok(DeleteResult::Terminating(ResponseObject::item(Arc::clone(item)))),
+        DeletionStep::Wait => Ok(DeleteResult::Terminating(ResponseObject::from_item(Arc::clone(item)))),
         DeletionStep::Mark(new) | DeletionStep::MarkAndRemove(new) if options.dry_run => {
-            Ok(DeleteResult::Terminating(ResponseObject::tree(new)))
+            Ok(DeleteResult::Terminating(ResponseObject::from_tree(new)))
         }
         DeletionStep::Remove if options.dry_run => {
             Ok(removal_result(call, &uid, ResponseObject::Cached(Arc::clone(item), item.revision())))
@@ -150,7 +150,7 @@ pub(super) async fn commit_deletion(
         DeletionStep::Mark(new) => {
             let revision = store(call, &key, &new, item.revision()).await?;
             Ok(DeleteResult::Terminating(
-                ResponseObject::committed(call.collection, &key, new, revision).await,
+                ResponseObject::for_commit(call.collection, &key, new, revision).await,
             ))
         }
         DeletionStep::MarkAndRemove(mut new) => {
@@ -158,7 +158,7 @@ pub(super) async fn commit_deletion(
             // Another request may have removed the object meanwhile, which has the same result.
             let revision = remove(call, &key, marked).await?.unwrap_or(marked);
             new.set_meta("resourceVersion", revision.to_string());
-            Ok(removal_result(call, &uid, ResponseObject::tree(new)))
+            Ok(removal_result(call, &uid, ResponseObject::from_tree(new)))
         }
         DeletionStep::Remove => {
             let revision = remove(call, &key, item.revision()).await?.ok_or(DeleteError::Changed)?;
@@ -167,15 +167,15 @@ pub(super) async fn commit_deletion(
     }
 }
 
-/// Adds the finalizer with which the deletion of an object of the kind begins.
+/// Adds the deletion finalizer of the kind, unless the object is terminating or has the finalizer.
 fn with_deletion_finalizer(old: &Object, finalizer: Option<String>) -> Cow<'_, Object> {
     let Some(finalizer) = finalizer else { return Cow::Borrowed(old) };
-    if old.is_terminating() || old.finalizers().any(|other| other == finalizer) {
+    if old.is_terminating() || old.finalizers().any(|present| present == finalizer) {
         return Cow::Borrowed(old);
     }
     let mut object_with_finalizer = old.clone();
-    let all: Vec<String> = old.finalizers().map(str::to_owned).chain([finalizer]).collect();
-    object_with_finalizer.set_meta("finalizers", all);
+    let finalizers: Vec<String> = old.finalizers().map(str::to_owned).chain([finalizer]).collect();
+    object_with_finalizer.set_meta("finalizers", finalizers);
     Cow::Owned(object_with_finalizer)
 }
 

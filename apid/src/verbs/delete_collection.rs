@@ -126,7 +126,7 @@ pub async fn delete_collection(
     Ok(DeletedCollection::Status(Box::new(status)))
 }
 
-/// How many deletes of a call were accepted, and whether further ones begin.
+/// Number of accepted deletes of a deletecollection, and whether it begins no further deletes.
 #[derive(Default)]
 struct BatchProgress {
     accepted: AtomicUsize,
@@ -161,14 +161,14 @@ async fn admit_listed(
         tokio::task::yield_now().await;
     }
     let (namespace, name) = call.collection.resource.parse_key(listed.key())?;
-    // Concurrent deletes must not share notes.
+    // Each delete collects its own warnings and annotations, because deletes run concurrently.
     let notes = PluginOutput::default();
     let planned =
         plan_deletion(&Call { notes: &notes, ..call.for_object(namespace, name) }, &listed, options).await;
     Some(AdmittedDeletion { listed, notes, planned })
 }
 
-/// Commits an admitted deletion, even if the object was changed meanwhile. Returns its warnings and annotations.
+/// Commits an admitted deletion, even if the object was changed meanwhile. Returns warnings and annotations.
 async fn commit_listed(
     call: &Call<'_>,
     admitted: Option<AdmittedDeletion>,
@@ -197,11 +197,11 @@ async fn commit_listed(
         }
         // Delete the object also if it was changed meanwhile, but not if another object has its name now.
         match call.item().await? {
-            Some(now)
-                if super::response_object::entry(&now)?.uid()
+            Some(newest)
+                if super::response_object::entry(&newest)?.uid()
                     == super::response_object::entry(&item)?.uid() =>
             {
-                item = now;
+                item = newest;
             }
             _ => return Ok(Some(notes)),
         }

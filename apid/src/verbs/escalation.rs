@@ -14,7 +14,7 @@ impl Call<'_> {
     ///
     /// # Errors
     ///
-    /// 403 with the missing rights, 404 for a binding to a role that does not exist, 503.
+    /// 403 with the missing rights, 404 for a binding to a role that does not exist, 503 without a decision.
     pub(super) async fn check_escalation(&self, new: &Object, old: Option<&Object>) -> Result<(), Status> {
         let kind = &self.collection.resource.kind;
         if kind.group() != "rbac.authorization" || old.is_some_and(|old| differs_only_in_gc_fields(new, old))
@@ -34,7 +34,7 @@ impl Call<'_> {
     }
 }
 
-/// Whether only owner references and finalizers differ.
+/// Whether only owner references, finalizers, resourceVersion and managedFields differ.
 ///
 /// Such a write, for example of the garbage collector, grants nothing and needs no escalation check.
 fn differs_only_in_gc_fields(new: &Object, old: &Object) -> bool {

@@ -24,7 +24,7 @@ use crate::server_state::ServerState;
 ///
 /// # Errors
 ///
-/// 400 for the body, 403 from admission, 404, 409 when a precondition fails. 429 while the
+/// 400 for a malformed body, 403 from admission, 404, 409 when a precondition fails. 429 while the
 /// PodDisruptionBudget forbids the eviction, 500 when the pod matches more than one.
 pub async fn evict(
     call: &Call<'_>,
@@ -54,27 +54,27 @@ pub async fn evict(
             uid: Some(pod.uid().to_owned()),
             resource_version: Some(pod.resource_version().to_owned()),
         };
-        let is_other = fails_precondition(&requested_options.preconditions, &found);
+        let misses_preconditions = fails_precondition(&requested_options.preconditions, &found);
         // A pending pod that meets the preconditions is deleted below, at the evaluated resourceVersion: it
         // may start at any time, and then its budget must allow the eviction.
-        if eviction::is_finished(&pod) || (eviction::needs_no_budget(&pod) && is_other) {
+        if eviction::is_finished(&pod) || (eviction::needs_no_budget(&pod) && misses_preconditions) {
             delete(&pod_call, &requested_options).await?;
             break;
         }
-        if is_other {
+        if misses_preconditions {
             let reason = "Precondition failed: UID or resourceVersion does not match";
             return Err(Status::conflict(&call.collection.resource.group_resource, call.name, reason));
         }
-        let verdict = match eviction::needs_no_budget(&pod) {
+        let decision = match eviction::needs_no_budget(&pod) {
             true => Some(EvictionDecision::Uncharged),
             false => charge_budget(&pod_call, &pod, requested_options.dry_run).await?,
         };
-        let Some(verdict) = verdict else { continue };
+        let Some(decision) = decision else { continue };
         // An eviction that is not charged to a budget requires the evaluated resourceVersion.
-        let resource_version = found.resource_version.filter(|_| verdict == EvictionDecision::Uncharged);
+        let resource_version = found.resource_version.filter(|_| decision == EvictionDecision::Uncharged);
         let preconditions = Preconditions { resource_version, ..found };
         match delete(&pod_call, &DeleteOptions { preconditions, ..requested_options.clone() }).await {
-            Err(status) if status.reason == Reason::Conflict && verdict == EvictionDecision::Uncharged => {}
+            Err(status) if status.reason == Reason::Conflict && decision == EvictionDecision::Uncharged => {}
             Err(status) => return Err(status),
             Ok(_) => break,
         }
@@ -170,13 +170,13 @@ async fn charge_budget(
     let Some((key, revision, mut budget)) = matching_budget else {
         return Ok(Some(EvictionDecision::Charged));
     };
-    let verdict = eviction::decide(&budget, pod)?;
-    if verdict == EvictionDecision::Uncharged || dry_run {
-        return Ok(Some(verdict));
+    let decision = eviction::decide(&budget, pod)?;
+    if decision == EvictionDecision::Uncharged || dry_run {
+        return Ok(Some(decision));
     }
     eviction::record_eviction(&mut budget, call.name, &time::time(server_state.clock.now()));
     match server_state.store.commit(&key, Op::Update(kinds::entry::encode(&budget), revision)).await {
-        Ok(_) => Ok(Some(verdict)),
+        Ok(_) => Ok(Some(decision)),
         Err(Error::Conflict(_) | Error::NotFound(_)) => Ok(None),
         Err(error) => Err(call.failure(error)),
     }

@@ -23,7 +23,12 @@ impl Call<'_> {
             Error::Full(_) => Status::unavailable("storage is full: only reads are served", 10),
             Error::Unavailable(reason) => Status::unavailable(format!("storage is unavailable: {reason}"), 1),
             Error::Corrupt(detail) => {
-                tracing::error!(resource = %resource, name = self.name, error = %detail, "stored object cannot be decoded; returning 500");
+                tracing::error!(
+                    resource = %resource,
+                    name = self.name,
+                    error = %detail,
+                    "storage is corrupt; returning 500"
+                );
                 Status::internal("a stored object cannot be read")
             }
         }

@@ -33,8 +33,8 @@ pub struct ListResult {
     pub remaining: Option<usize>,
 }
 
-/// Maximum number of objects in one read from the store.
-const CHUNK: usize = 500;
+/// Maximum number of objects in one page from the store.
+const STORE_PAGE: usize = 500;
 
 /// Lists the objects that the options select.
 ///
@@ -180,7 +180,7 @@ async fn list_newest(
     list_from_snapshot(call, options, selection, &snapshot, &chunk_start.start(call), limit)
 }
 
-/// Lists the state at a version: from the store or, with the feature gate, from a cache snapshot.
+/// Lists the state at a version: from the store or, with the gate ListFromCacheSnapshot, from a snapshot.
 async fn list_at(
     call: &Call<'_>,
     options: &ListOptions,
@@ -240,8 +240,8 @@ async fn list_from_store(
     let mut next: Option<Arc<Item>> = None;
     let mut fetched = 0;
     'pages: loop {
-        let chunk = if limit == 0 { CHUNK } else { (limit + 1).min(CHUNK) };
-        let page = resource.page_at(&selection.keys, &start, chunk, version).await;
+        let page_limit = if limit == 0 { STORE_PAGE } else { (limit + 1).min(STORE_PAGE) };
+        let page = resource.page_at(&selection.keys, &start, page_limit, version).await;
         let page = page.map_err(|error| history_failure(call, options, chunk_start, error))?;
         fetched += page.items.len();
         for item in &page.items {
@@ -304,10 +304,10 @@ fn history_failure(call: &Call<'_>, options: &ListOptions, chunk_start: &ChunkSt
                  objects that were created, modified, or deleted between the time the first chunk was returned and \
                  now may show up in the list.",
             );
-            let rest =
+            let token =
                 Token { revision: Revision(0), remaining: None, last_key: chunk_start.last_key.clone() };
             status.continue_token =
-                rest.encode(&call.server_state.token_key, list_fingerprint(call, options));
+                token.encode(&call.server_state.token_key, list_fingerprint(call, options));
             status
         }
         Error::Compacted { .. } => expired_status(),
@@ -319,6 +319,6 @@ fn history_failure(call: &Call<'_>, options: &ListOptions, chunk_start: &ChunkSt
             }
             status
         }
-        other => call.failure(other),
+        error => call.failure(error),
     }
 }

@@ -91,7 +91,7 @@ const BUCKETS: &[f64] =
 
 type Labels = Vec<(&'static str, String)>;
 
-/// The metrics of reads.
+/// The metrics of lists and watches.
 #[derive(Clone)]
 pub struct ReadMetrics {
     from_cache: Counters<Labels>,
@@ -173,7 +173,7 @@ impl ReadMetrics {
         self.read_wait.get_or_create(&resource_label(resource)).observe(wait.as_secs_f64());
     }
 
-    /// The metrics of the events of a watch in a version of a kind.
+    /// Returns the metrics of the events that watches of a kind send in one version.
     pub fn watch_events(&self, resource: &Resource, version: &str) -> WatchEventMetrics {
         let labels = vec![
             ("group", resource.group_resource.group.clone()),

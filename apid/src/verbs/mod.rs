@@ -11,8 +11,7 @@
 //! # Invariants
 //!
 //! INVARIANT (no-op writes): a write that changes nothing stores nothing: same resourceVersion, no event.
-//! INVARIANT (exact revisions): a response never carries data of a revision other than the requested one
-//! under its number.
+//! INVARIANT (exact revisions): a read at an exact revision returns the data of that revision, or fails.
 
 mod admit;
 mod allocation;
@@ -124,8 +123,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns the virtual kind of a subresource that is no part of the object, such as Scale.
-    pub fn view(&self) -> Option<&'a Arc<Resource>> {
+    /// Returns the kind of the body of a virtual subresource, such as Scale; None for another subresource.
+    pub fn virtual_kind(&self) -> Option<&'a Arc<Resource>> {
         if self.subresource.is_empty() {
             return None;
         }

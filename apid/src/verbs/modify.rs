@@ -17,7 +17,7 @@ use crate::server_state::Collection;
 
 /// The result of a modification.
 pub(super) enum ModifyResult {
-    /// The object is stored, or was unchanged.
+    /// The write succeeded: it stored or removed the object, changed nothing, or was a dry run.
     Done(WriteResult),
     /// The object does not exist.
     Missing,
@@ -137,7 +137,7 @@ impl Call<'_> {
             if options.dry_run || is_unchanged {
                 return Ok(ModifyResult::Done(WriteResult {
                     created: false,
-                    object: ResponseObject::tree(new),
+                    object: ResponseObject::from_tree(new),
                 }));
             }
             let op =
@@ -146,9 +146,9 @@ impl Call<'_> {
                 Ok(committed) => {
                     let object = if is_removed {
                         new.set_meta("resourceVersion", committed.revision.to_string());
-                        ResponseObject::tree(new)
+                        ResponseObject::from_tree(new)
                     } else {
-                        ResponseObject::committed(self.collection, &key, new, committed.revision).await
+                        ResponseObject::for_commit(self.collection, &key, new, committed.revision).await
                     };
                     return Ok(ModifyResult::Done(WriteResult { created: false, object }));
                 }

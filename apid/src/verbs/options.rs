@@ -30,8 +30,8 @@ pub enum FieldValidation {
 impl FieldValidation {
     /// Returns warnings about duplicate keys and unknown fields.
     ///
-    /// `json` is the document if the warnings follow its order. Otherwise the duplicate keys come first. After the
-    /// path of a schema extension of the other preset comes its name in `names`.
+    /// `json` is the document if the warnings follow its order. Otherwise the duplicate keys come first. A
+    /// warning about a schema extension with the name of the other preset ends with the name in this preset.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ fn unknown_text(path: &str, names: &Names) -> String {
     }
 }
 
-/// Returns the name in the preset of the schema extension at the end of a path; None for other paths.
+/// Returns the name in this preset of a schema extension with its stored name at the end of a path.
 fn extension_in(path: &str, names: &Names) -> Option<&'static str> {
     let (parent, field) = path.rsplit_once('.')?;
     let is_in_schema = parent.contains("openAPIV3Schema");
@@ -83,8 +83,8 @@ fn extension_in(path: &str, names: &Names) -> Option<&'static str> {
     Some(names.schema_extension(extension)).filter(|name| *name != field)
 }
 
-/// Returns the findings in the order of the document: an unknown field at its first occurrence, a duplicate key at its
-/// second. As in the reference, the keys within an unknown field are not examined.
+/// Returns the warnings in the order of the document: an unknown field at its first occurrence, a duplicate
+/// key at its second. As in the reference, the keys within an unknown field are not examined.
 fn in_document_order(json: &[u8], duplicates: &[String], unknown: &[String], names: &Names) -> Vec<String> {
     let is_within = |path: &str, field: &String| {
         path.strip_prefix(field.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -101,12 +101,12 @@ fn in_document_order(json: &[u8], duplicates: &[String], unknown: &[String], nam
             texts.push(text);
         }
     }
-    // Paths in the names of another preset differ from those of the document.
-    let all = duplicates
+    // A path that was translated from another preset is not in the document, so its warning is added here.
+    let all_texts = duplicates
         .into_iter()
         .map(|path| duplicate_text(path))
         .chain(unknown.iter().map(|path| unknown_text(path, names)));
-    for text in all {
+    for text in all_texts {
         if !texts.contains(&text) {
             texts.push(text);
         }
@@ -185,7 +185,7 @@ impl RawWriteOptions {
     ///
     /// # Errors
     ///
-    /// 422 with a cause for each field (requirements D-QP-30, -34, -37, -41).
+    /// 422 with a cause for each invalid option (requirements D-QP-30, -34, -37, -41).
     pub fn validate(&self, kind: &str, names: &Names) -> Result<WriteOptions, Status> {
         let mut errors = Vec::new();
         if self.force.is_some() {
@@ -201,7 +201,7 @@ impl RawWriteOptions {
     ///
     /// # Errors
     ///
-    /// 422 with a cause for each field (requirements D-SSA-22).
+    /// 422 with a cause for each invalid option (requirements D-SSA-22).
     pub fn validate_apply(&self, names: &Names) -> Result<WriteOptions, Status> {
         let mut errors = Vec::new();
         if self.field_manager.is_empty() {
@@ -262,11 +262,12 @@ fn program(user_agent: &str) -> String {
     name
 }
 
-/// Whether `dryRun` is `All`. An empty value means false (requirements, appendix (g) 18).
+/// Whether `dryRun` is `All`; an empty value means false (requirements, appendix (g) 18). Any other value is
+/// an error.
 pub(super) fn dry_run(values: &[String], errors: &mut Vec<FieldError>) -> bool {
     if values.iter().any(|value| !matches!(value.as_str(), "" | "All")) {
-        let all = Value::from(values.to_vec());
-        errors.push(FieldError::not_supported(&FieldPath::new("dryRun"), all, &["All"]));
+        let sent = Value::from(values.to_vec());
+        errors.push(FieldError::not_supported(&FieldPath::new("dryRun"), sent, &["All"]));
     }
     values.iter().any(|value| value == "All")
 }
@@ -316,7 +317,7 @@ impl ListOptions {
     ///
     /// # Errors
     ///
-    /// 422 with a cause for each field (requirements D-RV-16 to -29).
+    /// 422 with a cause for each invalid option (requirements D-RV-16 to -29).
     pub fn validate_list(&self, names: &Names) -> Result<Option<VersionMatch>, Status> {
         let path = FieldPath::new("resourceVersionMatch");
         let mut errors = Vec::new();
@@ -357,7 +358,7 @@ impl ListOptions {
     ///
     /// # Errors
     ///
-    /// 422 with a cause for each field (requirements D-QP-13, -18, -19).
+    /// 422 with a cause for each invalid option (requirements D-QP-13, -18, -19).
     pub fn validate_watch(&self, names: &Names, watch_list: bool) -> Result<(), Status> {
         let path = FieldPath::new("resourceVersionMatch");
         let mut errors = Vec::new();
@@ -506,14 +507,14 @@ mod tests {
 
     #[test]
     fn write_options_validate_dry_run_and_field_validation() {
-        let raw = |dry: &[&str], validation: &str| RawWriteOptions {
+        let raw_options = |dry: &[&str], validation: &str| RawWriteOptions {
             dry_run: dry.iter().map(|d| (*d).to_owned()).collect(),
             field_validation: validation.to_owned(),
             ..RawWriteOptions::default()
         };
-        assert!(raw(&["All", "All"], "").validate("CreateOptions", &names()).unwrap().dry_run);
-        assert!(!raw(&[""], "Ignore").validate("CreateOptions", &names()).unwrap().dry_run);
-        let status = raw(&["All", "Some"], "None").validate("CreateOptions", &names()).unwrap_err();
+        assert!(raw_options(&["All", "All"], "").validate("CreateOptions", &names()).unwrap().dry_run);
+        assert!(!raw_options(&[""], "Ignore").validate("CreateOptions", &names()).unwrap().dry_run);
+        let status = raw_options(&["All", "Some"], "None").validate("CreateOptions", &names()).unwrap_err();
         assert_eq!(status.code, 422);
         assert_eq!(
             causes(&status),

@@ -12,7 +12,8 @@
 //!
 //! # Reference
 //!
-//! Requirements D-MF. A write does not own the fields that it cannot change, even if the body contains them.
+//! Requirements D-MF. The manager of a write does not own fields that the write cannot change, such as
+//! `status`.
 
 use std::sync::{LazyLock, OnceLock};
 
@@ -32,7 +33,7 @@ use super::request_conversions::RequestConversions;
 use crate::conversion::ObjectConverter;
 use crate::server_state::ServerState;
 
-/// The field manager of apid's own writes.
+/// The field manager of writes by apid itself.
 const APID_MANAGER: &str = "apid";
 
 /// The subresource for the replicas of an object.
@@ -59,6 +60,7 @@ pub(super) struct Ownership<'a> {
     api_version: String,
     merge: Merge,
     empty: Object,
+    /// The fields that the write cannot change.
     ignored: &'static Set,
     /// The kind in the version of the request.
     served: &'a Resource,
@@ -91,7 +93,7 @@ impl<'a> Ownership<'a> {
             api_version: served.api_version(),
             merge: schema.merge(),
             empty: schema.empty(),
-            ignored: ignored(&resource.kind, call.subresource),
+            ignored: unchangeable_fields(&resource.kind, call.subresource),
             served,
             versions: OtherVersions {
                 server_state: call.server_state,
@@ -182,11 +184,11 @@ impl OtherVersions<'_> {
 
 impl Versions for OtherVersions<'_> {
     fn merge(&self, api_version: &str) -> Option<&Merge> {
-        let all = self.merges.get_or_init(|| {
+        let merges = self.merges.get_or_init(|| {
             let versions = self.registry.versions_of(self.resource);
             versions.filter_map(|v| Some((v.api_version(), v.kind.schema()?.merge()))).collect()
         });
-        all.iter().find(|(version, _)| version == api_version).map(|(_, merge)| merge)
+        merges.iter().find(|(version, _)| version == api_version).map(|(_, merge)| merge)
     }
 
     fn convert(&self, object: &Object, api_version: &str) -> Result<Object, ConversionError> {
@@ -202,26 +204,27 @@ impl Versions for OtherVersions<'_> {
         } else if object.api_version() != api_version {
             let names = &self.server_state.names;
             let (source, target) = (self.find(object.api_version())?, self.find(api_version)?);
-            let failed = |error: TypeError| ConversionError::Failed(error.to_string());
-            source.to_stored(&mut object, names).map_err(failed)?;
-            target.convert_from_storage(&mut object, names).map_err(failed)?;
+            let conversion_error = |error: TypeError| ConversionError::Failed(error.to_string());
+            source.to_stored(&mut object, names).map_err(conversion_error)?;
+            target.convert_from_storage(&mut object, names).map_err(conversion_error)?;
         }
         Ok(object)
     }
 }
 
-/// Whether a manager owns the field.
+/// Whether any manager owns the field at `path`.
 fn has_owner(object: &Object, path: &[Element]) -> bool {
     ManagedFields::of(object).entries.iter().any(|entry| entry.fields.contains(path))
 }
 
 /// Returns the fields that a write to the subresource cannot change.
-fn ignored(kind: &KindRef, subresource: &str) -> &'static Set {
+fn unchangeable_fields(kind: &KindRef, subresource: &str) -> &'static Set {
     static NOTHING: Set = Set::new();
-    static STATUS: LazyLock<Set> = LazyLock::new(|| paths(&[&["status"]]));
-    static SPEC: LazyLock<Set> = LazyLock::new(|| paths(&[&["spec"]]));
-    static SPEC_AND_LABELS: LazyLock<Set> = LazyLock::new(|| paths(&[&["spec"], &["metadata", "labels"]]));
-    static SPEC_AND_METADATA: LazyLock<Set> = LazyLock::new(|| paths(&[&["spec"], &["metadata"]]));
+    static STATUS: LazyLock<Set> = LazyLock::new(|| field_set(&[&["status"]]));
+    static SPEC: LazyLock<Set> = LazyLock::new(|| field_set(&[&["spec"]]));
+    static SPEC_AND_LABELS: LazyLock<Set> =
+        LazyLock::new(|| field_set(&[&["spec"], &["metadata", "labels"]]));
+    static SPEC_AND_METADATA: LazyLock<Set> = LazyLock::new(|| field_set(&[&["spec"], &["metadata"]]));
     match (subresource, kind.facts().status_writes) {
         ("", _) if kind.has_status() => &STATUS,
         ("status", StatusWrites::Metadata) => &SPEC,
@@ -231,9 +234,9 @@ fn ignored(kind: &KindRef, subresource: &str) -> &'static Set {
     }
 }
 
-fn paths(all: &[&[&str]]) -> Set {
+fn field_set(paths: &[&[&str]]) -> Set {
     let mut set = Set::new();
-    for path in all {
+    for path in paths {
         let elements: Vec<Element> = path.iter().map(|name| Element::field(name)).collect();
         set.insert(&elements);
     }

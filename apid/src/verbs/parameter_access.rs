@@ -35,7 +35,7 @@ impl Call<'_> {
     ///
     /// # Errors
     ///
-    /// 422: the user cannot read the parameters. 503: no decision.
+    /// 422: the user cannot read the parameters. 503: authd returns no decision.
     pub(super) async fn check_parameter_access(
         &self,
         new: &Object,
@@ -76,11 +76,11 @@ impl Call<'_> {
         }
         let detail = format!(
             "user {} must have \"get\" permission on all objects of the referenced paramKind (kind={}, apiVersion={})",
-            describe(self.authorized.user()),
+            format_user(self.authorized.user()),
             text(param_kind, "kind"),
             text(param_kind, "apiVersion")
         );
-        Err(self.unreadable("paramKind", new, &detail))
+        Err(self.unreadable_parameter("paramKind", new, &detail))
     }
 
     async fn check_param_ref(&self, new: &Object, policy_kind: &str) -> Result<(), Status> {
@@ -98,19 +98,19 @@ impl Call<'_> {
         if self.server_state.auth.decision(self.authorized.user(), attributes).await?.allowed() {
             return Ok(());
         }
-        let user = describe(self.authorized.user());
+        let user = format_user(self.authorized.user());
         let detail =
             format!("user {user} does not have \"get\" permission on the object referenced by paramRef");
-        Err(self.unreadable("paramRef", new, &detail))
+        Err(self.unreadable_parameter("paramRef", new, &detail))
     }
 
-    /// The attributes of a read of a kind, in all namespaces.
+    /// Returns the attributes of `get` on a kind of parameters, without namespace and name.
     fn read_attributes(&self, param_kind: &Value) -> Attributes {
         let (api_version, kind) = (text(param_kind, "apiVersion"), text(param_kind, "kind"));
         let (group, version) = match api_version.split_once('/').unwrap_or(("", api_version)) {
             _ if param_kind.is_null() => (ALL, ALL),
             (_, version) if version.contains('/') => (ALL, ALL),
-            known => known,
+            group_version => group_version,
         };
         let resource = self.kinds.registry.find_kind_version(group, version, kind);
         Attributes {
@@ -123,7 +123,7 @@ impl Call<'_> {
         }
     }
 
-    /// The stored policy of a kind and name.
+    /// Returns the stored policy of a kind and name, if it exists.
     async fn policy(&self, kind: &str, name: &str) -> Result<Option<Object>, Status> {
         let group = self.server_state.names.group("admissionregistration");
         let resource = self.kinds.registry.find_kind(&group, kind);
@@ -135,7 +135,7 @@ impl Call<'_> {
         item.map(|item| tree(&item, item.revision())).transpose()
     }
 
-    fn unreadable(&self, field: &str, object: &Object, detail: &str) -> Status {
+    fn unreadable_parameter(&self, field: &str, object: &Object, detail: &str) -> Status {
         let path = FieldPath::new("spec").child(field);
         let kind = &self.collection.resource.group_kind;
         Status::invalid(kind, object.name(), &[FieldError::forbidden(&path, detail)])
@@ -151,7 +151,7 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
 }
 
 /// Formats a user as the messages of the reference do.
-fn describe(user: &UserInfo) -> String {
+fn format_user(user: &UserInfo) -> String {
     let extra: Vec<String> =
         user.extra.iter().map(|(key, values)| format!("{key}:[{}]", values.join(" "))).collect();
     format!("&{{{} {} [{}] map[{}]}}", user.name, user.uid, user.groups.join(" "), extra.join(" "))

@@ -40,13 +40,13 @@ impl RequestConversions {
         let mut conversions = self.conversions.lock();
         let is_equal =
             |other: &&RequestConversion| other.api_version == api_version && other.object == *object;
-        let pending = || Err(ConversionError::Pending);
+        let pending_error = || Err(ConversionError::Pending);
         if let Some(conversion) = conversions.iter().find(is_equal) {
-            return conversion.result.clone().unwrap_or_else(pending);
+            return conversion.result.clone().unwrap_or_else(pending_error);
         }
         let (object, api_version) = (object.clone(), api_version.to_owned());
         conversions.push(RequestConversion { object, api_version, result: None });
-        pending()
+        pending_error()
     }
 
     /// Converts the recorded objects. Returns whether there were any.

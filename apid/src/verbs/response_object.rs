@@ -1,4 +1,4 @@
-//! An object in a response.
+//! Objects in responses, and the decoding of cached items and stored rows.
 
 use std::sync::Arc;
 
@@ -22,18 +22,18 @@ pub enum ResponseObject {
 
 impl ResponseObject {
     /// Wraps an item at its own revision.
-    pub fn item(item: Arc<Item>) -> Self {
+    pub fn from_item(item: Arc<Item>) -> Self {
         let revision = item.revision();
         ResponseObject::Cached(item, revision)
     }
 
     /// Wraps an object with the resourceVersion in its metadata, if any.
-    pub(super) fn tree(object: Object) -> Self {
+    pub(super) fn from_tree(object: Object) -> Self {
         ResponseObject::Tree(Box::new(object))
     }
 
     /// Returns the result of a commit. Shares the item of the watch cache if it has the committed revision.
-    pub(super) async fn committed(
+    pub(super) async fn for_commit(
         collection: &Collection,
         key: &str,
         mut object: Object,
@@ -41,18 +41,18 @@ impl ResponseObject {
     ) -> Self {
         match collection.items.get(key).await {
             Ok((Some(item), _)) if item.revision() == revision => match &collection.converter {
-                None => return ResponseObject::item(item),
+                None => return ResponseObject::from_item(item),
                 // The write is durable, so a failed conversion does not fail the request.
                 Some(converter) => {
                     if let Ok(item) = converter.item(&item).await {
-                        return ResponseObject::item(item);
+                        return ResponseObject::from_item(item);
                     }
                 }
             },
             _ => {}
         }
         object.set_meta("resourceVersion", revision.to_string());
-        ResponseObject::tree(object)
+        ResponseObject::from_tree(object)
     }
 
     /// Checks that an item can be decoded.
@@ -64,7 +64,7 @@ impl ResponseObject {
         entry(item).map(|_| ())
     }
 
-    /// Appends the object as JSON. `head` includes kind and apiVersion; items of lists omit them.
+    /// Appends the object as JSON. `head`: whether kind and apiVersion are included, which list items omit.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl ResponseObject {
         }
     }
 
-    /// Returns `metadata` only.
+    /// Returns the `metadata` of the object.
     ///
     /// # Errors
     ///
@@ -124,7 +124,7 @@ impl ResponseObject {
 /// Returns the decoded form of an item, or 500 if its bytes cannot be decoded.
 pub(super) fn entry(item: &Item) -> Result<&Entry, Status> {
     item.entry().map_err(|error| {
-        tracing::error!(%error, "stored object cannot be decoded; returning 500");
+        tracing::error!(key = %item.key(), %error, "stored object cannot be decoded; returning 500");
         Status::internal("a stored object cannot be read")
     })
 }

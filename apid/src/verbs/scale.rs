@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! Same as the ordinary verbs, for the view of [`kinds::scale`]. A write is an update of the object under the
-//! subresource `scale`, inside the loop of [`super::modify`]. The resourceVersion and uid in the body are
-//! preconditions on the object.
+//! Same as the ordinary verbs, for the Scale that [`kinds::scale`] builds. A write is an update of the
+//! object under the subresource `scale`, inside the loop of [`super::modify`]. The resourceVersion and uid
+//! in the body are preconditions on the object.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -25,14 +25,14 @@ use super::{Call, Payload, ResponseObject, WriteResult};
 /// # Errors
 ///
 /// 500: the stored bytes cannot be decoded, or the object has no replicas field.
-pub(super) fn view(call: &Call<'_>, response_object: &ResponseObject) -> Result<ResponseObject, Status> {
+pub(super) fn to_scale(call: &Call<'_>, response_object: &ResponseObject) -> Result<ResponseObject, Status> {
     let object = response_object.object()?;
     let kind = &call.collection.served.kind;
     scale::check(kind, &object).map_err(Status::internal)?;
-    Ok(ResponseObject::tree(scale::of(kind, &object)))
+    Ok(ResponseObject::from_tree(scale::of(kind, &object)))
 }
 
-/// Returns the Scale of an object. Built-in versions share the paths of the replicas.
+/// Returns the Scale of an object. The path of the replicas is the same in all versions of a built-in kind.
 pub(super) fn scale_of(call: &Call<'_>, object: &Object) -> Object {
     scale::of(&call.collection.served.kind, object)
 }
@@ -41,7 +41,7 @@ pub(super) fn scale_of(call: &Call<'_>, object: &Object) -> Object {
 ///
 /// # Errors
 ///
-/// 400 for the body, 422 for invalid replicas, else those of an update.
+/// 400 for a malformed body, 422 for invalid replicas, else those of an update.
 pub(super) async fn update(
     call: &Call<'_>,
     body: &Resource,
@@ -107,7 +107,9 @@ pub(super) async fn write(
         Ok(ProposedObject { object: new, warnings, has_managed_fields })
     };
     match call.modify(options, propose_object).await? {
-        ModifyResult::Done(written) => Ok(WriteResult { object: view(call, &written.object)?, ..written }),
+        ModifyResult::Done(written) => {
+            Ok(WriteResult { object: to_scale(call, &written.object)?, ..written })
+        }
         ModifyResult::Missing => Err(Status::not_found(&call.collection.resource.group_resource, call.name)),
     }
 }

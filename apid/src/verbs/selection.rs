@@ -21,11 +21,11 @@ pub(super) struct Selection {
     fields: FieldSelector,
     /// The kind whose fields the field selector uses.
     served: Arc<Resource>,
-    /// The longest key prefix that contains all matches.
+    /// Keys to read: the key of one object, or a prefix that ends with `/`.
     pub(super) keys: String,
 }
 
-/// Field selectors that every kind supports.
+/// Fields in field selectors of every kind.
 const META_FIELDS: [&str; 2] = ["metadata.name", "metadata.namespace"];
 
 impl Selection {

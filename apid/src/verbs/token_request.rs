@@ -26,8 +26,8 @@ use super::{Call, Payload};
 ///
 /// # Errors
 ///
-/// 400 for the body and for an unsupported kind of bound object, 403 from admission, 404, 409 for another
-/// uid. 422 for an invalid request, 500 without a signing key, 503.
+/// 400 for a malformed body and for an unsupported kind of bound object, 403 from admission, 404, 409 for
+/// another uid. 422 for an invalid request, 500 without a signing key, 503.
 pub async fn token_request(
     call: &Call<'_>,
     kind: &Resource,

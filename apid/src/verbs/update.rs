@@ -17,14 +17,14 @@ use super::{Call, Payload, WriteResult, scale};
 ///
 /// # Errors
 ///
-/// 400 for the body, 403, 404, 409 for a version or uid other than the current one, 422 for an invalid
-/// object.
+/// 400 for a malformed body, 403, 404, 409 for a resourceVersion or uid other than the current one, 422 for
+/// an invalid object.
 pub async fn update(
     call: &Call<'_>,
     payload: Payload<'_>,
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
-    if let Some(view) = call.view() {
+    if let Some(view) = call.virtual_kind() {
         return scale::update(call, view, payload, options).await;
     }
     let resource = &call.collection.resource;
@@ -32,10 +32,10 @@ pub async fn update(
     resolve_namespace(call, &mut object)?;
     check_name(call, &object)?;
 
-    let body =
+    let proposed =
         || ProposedObject { object: object.clone(), warnings: warnings.clone(), has_managed_fields: false };
     let propose = |old: &Object| match object.uid() {
-        uid if uid.is_empty() || uid == old.uid() => Ok(body()),
+        uid if uid.is_empty() || uid == old.uid() => Ok(proposed()),
         uid => Err(uid_conflict(call, uid, old.uid())),
     };
     // Retry once if another request creates the object between `modify`, which misses it, and `insert`.
@@ -51,7 +51,7 @@ pub async fn update(
             return Err(uid_conflict(call, object.uid(), ""));
         }
         call.authorize_verb("create").await?;
-        match insert(call, body(), options).await {
+        match insert(call, proposed(), options).await {
             Err(status) if status.reason == apimachinery::status::Reason::AlreadyExists => {}
             result => return result,
         }
@@ -74,7 +74,7 @@ pub(super) fn check_name(call: &Call<'_>, object: &Object) -> Result<(), Status>
     }
 }
 
-/// 409: the uid is a precondition (requirement D-META-14).
+/// 409 for a uid other than that of the object (requirement D-META-14).
 pub(super) fn uid_conflict(call: &Call<'_>, expected: &str, found: &str) -> Status {
     failed_precondition(call, "UID", expected, found)
 }

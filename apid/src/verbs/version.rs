@@ -27,7 +27,7 @@ pub(super) enum RequestedVersion {
 #[error("resourceVersion: Invalid value: {}: must be an unsigned integer", quote(.0))]
 pub(super) struct InvalidVersion(String);
 
-/// Parses the parameter.
+/// Parses the parameter `resourceVersion`.
 pub(super) fn parse(text: &str) -> Result<RequestedVersion, InvalidVersion> {
     match text {
         "" => Ok(RequestedVersion::MostRecent),

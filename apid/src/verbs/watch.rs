@@ -173,13 +173,13 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<WatchStart,
     })))
 }
 
-/// Returns a random time between the minimum and twice the minimum.
+/// Returns a random duration of a watch between `min_watch_timeout` and twice that time.
 ///
 /// The jitter keeps clients from reconnecting all at the same time.
 fn lifetime(call: &Call<'_>) -> Duration {
     let min = call.server_state.min_watch_timeout;
-    let part = u32::try_from(call.server_state.rng.bits() % 1000).unwrap_or(0);
-    min + min * part / 1000
+    let thousandths = u32::try_from(call.server_state.rng.bits() % 1000).unwrap_or(0);
+    min + min * thousandths / 1000
 }
 
 /// 410 for a compacted revision, with the message of the reference for watches.
@@ -188,7 +188,7 @@ fn expired_status(version: Revision) -> Status {
 }
 
 /// Maximum stored bytes of the initial events of a batch; a batch has at least one event.
-const INITIAL_BYTES: usize = 32 << 10;
+const INITIAL_BATCH_BYTES: usize = 32 << 10;
 
 /// The next step of a watch.
 enum WatchStep {
@@ -208,7 +208,7 @@ impl WatchStream {
         if self.has_ended {
             return None;
         }
-        match self.wait().await {
+        match self.next_step().await {
             Ok(WatchStep::Send(notices)) => Some(notices),
             Ok(WatchStep::Lagged) => {
                 self.has_ended = true;
@@ -228,7 +228,7 @@ impl WatchStream {
         }
     }
 
-    async fn wait(&mut self) -> Result<WatchStep, Box<Status>> {
+    async fn next_step(&mut self) -> Result<WatchStep, Box<Status>> {
         while self.initial.is_some() {
             if self.interrupts.is_finished() {
                 return Ok(WatchStep::Ended);
@@ -285,7 +285,8 @@ impl WatchStream {
         let revision = initial.pin.revision();
         self.ensure_authorized(revision).await?;
         let Some(initial) = &mut self.initial else { return Ok(WatchStep::Send(Vec::new())) };
-        let Some(mut items) = initial.pin.items(&self.selection.keys, &initial.start, INITIAL_BYTES) else {
+        let Some(mut items) = initial.pin.items(&self.selection.keys, &initial.start, INITIAL_BATCH_BYTES)
+        else {
             return Ok(WatchStep::Lagged);
         };
         if let Some(converter) = &self.converter {
@@ -379,8 +380,8 @@ async fn converted_changes(
     converter: &ObjectConverter,
     events: Vec<Arc<Event>>,
 ) -> Result<Vec<ObjectChange>, Box<Status>> {
-    let sides = |event: &Arc<Event>| [event.before().cloned(), event.after().cloned()];
-    let items: Vec<Arc<Item>> = events.iter().flat_map(sides).flatten().collect();
+    let both_items = |event: &Arc<Event>| [event.before().cloned(), event.after().cloned()];
+    let items: Vec<Arc<Item>> = events.iter().flat_map(both_items).flatten().collect();
     let mut converted = converter.items(items).await?.into_iter();
     let changes = events.into_iter().map(|event| {
         let mut change = ObjectChange { event: None, ..ObjectChange::from_event(event) };

@@ -66,9 +66,9 @@ impl WatchInterrupts {
     pub(super) async fn next_interrupt(&mut self) -> WatchInterrupt {
         let (guard, stopping) = (&self.guard, &self.stopping);
         let (end, bookmark) = (self.end, self.bookmarks.as_ref().map(Bookmarks::due));
-        let pending = self
-            .pending
-            .get_or_insert_with(|| Box::pin(interrupt(Arc::clone(guard), stopping.clone(), end, bookmark)));
+        let pending = self.pending.get_or_insert_with(|| {
+            Box::pin(wait_for_interrupt(Arc::clone(guard), stopping.clone(), end, bookmark))
+        });
         let interrupt = pending.as_mut().await;
         self.pending = None;
         if let (WatchInterrupt::Bookmark, Some(bookmarks)) = (interrupt, &mut self.bookmarks) {
@@ -107,7 +107,7 @@ impl Bookmarks {
     }
 }
 
-async fn interrupt(
+async fn wait_for_interrupt(
     guard: Arc<WatchGuard>,
     mut stopping: watch::Receiver<bool>,
     end: Instant,

@@ -5,8 +5,8 @@
 //! to grow once history is trimmed. At the end the program prints the maximum memory and disk usage in the
 //! second quarter of the run and in the last quarter.
 //!
-//! `churn [--writers 32] [--seconds 60] [--rate 0] [--every 5] [--value 1000] [--keys 20000] [--retention 10] [--cache 4]
-//! [--dir DIR]`. A rate of 0 is full speed.
+//! `churn [--writers 32] [--seconds 60] [--rate 0] [--every 5] [--value 1000] [--keys 20000] [--retention 10]
+//! [--cache 4] [--dir DIR]`. A rate of 0 is full speed.
 //!
 //! Every writer creates, updates and sometimes deletes its own keys. Without `--dir` the store is in a new
 //! directory below the system's temporary directory, removed at the end.
@@ -231,7 +231,7 @@ fn format_stats(stats: Stats) -> String {
     )
 }
 
-/// The write rate, number of keys and value size (in bytes) of one writer.
+/// The write rate, the number of keys and the value size in bytes of one writer.
 #[derive(Clone, Copy)]
 struct Pace {
     /// Interval between writes; None for full speed.

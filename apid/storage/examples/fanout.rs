@@ -50,13 +50,13 @@ impl Feed {
     }
 }
 
-/// The average duration of one of `times` repetitions, in microseconds.
+/// The average duration of one repetition in microseconds: `times` repetitions took `took`.
 fn micros_each(took: Duration, times: usize) -> f64 {
     took.as_secs_f64() * 1e6 / times as f64
 }
 
 /// Resident memory of this process in bytes.
-fn resident() -> Result<u64, Box<dyn Error>> {
+fn resident_bytes() -> Result<u64, Box<dyn Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
     let number = line.split_whitespace().next().ok_or("no number")?;
@@ -152,13 +152,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         );
     }
 
-    let before = resident()?;
+    let before = resident_bytes()?;
     let mut waiting = Vec::new();
     for number in 0..10_000 {
         let (_, watcher) = pods.snapshot_and_watch(&format!("/pods/namespace-{:03}/", number % 100)).await?;
         waiting.push(watcher);
     }
-    println!("a waiting watcher: {} bytes", resident()?.saturating_sub(before) / 10_000);
+    println!("a waiting watcher: {} bytes", resident_bytes()?.saturating_sub(before) / 10_000);
     let change = feed.next().ok_or("no change")?;
     let begun = clock.monotonic();
     cache.observe(&[change]);

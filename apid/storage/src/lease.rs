@@ -2,8 +2,9 @@
 //!
 //! # Contract
 //!
-//! A [`HistoryLease`] retains all reads at and after its revision until it is dropped: the engine does not compact
-//! beyond the oldest leased revision. The caller limits the time of a lease, because retained history takes space.
+//! A [`HistoryLease`] keeps its revision and later ones readable until it is dropped: the engine does not
+//! compact beyond the oldest leased revision. The caller limits the time of a lease, because retained history
+//! takes space.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

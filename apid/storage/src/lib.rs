@@ -270,7 +270,7 @@ pub trait Store: Send + Sync + 'static {
     /// the observer.
     fn revision(&self) -> Revision;
 
-    /// The newest revision whose history is removed. Reads at or after this revision work; older reads are
+    /// The newest revision whose history is removed. Reads at or after this revision work; older reads return
     /// `Compacted`.
     fn compacted(&self) -> Revision;
 
@@ -312,7 +312,8 @@ pub trait Store: Send + Sync + 'static {
         Ok(page)
     }
 
-    /// Retains the history at and after a revision until the lease is dropped, even beyond the history retention.
+    /// Retains the history at and after a revision until the lease is dropped, even beyond the history
+    /// retention.
     ///
     /// The revision must be readable. [`Store::compact`] ignores leases.
     fn lease_history(&self, _from: Revision) -> HistoryLease {
@@ -343,7 +344,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// `Compacted` and `Future` apply to both revisions as in [`Store::get`].
+    /// `Compacted` or `Future` when `after` or `upto` is not readable.
     async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<RevisionRange>;
 
     /// Compacts the history at and before a revision. The newest rows always stay.

@@ -6,8 +6,8 @@ use crate::{Change, Observer};
 
 /// Calls each observer, in the order of the list.
 ///
-/// The order matters: the observer of policy revisions comes before the watch cache, so that each change in the cache
-/// is already part of the policy revisions.
+/// The order matters: the observer of policy revisions comes before the watch cache, so that each change in
+/// the cache is already part of the policy revisions.
 pub struct Observers(pub Vec<Arc<dyn Observer>>);
 
 impl Observer for Observers {

@@ -71,7 +71,7 @@ fn damage(dir: &Path) -> usize {
 }
 
 /// Peak memory of this process in bytes.
-fn peak() -> u64 {
+fn peak_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
@@ -81,19 +81,19 @@ fn peak() -> u64 {
 #[ignore = "the measured process of `survey_of_heavily_damaged_store_uses_little_memory`"]
 fn survey_in_measured_process() {
     let dir = PathBuf::from(std::env::var_os("STORE_DIR").unwrap());
-    let before = peak();
+    let before = peak_bytes();
     let report = offline::check(&dir).unwrap();
     assert!(report.lost.keys.len() > KEYS / 4, "{report}");
     assert!(report.objects > KEYS / 4 && report.objects + report.lost.keys.len() >= KEYS, "{report}");
     assert!(report.to_string().lines().count() < 100, "a report is short");
-    let memory_after_check = peak() - before;
+    let memory_after_check = peak_bytes() - before;
     let Err(OpenError::Store(Error::Corrupt(reason))) =
         FjallStore::open(options(&dir), Arc::new(NullObserver))
     else {
         panic!("the damaged store opened");
     };
     assert!(reason.len() < 10_000 && reason.contains("are missing"), "{reason}");
-    let memory_after_open = peak() - before;
+    let memory_after_open = peak_bytes() - before;
     let RepairOutcome::Rebuilt { objects, .. } = offline::repair(&dir, None, 0).unwrap() else {
         panic!("{report}")
     };
@@ -102,7 +102,7 @@ fn survey_in_measured_process() {
         "MiB: check {}, start {}, repair {}",
         memory_after_check >> 20,
         memory_after_open >> 20,
-        (peak() - before) >> 20
+        (peak_bytes() - before) >> 20
     );
     assert!(memory_after_open < MEMORY_LIMIT, "{} MiB", memory_after_open >> 20);
 }

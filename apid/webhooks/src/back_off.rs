@@ -2,9 +2,10 @@
 //!
 //! # Contract
 //!
-//! After [`FAILURES`] consecutive failures to connect, calls are refused during a pause, which doubles up to
-//! [`MAX_PAUSE`]. After the pause one call is the trial; other calls are refused until the trial ends. A connection
-//! ends the back-off. A call that times out does not, because its connection may not have succeeded.
+//! After [`FAILURE_THRESHOLD`] consecutive failures to connect, calls are refused during a pause, which
+//! doubles up to [`MAX_PAUSE`]. After the pause one call is the trial; other calls are refused until the
+//! trial ends. A successful connection ends the back-off. A call that times out does not, because its
+//! connection may not have succeeded.
 //!
 //! # Invariants
 //!
@@ -17,10 +18,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 /// Consecutive failures to connect that begin the back-off.
-const FAILURES: u32 = 5;
-/// First pause.
+const FAILURE_THRESHOLD: u32 = 5;
+/// First pause of a back-off; each further failure to connect doubles the pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// Maximum pause: a webhook that is reachable again is called after at most this time.
+/// Maximum pause, so that calls soon reach a webhook that is reachable again.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// The back-off state of a webhook.
@@ -36,7 +37,9 @@ struct BackOffState {
     is_trial_running: bool,
 }
 
-/// Permission for one call. Its drop ends the trial, if it is one; without a report nothing else changes.
+/// Permission for one call. When the permission of a trial is dropped, the next call can be the trial.
+///
+/// A permission that is dropped without a report leaves the number of failures and the pause unchanged.
 #[derive(Debug)]
 pub(crate) struct Permission<'a> {
     back_off: &'a BackOff,
@@ -55,7 +58,7 @@ impl BackOff {
     /// Permits or refuses a call. `now` is the time of the monotonic clock.
     pub(crate) fn permit(&self, now: Duration) -> Result<Permission<'_>, Rejection> {
         let mut state = self.0.lock();
-        if state.failures < FAILURES {
+        if state.failures < FAILURE_THRESHOLD {
             return Ok(Permission { back_off: self, is_trial: false });
         }
         let wait = state.next_trial.saturating_sub(now);
@@ -77,7 +80,7 @@ impl Permission<'_> {
     pub(crate) fn report_failure(self, now: Duration) {
         let mut state = self.back_off.0.lock();
         state.failures = state.failures.saturating_add(1);
-        let doublings = state.failures.saturating_sub(FAILURES).min(16);
+        let doublings = state.failures.saturating_sub(FAILURE_THRESHOLD).min(16);
         state.next_trial = now + FIRST_PAUSE.saturating_mul(1 << doublings).min(MAX_PAUSE);
     }
 }
@@ -102,12 +105,12 @@ mod tests {
     fn back_off_begins_after_consecutive_failures_and_ends_with_a_success() {
         let back_off = BackOff::default();
         for _ in 0..3 {
-            for _ in 1..FAILURES {
+            for _ in 1..FAILURE_THRESHOLD {
                 back_off.permit(at(0)).unwrap().report_failure(at(0));
             }
             back_off.permit(at(0)).unwrap().report_success();
         }
-        for _ in 0..FAILURES {
+        for _ in 0..FAILURE_THRESHOLD {
             back_off.permit(at(0)).unwrap().report_failure(at(0));
         }
         let refused = back_off.permit(at(50)).unwrap_err();
@@ -119,7 +122,7 @@ mod tests {
     #[test]
     fn one_trial_runs_at_a_time_and_a_failed_trial_doubles_the_pause() {
         let back_off = BackOff::default();
-        for _ in 0..FAILURES {
+        for _ in 0..FAILURE_THRESHOLD {
             back_off.permit(at(0)).unwrap().report_failure(at(0));
         }
         let trial = back_off.permit(at(200)).unwrap();

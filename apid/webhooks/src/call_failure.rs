@@ -1,4 +1,4 @@
-//! Failure of a call, with the texts of the reference (kube-apiserver).
+//! Failure of a webhook call, with the error texts of the reference (kube-apiserver).
 
 use http::StatusCode;
 use serving::client::CallError;
@@ -28,13 +28,13 @@ pub enum CallFailure {
     Status {
         /// HTTP status code.
         code: u16,
-        /// Text of the client library for the status code.
+        /// Error text of the Go client library (client-go) for the status code.
         message: String,
     },
 }
 
 impl CallFailure {
-    /// A failure without a response.
+    /// A failure without a complete response; `problem` is its description.
     pub(crate) fn transport(url: &str, problem: impl std::fmt::Display) -> Self {
         CallFailure::Transport { url: url.to_owned(), problem: problem.to_string() }
     }
@@ -43,7 +43,7 @@ impl CallFailure {
         CallFailure::Timeout { url: url.to_owned() }
     }
 
-    pub(crate) fn call_error(url: &str, error: &CallError) -> Self {
+    pub(crate) fn from_call_error(url: &str, error: &CallError) -> Self {
         match error {
             CallError::Timeout(_) => CallFailure::timeout(url),
             error => CallFailure::transport(url, error),
@@ -55,7 +55,7 @@ impl CallFailure {
     }
 }
 
-/// Returns the text of the Go client library for a status code.
+/// Returns the error text of the Go client library (client-go) for a status code.
 fn status_message(status: StatusCode, body: &[u8]) -> String {
     let excerpt: String = String::from_utf8_lossy(body).trim().chars().take(MAX_BODY_CHARS).collect();
     let excerpt = if excerpt.is_empty() { "unknown".to_owned() } else { excerpt };

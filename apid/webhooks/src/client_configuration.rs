@@ -21,9 +21,9 @@ pub struct ClientConfiguration {
 /// Address of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum WebhookAddress {
-    /// A URL.
+    /// The field `url`.
     Url(String),
-    /// A Service.
+    /// The field `service`.
     Service(ServiceReference),
 }
 
@@ -34,9 +34,9 @@ pub struct ServiceReference {
     pub namespace: String,
     /// Name of the Service.
     pub name: String,
-    /// Port of the Service.
+    /// Port of the Service; 443 if the configuration has none.
     pub port: u16,
-    /// Path of the URL, with the leading slash.
+    /// Path of the URL, with the leading slash; `/` if the configuration has none.
     pub path: String,
 }
 
@@ -46,7 +46,7 @@ pub enum InvalidConfiguration {
     /// Neither `url` nor `service` is set.
     #[error("clientConfig has neither url nor service")]
     NoAddress,
-    /// The port of the Service is out of range.
+    /// The port of the Service is not an integer from 1 to 65535.
     #[error("clientConfig.service.port is not a port number")]
     Port,
     /// The CA bundle is not base64.
@@ -89,8 +89,8 @@ impl ClientConfiguration {
         Ok(ClientConfiguration { address, ca_bundle: ca_bundle.into() })
     }
 
-    /// The URL of the webhook, for messages and for the choice of a user; for a Service with its TLS server
-    /// name.
+    /// The URL of the webhook, for messages and for the choice of credentials. For a Service the host is its
+    /// TLS server name.
     pub fn url(&self) -> String {
         match &self.address {
             WebhookAddress::Url(url) => url.clone(),

@@ -31,7 +31,7 @@ pub struct ClientOptions {
     pub lookup: Arc<dyn ServiceLookup>,
     /// Addresses of `--service-resolver-file`.
     pub service_map: ServiceMap,
-    /// Names of the preset.
+    /// Names of the preset of this server.
     pub names: Arc<Names>,
     /// Clock of the back-off and of the checks of credential files.
     pub clock: Arc<dyn Clock>,
@@ -52,7 +52,7 @@ pub struct WebhookCall {
     pub sends_timeout: bool,
 }
 
-/// Clients of webhooks.
+/// Pool of the clients of webhooks.
 pub struct WebhookClients {
     resolver: ServiceResolver,
     names: Arc<Names>,
@@ -151,12 +151,12 @@ impl WebhookClients {
         match &result {
             Ok(_) | Err(CallError::Broken(_) | CallError::TooLarge(_)) => permission.report_success(),
             Err(CallError::Unreachable(_)) => permission.report_failure(self.clock.monotonic()),
-            // The connection may not have succeeded.
+            // Unknown whether a connection succeeded: the call neither begins nor ends a back-off.
             Err(CallError::Timeout(_) | CallError::Request(_) | CallError::Credentials(_)) => {
                 drop(permission)
             }
         }
-        result.map_err(|error| CallFailure::call_error(&url.display_url, &error))
+        result.map_err(|error| CallFailure::from_call_error(&url.display_url, &error))
     }
 
     fn client(
@@ -166,7 +166,7 @@ impl WebhookClients {
         users: Option<&WebhookUsers>,
         url: &CallUrl,
     ) -> Result<Arc<WebhookClient>, String> {
-        let user = users.and_then(|users| Some((users.file(), users.user(&url.server)?)));
+        let user = users.and_then(|users| Some((users.file_id(), users.user(&url.server)?)));
         let user_key = user.map(|(file, (name, _))| UserKey { file, name: name.to_owned() });
         let key = ClientKey { origin, configuration: configuration.clone(), user: user_key };
         if let Some(client) = self.clients.get(&key) {

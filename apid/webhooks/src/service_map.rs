@@ -20,7 +20,7 @@ use crate::ServiceReference;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceMap(BTreeMap<String, String>);
 
-/// The defects of a file, one per line.
+/// The defects of a file of `--service-resolver-file`, one per line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ServiceMapError(String);

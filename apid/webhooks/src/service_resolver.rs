@@ -11,7 +11,7 @@ use apimachinery::status::Status;
 
 use crate::{ServiceMap, ServiceReference};
 
-/// Future of a lookup.
+/// Future of a lookup of a [`ServiceLookup`].
 pub type LookupFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send + 'a>>;
 
 /// Reads Services and EndpointSlices.
@@ -91,11 +91,12 @@ impl ServiceResolver {
     }
 }
 
-/// Returns the name of the Service port with this number. The name is `""` if the Service has only one port.
+/// Returns the name of the Service port with this number; `""` for a port without a name.
 fn service_port_name(service: &Object, port: u16) -> Option<&str> {
     let ports = service.at(&["spec", "ports"]).and_then(Value::as_array)?;
-    let found = ports.iter().find(|found| found.get("port").and_then(Value::as_u64) == Some(port.into()))?;
-    Some(found.get("name").and_then(Value::as_str).unwrap_or_default())
+    let is_port = |entry: &&Value| entry.get("port").and_then(Value::as_u64) == Some(port.into());
+    let entry = ports.iter().find(is_port)?;
+    Some(entry.get("name").and_then(Value::as_str).unwrap_or_default())
 }
 
 /// Returns the first address of each ready endpoint of a slice, with the number of the named port.

@@ -24,7 +24,7 @@ pub struct WebhookUsers {
 pub(crate) struct FileId(u64);
 
 /// Number of files loaded so far, from which the next [`FileId`] comes.
-static FILES: AtomicU64 = AtomicU64::new(0);
+static LOADED_FILES: AtomicU64 = AtomicU64::new(0);
 
 impl WebhookUsers {
     /// Reads a client configuration file.
@@ -37,11 +37,11 @@ impl WebhookUsers {
     }
 
     fn new(configuration: ClientConfig) -> Self {
-        WebhookUsers { file: FileId(FILES.fetch_add(1, Ordering::Relaxed)), configuration }
+        WebhookUsers { file: FileId(LOADED_FILES.fetch_add(1, Ordering::Relaxed)), configuration }
     }
 
     /// Identity of the loaded file; clones of the users have the same identity.
-    pub(crate) fn file(&self) -> FileId {
+    pub(crate) fn file_id(&self) -> FileId {
         self.file
     }
 
@@ -76,11 +76,11 @@ mod tests {
 
     #[test]
     fn most_specific_user_of_a_server_is_chosen() {
-        let all = ["a.b.svc:443", "*.b.svc:443", "a.b.svc", "*.svc", "*"];
+        let names = ["a.b.svc:443", "*.b.svc:443", "a.b.svc", "*.svc", "*"];
         let server = "a.b.svc:443";
-        for first in 0..all.len() {
-            let users = users(&all[first..]);
-            assert_eq!(users.user(server).map(|(name, _)| name), Some(all[first]));
+        for first in 0..names.len() {
+            let users = users(&names[first..]);
+            assert_eq!(users.user(server).map(|(name, _)| name), Some(names[first]));
         }
         assert_eq!(users(&["a.b.svc"]).user("a.b.svc:8443"), None);
         assert_eq!(users(&["b.svc", "*.a.b.svc"]).user(server), None);

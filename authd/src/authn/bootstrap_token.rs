@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! The Secret must have the type and the name of its token, must not be terminating, and must allow
-//! authentication. An unreadable expiration counts as expired. An extra group outside `system:bootstrappers:`
-//! rejects the token.
+//! The Secret must have the type of bootstrap tokens and the name `bootstrap-token-<id>`, must not be
+//! terminating, and must allow authentication. An unreadable expiration counts as expired. An extra group
+//! outside `system:bootstrappers:` rejects the token.
 
 use std::sync::Arc;
 
@@ -16,12 +16,13 @@ use jiff::Timestamp;
 use subtle::ConstantTimeEq;
 
 use super::{
-    AuthenticatedIdentity, Authenticator, AuthnContext, Credentials, Outcome, Settings, agnostic_audiences,
+    AuthenticatedIdentity, Authenticator, AuthnContext, AuthnSettings, Credentials, Outcome,
+    agnostic_audiences,
 };
 use crate::config_error::ConfigError;
 use crate::mirror::identities::TokenSecret;
 use crate::mirror::{Mirror, MirrorNotReady};
-use crate::tokens::bootstrap::{expiration, split_token};
+use crate::tokens::bootstrap::{parse_expiration, split_token};
 
 /// The group of every bootstrap token; extra groups begin with this text and a colon.
 const GROUP: &str = "system:bootstrappers";
@@ -33,7 +34,7 @@ struct BootstrapTokens {
 }
 
 pub(super) fn build(
-    settings: &Settings,
+    settings: &AuthnSettings,
     mirror: &Arc<Mirror>,
 ) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
     if !settings.bootstrap_tokens {
@@ -61,27 +62,26 @@ impl Authenticator for BootstrapTokens {
             return Ok(Outcome::Rejected(format!("there is no token Secret `{namespace}/{name}`")));
         };
         let kind = self.names.label_sub_key("bootstrap", "token");
-        let checked =
-            check(&token_secret, &kind, id, secret, context.now).and_then(|(groups, expires_at)| {
-                let audiences = agnostic_audiences(credentials.audiences, &self.api_audiences)
-                    .ok_or("bootstrap tokens are valid for the API's own audiences only")?;
-                let user = UserInfo { name: format!("system:bootstrap:{id}"), groups, ..UserInfo::default() };
-                let secret = ObjectRef {
-                    group: String::new(),
-                    resource: "secrets".to_owned(),
-                    namespace: namespace.to_owned(),
-                    name,
-                    uid: token_secret.identity.uid.to_string(),
-                };
-                Ok(AuthenticatedIdentity {
-                    user,
-                    audiences,
-                    expires_at,
-                    depends_on: vec![secret],
-                    ..AuthenticatedIdentity::default()
-                })
-            });
-        Ok(checked.map_or_else(Outcome::Rejected, |accepted| Outcome::Accepted(Box::new(accepted))))
+        let result = check(&token_secret, &kind, id, secret, context.now).and_then(|(groups, expires_at)| {
+            let audiences = agnostic_audiences(credentials.audiences, &self.api_audiences)
+                .ok_or("bootstrap tokens are valid for the API's own audiences only")?;
+            let user = UserInfo { name: format!("system:bootstrap:{id}"), groups, ..UserInfo::default() };
+            let secret = ObjectRef {
+                group: String::new(),
+                resource: "secrets".to_owned(),
+                namespace: namespace.to_owned(),
+                name,
+                uid: token_secret.identity.uid.to_string(),
+            };
+            Ok(AuthenticatedIdentity {
+                user,
+                audiences,
+                expires_at,
+                depends_on: vec![secret],
+                ..AuthenticatedIdentity::default()
+            })
+        });
+        Ok(result.map_or_else(Outcome::Rejected, |accepted| Outcome::Accepted(Box::new(accepted))))
     }
 }
 
@@ -107,7 +107,8 @@ fn check(
     if token_secret.text("token-id") != id {
         return Err("the token id differs from the Secret".to_owned());
     }
-    let expires = expiration(token_secret.text("expiration"), now).map_err(|error| error.to_string())?;
+    let expires =
+        parse_expiration(token_secret.text("expiration"), now).map_err(|error| error.to_string())?;
     if token_secret.text("usage-bootstrap-authentication") != "true" {
         return Err("the Secret does not allow authentication".to_owned());
     }
@@ -201,9 +202,9 @@ mod tests {
             let got = checked.map(|(groups, _)| groups.join(" "));
             assert_eq!(got.as_deref().map_err(String::as_str), expected, "{entries:?}");
         }
-        let mut leaving = secret(&[]);
-        leaving.terminating = true;
-        assert!(check(&leaving, KIND, "abcdef", "0123456789abcdef", now).is_err());
+        let mut terminating_secret = secret(&[]);
+        terminating_secret.terminating = true;
+        assert!(check(&terminating_secret, KIND, "abcdef", "0123456789abcdef", now).is_err());
         let opaque = TokenSecret { kind: "Opaque".into(), ..secret(&[]) };
         assert!(check(&opaque, KIND, "abcdef", "0123456789abcdef", now).is_err());
     }

@@ -2,11 +2,11 @@
 //!
 //! # Contract
 //!
-//! [`Union::authenticate`] returns an identity, or a [`Rejection`] with the rejecting authenticators and
-//! their reasons, for the log. The client receives only 401. The first authenticator that accepts decides.
-//! Anonymous access is granted only if no authenticator rejected a credential (requirements A-PRIN-12,
-//! A-PRIN-13, A-PRIN-20, A-PRIN-21). If an authenticator cannot decide and no other accepts, the result is
-//! [`AuthnError::Undecided`]: the client gets 503, and nothing is cached.
+//! [`AuthenticatorUnion::authenticate`] returns an identity, or a [`Rejection`] with the rejecting
+//! authenticators and their reasons, for the log. The client receives only 401. The first authenticator that
+//! accepts decides. Anonymous access is granted only if no authenticator rejected a credential (requirements
+//! A-PRIN-12, A-PRIN-13, A-PRIN-20, A-PRIN-21). If an authenticator cannot decide and no other accepts, the
+//! result is [`AuthnError::Undecided`]: the client gets 503, and nothing is cached.
 //!
 //! # Invariants
 //!
@@ -46,7 +46,7 @@ use crate::tokens::service_account::Issuer;
 
 /// The configuration of the authenticators.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct AuthnSettings {
     /// The names preset.
     pub names: Arc<Names>,
     /// The CA bundles for client certificates and for proxies, and the revocation lists.
@@ -68,7 +68,7 @@ pub struct Settings {
     /// Issues and verifies service-account tokens. None: no keys are configured.
     pub issuer: Option<Arc<Issuer>>,
     /// Whether tokens of deleted service accounts are rejected (`--service-account-lookup`).
-    pub lookup: bool,
+    pub service_account_lookup: bool,
     /// `--enable-bootstrap-token-auth`.
     pub bootstrap_tokens: bool,
 }
@@ -111,8 +111,8 @@ pub enum Outcome {
     /// Like `Rejected`: a remote service rejected the credential or was unavailable.
     /// The duration is the TTL of the rejection for caches; zero: not cached.
     RejectedWithTtl(String, Duration),
-    /// The authenticator cannot decide now, for example at a limit; the text is the reason for the log.
-    /// The same credential may be accepted a moment later.
+    /// The authenticator cannot decide now, for example because too many requests wait for a remote service.
+    /// The text is the reason for the log. The same credential may be accepted a moment later.
     Undecided(String),
 }
 
@@ -130,9 +130,9 @@ pub struct AuthnOpinion {
 /// The user of a request, with the conditions under which the result may be cached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthenticatedIdentity {
-    /// The user; [`Union::authenticate`] adds the group `system:authenticated`.
+    /// The user; [`AuthenticatorUnion::authenticate`] adds the group `system:authenticated`.
     pub user: UserInfo,
-    /// Those of the requested audiences for which the credential is valid.
+    /// The requested audiences for which the credential is valid.
     pub audiences: Vec<String>,
     /// The first moment at which the credential is valid.
     pub not_before: Option<Timestamp>,
@@ -158,7 +158,8 @@ pub enum AuthnError {
 /// The rejection of credentials, or of a request without credentials.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// The name of each rejecting authenticator with the failed check; empty without credentials.
+    /// The name of each rejecting authenticator with the failed check; empty if the request has no
+    /// credentials.
     pub checks: Vec<(&'static str, String)>,
     /// How long the rejection may be cached; None: until a dependency or the configuration changes.
     pub ttl: Option<Duration>,
@@ -192,11 +193,12 @@ trait Authenticator: Send + Sync {
     ) -> Result<Outcome, MirrorNotReady>;
 }
 
-/// Builds an authenticator. None: it is not configured. The error names the flag.
-type Build = fn(&Settings, &Arc<Mirror>) -> Result<Option<Box<dyn Authenticator>>, ConfigError>;
+/// Builds an authenticator. None: the authenticator is not configured. The error names the flag.
+type BuildAuthenticator =
+    fn(&AuthnSettings, &Arc<Mirror>) -> Result<Option<Box<dyn Authenticator>>, ConfigError>;
 
 /// All authenticators with their names, in the order in which they run.
-const METHODS: &[(&str, Build)] = &[
+const METHODS: &[(&str, BuildAuthenticator)] = &[
     ("request-header", request_header::build),
     ("x509", x509::build),
     ("token-file", token_file::build),
@@ -207,19 +209,19 @@ const METHODS: &[(&str, Build)] = &[
 ];
 
 /// All configured authenticators in order, and anonymous access.
-pub struct Union {
+pub struct AuthenticatorUnion {
     methods: Vec<(&'static str, Box<dyn Authenticator>)>,
     anonymous: Anonymous,
     api_audiences: Vec<String>,
 }
 
-impl Union {
+impl AuthenticatorUnion {
     /// Builds the configured authenticators. Those that check stored objects read them from `mirror`.
     ///
     /// # Errors
     ///
     /// All errors, each with its flag.
-    pub fn build(settings: &Settings, mirror: &Arc<Mirror>) -> Result<Self, Vec<ConfigError>> {
+    pub fn build(settings: &AuthnSettings, mirror: &Arc<Mirror>) -> Result<Self, Vec<ConfigError>> {
         let mut methods = Vec::new();
         let mut errors = Vec::new();
         for (name, build) in METHODS {
@@ -230,7 +232,7 @@ impl Union {
             }
         }
         if errors.is_empty() {
-            Ok(Union {
+            Ok(AuthenticatorUnion {
                 methods,
                 anonymous: settings.anonymous.clone(),
                 api_audiences: settings.api_audiences.clone(),
@@ -243,7 +245,7 @@ impl Union {
     /// No authenticator, and no anonymous access.
     #[cfg(test)]
     pub(crate) fn empty() -> Self {
-        Union { methods: Vec::new(), anonymous: Anonymous::default(), api_audiences: Vec::new() }
+        AuthenticatorUnion { methods: Vec::new(), anonymous: Anonymous::default(), api_audiences: Vec::new() }
     }
 
     /// Returns the audiences of the API server.
@@ -257,7 +259,7 @@ impl Union {
     }
 
     /// Returns the identity of the credentials and the name of the accepting authenticator.
-    /// The inner error is the result of credentials without an identity.
+    /// The inner error says why the credentials have no identity.
     ///
     /// # Errors
     ///
@@ -333,7 +335,7 @@ impl Union {
     }
 }
 
-impl std::fmt::Debug for Union {
+impl std::fmt::Debug for AuthenticatorUnion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let anonymous = self.anonymous.enabled.then_some(anonymous::NAME);
         f.debug_list().entries(self.methods.iter().map(|(name, _)| *name).chain(anonymous)).finish()
@@ -358,10 +360,12 @@ async fn consult(
     Ok(outcome)
 }
 
-/// Returns the valid audiences of a credential that names none ("audience-agnostic" in Kubernetes).
-/// These are the requested audiences that the API server has. None if audiences are requested and it has none of them.
-fn agnostic_audiences(requested: &[String], own: &[String]) -> Option<Vec<String>> {
-    let common: Vec<String> = requested.iter().filter(|audience| own.contains(audience)).cloned().collect();
+/// Returns the audiences of a credential that names none ("audience-agnostic" in Kubernetes): those of
+/// `requested` that are in `api_audiences`. None: audiences are requested, and `api_audiences` has none of
+/// them.
+fn agnostic_audiences(requested: &[String], api_audiences: &[String]) -> Option<Vec<String>> {
+    let common: Vec<String> =
+        requested.iter().filter(|audience| api_audiences.contains(audience)).cloned().collect();
     (requested.is_empty() || !common.is_empty()).then_some(common)
 }
 
@@ -416,7 +420,7 @@ mod tests {
                 .map(|f| ("m", Box::new(FixedAuthenticator(f)) as Box<dyn Authenticator>))
                 .collect();
             let anonymous = Anonymous { enabled: anonymous, paths: Vec::new() };
-            let union = Union { methods, anonymous, api_audiences: Vec::new() };
+            let union = AuthenticatorUnion { methods, anonymous, api_audiences: Vec::new() };
             let context = AuthnContext { now: Timestamp::UNIX_EPOCH, at_least: 0 };
             let got = union.authenticate(Credentials { token, ..Credentials::default() }, context).await;
             match got.unwrap() {
@@ -441,7 +445,7 @@ mod tests {
             let user = UserInfo { name: ANONYMOUS.into(), ..UserInfo::default() };
             Outcome::Accepted(Box::new(AuthenticatedIdentity { user, ..AuthenticatedIdentity::default() }))
         };
-        let mut union = Union::empty();
+        let mut union = AuthenticatorUnion::empty();
         union.methods.push(("m", Box::new(FixedAuthenticator(anonymous))));
         let context = AuthnContext { now: Timestamp::UNIX_EPOCH, at_least: 0 };
         let got = union.authenticate(Credentials { token: "t", ..Credentials::default() }, context).await;

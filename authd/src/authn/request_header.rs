@@ -22,9 +22,9 @@ use apimachinery::user::UserInfo;
 use async_trait::async_trait;
 use authproto::auth::Header;
 
-use super::x509::subject::Subject;
+use super::x509::subject::CertificateSubject;
 use super::x509::trust::{PeerKind, Trust};
-use super::{AuthenticatedIdentity, Authenticator, AuthnContext, Credentials, Outcome, Settings};
+use super::{AuthenticatedIdentity, Authenticator, AuthnContext, AuthnSettings, Credentials, Outcome};
 use crate::config_error::ConfigError;
 use crate::mirror::{Mirror, MirrorNotReady};
 
@@ -49,7 +49,7 @@ struct RequestHeaders {
 }
 
 pub(super) fn build(
-    settings: &Settings,
+    settings: &AuthnSettings,
     _: &Arc<Mirror>,
 ) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
     if !settings.trust.trusts(PeerKind::Proxy) || settings.proxy.username.is_empty() {
@@ -71,17 +71,17 @@ impl Authenticator for RequestHeaders {
         if certificates.is_empty() || !headers.iter().any(is_username) {
             return Ok(Outcome::NotApplicable);
         }
-        let checked =
+        let verified =
             self.trust.verify(PeerKind::Proxy, certificates, context.now).map_err(|error| error.to_string());
-        let checked = checked.and_then(|verified| {
-            let name = Subject::read(verified.leaf).map_err(|error| error.to_string())?.common_name;
+        let validity = verified.and_then(|chain| {
+            let name = CertificateSubject::read(chain.leaf).map_err(|error| error.to_string())?.common_name;
             let allowed = &self.settings.allowed_names;
             if !allowed.is_empty() && !allowed.contains(&name) {
                 return Err(format!("the common name `{name}` is not in --requestheader-allowed-names"));
             }
-            Ok((verified.starts, verified.ends))
+            Ok((chain.starts, chain.ends))
         });
-        let (not_before, expires_at) = match checked {
+        let (not_before, expires_at) = match validity {
             Ok(validity) => validity,
             Err(check) => return Ok(Outcome::Rejected(check)),
         };

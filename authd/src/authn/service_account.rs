@@ -23,7 +23,8 @@ use jiff::Timestamp;
 use subtle::ConstantTimeEq;
 
 use super::{
-    AuthenticatedIdentity, Authenticator, AuthnContext, Credentials, Outcome, Settings, agnostic_audiences,
+    AuthenticatedIdentity, Authenticator, AuthnContext, AuthnSettings, Credentials, Outcome,
+    agnostic_audiences,
 };
 use crate::config_error::ConfigError;
 use crate::mirror::identities::{Identities, IdentityObject};
@@ -37,11 +38,11 @@ struct ServiceAccounts {
     names: Arc<Names>,
     issuer: Arc<Issuer>,
     mirror: Arc<Mirror>,
-    lookup: bool,
+    checks_objects: bool,
 }
 
 pub(super) fn build(
-    settings: &Settings,
+    settings: &AuthnSettings,
     mirror: &Arc<Mirror>,
 ) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
     let Some(issuer) = &settings.issuer else { return Ok(None) };
@@ -49,7 +50,7 @@ pub(super) fn build(
         names: Arc::clone(&settings.names),
         issuer: Arc::clone(issuer),
         mirror: Arc::clone(mirror),
-        lookup: settings.lookup,
+        checks_objects: settings.service_account_lookup,
     })))
 }
 
@@ -78,21 +79,22 @@ impl ServiceAccounts {
         credentials: Credentials<'_>,
         context: AuthnContext,
     ) -> Result<Result<AuthenticatedIdentity, String>, MirrorNotReady> {
-        let own = self.issuer.audiences();
+        let api_audiences = self.issuer.audiences();
         let audiences = if claims.legacy {
-            agnostic_audiences(credentials.audiences, own)
+            agnostic_audiences(credentials.audiences, api_audiences)
         } else {
-            let requested = if credentials.audiences.is_empty() { own } else { credentials.audiences };
+            let requested =
+                if credentials.audiences.is_empty() { api_audiences } else { credentials.audiences };
             let claimed: HashSet<&str> = claims.audiences.iter().map(String::as_str).collect();
             let common: Vec<String> =
                 requested.iter().filter(|audience| claimed.contains(audience.as_str())).cloned().collect();
             (!common.is_empty()).then_some(common)
         };
         let Some(audiences) = audiences else {
-            let listed: Vec<&String> = claims.audiences.iter().take(MAX_SHOWN_AUDIENCES).collect();
-            let more = claims.audiences.len() - listed.len();
+            let shown: Vec<&String> = claims.audiences.iter().take(MAX_SHOWN_AUDIENCES).collect();
+            let more = claims.audiences.len() - shown.len();
             let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-            return Ok(Err(format!("the token is for the audiences {listed:?}{more}")));
+            return Ok(Err(format!("the token is for the audiences {shown:?}{more}")));
         };
         let mut accepted = AuthenticatedIdentity {
             user: self.user(claims),
@@ -101,7 +103,7 @@ impl ServiceAccounts {
             expires_at: claims.expires,
             ..AuthenticatedIdentity::default()
         };
-        if self.lookup {
+        if self.checks_objects {
             let invalid_since = self.names.label_key("legacy-token-invalid-since");
             let identities = self.mirror.identities(context.at_least)?;
             if let Err(check) = record_dependencies(

@@ -4,7 +4,7 @@
 //!
 //! A line is `token,user,uid` and then groups: either one quoted column with commas inside, as in Kubernetes,
 //! or one column each. Quoting follows RFC 4180. A line without a token is skipped with a warning. Of two
-//! lines with the same token the last counts, with a warning.
+//! lines with the same token the later one counts, with a warning.
 //!
 //! # Invariants
 //!
@@ -22,7 +22,8 @@ use aws_lc_rs::hmac;
 use subtle::ConstantTimeEq;
 
 use super::{
-    AuthenticatedIdentity, Authenticator, AuthnContext, Credentials, Outcome, Settings, agnostic_audiences,
+    AuthenticatedIdentity, Authenticator, AuthnContext, AuthnSettings, Credentials, Outcome,
+    agnostic_audiences,
 };
 use crate::config_error::ConfigError;
 use crate::mirror::{Mirror, MirrorNotReady};
@@ -30,13 +31,13 @@ use crate::mirror::{Mirror, MirrorNotReady};
 /// The tokens of a file with their users.
 pub struct TokenFile {
     key: hmac::Key,
-    /// The digest and the user of each token, by the first 8 bytes of the digest.
+    /// The digest and the user of each token; the map key is the first 8 bytes of the digest.
     users: HashMap<[u8; 8], Vec<([u8; 32], UserInfo)>>,
     api_audiences: Vec<String>,
 }
 
 pub(super) fn build(
-    settings: &Settings,
+    settings: &AuthnSettings,
     _: &Arc<Mirror>,
 ) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
     let method = settings.token_file.as_ref().map(|file| StaticTokens(Arc::clone(file)));
@@ -102,10 +103,10 @@ impl TokenFile {
     fn insert(&mut self, token: &str, user: UserInfo) -> bool {
         let (prefix, digest) = self.digest(token);
         let list = self.users.entry(prefix).or_default();
-        let before = list.len();
+        let length_before = list.len();
         list.retain(|(stored, _)| *stored != digest);
         list.push((digest, user));
-        list.len() == before
+        list.len() == length_before
     }
 
     /// Returns the user of a token; None if the file does not contain the token.

@@ -39,7 +39,7 @@ const AUTHENTICATED: &str = "system:authenticated";
 
 #[derive(Debug)]
 struct Abac {
-    policies: Vec<Policy>,
+    policies: Vec<AbacPolicy>,
 }
 
 pub(super) fn build(
@@ -54,7 +54,7 @@ pub(super) fn build(
 }
 
 /// Reads the policies of a file.
-fn read(file: &Path, names: &Names) -> Result<Vec<Policy>, ConfigError> {
+fn read(file: &Path, names: &Names) -> Result<Vec<AbacPolicy>, ConfigError> {
     let error = |problem: String| ConfigError::flag_file("--authorization-policy-file", file, problem);
     let text = std::fs::read_to_string(file).map_err(|e| error(e.to_string()))?;
     let with_line = |(line, text): &(usize, String)| format!("line {line}: {text}");
@@ -81,7 +81,7 @@ pub fn policy_api_version(text: &str) -> Option<String> {
     is_policy.then(|| api_version.to_owned())
 }
 
-fn parse(text: &str, names: &Names) -> Result<Vec<Policy>, Vec<(usize, String)>> {
+fn parse(text: &str, names: &Names) -> Result<Vec<AbacPolicy>, Vec<(usize, String)>> {
     // In Kubernetes this group has the label domain, `abac.authorization.kubernetes.io`, unlike other groups.
     let api_versions = [
         names.label_sub_key("abac.authorization", "v1beta1"),
@@ -101,11 +101,11 @@ fn parse(text: &str, names: &Names) -> Result<Vec<Policy>, Vec<(usize, String)>>
     if errors.is_empty() { Ok(policies) } else { Err(errors) }
 }
 
-fn parse_line(line: &str, api_versions: &[String; 2]) -> Result<Policy, String> {
+fn parse_line(line: &str, api_versions: &[String; 2]) -> Result<AbacPolicy, String> {
     let policy_line: PolicyLine = serde_json::from_str(line).map_err(|error| error.to_string())?;
     if !api_versions.contains(&policy_line.api_version) || policy_line.kind != "Policy" {
         return Err(format!(
-            "is `{}` of `{}` and not `Policy` of `{}`",
+            "the object is `{}` of `{}`, not `Policy` of `{}`",
             policy_line.kind, policy_line.api_version, api_versions[0]
         ));
     }
@@ -125,14 +125,14 @@ struct PolicyLine {
     #[serde(default)]
     kind: String,
     #[serde(default)]
-    spec: Policy,
+    spec: AbacPolicy,
 }
 
 /// The `spec` of one policy.
 /// An unset field is empty; except for `user` and `group` it matches only an empty attribute.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Policy {
+struct AbacPolicy {
     user: String,
     group: String,
     readonly: bool,
@@ -143,7 +143,7 @@ struct Policy {
     non_resource_path: String,
 }
 
-impl Policy {
+impl AbacPolicy {
     fn matches(&self, user: &UserInfo, request: &Attributes) -> bool {
         self.applies_to(user) && (!self.readonly || request.is_read_only()) && self.covers(request)
     }
@@ -166,7 +166,7 @@ impl Policy {
         }
     }
 
-    /// Returns the policy as RBAC rules, one on resources and one on paths, for lists of rules.
+    /// Returns the policy as RBAC rules, one on resources and one on paths, for a SelfSubjectRulesReview.
     fn rules(&self) -> [PolicyRule; 2] {
         let verbs =
             || if self.readonly { string_list(&["get", "list", "watch"]) } else { string_list(&["*"]) };
@@ -200,7 +200,7 @@ impl Authorizer for Abac {
         let applicable = self.policies.iter().filter(|policy| {
             policy.applies_to(user) && (policy.namespace == "*" || policy.namespace == namespace)
         });
-        Ok(Rules { rules: applicable.flat_map(Policy::rules).collect(), ..Rules::default() })
+        Ok(Rules { rules: applicable.flat_map(AbacPolicy::rules).collect(), ..Rules::default() })
     }
 }
 

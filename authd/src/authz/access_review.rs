@@ -2,8 +2,8 @@
 //!
 //! # Reference
 //!
-//! The type is `authorization.<d>/v1`; v1beta1 differs in the name of the groups (access control, "Webhook
-//! mode").
+//! The fields are those of `authorization.<d>/v1`; v1beta1 names the field `groups` `group` (access control,
+//! "Webhook mode").
 
 use apimachinery::attributes::{Attributes, ParsedSelector};
 use apimachinery::object::{Map, Value};
@@ -83,7 +83,7 @@ fn non_resource(attributes: &Attributes) -> Map<String, Value> {
 }
 
 /// Returns the requirements of a selector as JSON.
-/// None: the selector selects everything, or cannot be parsed and then restricts nothing.
+/// None: the selector has no requirements, or cannot be parsed.
 fn requirements(selector: &ParsedSelector) -> Option<Vec<Value>> {
     let ParsedSelector::Requirements(requirements) = selector else { return None };
     let objects = requirements.iter().map(|requirement| {

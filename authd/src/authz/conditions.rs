@@ -22,7 +22,7 @@ pub const MAX_CONDITIONS: usize = 64;
 const REQUEST: &str = "request";
 
 /// The type of the variable `request`, and the CEL environment that declares the variable.
-static DECLARED: LazyLock<(Type, Environment)> = LazyLock::new(|| {
+static REQUEST_DECLARATION: LazyLock<(Type, Environment)> = LazyLock::new(|| {
     let request = request_type();
     let environment = Environment::new().variable(REQUEST, request.clone());
     (request, environment)
@@ -100,8 +100,10 @@ impl Conditions {
     ///
     /// The expression does not compile, or its result is not a boolean.
     pub fn add(&mut self, source: &str) -> Result<(), ConditionError> {
-        let program =
-            DECLARED.1.compile(source).map_err(|error| ConditionError::Compilation(error.to_string()))?;
+        let program = REQUEST_DECLARATION
+            .1
+            .compile(source)
+            .map_err(|error| ConditionError::Compilation(error.to_string()))?;
         if *program.result_type() != Type::Bool {
             return Err(ConditionError::ResultType);
         }
@@ -120,7 +122,7 @@ impl Conditions {
             return ConditionResult::Matches;
         }
         let fields = access_review::condition_fields(user, attributes);
-        let request = Value::object(&fields, &DECLARED.0);
+        let request = Value::object(&fields, &REQUEST_DECLARATION.0);
         let mut budget = limits::MATCH_CONDITIONS;
         let mut failures = Vec::new();
         for Condition { source, program } in &self.0 {
@@ -203,9 +205,14 @@ mod tests {
         let cost = |groups: u64| {
             let user = user(groups);
             let fields = access_review::condition_fields(&user, &pods);
-            let request = Value::object(&fields, &DECLARED.0);
+            let request = Value::object(&fields, &REQUEST_DECLARATION.0);
             let mut cost = Cost::limit(u64::MAX);
-            DECLARED.1.compile(SOURCE).unwrap().evaluate(&[(REQUEST, request)], &mut cost).unwrap();
+            REQUEST_DECLARATION
+                .1
+                .compile(SOURCE)
+                .unwrap()
+                .evaluate(&[(REQUEST, request)], &mut cost)
+                .unwrap();
             cost.used()
         };
         let (base, each) = (cost(0), cost(1) - cost(0));

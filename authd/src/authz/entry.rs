@@ -17,19 +17,19 @@ pub struct Entry {
     /// The name in metrics and the log: that of the configuration file, or the type.
     pub name: String,
     /// Webhook settings; for the type `Webhook` only.
-    pub webhook: Option<Webhook>,
+    pub webhook: Option<WebhookSettings>,
 }
 
 impl Entry {
     /// Creates an entry named by its type.
-    pub fn of(kind: &'static str) -> Self {
+    pub fn for_kind(kind: &'static str) -> Self {
         Entry { kind, name: kind.to_owned(), webhook: None }
     }
 }
 
 /// Settings of an authorization webhook.
 #[derive(Clone, Debug)]
-pub struct Webhook {
+pub struct WebhookSettings {
     /// The client configuration file with the URL and the credentials of the webhook.
     pub client_config: PathBuf,
     /// The version of the SubjectAccessReview.

@@ -27,7 +27,7 @@ pub enum Coverage {
     /// The role of a binding does not exist; contains the message of the 404.
     RoleNotFound(String),
     /// The user lacks permissions. Contains the message of the 403 after `is forbidden: `, and the missing
-    /// rules; for a missing right to aggregate, the rules of full access.
+    /// rules. If the user may not write an aggregation rule, these are the rules of full access.
     Lacking(String, Vec<PolicyRule>),
 }
 
@@ -97,7 +97,7 @@ pub async fn check(
             let role_namespace = if kind == RoleKind::ClusterRole { "" } else { namespace };
             match policy.effective_rules(kind, role_namespace, name) {
                 Some(rules) => (rules, false),
-                None => return Ok(Coverage::RoleNotFound(policy.not_found(kind, name))),
+                None => return Ok(Coverage::RoleNotFound(policy.role_not_found_message(kind, name))),
             }
         }
     };
@@ -130,7 +130,7 @@ fn deny(user: &UserInfo, missing: Vec<PolicyRule>, problems: &[String]) -> Cover
     Coverage::Lacking(sentence, missing)
 }
 
-/// Joins lines up to a limit in bytes; beyond it the text ends with the number of lines left out.
+/// Joins lines until `max` bytes; a longer text ends with the number of lines left out.
 fn join_with_limit(max: usize, lines: &[String]) -> String {
     let mut text = String::new();
     for (index, line) in lines.iter().enumerate() {
@@ -231,7 +231,7 @@ mod tests {
 
     fn ask(name: &str, groups: &[&str], namespace: &str, what: What) -> Coverage {
         let (mirror, _feed) = mirror();
-        let modes = Union::of("RBAC", &mirror);
+        let modes = Union::from_flag("RBAC", &mirror);
         let groups = groups.iter().map(|g| (*g).to_owned()).collect();
         let user = UserInfo { name: name.into(), groups, ..UserInfo::default() };
         let request = auth::CoversRequest {
@@ -256,16 +256,16 @@ mod tests {
     #[test]
     fn escalation_check_requires_granted_permissions() {
         let secrets = || vec![rule(&["get"], "", &["secrets"], &[])];
-        let refused = "user \"alice\" (groups=[\"team-a\" \"system:authenticated\"]) is attempting to grant RBAC \
+        let denied = "user \"alice\" (groups=[\"team-a\" \"system:authenticated\"]) is attempting to grant RBAC \
                        permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}";
         for (namespace, what, expected) in [
             ("a", role("r", vec![rule(&["get"], "", &["pods"], &[])], false), ""),
             ("b", role("r", vec![rule(&["get"], "", &["pods"], &[])], false), "user"),
             ("", role("r", vec![rule(&["get"], "", &["pods"], &[])], false), "user"),
-            ("a", role("r", secrets(), false), refused),
+            ("a", role("r", secrets(), false), denied),
             ("a", role("r", Vec::new(), false), ""),
             ("a", role("big", secrets(), false), ""),
-            ("a", role("", secrets(), false), refused),
+            ("a", role("", secrets(), false), denied),
             (
                 "a",
                 role("r", Vec::new(), true),

@@ -9,11 +9,11 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (fresh policy): an authorizer reads the mirror only through [`Mirror::policy`] with the minimum
-//! revision of the request.
-//! If the mirror is older, the whole request fails with [`MirrorNotReady`]; there is no partial decision.
+//! INVARIANT (fresh policy): an authorizer reads the mirror only through [`Mirror::policy`] and
+//! [`Mirror::graph`], with the minimum revision of the request. If the mirror is older, the whole request
+//! fails with [`MirrorNotReady`]; there is no partial decision.
 //! INVARIANT (any name): a decision applies to other object names only if every consulted authorizer reports
-//! that its opinion does.
+//! that its opinion applies to them.
 
 pub mod abac;
 pub mod access_review;
@@ -43,7 +43,7 @@ use crate::metrics::{AuthdMetrics, AuthorizerCounters};
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::rules::{Explanation, PolicyRule};
 use conditions::{ConditionResult, Conditions};
-use entry::{Entry, OnFailure, Webhook};
+use entry::{Entry, OnFailure, WebhookSettings};
 use opinion::{Opinion, Opinions};
 use webhook::Webhooks;
 
@@ -113,10 +113,10 @@ trait Authorizer: Send + Sync {
 }
 
 /// Builds an authorizer. The error names the invalid flag or file.
-type Build = fn(&Settings, &Entry, &Arc<Mirror>) -> Result<Box<dyn Authorizer>, ConfigError>;
+type BuildAuthorizer = fn(&Settings, &Entry, &Arc<Mirror>) -> Result<Box<dyn Authorizer>, ConfigError>;
 
 /// All authorizer types with their `--help` texts.
-const MODES: &[(&str, &str, Build)] = &[
+const MODES: &[(&str, &str, BuildAuthorizer)] = &[
     ("AlwaysAllow", "allows every request; for testing only", always::allow),
     ("AlwaysDeny", "denies every request; for testing only", always::deny),
     ("RBAC", "roles and bindings", rbac::build),
@@ -150,7 +150,7 @@ pub struct Modes {
 }
 
 impl Modes {
-    /// Parses `--authorization-mode`; None is the unset flag, which allows everything.
+    /// Parses `--authorization-mode`; without the flag (None) the mode is AlwaysAllow.
     ///
     /// # Errors
     ///
@@ -158,7 +158,7 @@ impl Modes {
     pub fn parse(flag: Option<&str>) -> Result<Self, Vec<ConfigError>> {
         let Some(flag) = flag else {
             let warning = "no --authorization-mode: every request is allowed (AlwaysAllow)".to_owned();
-            return Ok(Modes { entries: vec![Entry::of("AlwaysAllow")], warnings: vec![warning] });
+            return Ok(Modes { entries: vec![Entry::for_kind("AlwaysAllow")], warnings: vec![warning] });
         };
         let mut entries: Vec<Entry> = Vec::new();
         let mut errors = Vec::new();
@@ -171,22 +171,22 @@ impl Modes {
                 Some(kind) if entries.iter().any(|entry| entry.kind == kind) => {
                     errors.push(ConfigError::flag(MODE_FLAG, format!("`{kind}` is duplicated")));
                 }
-                Some(kind) => entries.push(Entry::of(kind)),
+                Some(kind) => entries.push(Entry::for_kind(kind)),
             }
         }
-        if errors.is_empty() { Ok(Modes::of(entries)) } else { Err(errors) }
+        if errors.is_empty() { Ok(Modes::from_entries(entries)) } else { Err(errors) }
     }
 
     /// Creates the list from checked entries in order.
-    pub fn of(entries: Vec<Entry>) -> Self {
-        let allows = entries.iter().any(|entry| entry.kind == "AlwaysAllow");
+    pub fn from_entries(entries: Vec<Entry>) -> Self {
+        let has_always_allow = entries.iter().any(|entry| entry.kind == "AlwaysAllow");
         let warning = || "authorization mode AlwaysAllow: every request is allowed".to_owned();
-        Modes { entries, warnings: allows.then(warning).into_iter().collect() }
+        Modes { entries, warnings: has_always_allow.then(warning).into_iter().collect() }
     }
 
     /// Sets the settings of `Webhook` entries without settings, which `--authorization-mode` created.
     #[must_use]
-    pub fn with_webhook(mut self, settings: Option<Webhook>) -> Self {
+    pub fn with_webhook(mut self, settings: Option<WebhookSettings>) -> Self {
         for entry in
             self.entries.iter_mut().filter(|entry| entry.kind == "Webhook" && entry.webhook.is_none())
         {
@@ -233,24 +233,24 @@ impl Mode {
         let Some((conditions, on_failure)) = &self.conditions else {
             return self.authorizer.authorize(request).await;
         };
-        let mut skipped = AuthzOutcome::default();
+        let mut outcome = AuthzOutcome::default();
         let started = self.clock.monotonic();
-        let matched = conditions.check(request.user, request.attributes);
+        let result = conditions.check(request.user, request.attributes);
         self.counters.observe_condition(self.clock.monotonic().saturating_sub(started));
-        match matched {
+        match result {
             ConditionResult::Matches => return self.authorizer.authorize(request).await,
             ConditionResult::Skipped => {
                 self.counters.count_exclusion();
-                skipped.decision.verdict = Verdict::NoOpinion;
+                outcome.decision.verdict = Verdict::NoOpinion;
             }
             ConditionResult::Failed(problem) => {
                 self.counters.count_condition_error();
                 tracing::warn!(mode = self.name, problem, "authorizer match conditions failed");
-                skipped.decision.verdict = on_failure.verdict();
-                skipped.decision.evaluation_error = format!("{}: match conditions: {problem}", self.name);
+                outcome.decision.verdict = on_failure.verdict();
+                outcome.decision.evaluation_error = format!("{}: match conditions: {problem}", self.name);
             }
         }
-        Ok(skipped)
+        Ok(outcome)
     }
 }
 
@@ -300,7 +300,7 @@ impl Union {
 
     /// Builds the authorizers of a value of `--authorization-mode`.
     #[cfg(test)]
-    pub(crate) fn of(flag: &str, mirror: &Arc<Mirror>) -> Self {
+    pub(crate) fn from_flag(flag: &str, mirror: &Arc<Mirror>) -> Self {
         let modes = Modes::parse(Some(flag)).expect("a good flag");
         let settings = Settings {
             names: Arc::new(tests::names()),
@@ -330,26 +330,26 @@ impl Union {
             let decision = Decision { verdict: Verdict::Allow, ..Decision::default() };
             return Ok(AuthzOutcome { decision, any_name: true, ..AuthzOutcome::default() });
         }
-        let mut all = AuthzOutcome { any_name: true, ..AuthzOutcome::default() };
-        all.decision.verdict = Verdict::NoOpinion;
+        let mut outcome = AuthzOutcome { any_name: true, ..AuthzOutcome::default() };
+        outcome.decision.verdict = Verdict::NoOpinion;
         for mode in &self.modes {
             let answer = mode.authorize(request).await?;
             mode.counters.count_decision(answer.decision.verdict);
-            merge(&mut all.depends_on, answer.depends_on);
-            all.any_name = all.any_name && answer.any_name;
-            all.ttl = [all.ttl, answer.ttl].into_iter().flatten().min();
+            add_dependencies(&mut outcome.depends_on, answer.depends_on);
+            outcome.any_name = outcome.any_name && answer.any_name;
+            outcome.ttl = [outcome.ttl, answer.ttl].into_iter().flatten().min();
             match answer.decision.verdict {
                 Verdict::Allow | Verdict::Deny => {
-                    all.decision = answer.decision;
-                    return Ok(all);
+                    outcome.decision = answer.decision;
+                    return Ok(outcome);
                 }
                 Verdict::NoOpinion => {
-                    append(&mut all.decision.reason, &answer.decision.reason);
-                    append(&mut all.decision.evaluation_error, &answer.decision.evaluation_error);
+                    append_line(&mut outcome.decision.reason, &answer.decision.reason);
+                    append_line(&mut outcome.decision.evaluation_error, &answer.decision.evaluation_error);
                 }
             }
         }
-        Ok(all)
+        Ok(outcome)
     }
 
     /// Runs the authorizers in order until one decides, and returns each opinion with its explanation.
@@ -387,8 +387,8 @@ impl Union {
                 opinion.latency = mode.clock.monotonic().saturating_sub(started);
                 opinion.explanation = mode.authorizer.explain(request)?;
                 is_decided = decision.verdict != Verdict::NoOpinion;
-                append(&mut undecided.reason, &decision.reason);
-                append(&mut undecided.evaluation_error, &decision.evaluation_error);
+                append_line(&mut undecided.reason, &decision.reason);
+                append_line(&mut undecided.evaluation_error, &decision.evaluation_error);
                 opinion.decision = Some(decision);
             }
             list.push(opinion);
@@ -432,16 +432,16 @@ impl std::fmt::Debug for Union {
     }
 }
 
-fn append(all: &mut String, more: &str) {
-    if !more.is_empty() {
-        if !all.is_empty() {
-            all.push('\n');
+fn append_line(text: &mut String, line: &str) {
+    if !line.is_empty() {
+        if !text.is_empty() {
+            text.push('\n');
         }
-        all.push_str(more);
+        text.push_str(line);
     }
 }
 
-fn merge(all: &mut Dependencies, more: Dependencies) {
+fn add_dependencies(all: &mut Dependencies, more: Dependencies) {
     all.rbac_cluster |= more.rbac_cluster;
     all.identity |= more.identity;
     for (items, more) in
@@ -505,7 +505,7 @@ mod tests {
             ("Node,RBAC", Verdict::NoOpinion, "", true),
             ("Node", Verdict::NoOpinion, "", false),
         ] {
-            let union = Union::of(modes, &mirror);
+            let union = Union::from_flag(modes, &mirror);
             let decide =
                 |request| union.authorize(request).now_or_never().expect("it does not wait").unwrap();
             let request_of = |user| AuthzRequest { user, attributes: &attributes, at_least: 1 };

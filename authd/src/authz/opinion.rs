@@ -43,7 +43,7 @@ pub struct Opinions {
 }
 
 impl Opinions {
-    /// `undecided` is the decision if no authorizer allows or denies.
+    /// Creates the opinions; `undecided` is the decision if no authorizer allows or denies.
     pub(super) fn new(list: Vec<Opinion>, undecided: Decision) -> Self {
         Opinions { list, undecided }
     }

@@ -16,7 +16,8 @@ use tokio::sync::watch;
 
 use crate::authn::jwt::{IssuerHooks, Issuers};
 use crate::authn::{
-    Anonymous, AuthnContext, AuthnError, Credentials, JwtSettings, ProxySettings, Rejection, Settings, Union,
+    Anonymous, AuthenticatorUnion, AuthnContext, AuthnError, AuthnSettings, Credentials, JwtSettings,
+    ProxySettings, Rejection,
 };
 use crate::config::{authentication, file};
 use crate::config_error::ConfigError;
@@ -26,9 +27,9 @@ use crate::mirror::Mirror;
 /// How long the check waits for the keys of all issuers.
 const KEYS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The reason why the check does not know the user of a token.
+/// The reason why the check cannot tell the user of a token.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum TokenError {
+pub(super) enum TokenCheckError {
     /// The tokio runtime cannot start.
     #[error("cannot start the runtime: {0}")]
     Runtime(io::Error),
@@ -51,11 +52,11 @@ pub(super) fn explain(
     path: &Path,
     token: &str,
     context: &authentication::Context,
-) -> Option<Result<String, TokenError>> {
+) -> Option<Result<String, TokenCheckError>> {
     let configuration = authentication::read(&file::read(path).ok()?, context).ok()?;
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return Some(Err(TokenError::Runtime(error))),
+        Err(error) => return Some(Err(TokenCheckError::Runtime(error))),
     };
     Some(runtime.block_on(authenticate(configuration, token, context)))
 }
@@ -64,11 +65,11 @@ async fn authenticate(
     configuration: authentication::Configuration,
     token: &str,
     context: &authentication::Context,
-) -> Result<String, TokenError> {
+) -> Result<String, TokenCheckError> {
     let clock = Arc::new(SystemClock::new());
     let issuers = Issuers::new(clock.clone());
     let count = configuration.jwt.len();
-    let settings = Settings {
+    let settings = AuthnSettings {
         names: Arc::clone(&context.names),
         trust: Arc::default(),
         proxy: ProxySettings::default(),
@@ -79,11 +80,11 @@ async fn authenticate(
         token_webhook: None,
         api_audiences: Vec::new(),
         issuer: None,
-        lookup: false,
+        service_account_lookup: false,
         bootstrap_tokens: false,
     };
     let mirror = Mirror::new(Arc::clone(&context.names));
-    let union = Union::build(&settings, &mirror).map_err(TokenError::Configuration)?;
+    let union = AuthenticatorUnion::build(&settings, &mirror).map_err(TokenCheckError::Configuration)?;
     let (sender, mut missing_keys) = watch::channel(count > 0);
     issuers.start(IssuerHooks {
         metrics: AuthdMetrics::new([]).jwt.clone(),
@@ -99,9 +100,9 @@ async fn authenticate(
     let context = AuthnContext { now: clock.now(), at_least: 0 };
     match union.authenticate(credentials, context).await {
         Ok(Ok((identity, _))) => Ok(describe(&identity.user)),
-        Ok(Err(AuthnError::Rejection(rejection))) => Err(TokenError::Rejected(rejection)),
-        Ok(Err(AuthnError::Undecided(checks))) => Err(TokenError::Undecided(checks)),
-        Err(_) => Err(TokenError::NeedsObjects),
+        Ok(Err(AuthnError::Rejection(rejection))) => Err(TokenCheckError::Rejected(rejection)),
+        Ok(Err(AuthnError::Undecided(checks))) => Err(TokenCheckError::Undecided(checks)),
+        Err(_) => Err(TokenCheckError::NeedsObjects),
     }
 }
 

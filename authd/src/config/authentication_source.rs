@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! File and `oidc-*` flags exclude each other (requirement A-OIDC-46), and so do `--anonymous-auth` and the
-//! section `anonymous` of the file. [`Source::decode`] checks a changed file as at start, so the next start
-//! accepts each file that a reload accepts.
+//! section `anonymous` of the file. [`AuthenticationSource::decode`] checks a changed file as at start, so
+//! the next start accepts each file that a reload accepts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const FLAG: &str = "--authentication-config";
 
 /// The source of the authentication configuration.
 #[derive(Debug)]
-pub struct Source {
+pub struct AuthenticationSource {
     context: Context,
     /// The file; None: only flags configure authentication.
     path: Option<PathBuf>,
@@ -31,11 +31,11 @@ pub struct Source {
     anonymous_flag: Option<bool>,
     /// Whether anonymous access is on if neither flag nor file set it.
     anonymous_default: bool,
-    /// The snapshot of the file before its first read, until a watch takes it.
+    /// The snapshot of the file before its first read; None after [`AuthenticationSource::take_file`].
     snapshot: Option<Snapshot>,
 }
 
-/// The decoded authenticator configuration.
+/// The authenticators and anonymous access that the file or the flags configure.
 #[derive(Debug, Default)]
 pub struct LoadedConfiguration {
     /// The JWT authenticators, in order.
@@ -44,11 +44,12 @@ pub struct LoadedConfiguration {
     pub anonymous: Anonymous,
 }
 
-impl Source {
+impl AuthenticationSource {
     /// Reads flags and file at start, and adds errors to `errors`.
     ///
-    /// `file` is `--authentication-config`, and `gate` is `StructuredAuthenticationConfiguration`.
-    /// `anonymous` is the value of `--anonymous-auth` and its default.
+    /// `file` is `--authentication-config`. `gate`: whether the feature gate
+    /// `StructuredAuthenticationConfiguration` is on. `anonymous` is the value of `--anonymous-auth` and its
+    /// default.
     pub fn open(
         file: Option<PathBuf>,
         oidc_flags: &OidcFlags,
@@ -60,7 +61,7 @@ impl Source {
         let path = file.filter(|path| !path.as_os_str().is_empty());
         let (anonymous_flag, anonymous_default) = anonymous;
         let snapshot = path.clone().map(|path| Snapshot::new([path]));
-        let source = Source { context, path, anonymous_flag, anonymous_default, snapshot };
+        let source = AuthenticationSource { context, path, anonymous_flag, anonymous_default, snapshot };
         let mut first =
             LoadedConfiguration { anonymous: source.anonymous(None), ..LoadedConfiguration::default() };
         match &source.path {

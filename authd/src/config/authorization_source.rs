@@ -21,16 +21,16 @@ use crate::config_error::ConfigError;
 
 /// The source of the authorizers: a file, or the flags.
 #[derive(Debug)]
-pub struct Source {
+pub struct AuthorizationSource {
     names: Arc<Names>,
-    /// Whether `--anonymous-auth` is unset. At start, AlwaysAllow then turns anonymous access off.
+    /// Whether `--anonymous-auth` is unset: AlwaysAllow at start then turns anonymous access off.
     is_anonymous_auth_unset: bool,
-    /// The file, with its snapshot before the first read until a watch takes it.
+    /// The file, and its snapshot before the first read, which [`AuthorizationSource::take_file`] takes.
     /// None: only flags configure authorizers.
     file: Option<(PathBuf, Option<Snapshot>)>,
 }
 
-impl Source {
+impl AuthorizationSource {
     /// Reads flags and file at start, and adds errors to `errors`; the modes are then None.
     ///
     /// `webhook_flags`: whether a webhook flag is set.
@@ -43,7 +43,7 @@ impl Source {
     ) -> (Self, Option<Modes>) {
         let path = flags.authorization_config.clone().filter(|path| !path.as_os_str().is_empty());
         let file = path.map(|path| (path.clone(), Some(Snapshot::new([path]))));
-        let source = Source { names, is_anonymous_auth_unset, file };
+        let source = AuthorizationSource { names, is_anonymous_auth_unset, file };
         let modes = match &source.file {
             None => Modes::parse(flags.modes().as_deref()),
             Some(_) if !flags.authorization_mode.is_empty() || webhook_flags => {
@@ -94,7 +94,7 @@ impl Source {
             return Err(vec![ConfigError::file(path, problem)]);
         }
         if self.is_anonymous_auth_unset && modes.has_always_allow() && !initial.has_always_allow() {
-            let problem = "authorizers: AlwaysAllow would allow anonymous requests everything: set --anonymous-auth, \
+            let problem = "authorizers: with AlwaysAllow anonymous requests could do everything: set --anonymous-auth, \
                            or restart the server, which then turns anonymous access off";
             return Err(vec![ConfigError::file(path, problem)]);
         }

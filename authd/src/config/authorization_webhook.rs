@@ -8,7 +8,7 @@ use serving::client_config::ClientConfig;
 
 use super::authorization::{AUTHORIZED_TTL, UNAUTHORIZED_TTL};
 use super::webhook_version;
-use crate::authz::entry::{OnFailure, Webhook};
+use crate::authz::entry::{OnFailure, WebhookSettings};
 use crate::config_error::ConfigError;
 use crate::webhook::{TOTAL_TIMEOUT, server_problem};
 
@@ -16,14 +16,14 @@ use crate::webhook::{TOTAL_TIMEOUT, server_problem};
 const CONFIG_FILE: &str = "--authorization-webhook-config-file";
 
 /// Returns the settings of the webhook.
-/// None: it is not configured, or the file is missing, which is an error.
+/// None: no webhook is configured, or an error about the flag of its file was added to `errors`.
 /// `is_listed`: `--authorization-mode` lists mode Webhook.
 pub(super) fn settings(
     flags: &AuthorizationWebhookFlags,
     is_listed: bool,
     names: &Names,
     errors: &mut Vec<ConfigError>,
-) -> Option<Webhook> {
+) -> Option<WebhookSettings> {
     let version = webhook_version::parse(
         flags.authorization_webhook_version.as_deref(),
         "--authorization-webhook-version",
@@ -49,7 +49,7 @@ pub(super) fn settings(
     {
         errors.push(ConfigError::flag_file(CONFIG_FILE, &file, problem));
     }
-    Some(Webhook {
+    Some(WebhookSettings {
         client_config: file,
         version,
         authorized_ttl: flags.authorization_webhook_cache_authorized_ttl.unwrap_or(AUTHORIZED_TTL),

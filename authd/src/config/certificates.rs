@@ -26,7 +26,7 @@ pub(super) struct CertificateFlags {
 
 /// Checks the flags, takes a snapshot of the files, and then reads them.
 /// `uids`: whether the feature gate `RemoteRequestHeaderUID` is on.
-/// `now` determines which lists are outdated.
+/// `now` determines which revocation lists are outdated.
 pub(super) fn check(
     flags: CertificateFlags,
     uids: bool,
@@ -82,7 +82,7 @@ pub(super) fn check(
     };
     let files = TrustFiles {
         client_ca: flags.client_ca_file,
-        revoked: flags.client_crl_file,
+        client_crl: flags.client_crl_file,
         proxy_ca: flags.proxy.requestheader_client_ca_file,
     };
     let before_read = Snapshot::new(files.paths());

@@ -33,17 +33,17 @@ use serving::gates::{FeatureGates, Gate};
 use serving::reload::Snapshot;
 
 use crate::authn::webhook::TokenWebhook;
-use crate::authn::{JwtSettings, Settings, TokenFile};
+use crate::authn::{AuthnSettings, JwtSettings, TokenFile};
 use crate::authz::webhook::Webhooks;
 use crate::authz::{self, Modes};
 use crate::config_error::ConfigError;
 use crate::controllers::{self, tokens::EnabledControllers};
 use crate::webhook::WebhookContext;
 use authentication::Context;
-use authentication_source::{LoadedConfiguration, Source};
+use authentication_source::{AuthenticationSource, LoadedConfiguration};
 use certificates::CertificateFlags;
 pub use service_accounts::KeyFiles;
-use service_accounts::TokenFlags;
+use service_accounts::ServiceAccountTokenFlags;
 
 /// The flag that names the policy file of mode ABAC.
 const POLICY_FILE: &str = "--authorization-policy-file";
@@ -87,15 +87,15 @@ pub struct Config {
     /// The names preset.
     pub names: Arc<Names>,
     /// Settings of the authenticators.
-    pub authn: Settings,
+    pub authn: AuthnSettings,
     /// The file or flags of the authorizers, for reloads.
-    pub authorization: authorization_source::Source,
+    pub authorization: authorization_source::AuthorizationSource,
     /// The authorizers at start, in order.
     pub modes: Modes,
     /// Settings of the authorizers.
     pub authz: authz::Settings,
     /// The file or flags of the authentication configuration, for reloads.
-    pub authentication: Source,
+    pub authentication: AuthenticationSource,
     /// The certificate and key files, which are reloaded when they change.
     pub reloaded_files: ReloadedFiles,
     /// The token controllers that `--controllers` enables.
@@ -135,10 +135,10 @@ impl Config {
         let names = Names::new(shared.names.names, &shared.names.api_domain)
             .map_err(|error| errors.push(ConfigError::flag("--api-domain", error.to_string())))
             .ok();
-        // After invalid names the next checks run with default names, so that their errors are reported too.
+        // If the names are invalid, the next checks run with default names, so that all errors are reported.
         let default_names = || Names::new(Preset::Svc, DEFAULT_API_DOMAIN).ok();
         let Some(names) = names.or_else(default_names).map(Arc::new) else { return Err(errors) };
-        let (authorization, modes) = authorization_source::Source::open(
+        let (authorization, modes) = authorization_source::AuthorizationSource::open(
             &authd.authorization,
             authd.authorization_webhook.is_any_set(),
             authd.authentication.anonymous_auth.is_none(),
@@ -146,7 +146,7 @@ impl Config {
             &mut errors,
         );
         let (mut certificate_uids, mut proxy_uids) = (true, true);
-        let (mut structured, mut anonymous_conditions) = (true, true);
+        let (mut structured_authentication, mut anonymous_conditions) = (true, true);
         let mut nodes_by_selectors = true;
         let versions = shared.names.compatibility_versions().unwrap_or_else(|version_errors| {
             let flag_error = |error: VersionError| ConfigError::flag(error.flag, error.problem);
@@ -156,7 +156,7 @@ impl Config {
         match FeatureGates::parse(&shared.names.feature_gates.join(","), versions.emulated) {
             Ok((gates, notes)) => {
                 certificate_uids = gates.enabled(Gate::AllowParsingUserUidFromCertAuth);
-                structured = gates.enabled(Gate::StructuredAuthenticationConfiguration);
+                structured_authentication = gates.enabled(Gate::StructuredAuthenticationConfiguration);
                 anonymous_conditions = gates.enabled(Gate::AnonymousAuthConfigurableEndpoints);
                 proxy_uids = gates.enabled(Gate::RemoteRequestHeaderUid);
                 nodes_by_selectors = gates.enabled(Gate::AuthorizeNodeWithSelectors);
@@ -198,7 +198,7 @@ impl Config {
         if api_audiences.is_empty() {
             api_audiences = service_accounts::issuers(&authd.service_accounts, &names);
         }
-        let token_flags = TokenFlags {
+        let token_flags = ServiceAccountTokenFlags {
             service_accounts: authd.service_accounts,
             tls_private_key_file: shared.certificates.tls_private_key_file,
             generated_key_file,
@@ -240,16 +240,24 @@ impl Config {
         };
         let anonymous = (anonymous_auth, !has_always_allow);
         let file = authd.authentication.authentication_config;
-        let (authentication, LoadedConfiguration { authenticators, anonymous }) =
-            Source::open(file, &authd.oidc, structured, anonymous, context, &mut errors);
+        let (authentication, LoadedConfiguration { authenticators, anonymous }) = AuthenticationSource::open(
+            file,
+            &authd.oidc,
+            structured_authentication,
+            anonymous,
+            context,
+            &mut errors,
+        );
         if anonymous.enabled && has_always_allow {
-            warnings.push("--anonymous-auth: anonymous requests are allowed everything".to_owned());
+            warnings.push(
+                "--anonymous-auth with mode AlwaysAllow: anonymous requests may do everything".to_owned(),
+            );
         }
         errors.extend(controllers::names::check_names(&authd.controllers.controllers));
         let (Some(modes), true) = (modes, errors.is_empty()) else {
             return Err(errors);
         };
-        let authn = Settings {
+        let authn = AuthnSettings {
             names: Arc::clone(&names),
             trust,
             proxy,
@@ -260,7 +268,7 @@ impl Config {
             token_webhook,
             api_audiences,
             issuer,
-            lookup: token_flags.service_accounts.service_account_lookup.unwrap_or(true),
+            service_account_lookup: token_flags.service_accounts.service_account_lookup.unwrap_or(true),
             bootstrap_tokens: enable_bootstrap_token_auth.unwrap_or(false),
         };
         let authz = authz::Settings {

@@ -14,11 +14,11 @@ use processflags::OidcFlags;
 use super::authentication::{
     ClaimMappings, ClaimValidationRule, Context, JwtAuthenticator, PrefixedClaimOrExpression, validate,
 };
-use crate::authn::jwt::validated::{Issuer, ValidatedAuthenticator};
+use crate::authn::jwt::validated::{IssuerSettings, ValidatedAuthenticator};
 use crate::config_error::ConfigError;
 use crate::tokens::algorithm::Algorithm;
 
-/// The username claim whose prefix is empty by default; other claims have the issuer and `#`.
+/// The username claim without a default prefix; the default prefix of other claims is the issuer URL and `#`.
 const EMAIL: &str = "email";
 /// The value of `--oidc-username-prefix` that means no prefix.
 const NO_PREFIX: &str = "-";
@@ -63,11 +63,11 @@ pub(super) fn read(
         expression: String::new(),
     });
     let authenticator = JwtAuthenticator {
-        issuer: Issuer {
+        issuer: IssuerSettings {
             url,
             audiences: vec![client],
             certificate_authority: read_certificate_authority(flags, errors),
-            ..Issuer::default()
+            ..IssuerSettings::default()
         },
         claim_validation_rules: required_claims(flags, errors),
         claim_mappings: ClaimMappings {
@@ -148,7 +148,7 @@ mod tests {
     use apimachinery::names::{Names, Preset};
 
     use super::*;
-    use crate::authn::jwt::validated::{ClaimRule, Source};
+    use crate::authn::jwt::validated::{ClaimRule, MappingSource};
     use crate::config::parse_flags;
     use crate::config_error::error_texts;
 
@@ -202,7 +202,7 @@ mod tests {
             (&["--oidc-username-prefix="], "sub", "https://issuer.test#"),
         ] {
             let validated = read_valid(flags);
-            let Source::Claim { claim: got, prefix: got_prefix } = &validated.username else {
+            let MappingSource::Claim { claim: got, prefix: got_prefix } = &validated.username else {
                 panic!("a claim")
             };
             assert_eq!((got.as_str(), got_prefix.as_str()), (claim, prefix), "{flags:?}");
@@ -210,7 +210,7 @@ mod tests {
         assert!(read_valid(&[]).groups.is_none());
         let groups = read_valid(&["--oidc-groups-claim=roles", "--oidc-groups-prefix=g:"]);
         assert!(
-            matches!(&groups.groups, Some(Source::Claim { claim, prefix }) if claim == "roles" && prefix == "g:")
+            matches!(&groups.groups, Some(MappingSource::Claim { claim, prefix }) if claim == "roles" && prefix == "g:")
         );
     }
 

@@ -5,9 +5,9 @@
 //! The verifying keys are those of `--service-account-key-file`, else the serving key. The signing key is
 //! that of `--service-account-signing-key-file`, or the first private verifying key (requirements A-SA-2 to
 //! -7, A-SA-23). Without any key flag authd uses the key in `--generated-key-file`, and creates the file if
-//! it is missing, so that tokens survive a restart. New tokens name the first issuer, and tokens of all
-//! issuers are accepted; the default issuer is the URL of the API's own Service. When key files change, authd
-//! activates the new keyring as a whole.
+//! it is missing, so that tokens stay valid after a restart. New tokens name the first issuer, and tokens of
+//! all issuers are accepted; the default issuer is the URL of the API's own Service. When key files change,
+//! authd activates the new keyring as a whole.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use serving::reload::Snapshot;
 use crate::config_error::ConfigError;
 use crate::tokens::keyring::Keyring;
 use crate::tokens::keys::{self, PemKey};
-use crate::tokens::service_account::{Issuer, Options};
+use crate::tokens::service_account::{Issuer, IssuerOptions};
 
 /// The minimum of `--service-account-max-token-expiration`.
 const MIN_EXPIRATION: Duration = Duration::from_secs(3600);
@@ -29,7 +29,7 @@ const MAX_EXPIRATION: Duration = Duration::from_secs(1 << 32);
 
 /// The flags of service-account tokens and of their keys.
 #[derive(Debug, Default)]
-pub(super) struct TokenFlags {
+pub(super) struct ServiceAccountTokenFlags {
     pub(super) service_accounts: ServiceAccountFlags,
     /// The serving key, which verifies tokens unless `--service-account-key-file` is set.
     pub(super) tls_private_key_file: Option<PathBuf>,
@@ -48,8 +48,8 @@ pub struct KeyFiles {
 
 impl KeyFiles {
     /// Collects the files of the flags. Creates the generated key if its file is used and missing.
-    fn of(flags: &TokenFlags, errors: &mut Vec<ConfigError>) -> Self {
-        let TokenFlags { service_accounts, tls_private_key_file, generated_key_file } = flags;
+    fn from_flags(flags: &ServiceAccountTokenFlags, errors: &mut Vec<ConfigError>) -> Self {
+        let ServiceAccountTokenFlags { service_accounts, tls_private_key_file, generated_key_file } = flags;
         let has_key_flag = !service_accounts.service_account_key_file.is_empty()
             || service_accounts.service_account_signing_key_file.is_some()
             || tls_private_key_file.is_some();
@@ -110,16 +110,16 @@ impl KeyFiles {
     }
 }
 
-/// Checks the flags. Returns the issuer, the key files, and their snapshot before they were read.
+/// Checks the flags. Returns the issuer, the key files, and the snapshot of the files before they were read.
 /// The issuer is None if no key is configured or errors were added. `audiences` are those of the API server.
 pub(super) fn check(
-    flags: &TokenFlags,
+    flags: &ServiceAccountTokenFlags,
     audiences: &[String],
     names: &Names,
     errors: &mut Vec<ConfigError>,
 ) -> (Option<Arc<Issuer>>, KeyFiles, Snapshot) {
     let error_count = errors.len();
-    let files = KeyFiles::of(flags, errors);
+    let files = KeyFiles::from_flags(flags, errors);
     let before_read = Snapshot::new(files.paths());
     let ring = files.read().unwrap_or_else(|problems| {
         errors.extend(problems);
@@ -149,7 +149,7 @@ pub(super) fn check(
     if errors.len() > error_count || ring.is_empty() {
         return (None, files, before_read);
     }
-    let options = Options {
+    let options = IssuerOptions {
         issuers: issuers(service_accounts, names),
         audiences: audiences.to_vec(),
         max_lifetime: service_accounts.service_account_max_token_expiration,
@@ -200,7 +200,7 @@ mod tests {
         let private = write("private", key.serialize_pem());
         let public = write("public", key.public_key_pem());
         let empty = write("empty", String::new());
-        let check = |flags: TokenFlags| {
+        let check = |flags: ServiceAccountTokenFlags| {
             let mut errors = Vec::new();
             let (issuer, ..) = check(&flags, &["api".into()], &names, &mut errors);
             match (issuer, errors.is_empty()) {
@@ -209,18 +209,25 @@ mod tests {
                 (_, false) => error_texts(errors).join("; "),
             }
         };
-        let with_service_accounts =
-            |service_accounts| TokenFlags { service_accounts, ..TokenFlags::default() };
-        assert_eq!(check(TokenFlags::default()), "nothing");
+        let with_service_accounts = |service_accounts| ServiceAccountTokenFlags {
+            service_accounts,
+            ..ServiceAccountTokenFlags::default()
+        };
+        assert_eq!(check(ServiceAccountTokenFlags::default()), "nothing");
         let generated_file = dir.path().join("keys/made");
-        let generated =
-            || TokenFlags { generated_key_file: Some(generated_file.clone()), ..TokenFlags::default() };
+        let generated = || ServiceAccountTokenFlags {
+            generated_key_file: Some(generated_file.clone()),
+            ..ServiceAccountTokenFlags::default()
+        };
         assert_eq!(check(generated()), "signs");
         let first = std::fs::read(&generated_file).unwrap();
         assert_eq!(check(generated()), "signs");
         assert_eq!(std::fs::read(&generated_file).unwrap(), first, "the generated key is kept");
         assert_eq!(
-            check(TokenFlags { tls_private_key_file: Some(private.clone()), ..TokenFlags::default() }),
+            check(ServiceAccountTokenFlags {
+                tls_private_key_file: Some(private.clone()),
+                ..ServiceAccountTokenFlags::default()
+            }),
             "signs"
         );
         assert_eq!(

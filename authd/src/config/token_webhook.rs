@@ -5,7 +5,7 @@ use std::time::Duration;
 use processflags::TokenWebhookFlags;
 
 use super::webhook_version;
-use crate::authn::webhook::Settings;
+use crate::authn::webhook::TokenWebhookSettings;
 use crate::config_error::ConfigError;
 
 /// The default TTL of accepted tokens in the cache.
@@ -16,13 +16,13 @@ pub(super) fn settings(
     flags: &TokenWebhookFlags,
     api_audiences: &[String],
     errors: &mut Vec<ConfigError>,
-) -> Option<Settings> {
+) -> Option<TokenWebhookSettings> {
     let version = webhook_version::parse(
         flags.authentication_token_webhook_version.as_deref(),
         "--authentication-token-webhook-version",
         errors,
     );
-    Some(Settings {
+    Some(TokenWebhookSettings {
         client_config: flags.authentication_token_webhook_config_file.clone()?,
         version,
         ttl: flags.authentication_token_webhook_cache_ttl.unwrap_or(DEFAULT_TTL),
@@ -38,7 +38,10 @@ mod tests {
     use crate::webhook::Version;
 
     /// Returns the settings of a command line, and the errors.
-    fn settings_of(arguments: &[&str], audiences: &[String]) -> (Option<Settings>, Vec<ConfigError>) {
+    fn settings_of(
+        arguments: &[&str],
+        audiences: &[String],
+    ) -> (Option<TokenWebhookSettings>, Vec<ConfigError>) {
         let mut errors = Vec::new();
         let settings = settings(&parse_flags(arguments).unwrap(), audiences, &mut errors);
         (settings, errors)
@@ -49,7 +52,7 @@ mod tests {
         assert_eq!(settings_of(&[], &[]), (None, Vec::new()));
         let (defaults, errors) =
             settings_of(&["--authentication-token-webhook-config-file=/f"], &["a".into()]);
-        let expected = Settings {
+        let expected = TokenWebhookSettings {
             client_config: "/f".into(),
             version: Version::V1Beta1,
             ttl: Duration::from_secs(120),

@@ -23,7 +23,7 @@ pub(super) struct Batches<T> {
     /// No batch opens before this monotonic time.
     not_before: Duration,
     failures: u32,
-    /// No batch opens before the mirror reaches this revision, that of the last batch's writes.
+    /// No batch opens before the mirror reaches this revision, which contains the writes of the last batch.
     min_revision: u64,
 }
 
@@ -51,7 +51,8 @@ impl<T> Batches<T> {
         self.synced
     }
 
-    /// Whether no batch is open and the snapshot is complete; the next batch may wait for time or revision.
+    /// Whether no batch is open and the snapshot is complete.
+    /// The next batch may still have to wait for the end of the back-off, or for a revision of the mirror.
     pub(super) fn is_idle(&self) -> bool {
         self.synced && self.open.is_none()
     }
@@ -61,7 +62,7 @@ impl<T> Batches<T> {
         self.is_idle() && now >= self.not_before && revision >= self.min_revision
     }
 
-    /// The end of the back-off; None if the last batch did not fail.
+    /// The monotonic time at which the back-off ends; None if the last batch did not fail.
     pub(super) fn retry_at(&self) -> Option<Duration> {
         (self.failures > 0).then_some(self.not_before)
     }

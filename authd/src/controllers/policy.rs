@@ -2,14 +2,15 @@
 //!
 //! # Contract
 //!
-//! A [`Controllers`] belongs to one feed and does no I/O. After each event (snapshot, change, result, timer)
-//! [`Controllers::next`] returns the next batch, and [`Controllers::wake_at`] the time of the next timer.
+//! A [`PolicyControllers`] belongs to one feed and does no I/O. After each event (snapshot, change, result,
+//! timer) [`PolicyControllers::next_batch`] returns the next batch, and [`PolicyControllers::wake_at`] the
+//! time of the next timer.
 //!
 //! # Invariants
 //!
-//! INVARIANT (default policy first): authd is not ready before the last batch of default policy has
-//! succeeded, or no batch was needed.
-//! Aggregated roles are written only then, because default policy changes them.
+//! INVARIANT (default policy first): authd becomes ready when the last batch of default policy has succeeded,
+//! or when default policy needs no batch. Rules of aggregated roles are written only after that, because
+//! default policy changes the aggregated roles.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,7 @@ use crate::rules::{Policy, RoleKind};
 
 /// The policy controllers of one feed. See the module.
 #[derive(Debug)]
-pub struct Controllers {
+pub struct PolicyControllers {
     names: Arc<Names>,
     batches: Batches<OpenBatch>,
     /// Default policy has been written, or was complete.
@@ -53,18 +54,18 @@ pub enum PolicyNotReady {
 /// A batch without a result.
 #[derive(Debug)]
 struct OpenBatch {
-    /// The batch writes default policy, else rules of aggregated roles.
-    bootstrap: bool,
-    /// Default policy needs no further batch if this batch succeeds.
-    last: bool,
+    /// Whether the batch writes default policy; otherwise it writes rules of aggregated roles.
+    is_bootstrap: bool,
+    /// Default policy needs no further batch if this batch of default policy succeeds.
+    is_last: bool,
     /// The verb and, for the log, the object of each write.
-    verbs: Vec<(Verb, String)>,
+    writes: Vec<(Verb, String)>,
 }
 
-impl Controllers {
+impl PolicyControllers {
     /// Creates the controllers of a new feed, whose snapshot is not complete.
     pub fn new(names: Arc<Names>) -> Self {
-        Controllers {
+        PolicyControllers {
             names,
             batches: Batches::new(0),
             bootstrapped: false,
@@ -97,29 +98,31 @@ impl Controllers {
         }
     }
 
-    /// The time at which [`Controllers::next`] may return a batch without a further event; None: never.
+    /// The monotonic time at which [`PolicyControllers::next_batch`] may return a batch without a further
+    /// event. None: there is no such time.
     pub fn wake_at(&self) -> Option<Duration> {
         self.batches.retry_at().filter(|_| self.can_start_batch())
     }
 
     /// Whether no batch is open, and default policy or aggregated roles must be compared.
     ///
-    /// If false, [`Controllers::next`] returns None, so the caller need not lock the policy to call it.
+    /// If false, [`PolicyControllers::next_batch`] returns None, so the caller need not lock the policy for
+    /// it.
     pub fn can_start_batch(&self) -> bool {
         self.batches.is_idle() && (!self.bootstrapped || self.roles_changed)
     }
 
     /// Returns the batch to request now, if any.
     /// `now` is the monotonic time, and `revision` the revision of the mirror.
-    pub fn next(&mut self, now: Duration, revision: u64, policy: &Policy) -> Option<auth::WriteBatch> {
+    pub fn next_batch(&mut self, now: Duration, revision: u64, policy: &Policy) -> Option<auth::WriteBatch> {
         if !self.batches.can_open(now, revision) {
             return None;
         }
         if !self.bootstrapped {
             let defaults: DefaultPolicy = bootstrap::default_policy(&self.names);
             let mut writes = reconcile::required_writes(policy, &defaults, &self.names);
-            // The writes of a batch run in any order.
-            // So this batch deletes the objects to recreate, and the next batch creates them.
+            // apid performs the writes of a batch in any order. An object to recreate is therefore deleted by
+            // this batch and created by the next one.
             let deleted: Vec<Write> =
                 writes.iter().filter(|write| write.operation == WriteOperation::Delete).cloned().collect();
             writes.retain(|write| {
@@ -158,19 +161,19 @@ impl Controllers {
     /// Handles the result of a batch. A result without an open batch is ignored.
     pub fn handle_result(&mut self, now: Duration, result: &auth::WriteResult) {
         let Some(open) = self.batches.close(result) else { return };
-        let mut problems = open.verbs.iter().zip(&result.results).filter_map(|((verb, object), answer)| {
+        let mut problems = open.writes.iter().zip(&result.results).filter_map(|((verb, object), answer)| {
             let is_success = match (verb, answer.code) {
                 (_, 200..=299) => true,
                 // Another writer already created or deleted the object.
                 (Verb::Create, 409) | (Verb::Delete, 404) => true,
-                // The role is gone. An aggregated role then needs no rules. For a default role this is a
-                // failure, and the retry creates the role.
-                (Verb::Patch, 404) => !open.bootstrap,
+                // The role no longer exists. An aggregated role then needs no rules. For a role of default
+                // policy the 404 is a failure, and the retry creates the role.
+                (Verb::Patch, 404) => !open.is_bootstrap,
                 (Verb::Create | Verb::Update | Verb::Patch | Verb::Delete, _) => false,
             };
             (!is_success).then(|| format!("{object}: {} {}", answer.code, answer.message))
         });
-        let missing = open.verbs.len().saturating_sub(result.results.len());
+        let missing = open.writes.len().saturating_sub(result.results.len());
         let problem = match (problems.next(), missing) {
             (Some(problem), _) => Some((problem, problems.count())),
             (None, 0) => None,
@@ -180,13 +183,13 @@ impl Controllers {
             None => {
                 self.batches.record_success();
                 self.problem.clear();
-                self.bootstrapped = self.bootstrapped || open.bootstrap && open.last;
+                self.bootstrapped = self.bootstrapped || open.is_bootstrap && open.is_last;
             }
             Some((problem, more)) => {
                 self.problem = if more == 0 { problem } else { format!("{problem}, and {more} more") };
                 self.batches.record_failure(now);
                 self.roles_changed = true;
-                let controller = if open.bootstrap { BOOTSTRAP } else { AGGREGATION };
+                let controller = if open.is_bootstrap { BOOTSTRAP } else { AGGREGATION };
                 tracing::warn!(controller, problem = self.problem, "controller writes failed; retrying");
             }
         }
@@ -194,14 +197,14 @@ impl Controllers {
 
     fn open_batch(
         &mut self,
-        bootstrap: bool,
-        last: bool,
+        is_bootstrap: bool,
+        is_last: bool,
         writes: Vec<auth::ObjectWrite>,
     ) -> auth::WriteBatch {
         let verbs = writes.iter().map(|w| (w.verb(), format!("{} {}/{}", w.resource, w.namespace, w.name)));
-        let open = OpenBatch { bootstrap, last, verbs: verbs.collect() };
-        let controller = if bootstrap { BOOTSTRAP } else { AGGREGATION };
-        self.batches.open(open, controller, bootstrap, writes)
+        let open = OpenBatch { is_bootstrap, is_last, writes: verbs.collect() };
+        let controller = if is_bootstrap { BOOTSTRAP } else { AGGREGATION };
+        self.batches.open(open, controller, is_bootstrap, writes)
     }
 
     fn object_write(&self, write: Write) -> auth::ObjectWrite {
@@ -236,7 +239,7 @@ mod tests {
         Arc::new(Names::new(Preset::Svc, "svc.internal").unwrap())
     }
 
-    /// Applies a batch to the policy, as apid and the mirror do.
+    /// Applies the creations of a batch to the policy, as apid and the mirror do.
     fn perform(policy: &mut Policy, names: &Names, batch: &auth::WriteBatch) -> auth::WriteResult {
         for write in &batch.writes {
             let body = || Object::from_value(serde_json::from_slice(&write.body).unwrap()).unwrap();
@@ -259,25 +262,28 @@ mod tests {
     #[test]
     fn empty_store_gets_default_policy_in_one_batch_then_aggregated_rules() {
         let names = names();
-        let (mut policy, mut c) = (Policy::new(&names), Controllers::new(Arc::clone(&names)));
+        let (mut policy, mut controllers) = (Policy::new(&names), PolicyControllers::new(Arc::clone(&names)));
         assert!(
-            c.next(Duration::ZERO, 0, &policy).is_none() && c.ready().is_err(),
+            controllers.next_batch(Duration::ZERO, 0, &policy).is_none() && controllers.ready().is_err(),
             "not before the snapshot"
         );
-        c.mark_synced();
-        let batch = c.next(Duration::ZERO, 1, &policy).unwrap();
+        controllers.mark_synced();
+        let batch = controllers.next_batch(Duration::ZERO, 1, &policy).unwrap();
         assert_eq!((batch.controller.as_str(), batch.system), (BOOTSTRAP, true));
         assert!(
             batch.writes.len() > 100
                 && batch.writes.iter().all(|w| w.group == "rbac.authorization.svc.internal")
         );
-        assert!(c.next(Duration::ZERO, 1, &policy).is_none(), "one open batch at a time");
+        assert!(controllers.next_batch(Duration::ZERO, 1, &policy).is_none(), "one open batch at a time");
         let result = perform(&mut policy, &names, &batch);
-        assert!(c.ready().is_err());
-        c.handle_result(Duration::ZERO, &result);
-        assert_eq!(c.ready(), Ok(()));
-        assert!(c.next(Duration::ZERO, 99, &policy).is_none(), "the mirror has not seen the writes");
-        let batch = c.next(Duration::ZERO, 100, &policy).unwrap();
+        assert!(controllers.ready().is_err());
+        controllers.handle_result(Duration::ZERO, &result);
+        assert_eq!(controllers.ready(), Ok(()));
+        assert!(
+            controllers.next_batch(Duration::ZERO, 99, &policy).is_none(),
+            "the mirror has not seen the writes"
+        );
+        let batch = controllers.next_batch(Duration::ZERO, 100, &policy).unwrap();
         let written_names: Vec<&str> = batch.writes.iter().map(|w| w.name.as_str()).collect();
         assert_eq!((batch.controller.as_str(), batch.system), (AGGREGATION, false));
         assert_eq!(written_names, ["admin", "edit", "view"]);
@@ -287,40 +293,44 @@ mod tests {
     #[test]
     fn failed_batch_is_retried_with_increasing_back_off() {
         let names = names();
-        let (policy, mut c) = (Policy::new(&names), Controllers::new(Arc::clone(&names)));
-        c.mark_synced();
+        let (policy, mut controllers) = (Policy::new(&names), PolicyControllers::new(Arc::clone(&names)));
+        controllers.mark_synced();
         let mut now = Duration::ZERO;
         for pause in [250, 500, 1000] {
-            let batch = c.next(now, 1, &policy).unwrap();
+            let batch = controllers.next_batch(now, 1, &policy).unwrap();
             let failed =
                 auth::Failure { code: 404, message: "no namespace".into(), ..auth::Failure::default() };
             let mut results =
                 vec![auth::Failure { code: 201, ..auth::Failure::default() }; batch.writes.len() - 1];
             results.push(failed);
-            c.handle_result(
+            controllers.handle_result(
                 now,
                 &auth::WriteResult { id: batch.id + 7, results: results.clone(), revision: 1 },
             );
-            assert!(c.wake_at().is_none(), "a result with an unknown batch id is ignored");
-            c.handle_result(now, &auth::WriteResult { id: batch.id, results, revision: 1 });
-            assert!(c.ready().unwrap_err().to_string().contains("404 no namespace"), "{:?}", c.ready());
+            assert!(controllers.wake_at().is_none(), "a result with an unknown batch id is ignored");
+            controllers.handle_result(now, &auth::WriteResult { id: batch.id, results, revision: 1 });
+            assert!(
+                controllers.ready().unwrap_err().to_string().contains("404 no namespace"),
+                "{:?}",
+                controllers.ready()
+            );
             now += Duration::from_millis(pause);
-            assert_eq!(c.wake_at(), Some(now));
-            assert!(c.next(now - Duration::from_millis(1), 1, &policy).is_none());
+            assert_eq!(controllers.wake_at(), Some(now));
+            assert!(controllers.next_batch(now - Duration::from_millis(1), 1, &policy).is_none());
         }
-        let batch = c.next(now, 1, &policy).unwrap();
-        c.handle_result(now, &auth::WriteResult { id: batch.id, results: Vec::new(), revision: 1 });
-        assert!(c.ready().is_err(), "a result without answers is no success");
+        let batch = controllers.next_batch(now, 1, &policy).unwrap();
+        controllers.handle_result(now, &auth::WriteResult { id: batch.id, results: Vec::new(), revision: 1 });
+        assert!(controllers.ready().is_err(), "a result without answers is no success");
     }
 
     #[test]
     fn create_conflict_counts_as_success() {
         let names = names();
-        let (policy, mut c) = (Policy::new(&names), Controllers::new(Arc::clone(&names)));
-        c.mark_synced();
-        let batch = c.next(Duration::ZERO, 1, &policy).unwrap();
+        let (policy, mut controllers) = (Policy::new(&names), PolicyControllers::new(Arc::clone(&names)));
+        controllers.mark_synced();
+        let batch = controllers.next_batch(Duration::ZERO, 1, &policy).unwrap();
         let results = vec![auth::Failure { code: 409, ..auth::Failure::default() }; batch.writes.len()];
-        c.handle_result(Duration::ZERO, &auth::WriteResult { id: batch.id, results, revision: 1 });
-        assert_eq!(c.ready(), Ok(()));
+        controllers.handle_result(Duration::ZERO, &auth::WriteResult { id: batch.id, results, revision: 1 });
+        assert_eq!(controllers.ready(), Ok(()));
     }
 }

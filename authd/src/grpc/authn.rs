@@ -5,7 +5,7 @@ use authproto::auth::{self, issue_token_response::Outcome};
 use tonic::{Request, Response, Status};
 
 use super::{Components, status};
-use crate::tokens::service_account::{self as tokens, BoundObjectKind, IssueError, ObjectIdentity};
+use crate::tokens::service_account::{BoundObjectKind, IssueError, ObjectIdentity, TokenParameters};
 
 pub(super) struct AuthnService(pub(super) Components);
 
@@ -35,7 +35,7 @@ impl auth::authn_server::Authn for AuthnService {
                 Some((kind, object_identity(object)))
             }
         };
-        let parameters = tokens::Request {
+        let parameters = TokenParameters {
             namespace: request.namespace,
             account: ObjectIdentity { name: request.service_account, uid: request.service_account_uid },
             audiences: request.audiences,

@@ -46,16 +46,16 @@ impl auth::authz_server::Authz for AuthzService {
         let check = || async {
             let modes = &components.config.current().authz;
             match escalation::check(modes, &components.mirror, &group, &user, &request, at_least).await {
-                Err(CheckError::MirrorNotReady(missing)) => Err(missing),
-                checked => Ok(checked),
+                Err(CheckError::MirrorNotReady(not_ready)) => Err(not_ready),
+                result => Ok(result),
             }
         };
-        let checked = components
+        let coverage = components
             .retry_until_synced(at_least, check)
             .await
             .map_err(status::mirror_unavailable)?
             .map_err(status::check_failed)?;
-        Ok(Response::new(match checked {
+        Ok(Response::new(match coverage {
             Coverage::Covered => auth::CoversResponse { allowed: true, ..auth::CoversResponse::default() },
             Coverage::RoleNotFound(message) => {
                 auth::CoversResponse { role_not_found: true, message, ..auth::CoversResponse::default() }

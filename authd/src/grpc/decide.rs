@@ -14,9 +14,9 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (limits): at most [`MAX_WAITING`] requests of a stream wait for the mirror or a remote service,
-//! and at most [`MAX_VERIFICATIONS`] credentials of all streams are under verification.
-//! Further requests fail at once.
+//! INVARIANT (limits): while [`MAX_WAITING`] requests of a stream wait for the mirror or a remote service,
+//! further authorizations and explanations that need a wait fail at once. At most [`MAX_VERIFICATIONS`]
+//! credentials of all streams are under verification; further credentials fail at once.
 //! INVARIANT (every request has a response): each request gets exactly one response; a malformed request gets
 //! a failure.
 
@@ -44,7 +44,7 @@ use crate::authz::AuthzRequest;
 use crate::metrics::AuthdMetrics;
 use crate::mirror::MirrorNotReady;
 
-/// Limit of waiting requests per stream.
+/// The number of waiting requests of one stream at which further requests fail instead of waiting.
 const MAX_WAITING: usize = 10_000;
 /// Limit of credentials under verification, over all streams.
 pub(super) const MAX_VERIFICATIONS: usize = 2048;
@@ -77,7 +77,8 @@ pub(super) struct ResponseStream {
     components: Components,
     requests: Streaming<auth::DecideRequest>,
     ended: bool,
-    /// The credentials that were read last. If the stream has other work, a separate task verifies them.
+    /// The verification of the credentials that were read last. If the stream has other work, a separate task
+    /// runs it.
     verification: Option<Verification>,
     waiting: FuturesUnordered<PendingResponse>,
 }
@@ -112,7 +113,7 @@ impl Stream for ResponseStream {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Some(Ok(next_request))) => {
                     match handle_request(&self.components, next_request, self.waiting.len()) {
-                        Reply::Now(answer) => return Poll::Ready(Some(Ok(answer))),
+                        Reply::Immediate(answer) => return Poll::Ready(Some(Ok(answer))),
                         // As above: the next iteration polls the pushed future.
                         Reply::PendingResponse(pending) => self.waiting.push(pending),
                         Reply::Verify(verification) => self.verification = Some(verification),
@@ -129,7 +130,7 @@ impl Stream for ResponseStream {
 
 #[expect(clippy::large_enum_variant, reason = "boxing would cost every request an allocation")]
 enum Reply {
-    Now(auth::DecideResponse),
+    Immediate(auth::DecideResponse),
     PendingResponse(PendingResponse),
     Verify(Verification),
 }
@@ -187,7 +188,9 @@ fn handle_request(components: &Components, request: auth::DecideRequest, waiting
     let config = Arc::clone(&components.config);
     let failure_response = move |failure| respond(id, &config.current(), Answer::Failure(failure));
     match ask {
-        None => Reply::Now(failure_response(status::malformed_request("the request has no question"))),
+        None => Reply::Immediate(failure_response(status::malformed_request(
+            "the request has neither credentials nor attributes",
+        ))),
         Some(Ask::Authenticate(ask)) => {
             if ask.certificate_chain.is_empty()
                 && ask.bearer_token.is_empty()
@@ -198,10 +201,10 @@ fn handle_request(components: &Components, request: auth::DecideRequest, waiting
                 let mut response =
                     authenticate_response(components, active.authn.anonymous(&ask.path), &request_id);
                 authorize_next(components, &active, ask.next, &mut response);
-                return Reply::Now(respond(id, &active, Answer::Authenticate(response)));
+                return Reply::Immediate(respond(id, &active, Answer::Authenticate(response)));
             }
             let Ok(permit) = Arc::clone(&components.verification_permits).try_acquire_owned() else {
-                return Reply::Now(failure_response(status::too_many_verifications()));
+                return Reply::Immediate(failure_response(status::too_many_verifications()));
             };
             // The sender of a chain determines the duration of its verification, within the limits of a
             // chain.
@@ -213,8 +216,8 @@ fn handle_request(components: &Components, request: auth::DecideRequest, waiting
                 Reply::PendingResponse(verification.spawn_verify())
             }
         }
-        Some(Ask::Authorize(ask)) => match AuthzQuery::of(ask) {
-            Err(problem) => Reply::Now(failure_response(status::malformed_request(problem))),
+        Some(Ask::Authorize(ask)) => match AuthzQuery::from_request(ask) {
+            Err(problem) => Reply::Immediate(failure_response(status::malformed_request(problem))),
             Ok(query) => {
                 decide(components, waiting, vec![query], id, request_id, |mut answers| match answers.pop() {
                     Some(answer) => Answer::Authorize(answer),
@@ -224,20 +227,20 @@ fn handle_request(components: &Components, request: auth::DecideRequest, waiting
         },
         Some(Ask::AuthorizeBatch(batch)) => {
             let queries: Result<Vec<AuthzQuery>, &'static str> =
-                batch.requests.into_iter().map(AuthzQuery::of).collect();
+                batch.requests.into_iter().map(AuthzQuery::from_request).collect();
             match queries {
-                Err(problem) => Reply::Now(failure_response(status::malformed_request(problem))),
+                Err(problem) => Reply::Immediate(failure_response(status::malformed_request(problem))),
                 Ok(queries) => decide(components, waiting, queries, id, request_id, |responses| {
                     Answer::AuthorizeBatch(auth::AuthorizeBatchResponse { responses })
                 }),
             }
         }
         Some(Ask::Explain(_)) if waiting >= MAX_WAITING => {
-            Reply::Now(failure_response(status::too_many_waiting()))
+            Reply::Immediate(failure_response(status::too_many_waiting()))
         }
         Some(Ask::Explain(auth::ExplainRequest { user, attributes, at_least })) => {
-            match AuthzQuery::of(auth::AuthorizeRequest { user, attributes, at_least }) {
-                Err(problem) => Reply::Now(failure_response(status::malformed_request(problem))),
+            match AuthzQuery::from_request(auth::AuthorizeRequest { user, attributes, at_least }) {
+                Err(problem) => Reply::Immediate(failure_response(status::malformed_request(problem))),
                 Ok(query) => {
                     Reply::PendingResponse(Box::pin(explain(components.clone(), query, id, request_id)))
                 }
@@ -256,7 +259,9 @@ fn respond(id: u64, active: &ActiveConfig, answer: Answer) -> auth::DecideRespon
     auth::DecideResponse { id, epoch: Some(active.epoch.clone()), answer: Some(answer) }
 }
 
-/// Decides queries. Responds at once if no wait is needed, else when all are decided or the mirror is late.
+/// Decides queries. Responds at once if no wait is needed, else when all queries are decided, or with a
+/// failure after [`MIRROR_TIMEOUT`](super::MIRROR_TIMEOUT). `waiting` is the number of waiting requests of
+/// the stream.
 fn decide(
     components: &Components,
     waiting: usize,
@@ -265,9 +270,9 @@ fn decide(
     request_id: String,
     answer: impl FnOnce(Vec<auth::AuthorizeResponse>) -> Answer + Send + 'static,
 ) -> Reply {
-    let owned = components.clone();
-    let mut deciding: PendingResponse = Box::pin(async move {
-        let components = owned;
+    let task_components = components.clone();
+    let mut decision: PendingResponse = Box::pin(async move {
+        let components = task_components;
         let at_least = queries.iter().map(|query| query.at_least).max().unwrap_or(0);
         let decide = || async {
             let active = components.config.current();
@@ -282,17 +287,19 @@ fn decide(
             }
         }
     });
-    match (&mut deciding).now_or_never() {
-        Some(answer) => Reply::Now(answer),
-        None if waiting >= MAX_WAITING => {
-            Reply::Now(respond(id, &components.config.current(), Answer::Failure(status::too_many_waiting())))
-        }
-        // The first poll registered no waker; the stream polls the future again.
-        None => Reply::PendingResponse(deciding),
+    match (&mut decision).now_or_never() {
+        Some(answer) => Reply::Immediate(answer),
+        None if waiting >= MAX_WAITING => Reply::Immediate(respond(
+            id,
+            &components.config.current(),
+            Answer::Failure(status::too_many_waiting()),
+        )),
+        // The poll above registered no waker; the response stream polls the future again.
+        None => Reply::PendingResponse(decision),
     }
 }
 
-/// One authorization request with its minimum revision.
+/// One authorization request with the minimum revision of the mirror.
 struct AuthzQuery {
     user: UserInfo,
     attributes: Attributes,
@@ -300,7 +307,7 @@ struct AuthzQuery {
 }
 
 impl AuthzQuery {
-    fn of(ask: auth::AuthorizeRequest) -> Result<Self, &'static str> {
+    fn from_request(ask: auth::AuthorizeRequest) -> Result<Self, &'static str> {
         let at_least = min_revision(ask.at_least.as_ref());
         let user = ask.user.ok_or("the request has no user")?.into();
         let attributes = ask.attributes.ok_or("the request has no attributes")?.into();
@@ -336,7 +343,7 @@ async fn authorize(
     .await
 }
 
-/// Returns the nearest misses of a denied request when the mirror is ready, or a failure after a timeout.
+/// Waits for the mirror and returns the nearest misses of a denied request, or a failure after a timeout.
 async fn explain(
     components: Components,
     query: AuthzQuery,
@@ -460,8 +467,8 @@ fn authorize_next(
     }
     let auth::AuthorizeNext { attributes, at_least } = next;
     let user = identity.user.clone();
-    // The separate request of apid then gets the error.
-    let Ok(query) = AuthzQuery::of(auth::AuthorizeRequest { user, attributes, at_least }) else {
+    // apid then requests the decision separately and gets the error.
+    let Ok(query) = AuthzQuery::from_request(auth::AuthorizeRequest { user, attributes, at_least }) else {
         return;
     };
     if let Some(Ok(mut answers)) = authorize(active, &components.metrics, &[query]).now_or_never() {

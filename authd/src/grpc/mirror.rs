@@ -17,11 +17,11 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Components, status};
-use crate::controllers::policy::Controllers;
+use crate::controllers::policy::PolicyControllers;
 use crate::controllers::tokens::TokenControllers;
 use crate::mirror::{Contents, Feed, FeedError, UpdateEffect};
 
-/// Limit of messages to apid that wait until apid reads them.
+/// Limit of messages to apid that apid has not read yet; then the sender waits.
 const MAX_DEMANDS: usize = 16;
 
 pub(super) struct MirrorService(pub(super) Components);
@@ -42,9 +42,9 @@ impl auth::mirror_server::Mirror for MirrorService {
         let names = &self.0.names;
         let authd_names = (names.preset().to_string(), names.api_domain().to_owned());
         // The `kubernetes` preset does not use the API domain.
-        let is_same = authd_names.0 == hello.preset
+        let names_match = authd_names.0 == hello.preset
             && (authd_names.0 == "kubernetes" || authd_names.1 == hello.api_domain);
-        if !is_same {
+        if !names_match {
             let (authd_names, apid_names) =
                 (authd_names.0 + " " + &authd_names.1, hello.preset + " " + &hello.api_domain);
             tracing::error!(
@@ -58,8 +58,8 @@ impl auth::mirror_server::Mirror for MirrorService {
         let (demands, stream) = mpsc::channel(MAX_DEMANDS);
         let session = Session {
             feed: self.0.mirror.begin(),
-            controllers: Controllers::new(Arc::clone(&self.0.names)),
-            tokens: TokenControllers::new(
+            policy_controllers: PolicyControllers::new(Arc::clone(&self.0.names)),
+            token_controllers: TokenControllers::new(
                 Arc::clone(&self.0.names),
                 self.0.issuer.clone(),
                 self.0.token_controllers,
@@ -91,8 +91,8 @@ const METRICS_INTERVAL: Duration = Duration::from_secs(5);
 /// The state of one mirror stream.
 struct Session {
     feed: Feed,
-    controllers: Controllers,
-    tokens: TokenControllers,
+    policy_controllers: PolicyControllers,
+    token_controllers: TokenControllers,
     /// Token Secrets with a use that no label records yet, as `namespace/name`.
     used_secrets: BTreeSet<String>,
     components: Components,
@@ -146,15 +146,17 @@ impl Session {
                     return stream_closed();
                 }
             }
-            let pause =
-                self.controllers.wake_at().map_or(Duration::MAX, |wake_up| wake_up.saturating_sub(now));
+            let pause = self
+                .policy_controllers
+                .wake_at()
+                .map_or(Duration::MAX, |wake_up| wake_up.saturating_sub(now));
             // Token controllers run only after default policy is complete.
-            let tokens = self
-                .controllers
+            let token_wake_up = self
+                .policy_controllers
                 .ready()
                 .is_ok()
-                .then(|| self.tokens.next_wake_up(now, self.components.clock.now()));
-            let pause = tokens.flatten().map_or(pause, |other| other.min(pause));
+                .then(|| self.token_controllers.next_wake_up(now, self.components.clock.now()));
+            let pause = token_wake_up.flatten().map_or(pause, |wake_up| wake_up.min(pause));
             let pause = pause.min(next_metrics.saturating_sub(now));
             let mut next_change = changes.clone();
             let update = tokio::select! {
@@ -174,25 +176,26 @@ impl Session {
                 Some(Update::Synced(synced)) => self.feed.synced(synced.revision)?,
                 Some(Update::Progress(progress)) => self.feed.progress(progress.revision)?,
                 Some(Update::WriteResult(result)) => {
-                    self.controllers.handle_result(self.components.clock.monotonic(), &result);
-                    self.tokens.handle_result(self.components.clock.monotonic(), &result);
+                    self.policy_controllers.handle_result(self.components.clock.monotonic(), &result);
+                    self.token_controllers.handle_result(self.components.clock.monotonic(), &result);
                     UpdateEffect::default()
                 }
-                // Another hello, an empty update, and a wake-up without an update change nothing.
+                // A second hello, an empty update and a wake-up without an update change nothing.
                 Some(Update::Hello(_)) | None => UpdateEffect::default(),
             };
             if effect.synced {
                 let progress = self.components.mirror.progress();
-                let (roles, bindings) = self.feed.read(|contents| contents.policy.len())?;
+                let (roles, bindings) =
+                    self.feed.read(|contents| contents.policy.role_and_binding_counts())?;
                 tracing::info!(revision = progress.revision, roles, bindings, "mirror is complete");
-                self.controllers.mark_synced();
-                self.tokens.mark_synced();
+                self.policy_controllers.mark_synced();
+                self.token_controllers.mark_synced();
             }
             if effect.cluster_roles {
-                self.controllers.mark_cluster_role_changed();
+                self.policy_controllers.mark_cluster_role_changed();
             }
             if effect.identities {
-                self.tokens.mark_changed();
+                self.token_controllers.mark_changed();
             }
             self.used_secrets.append(&mut self.components.mirror.take_uses());
             if !self.request_writes().await? {
@@ -206,22 +209,30 @@ impl Session {
         let (now, wall_time) = (self.components.clock.monotonic(), self.components.clock.now());
         let revision = self.components.mirror.progress().revision;
         let mut batches = Vec::new();
-        if self.controllers.ready().is_ok() {
-            let (tokens, used_secrets) = (&mut self.tokens, &mut self.used_secrets);
-            let compare = |contents: &Contents| {
-                tokens.compare(now, wall_time, revision, &contents.identities, used_secrets)
+        if self.policy_controllers.ready().is_ok() {
+            let (token_controllers, used_secrets) = (&mut self.token_controllers, &mut self.used_secrets);
+            let required_writes = |contents: &Contents| {
+                token_controllers.required_writes(
+                    now,
+                    wall_time,
+                    revision,
+                    &contents.identities,
+                    used_secrets,
+                )
             };
-            if let Some(pending_writes) = self.feed.read(compare)? {
+            if let Some(pending_writes) = self.feed.read(required_writes)? {
                 let controller = pending_writes.controller;
                 // A panic while signing gives no writes, and the controller retries.
                 let writes =
                     tokio::task::spawn_blocking(|| pending_writes.writes()).await.unwrap_or_default();
-                batches.extend(self.tokens.build_batch(now, controller, writes));
+                batches.extend(self.token_controllers.build_batch(now, controller, writes));
             }
         }
-        if self.controllers.can_start_batch() {
-            let controllers = &mut self.controllers;
-            batches.extend(self.feed.read(|contents| controllers.next(now, revision, &contents.policy))?);
+        if self.policy_controllers.can_start_batch() {
+            let policy_controllers = &mut self.policy_controllers;
+            batches.extend(
+                self.feed.read(|contents| policy_controllers.next_batch(now, revision, &contents.policy))?,
+            );
         }
         for batch in batches {
             tracing::info!(controller = batch.controller, writes = batch.writes.len(), "writes requested");
@@ -244,7 +255,7 @@ impl Session {
 
     /// Sends the readiness if it changed. False: apid no longer reads.
     async fn send_ready(&mut self) -> bool {
-        let state = match self.controllers.ready() {
+        let state = match self.policy_controllers.ready() {
             Ok(()) => auth::ReadyState { ready: true, reasons: self.components.config.notes() },
             Err(reason) => auth::ReadyState { ready: false, reasons: vec![reason.to_string()] },
         };

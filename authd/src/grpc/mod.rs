@@ -39,7 +39,7 @@ use crate::tokens::service_account::Issuer;
 /// How long a request waits until the mirror reaches the minimum revision of the request.
 pub const MIRROR_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Limit in bytes of a message with an object or with questions. The largest object fits, with its encoding.
+/// Limit in bytes of a message with an object or with authorization requests. The largest object fits.
 const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// Limit in bytes of a message without an object: requests for tokens and keys, health checks.
 const MAX_PLAIN_MESSAGE_BYTES: usize = 1024 * 1024;
@@ -101,7 +101,7 @@ pub fn services(components: &Components) -> Routes {
     routes.routes()
 }
 
-/// Returns the minimum mirror revision for a request: the greatest of its components.
+/// Returns the minimum mirror revision for a request: the greatest revision in its policy revisions.
 /// One number is enough, because one stream carries the changes of all components in order.
 fn min_revision(revisions: Option<&auth::Revisions>) -> u64 {
     let Some(revisions) = revisions else { return 0 };
@@ -115,22 +115,22 @@ impl Components {
         Arc::new(Semaphore::new(decide::MAX_VERIFICATIONS))
     }
 
-    /// Calls `ask` again while the result is [`MirrorNotReady`], at most for [`MIRROR_TIMEOUT`].
-    /// Between calls it waits until the mirror reaches the revision `at_least`.
+    /// Calls `attempt` again while the result is [`MirrorNotReady`], at most for [`MIRROR_TIMEOUT`].
+    /// Between two calls, waits until the mirror reaches the revision `at_least`.
     async fn retry_until_synced<T, Attempt: Future<Output = Result<T, MirrorNotReady>>>(
         &self,
         at_least: u64,
-        mut ask: impl FnMut() -> Attempt,
+        mut attempt: impl FnMut() -> Attempt,
     ) -> Result<T, MirrorNotReady> {
         let deadline = self.clock.monotonic() + MIRROR_TIMEOUT;
         loop {
-            let missing = match ask().await {
+            let not_ready = match attempt().await {
                 Ok(answer) => return Ok(answer),
-                Err(missing) => missing,
+                Err(not_ready) => not_ready,
             };
             let remaining = deadline.saturating_sub(self.clock.monotonic());
             if remaining.is_zero() {
-                return Err(missing);
+                return Err(not_ready);
             }
             self.mirror.wait_for_revision(at_least, remaining).await?;
         }

@@ -33,16 +33,16 @@ impl auth::review_server::Review for ReviewService {
                 clock: &*components.clock,
             };
             match reviewer.review(review).await {
-                Err(ReviewError::MirrorNotReady(missing)) => Err(missing),
-                answered => Ok(answered),
+                Err(ReviewError::MirrorNotReady(not_ready)) => Err(not_ready),
+                result => Ok(result),
             }
         };
-        let answered = components
+        let result = components
             .retry_until_synced(at_least, review_once)
             .await
             .map_err(status::mirror_unavailable)?
             .map_err(status::review_failed)?;
-        let outcome = match answered {
+        let outcome = match result {
             Ok(object) => Outcome::Object(object.into_value().to_string().into_bytes()),
             Err(status) => Outcome::Status(status.to_value().to_string().into_bytes()),
         };

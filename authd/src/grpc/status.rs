@@ -26,13 +26,17 @@ pub(super) fn malformed_request(problem: &str) -> Failure {
     )
 }
 
-/// The limit of waiting requests is reached.
+/// Too many requests of a decision stream wait; the client may retry.
 pub(super) fn too_many_waiting() -> Failure {
     let message = "too many requests wait for authorization policy, try again";
-    failure(Reason::ServiceUnavailable, message, "the limit of waiting questions is reached".to_owned())
+    failure(
+        Reason::ServiceUnavailable,
+        message,
+        "the limit of waiting requests of the stream is reached".to_owned(),
+    )
 }
 
-/// The limit of credentials under verification is reached.
+/// Too many credentials are under verification; the client may retry.
 pub(super) fn too_many_verifications() -> Failure {
     let message = "too many credentials are being verified, try again";
     failure(

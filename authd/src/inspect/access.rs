@@ -73,14 +73,15 @@ pub(super) async fn run(connection: &Connection, flags: AccessFlags) -> Result<O
         spec.insert("user".to_owned(), flags.user.as_str().into());
         spec.insert("groups".to_owned(), json!(all_groups(&flags.user, &flags.groups)));
     }
-    let group = connection.group("explain").await?;
+    let group = connection.group_name("explain").await?;
     let object =
         json!({"apiVersion": format!("{group}/v1alpha1"), "kind": "AccessExplanation", "spec": spec});
-    let explained = connection.create(&format!("/apis/{group}/v1alpha1/accessexplanations"), &object).await?;
-    let status = explained.get("status").cloned().unwrap_or_default();
+    let explanation =
+        connection.create(&format!("/apis/{group}/v1alpha1/accessexplanations"), &object).await?;
+    let status = explanation.get("status").cloned().unwrap_or_default();
     let is_denial = status.get("allowed").and_then(Value::as_bool) != Some(true);
     let text = match flags.output.as_str() {
-        "json" => format!("{explained:#}\n"),
+        "json" => format!("{explanation:#}\n"),
         _ => describe(&status) + &resource.unlisted_comment(),
     };
     Ok(Output { text, is_denial })
@@ -88,15 +89,15 @@ pub(super) async fn run(connection: &Connection, flags: AccessFlags) -> Result<O
 
 /// Returns the groups of the command line, and those that authenticators add for a user with this name.
 fn all_groups(user: &str, groups: &[String]) -> Vec<String> {
-    let mut all = groups.to_vec();
+    let mut all_groups = groups.to_vec();
     if let Some((namespace, _)) = service_account(user) {
-        all.push("system:serviceaccounts".to_owned());
-        all.push(format!("system:serviceaccounts:{namespace}"));
+        all_groups.push("system:serviceaccounts".to_owned());
+        all_groups.push(format!("system:serviceaccounts:{namespace}"));
     }
-    let identified =
+    let authentication_group =
         if user == "system:anonymous" { "system:unauthenticated" } else { "system:authenticated" };
-    all.push(identified.to_owned());
-    all
+    all_groups.push(authentication_group.to_owned());
+    all_groups
 }
 
 fn text<'v>(value: &'v Value, field: &str) -> &'v str {
@@ -128,9 +129,9 @@ fn escape_line_breaks(line: &str) -> String {
 fn describe_opinions(status: &Value) -> String {
     let is_allowed = status.get("allowed").and_then(Value::as_bool) == Some(true);
     let mut out = String::from(if is_allowed { "allowed\n" } else { "denied\n" });
-    let list =
+    let items =
         |value: &Value, field: &str| value.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
-    for opinion in list(status, "authorizers") {
+    for opinion in items(status, "authorizers") {
         let latency = opinion.get("latencyMicroseconds").and_then(Value::as_u64).unwrap_or_default();
         // Writing to a String does not fail.
         let _ = writeln!(out, "  {}: {} ({latency} µs)", text(&opinion, "name"), text(&opinion, "verdict"));
@@ -142,7 +143,7 @@ fn describe_opinions(status: &Value) -> String {
         if let Some(rule) = opinion.get("rule") {
             let _ = writeln!(out, "    rule: {rule}");
         }
-        for miss in list(&opinion, "nearestMisses") {
+        for miss in items(&opinion, "nearestMisses") {
             let _ = writeln!(out, "    nearest: {}", miss.as_str().unwrap_or_default());
         }
         if let Some(more) = opinion.get("moreNearestMisses").and_then(Value::as_u64) {
@@ -207,7 +208,7 @@ mod tests {
             ..Attributes::default()
         };
         let names = Names::new(Preset::Kubernetes, "").unwrap();
-        let manifest = SuggestedGrant::of(&user, &attributes).unwrap().manifest(&names);
+        let manifest = SuggestedGrant::for_request(&user, &attributes).unwrap().manifest(&names);
         let status = json!({"allowed": false, "manifest": manifest, "authorizers": [
             {"name": "webhook", "verdict": "NoOpinion", "reason": "a\r\n---\rb: c\u{85}d: e"},
             {"name": "RBAC", "verdict": "NoOpinion", "nearestMisses": ["x: [\n- y"]}]});

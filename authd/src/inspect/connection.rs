@@ -17,7 +17,7 @@ use super::{InspectError, ServerFlags};
 /// The limits of one call. The largest response is a page of a list.
 const LIMITS: Limits = Limits { within: Duration::from_secs(60), bytes: 256 * 1024 * 1024 };
 /// The number of objects in a page of a list.
-const PAGE: usize = 500;
+const PAGE_SIZE: usize = 500;
 
 /// A server, and the credentials of the kubeconfig for it.
 pub(super) struct Connection {
@@ -62,7 +62,7 @@ impl Connection {
         let mut items = Vec::new();
         let mut token = String::new();
         loop {
-            let page = self.get(&format!("{path}?limit={PAGE}{token}")).await?;
+            let page = self.get(&format!("{path}?limit={PAGE_SIZE}{token}")).await?;
             items.extend(page.get("items").and_then(Value::as_array).into_iter().flatten().cloned());
             match page.pointer("/metadata/continue").and_then(Value::as_str) {
                 None | Some("") => return Ok(items),
@@ -75,12 +75,12 @@ impl Connection {
     ///
     /// The domain is that of the RBAC group in discovery, because discovery does not list the group of
     /// explanations.
-    pub(super) async fn group(&self, stem: &str) -> Result<String, InspectError> {
+    pub(super) async fn group_name(&self, stem: &str) -> Result<String, InspectError> {
         let groups = self.get("/apis").await?;
         let mut names = groups.get("groups").and_then(Value::as_array).into_iter().flatten();
         let domain = names.find_map(|group| group.get("name")?.as_str()?.strip_prefix("rbac.authorization."));
-        let missing = || InspectError::new(format!("{} serves no roles", self.remote.url()));
-        domain.map(|domain| format!("{stem}.{domain}")).ok_or_else(missing)
+        let no_roles_error = || InspectError::new(format!("{} serves no roles", self.remote.url()));
+        domain.map(|domain| format!("{stem}.{domain}")).ok_or_else(no_roles_error)
     }
 
     async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Value, InspectError> {

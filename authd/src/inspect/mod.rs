@@ -48,7 +48,7 @@ struct Output {
 }
 
 impl Output {
-    fn of(text: String) -> Self {
+    fn success(text: String) -> Self {
         Output { text, is_denial: false }
     }
 }

@@ -15,7 +15,7 @@ use crate::rules::{BindingSpec, Meta, Policy, PolicyRule, RoleKind, RoleSpec, Su
 
 /// Reads all roles and bindings.
 pub(super) async fn read(connection: &Connection) -> Result<Policy, InspectError> {
-    let group = connection.group("rbac.authorization").await?;
+    let group = connection.group_name("rbac.authorization").await?;
     let mut objects = Vec::new();
     for resource in ["clusterroles", "roles", "clusterrolebindings", "rolebindings"] {
         let items = connection.list(&format!("/apis/{group}/v1/{resource}")).await?;

@@ -80,13 +80,13 @@ impl ResourceArgument {
         let text = |resource: &Value, field: &str| {
             resource.get(field).and_then(Value::as_str).unwrap_or_default().to_lowercase()
         };
-        let named = self.resource.to_lowercase();
+        let requested = self.resource.to_lowercase();
         for resource in resources {
             let plural = text(resource, "name");
             let short_names = resource.get("shortNames").and_then(Value::as_array).into_iter().flatten();
-            let is_match = plural == named
-                || !plural.contains('/') && text(resource, "singularName") == named
-                || short_names.into_iter().any(|name| name.as_str() == Some(&named));
+            let is_match = plural == requested
+                || !plural.contains('/') && text(resource, "singularName") == requested
+                || short_names.into_iter().any(|name| name.as_str() == Some(&requested));
             if is_match {
                 self.is_listed = true;
                 self.resource = plural;

@@ -37,7 +37,7 @@ pub(super) async fn run(connection: &Connection, flags: SubjectsFlags) -> Result
     let name = flags.name.unwrap_or_default();
     let attributes = resource.attributes(&flags.verb, &namespace, &name);
     let subjects = policy::read(connection).await?.allowed_subjects(&attributes);
-    Ok(Output::of(match flags.output.as_str() {
+    Ok(Output::success(match flags.output.as_str() {
         "json" => format!("{:#}\n", to_json(&subjects)),
         _ => {
             let is_cluster_wide = resource.path.is_empty() && resource.namespaced && namespace.is_empty();

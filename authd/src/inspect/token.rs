@@ -27,14 +27,15 @@ pub(super) async fn run(
     input: &mut impl Read,
 ) -> Result<Output, InspectError> {
     let token = token_input::read(input).map_err(|error| InspectError::new(error.to_string()))?;
-    let group = connection.group("explain").await?;
+    let group = connection.group_name("explain").await?;
     let object = json!({"apiVersion": format!("{group}/v1alpha1"), "kind": "TokenExplanation",
         "spec": {"token": token, "audiences": flags.audience}});
-    let explained = connection.create(&format!("/apis/{group}/v1alpha1/tokenexplanations"), &object).await?;
-    let status = explained.get("status").cloned().unwrap_or_default();
+    let explanation =
+        connection.create(&format!("/apis/{group}/v1alpha1/tokenexplanations"), &object).await?;
+    let status = explanation.get("status").cloned().unwrap_or_default();
     let is_denial = status.get("authenticated").and_then(Value::as_bool) != Some(true);
     let text = match flags.output.as_str() {
-        "json" => format!("{explained:#}\n"),
+        "json" => format!("{explanation:#}\n"),
         _ => describe(&status),
     };
     Ok(Output { text, is_denial })

@@ -57,7 +57,7 @@ const SHARED_PREFIX: &str = "apiserver_";
 /// The label value of a failed authentication.
 const FAILURE: &str = "failure";
 /// Histogram bucket limits of the duration of webhook calls, in seconds.
-const SERVICE_SECONDS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+const WEBHOOK_BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// All metrics of the process.
 #[derive(Debug)]
@@ -130,8 +130,8 @@ impl AuthdMetrics {
         let webhooks = WebhookMetrics::register(&registry);
         let token_webhook = TokenWebhookMetrics::register(&registry);
         let jwt = JwtMetrics::register(&registry);
-        let authn_reloads = ReloadMetrics::of_authentication(&registry);
-        let authz_reloads = ReloadMetrics::of_authorization(&registry);
+        let authn_reloads = ReloadMetrics::for_authentication(&registry);
+        let authz_reloads = ReloadMetrics::for_authorization(&registry);
         let mirror = MirrorGauges {
             roles: registry.single_gauge(&ROLES),
             bindings: registry.single_gauge(&BINDINGS),

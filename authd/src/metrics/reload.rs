@@ -38,12 +38,12 @@ pub struct ReloadMetrics {
 
 impl ReloadMetrics {
     /// Registers the metrics of the authentication configuration.
-    pub(super) fn of_authentication(registry: &Metrics) -> Self {
+    pub(super) fn for_authentication(registry: &Metrics) -> Self {
         ReloadMetrics::register(registry, &AUTHN_RELOADS, &AUTHN_RELOAD_TIME)
     }
 
     /// Registers the metrics of the authorization configuration.
-    pub(super) fn of_authorization(registry: &Metrics) -> Self {
+    pub(super) fn for_authorization(registry: &Metrics) -> Self {
         ReloadMetrics::register(registry, &AUTHZ_RELOADS, &AUTHZ_RELOAD_TIME)
     }
 

@@ -2,7 +2,7 @@
 
 use serving::metrics::{Counters, Definition, Histograms, Metrics, Stability};
 
-use super::{Labels, SERVICE_SECONDS};
+use super::{Labels, WEBHOOK_BUCKETS};
 
 /// The labels of the metrics: name of the authorizer, and result of the call.
 type WebhookLabels = [(&'static str, String); 2];
@@ -46,7 +46,7 @@ impl WebhookMetrics {
     pub(super) fn register(registry: &Metrics) -> Self {
         WebhookMetrics {
             evaluations: registry.counter(&EVALUATIONS),
-            duration: registry.histogram(&DURATION, SERVICE_SECONDS),
+            duration: registry.histogram(&DURATION, WEBHOOK_BUCKETS),
             fail_open: registry.counter(&FAIL_OPEN),
         }
     }
@@ -75,7 +75,7 @@ impl TokenWebhookMetrics {
     pub(super) fn register(registry: &Metrics) -> Self {
         TokenWebhookMetrics {
             requests: registry.counter(&TOKEN_REQUESTS),
-            duration: registry.histogram(&TOKEN_DURATION, SERVICE_SECONDS),
+            duration: registry.histogram(&TOKEN_DURATION, WEBHOOK_BUCKETS),
         }
     }
 

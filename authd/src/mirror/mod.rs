@@ -17,8 +17,8 @@
 //! # Concurrency
 //!
 //! One lock protects the state.
-//! It is held for one change or for one walk over the rules of a user, never across an await.
-//! The progress is published after the lock is released, so that a waiter sees the new state.
+//! It is held for one change or for one read, such as a walk over the rules of a user, never across an await.
+//! The progress is published after the lock is released, so that a task that waits for it sees the new state.
 //!
 //! # Reference
 //!
@@ -44,7 +44,7 @@ pub use decode::MalformedUpdate;
 pub use graph::Graph;
 pub use identities::Identities;
 
-/// The mirror is older than the requested revision, or has no feed with a complete snapshot.
+/// The error when the mirror is older than the requested revision, or has no feed with a complete snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("policy of revision {required} is not available yet: {state}")]
 pub struct MirrorNotReady {
@@ -88,9 +88,9 @@ pub struct Mirror {
     /// The number of feeds that have begun, which is the id of the newest feed.
     feeds: AtomicU64,
     /// Token Secrets with a recorded use, as `namespace/name`, until [`Mirror::take_uses`].
-    used: Mutex<BTreeSet<String>>,
-    /// Notified when `used` gets a new entry.
-    uses: Notify,
+    used_secrets: Mutex<BTreeSet<String>>,
+    /// Notified when `used_secrets` gets a new entry.
+    use_notify: Notify,
 }
 
 #[derive(Debug)]
@@ -127,8 +127,8 @@ impl Mirror {
             state: RwLock::new(state),
             progress,
             feeds: AtomicU64::new(0),
-            used: Mutex::default(),
-            uses: Notify::new(),
+            used_secrets: Mutex::default(),
+            use_notify: Notify::new(),
         })
     }
 
@@ -193,19 +193,19 @@ impl Mirror {
 
     /// Records a use of the legacy token of a Secret.
     pub fn record_use(&self, namespace: &str, name: &str) {
-        if self.used.lock().insert(format!("{namespace}/{name}")) {
-            self.uses.notify_one();
+        if self.used_secrets.lock().insert(format!("{namespace}/{name}")) {
+            self.use_notify.notify_one();
         }
     }
 
-    /// Waits until a use is recorded that is not recorded yet.
+    /// Waits until [`Mirror::record_use`] adds a Secret. Returns at once if it did since the last call.
     pub async fn wait_for_use(&self) {
-        self.uses.notified().await;
+        self.use_notify.notified().await;
     }
 
     /// Takes the uses recorded since the last call, as `namespace/name` of Secrets.
     pub fn take_uses(&self) -> BTreeSet<String> {
-        std::mem::take(&mut *self.used.lock())
+        std::mem::take(&mut *self.used_secrets.lock())
     }
 
     /// Returns the progress of the mirror.
@@ -224,7 +224,7 @@ impl Mirror {
         Feed { mirror: Arc::clone(self), id, snapshot: Some(Box::new(contents)) }
     }
 
-    /// Changes the state under the lock, then wakes those who wait for the progress.
+    /// Changes the state under the lock, then publishes the new progress.
     fn change<T>(&self, change: impl FnOnce(&mut MirrorState) -> T) -> T {
         let mut state = self.state.write();
         let result = change(&mut state);
@@ -256,7 +256,7 @@ pub enum FeedError {
     Superseded,
 }
 
-/// The changes by an update.
+/// The parts of the mirror that one update changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpdateEffect {
     /// The update completed the snapshot.
@@ -329,14 +329,14 @@ impl Feed {
     }
 
     fn apply(&mut self, revision: u64, change: decode::Change) -> Result<UpdateEffect, FeedError> {
-        let applied = UpdateEffect {
+        let effect = UpdateEffect {
             synced: false,
             cluster_roles: change.is_cluster_role(),
             identities: change.concerns_token_controllers(),
         };
         if let Some(contents) = &mut self.snapshot {
             change.apply(contents);
-            return Ok(applied);
+            return Ok(effect);
         }
         let id = self.id;
         self.mirror.change(|state| {
@@ -345,7 +345,7 @@ impl Feed {
             }
             change.apply(&mut state.contents);
             state.progress.revision = state.progress.revision.max(revision);
-            Ok(applied)
+            Ok(effect)
         })
     }
 }
@@ -378,7 +378,7 @@ mod tests {
     }
 
     fn roles(mirror: &Mirror, revision: u64) -> Result<usize, MirrorNotReady> {
-        mirror.policy(revision).map(|policy| policy.len().0)
+        mirror.policy(revision).map(|policy| policy.role_and_binding_counts().0)
     }
 
     #[test]

@@ -8,8 +8,8 @@ use serving::reload::Watch;
 use super::{WatchedFile, watch_file};
 use crate::active_config::SharedConfig;
 use crate::authn::jwt::IssuerHooks;
-use crate::authn::{Settings, Union};
-use crate::config::authentication_source::{LoadedConfiguration, Source};
+use crate::authn::{AuthenticatorUnion, AuthnSettings};
+use crate::config::authentication_source::{AuthenticationSource, LoadedConfiguration};
 use crate::metrics::AuthdMetrics;
 use crate::mirror::Mirror;
 
@@ -21,8 +21,8 @@ const ISSUERS: &str = "token issuers";
 /// Starts fetching issuer keys, and watches the file until the returned value is dropped.
 /// Needs a tokio runtime. None: only flags configure authentication.
 pub fn watch(
-    mut source: Source,
-    settings: &Settings,
+    mut source: AuthenticationSource,
+    settings: &AuthnSettings,
     mirror: &Arc<Mirror>,
     metrics: &AuthdMetrics,
     config: &Arc<SharedConfig>,
@@ -49,7 +49,7 @@ pub fn watch(
         let LoadedConfiguration { authenticators, anonymous } = source.decode(content)?;
         settings.jwt.authenticators = authenticators;
         settings.anonymous = anonymous;
-        shared_config.replace_authn(Union::build(&settings, &mirror)?);
+        shared_config.replace_authn(AuthenticatorUnion::build(&settings, &mirror)?);
         settings.jwt.issuers.report_missing_keys();
         Ok(())
     }))

@@ -8,7 +8,7 @@ use serving::reload::Watch;
 use super::{WatchedFile, watch_file};
 use crate::active_config::SharedConfig;
 use crate::authz::{Modes, Settings, Union};
-use crate::config::authorization_source::Source;
+use crate::config::authorization_source::AuthorizationSource;
 use crate::metrics::AuthdMetrics;
 use crate::mirror::Mirror;
 
@@ -18,7 +18,7 @@ const SUBJECT: &str = "authorization configuration";
 /// Watches the file until the returned value is dropped; None: only flags configure authorizers.
 /// Needs a tokio runtime. `initial` are the authorizers at start.
 pub fn watch(
-    mut source: Source,
+    mut source: AuthorizationSource,
     initial: &Modes,
     settings: &Settings,
     mirror: &Arc<Mirror>,

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`watch`] watches two groups of files: CA bundles with revocation lists, and keys. authd activates the
-//! changed files of a group together, within half a second of a file-system event, and invalidates cached
+//! [`watch`] watches two groups of files: CA bundles with revocation lists, and keys. When no file of a group
+//! has changed for 100 ms, authd activates the changed files of the group together and invalidates cached
 //! identities. An identity that depends on a removed key or CA ends, and so do its open watches. Invalid
 //! files leave the previous files active: the log has the errors, and `/readyz?verbose` names the group. Both
 //! also report missing and outdated revocation lists. The static token file is not reloaded: authd reads it
@@ -17,24 +17,24 @@ use serving::reload::{Snapshot, Watch};
 
 use super::watch_files;
 use crate::active_config::SharedConfig;
-use crate::authn::{Settings, Trust};
+use crate::authn::{AuthnSettings, Trust};
 use crate::config::ReloadedFiles;
 use crate::config_error::ConfigError;
 
 /// The subject of the note about missing and outdated revocation lists.
 const LISTS: &str = "lists of revoked certificates";
-/// The text of that note, for any remark on the lists.
+/// The text of the note about missing and outdated revocation lists, for any remark on the lists.
 const LISTS_NOTE: &str = "some lists are missing, outdated or of an unknown CA; see the log";
 /// The subject of the note that an outdated list does not replace the active one.
 const KEPT_LISTS: &str = "outdated list of revoked certificates";
-/// The text of that note.
+/// The text of the note that an outdated list does not replace the active one.
 const KEPT_LISTS_NOTE: &str =
     "it does not replace the active list; revoked certificates stay revoked until a valid list arrives";
 
 /// Watches both groups of files until the returned watches are dropped.
 pub fn watch(
     files: ReloadedFiles,
-    authn: &Settings,
+    authn: &AuthnSettings,
     config: &Arc<SharedConfig>,
     clock: &Arc<dyn Clock>,
 ) -> Vec<Watch> {

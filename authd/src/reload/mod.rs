@@ -5,9 +5,9 @@
 //! A file is watched while the returned [`Watch`] exists. A change is applied after the file was stable for
 //! [`STABLE_TIME`], so that a file under rewrite is not read half. A valid file is activated. An invalid file
 //! leaves the last-known-good configuration active; authd logs each error and adds a note to
-//! `/readyz?verbose` until a valid file arrives. Metrics count the reloads of configuration files. Only
-//! content counts: a touched file is not a change, a symbolic link to other content is one (requirements
-//! A-JWT-4, A-JWT-5, A-AZC-45, A-AZC-46, A-AZC-48).
+//! `/readyz?verbose` until a valid file arrives. Metrics count the reloads of configuration files. Only a
+//! change of content is a change: a touched file is none, a symbolic link to other content is one
+//! (requirements A-JWT-4, A-JWT-5, A-AZC-45, A-AZC-46, A-AZC-48).
 //!
 //! # Invariants
 //!
@@ -31,7 +31,7 @@ use crate::metrics::ReloadMetrics;
 
 /// How long a changed file must be stable.
 const STABLE_TIME: Duration = Duration::from_millis(100);
-/// Limit of checks whether files are stable; then files that still change are read anyway.
+/// Limit of the checks for stability of one change; files that change still longer are read anyway.
 const MAX_STABILITY_CHECKS: usize = 20;
 /// The note for a rejected change of a file.
 /// `/readyz?verbose` is public, so only the log contains the details.
@@ -87,21 +87,21 @@ pub fn watch_files(
     config: Arc<SharedConfig>,
     mut apply: impl FnMut() -> Result<(), Vec<ConfigError>> + Send + 'static,
 ) -> Watch {
-    let mut logged: Vec<ConfigError> = Vec::new();
+    let mut logged_errors: Vec<ConfigError> = Vec::new();
     snapshot.watch(move || {
         wait_until_stable(&paths);
         match apply() {
             Ok(()) => {
-                logged.clear();
+                logged_errors.clear();
                 config.set_note(subject, None);
                 tracing::info!(subject, files = ?paths, "files reloaded");
                 true
             }
             Err(errors) => {
-                for error in errors.iter().filter(|error| !logged.contains(error)) {
+                for error in errors.iter().filter(|error| !logged_errors.contains(error)) {
                     tracing::error!(subject, files = ?paths, %error, "file reload failed; keeping the last-known-good files");
                 }
-                logged = errors;
+                logged_errors = errors;
                 config.set_note(subject, Some(RELOAD_REJECTED.to_owned()));
                 false
             }
@@ -111,10 +111,10 @@ pub fn watch_files(
 
 /// Waits until no file has changed for [`STABLE_TIME`], because files of a group are rarely written at once.
 fn wait_until_stable(paths: &[PathBuf]) {
-    let mut last = Snapshot::new(paths.iter().cloned());
+    let mut snapshot = Snapshot::new(paths.iter().cloned());
     for _ in 0..MAX_STABILITY_CHECKS {
         std::thread::sleep(STABLE_TIME);
-        if !last.changed() {
+        if !snapshot.changed() {
             return;
         }
     }
@@ -148,8 +148,12 @@ mod tests {
     async fn reload_applies_valid_content_and_notes_invalid_content() {
         let dir = tempfile::tempdir().unwrap();
         rewrite(dir.path(), "good 0");
-        let config =
-            SharedConfig::new("one".into(), authn::Union::empty(), authz::Union::empty(), Vec::new());
+        let config = SharedConfig::new(
+            "one".into(),
+            authn::AuthenticatorUnion::empty(),
+            authz::Union::empty(),
+            Vec::new(),
+        );
         let metrics = AuthdMetrics::new([]).authn_reloads.clone();
         let path = dir.path().join("file");
         let (sender, mut applied) = mpsc::unbounded_channel();

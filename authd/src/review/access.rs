@@ -27,12 +27,12 @@ pub(super) async fn answer_self(
 }
 
 /// Answers a SubjectAccessReview.
-pub(super) async fn answer_any(
+pub(super) async fn answer_subject(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
     object: Object,
 ) -> Result<ReviewResult, MirrorNotReady> {
-    answer_other(reviewer, review, &object, SpecForm::RequiredSubject).await
+    answer_for_subject(reviewer, review, &object, SpecForm::RequiredSubject).await
 }
 
 /// Answers a LocalSubjectAccessReview.
@@ -45,12 +45,12 @@ pub(super) async fn answer_local(
         let message = "the namespace of the provided object does not match the namespace sent on the request";
         return Ok(Err(Status::bad_request(message)));
     }
-    answer_other(reviewer, review, &object, SpecForm::Namespaced(review.namespace)).await
+    answer_for_subject(reviewer, review, &object, SpecForm::Namespaced(review.namespace)).await
 }
 
-/// Reviews the access of the subject of the spec. The reason of a denial names the nearest misses. The
-/// requesting user has the permission to create these reviews and so may learn the rules of others.
-async fn answer_other(
+/// Reviews the access of the subject in the spec. The reason of a denial names the nearest misses: the
+/// requesting user may create these reviews and so may learn the rules of other users.
+async fn answer_for_subject(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
     object: &Object,

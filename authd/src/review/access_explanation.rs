@@ -38,7 +38,7 @@ pub(super) async fn answer(
             Ok(spec) => spec,
             Err(status) => return Ok(Err(status)),
         };
-    let user = if is_own(&subject, review.user) { review.user } else { &subject };
+    let user = if is_requesting_user(&subject, review.user) { review.user } else { &subject };
     if user != review.user && !can_explain_others(reviewer, review).await? {
         let resource = GroupResource { group: reviewer.names.group(GROUP), resource: RESOURCE.to_owned() };
         let reason = "a user may explain only their own requests: leave out user, groups, uid and extra";
@@ -57,7 +57,7 @@ pub(super) async fn answer(
     status.insert("authorizers".to_owned(), opinions.list.iter().map(opinion_json).collect());
     if is_undecided
         && opinions.has_rbac()
-        && let Some(grant) = SuggestedGrant::of(user, &attributes)
+        && let Some(grant) = SuggestedGrant::for_request(user, &attributes)
     {
         status.insert("manifest".to_owned(), grant.manifest(reviewer.names).into());
     }
@@ -65,10 +65,10 @@ pub(super) async fn answer(
     Ok(Ok(response_object(&object, "", spec, Value::Object(status))))
 }
 
-/// Whether the subject `named` means the requesting user: no subject, or the own username alone.
-fn is_own(named: &UserInfo, user: &UserInfo) -> bool {
-    let has_only_name = named.groups.is_empty() && named.uid.is_empty() && named.extra.is_empty();
-    has_only_name && (named.name.is_empty() || named.name == user.name)
+/// Whether `subject` means the requesting user: no subject, or the own username alone.
+fn is_requesting_user(subject: &UserInfo, user: &UserInfo) -> bool {
+    let has_only_name = subject.groups.is_empty() && subject.uid.is_empty() && subject.extra.is_empty();
+    has_only_name && (subject.name.is_empty() || subject.name == user.name)
 }
 
 async fn can_explain_others(reviewer: &Reviewer<'_>, review: &Review<'_>) -> Result<bool, MirrorNotReady> {

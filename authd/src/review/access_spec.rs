@@ -12,10 +12,8 @@ use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 
-use super::attributes::{check_attributes, format_path_attributes, read_attributes};
+use super::attributes::{Fields, check_attributes, format_path_attributes, read_attributes};
 use super::{invalid, string_lists, strings};
-
-type Fields = Map<String, Value>;
 
 /// The form of a spec, which depends on the kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

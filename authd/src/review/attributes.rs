@@ -16,7 +16,7 @@ use apimachinery::selector::syntax;
 
 use super::{MAX_ERRORS, strings};
 
-type Fields = Map<String, Value>;
+pub(super) type Fields = Map<String, Value>;
 
 /// Checks that exactly one of resource and non-resource attributes is present, and checks selectors.
 pub(super) fn check_attributes(spec: Option<&Fields>) -> Vec<FieldError> {
@@ -49,19 +49,27 @@ pub(super) fn check_attributes(spec: Option<&Fields>) -> Vec<FieldError> {
                 }
             },
         );
-        let check = |key: &str, values: &[String], path: &FieldPath, errors: &mut Vec<FieldError>| {
-            let problems = syntax::qualified_name(key).into_iter();
-            errors.extend(problems.map(|problem| FieldError::invalid(&path.child("key"), key, &problem)));
-            for (index, value) in values.iter().enumerate() {
-                if errors.len() >= MAX_ERRORS {
-                    return;
+        let check_label_requirement =
+            |key: &str, values: &[String], path: &FieldPath, errors: &mut Vec<FieldError>| {
+                let problems = syntax::qualified_name(key).into_iter();
+                errors.extend(problems.map(|problem| FieldError::invalid(&path.child("key"), key, &problem)));
+                for (index, value) in values.iter().enumerate() {
+                    if errors.len() >= MAX_ERRORS {
+                        return;
+                    }
+                    let path = path.child("values").index(index);
+                    let problems = syntax::label_value(value).into_iter();
+                    errors
+                        .extend(problems.map(|problem| FieldError::invalid(&path, value.as_str(), &problem)));
                 }
-                let path = path.child("values").index(index);
-                let problems = syntax::label_value(value).into_iter();
-                errors.extend(problems.map(|problem| FieldError::invalid(&path, value.as_str(), &problem)));
-            }
-        };
-        check_selector(resource, &path.child("labelSelector"), "labelSelector", &mut errors, check);
+            };
+        check_selector(
+            resource,
+            &path.child("labelSelector"),
+            "labelSelector",
+            &mut errors,
+            check_label_requirement,
+        );
     }
     errors
 }
@@ -71,7 +79,7 @@ fn check_selector(
     path: &FieldPath,
     field: &str,
     errors: &mut Vec<FieldError>,
-    check: impl Fn(&str, &[String], &FieldPath, &mut Vec<FieldError>),
+    check_requirement: impl Fn(&str, &[String], &FieldPath, &mut Vec<FieldError>),
 ) {
     let Some(selector) = resource.get(field).and_then(Value::as_object) else { return };
     let raw = text(selector, "rawSelector");
@@ -102,7 +110,7 @@ fn check_selector(
             }
             Some(_) | None => (),
         }
-        check(text(requirement, "key"), &values, &path, errors);
+        check_requirement(text(requirement, "key"), &values, &path, errors);
     }
 }
 
@@ -148,14 +156,14 @@ fn selector(
         return parse(raw).unwrap_or_else(|_| ParsedSelector::Unparsable(raw.to_owned()));
     }
     let requirements = selector.get("requirements").and_then(Value::as_array).into_iter().flatten();
-    let known = requirements.filter_map(Value::as_object).filter_map(|requirement| {
+    let known_requirements = requirements.filter_map(Value::as_object).filter_map(|requirement| {
         Some(Requirement {
             key: text(requirement, "key").to_owned(),
             operator: Operator::parse(text(requirement, "operator"))?,
             values: strings(requirement.get("values")),
         })
     });
-    ParsedSelector::Requirements(known.collect())
+    ParsedSelector::Requirements(known_requirements.collect())
 }
 
 /// Formats non-resource attributes as messages of Kubernetes do.

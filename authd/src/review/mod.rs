@@ -39,7 +39,7 @@ use serde_json::json;
 use crate::active_config::ActiveConfig;
 use crate::mirror::MirrorNotReady;
 
-/// The maximum number of validation errors collected for one review; validation stops there.
+/// The number of validation errors at which the validation of one review stops.
 const MAX_ERRORS: usize = 1_000;
 
 /// One review request.
@@ -115,7 +115,7 @@ impl Reviewer<'_> {
             "tokenreviews" => token::answer(self, &review, object).await?,
             "selfsubjectreviews" => self_subject::answer(&review, object),
             "selfsubjectaccessreviews" => access::answer_self(self, &review, object).await?,
-            "subjectaccessreviews" => access::answer_any(self, &review, object).await?,
+            "subjectaccessreviews" => access::answer_subject(self, &review, object).await?,
             "localsubjectaccessreviews" => access::answer_local(self, &review, object).await?,
             access_explanation::RESOURCE => access_explanation::answer(self, &review, object).await?,
             "tokenexplanations" => token_explanation::answer(self, &review, object).await?,

@@ -18,8 +18,8 @@ pub(super) fn answer(
     if namespace.is_empty() {
         return Ok(Err(Status::bad_request("no namespace on request")));
     }
-    let listed = reviewer.active.authz.rules(review.user, namespace, review.at_least)?;
-    let resources = listed.rules.iter().filter(|rule| !rule.resources.is_empty()).map(|rule| {
+    let user_rules = reviewer.active.authz.rules(review.user, namespace, review.at_least)?;
+    let resources = user_rules.rules.iter().filter(|rule| !rule.resources.is_empty()).map(|rule| {
         let mut rule = rule_json(rule);
         if let Some(fields) = rule.as_object_mut() {
             fields.remove("nonResourceURLs");
@@ -27,15 +27,15 @@ pub(super) fn answer(
         rule
     });
     let resources: Vec<Value> = resources.collect();
-    let paths = listed.rules.iter().filter(|rule| !rule.non_resource_urls.is_empty());
+    let paths = user_rules.rules.iter().filter(|rule| !rule.non_resource_urls.is_empty());
     let paths: Vec<Value> =
         paths.map(|rule| json!({"verbs": rule.verbs, "nonResourceURLs": rule.non_resource_urls})).collect();
     let mut status =
-        json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": listed.incomplete});
-    let problem = match listed.problems.as_slice() {
+        json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": user_rules.incomplete});
+    let problem = match user_rules.problems.as_slice() {
         [] => None,
-        [one] => Some(one.clone()),
-        many => Some(format!("[{}]", many.join(", "))),
+        [problem] => Some(problem.clone()),
+        problems => Some(format!("[{}]", problems.join(", "))),
     };
     if let (Some(problem), Some(fields)) = (problem, status.as_object_mut()) {
         fields.insert("evaluationError".to_owned(), problem.into());

@@ -55,7 +55,7 @@ fn mirror() -> (Arc<Mirror>, Feed) {
 fn review(resource: &str, namespace: &str, object: Value) -> Value {
     let (mirror, _feed) = mirror();
     let names = Names::new(Preset::Kubernetes, "").unwrap();
-    let authz = crate::authz::Union::of("RBAC", &mirror);
+    let authz = crate::authz::Union::from_flag("RBAC", &mirror);
     let user = UserInfo {
         name: "alice".into(),
         uid: "alice-uid".into(),
@@ -65,7 +65,7 @@ fn review(resource: &str, namespace: &str, object: Value) -> Value {
     let object = object.to_string();
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("tokens"), "bob-token,bob,bob-uid,team-b").unwrap();
-    let settings = crate::authn::Settings {
+    let settings = crate::authn::AuthnSettings {
         names: Arc::new(names.clone()),
         trust: Arc::default(),
         proxy: crate::authn::ProxySettings::default(),
@@ -76,10 +76,10 @@ fn review(resource: &str, namespace: &str, object: Value) -> Value {
         token_webhook: None,
         api_audiences: vec!["api".into()],
         issuer: None,
-        lookup: true,
+        service_account_lookup: true,
         bootstrap_tokens: false,
     };
-    let authn = crate::authn::Union::build(&settings, &mirror).unwrap();
+    let authn = crate::authn::AuthenticatorUnion::build(&settings, &mirror).unwrap();
     let active =
         ActiveConfig { authn: Arc::new(authn), authz: Arc::new(authz), epoch: auth::Epoch::default() };
     let review = Review {
@@ -452,8 +452,8 @@ fn access_explanation_of_denied_request_has_nearest_misses_and_manifest() {
 #[test]
 fn access_explanation_of_other_user_requires_permission() {
     let other = json!({"user": "bob", "resourceAttributes": attributes("get", "configmaps")});
-    let refused = explain(other);
-    assert_eq!((&refused["code"], &refused["reason"]), (&json!(403), &json!("Forbidden")), "{refused}");
+    let denied = explain(other);
+    assert_eq!((&denied["code"], &denied["reason"]), (&json!(403), &json!("Forbidden")), "{denied}");
     let disguised = json!({"user": "alice", "groups": ["system:masters"], "resourceAttributes": attributes("get", "nodes")});
     assert_eq!(explain(disguised)["code"], 403, "other groups are another user");
     let own = json!({"user": "alice", "resourceAttributes": attributes("get", "configmaps")});

@@ -47,8 +47,8 @@ pub(super) async fn answer(
             tracing::info!(request_id = review.request_id, reasons, "token review undecided; responding 503");
             return Ok(Err(Status::unavailable("the token cannot be verified now, try again", 1)));
         }
-        Err(AuthnError::Rejection(refused)) => {
-            for (method, check) in &refused.checks {
+        Err(AuthnError::Rejection(rejection)) => {
+            for (method, check) in &rejection.checks {
                 tracing::info!(request_id = review.request_id, method, check, "reviewed token rejected");
             }
             // As in Kubernetes, the field `user` is present without a user too.

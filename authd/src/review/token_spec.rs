@@ -8,7 +8,7 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 
 use super::strings;
-use crate::authn::{Credentials, Union};
+use crate::authn::{AuthenticatorUnion, Credentials};
 
 /// A valid spec.
 pub(super) struct TokenSpec<'a> {
@@ -23,17 +23,17 @@ impl<'a> TokenSpec<'a> {
     ///
     /// # Errors
     ///
-    /// A Status 400 with the message `missing` if the spec has no token.
-    pub(super) fn read(object: &'a Object, missing: &str) -> Result<Self, Status> {
+    /// A Status 400 with the message `missing_token_message` if the spec has no token.
+    pub(super) fn read(object: &'a Object, missing_token_message: &str) -> Result<Self, Status> {
         let token = object.str_at(&["spec", "token"]).unwrap_or_default();
         if token.is_empty() {
-            return Err(Status::bad_request(missing));
+            return Err(Status::bad_request(missing_token_message));
         }
         Ok(TokenSpec { token, audiences: strings(object.at(&["spec", "audiences"])) })
     }
 
     /// Returns the token as the only credential, for the requested audiences or those of the API server.
-    pub(super) fn credentials<'c>(&'c self, authn: &'c Union) -> Credentials<'c> {
+    pub(super) fn credentials<'c>(&'c self, authn: &'c AuthenticatorUnion) -> Credentials<'c> {
         let audiences = if self.audiences.is_empty() { authn.api_audiences() } else { &self.audiences };
         Credentials { token: self.token, audiences, ..Credentials::default() }
     }

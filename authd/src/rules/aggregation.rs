@@ -1,11 +1,11 @@
 //! Aggregated ClusterRoles (requirements A-RBAC-53 to A-RBAC-55, A-DEF-30 to A-DEF-33).
 //! The effective rules of an aggregated role are the union of the rules of the ClusterRoles that its
-//! selectors match. Each change of a ClusterRole updates them.
+//! selectors match. Each change of a ClusterRole updates the effective rules.
 //!
 //! # Invariants
 //!
-//! INVARIANT (projection): the written `rules` of an aggregated role grant nothing. A controller writes the
-//! effective rules to the field `rules`, see [`Policy::stale_aggregated_roles`].
+//! INVARIANT (projection): the stored `rules` of an aggregated role grant nothing. A controller keeps them
+//! equal to the effective rules, see [`Policy::stale_aggregated_roles`].
 //!
 //! # Reference
 //!
@@ -29,13 +29,13 @@ impl Policy {
         slots
             .filter_map(|slot| {
                 let body = slot.body.as_deref()?;
-                let is_current = body.written.len() == body.effective.len()
+                let is_current = body.written_rules.len() == body.effective_rules.len()
                     && body
-                        .written
+                        .written_rules
                         .iter()
-                        .zip(&body.effective)
+                        .zip(&body.effective_rules)
                         .all(|(written, effective)| *written == effective.rule);
-                let rules = || body.effective.iter().map(|entry| (*entry.rule).clone()).collect();
+                let rules = || body.effective_rules.iter().map(|entry| (*entry.rule).clone()).collect();
                 (!is_current).then(|| (Arc::clone(&slot.name), rules()))
             })
             .collect()
@@ -47,7 +47,7 @@ impl Policy {
             return;
         }
         let mut effective_rules: Vec<EffectiveRule> = Vec::new();
-        let mut rules: HashSet<Arc<PolicyRule>> = HashSet::new();
+        let mut collected_rules: HashSet<Arc<PolicyRule>> = HashSet::new();
         let mut visited: HashSet<RoleId> = HashSet::new();
         let mut pending = vec![id];
         while let Some(next) = pending.pop() {
@@ -57,8 +57,10 @@ impl Policy {
             }
             match &body.aggregation {
                 None => {
-                    let new_rules =
-                        body.effective.iter().filter(|entry| rules.insert(Arc::clone(&entry.rule)));
+                    let new_rules = body
+                        .effective_rules
+                        .iter()
+                        .filter(|entry| collected_rules.insert(Arc::clone(&entry.rule)));
                     effective_rules.extend(new_rules.cloned());
                 }
                 Some(selectors) => {
@@ -66,13 +68,13 @@ impl Policy {
                     let start = pending.len();
                     pending.extend(selected.filter(|role| !visited.contains(role)));
                     // Reversed, because `pop` takes the last role first.
-                    if let Some(added) = pending.get_mut(start..) {
-                        added.reverse();
+                    if let Some(new_roles) = pending.get_mut(start..) {
+                        new_roles.reverse();
                     }
                 }
             }
         }
-        self.set_effective(id, effective_rules.into_boxed_slice());
+        self.set_effective_rules(id, effective_rules.into_boxed_slice());
     }
 
     /// Recomputes every aggregated role whose selectors match one of these sets of labels.
@@ -86,8 +88,9 @@ impl Policy {
         while let Some(labels) = pending.pop() {
             for id in &self.aggregated {
                 let Some(body) = self.slot(*id).and_then(|slot| slot.body.as_deref()) else { continue };
-                let follows = body.aggregation.iter().flatten().any(|selector| selector.matches(&labels));
-                if follows && stale.insert(*id) {
+                let is_dependent =
+                    body.aggregation.iter().flatten().any(|selector| selector.matches(&labels));
+                if is_dependent && stale.insert(*id) {
                     pending.push(body.meta.labels.clone());
                 }
             }

@@ -4,10 +4,10 @@
 //! # Reference
 //!
 //! Kubernetes splits the requested rules into atoms (one group, one resource, one verb, one name) and
-//! searches one granted rule that covers each. authd does not split a rule that one granted rule covers.
-//! A rule that would need more than [`MAX_COMPARISONS`] counts as not covered, because a small body could
-//! contain a billion atoms.
-//! A rule with which the missing atoms would exceed [`MAX_MISSING`] is reported whole.
+//! searches, for each atom, one granted rule that covers it. authd does not split a rule that one granted
+//! rule covers. A rule that would exceed [`MAX_COMPARISONS`] counts as not covered, because a small body
+//! could contain a billion atoms. A rule with which the missing atoms would exceed [`MAX_MISSING`] is
+//! reported whole.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -51,7 +51,8 @@ pub fn missing_rules<R: AsRef<PolicyRule>>(granted: &[R], requested: &[PolicyRul
     missing
 }
 
-/// Whether a grant covers a whole rule. False for a rule on both resources and paths, which must be split.
+/// Whether a granted rule covers a whole rule. False for a rule on both resources and paths: the caller
+/// splits such a rule.
 fn covers(grant: &PolicyRule, rule: &PolicyRule) -> bool {
     let verbs = contains(&grant.verbs, "*") || rule.verbs.iter().all(|verb| contains(&grant.verbs, verb));
     if !verbs || rule.verbs.is_empty() {
@@ -132,19 +133,19 @@ fn single_item_list(word: &str) -> StringList {
 }
 
 /// Group, resource and name of an atom.
-type Target<'a> = (&'a str, &'a str, Option<&'a str>);
+type AtomTarget<'a> = (&'a str, &'a str, Option<&'a str>);
 
 /// Joins atoms that differ only in the verb into one rule, as Kubernetes does for messages.
 pub fn compact(rules: &[PolicyRule]) -> Vec<PolicyRule> {
     let mut compact = Vec::new();
-    let mut simple: BTreeMap<Target<'_>, Vec<Box<str>>> = BTreeMap::new();
-    let mut seen: HashSet<(Target<'_>, &str)> = HashSet::new();
+    let mut simple: BTreeMap<AtomTarget<'_>, Vec<Box<str>>> = BTreeMap::new();
+    let mut seen: HashSet<(AtomTarget<'_>, &str)> = HashSet::new();
     for rule in rules {
         let is_simple = rule.non_resource_urls.is_empty() && rule.resource_names.len() <= 1;
         match (is_simple, &*rule.api_groups, &*rule.resources) {
             (true, [group], [resource]) => {
                 let name = rule.resource_names.first().map(|name| &**name);
-                let target: Target<'_> = (group, resource, name);
+                let target: AtomTarget<'_> = (group, resource, name);
                 let verbs = simple.entry(target).or_default();
                 for verb in &rule.verbs {
                     if seen.insert((target, verb)) {

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (no false miss): if a rule allows a request, its filter admits the request's probe. A filter may
-//! admit a request that the rule does not allow; the rule itself decides.
+//! INVARIANT (no false negative): if a rule allows a request, the filter of the rule admits the probe of the
+//! request. A filter may admit a request that the rule does not allow; the rule itself decides.
 
 use apimachinery::attributes::Attributes;
 
@@ -17,7 +17,7 @@ pub(super) struct Filter {
     paths: u64,
 }
 
-/// The bits of one request, which a filter must have.
+/// The bits of one request; a filter admits the request if it has these bits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe {
     verb: u64,
@@ -25,21 +25,21 @@ pub(super) struct Probe {
     path: u64,
 }
 
-const ALL: u64 = u64::MAX;
+const ALL_BITS: u64 = u64::MAX;
 
 impl Filter {
     /// A filter that admits everything.
-    pub(super) const OPEN: Filter = Filter { verbs: ALL, resources: ALL, paths: ALL };
+    pub(super) const ADMITS_ALL: Filter = Filter { verbs: ALL_BITS, resources: ALL_BITS, paths: ALL_BITS };
 
     /// Returns the filter of one rule.
-    pub(super) fn of(rule: &PolicyRule) -> Self {
+    pub(super) fn for_rule(rule: &PolicyRule) -> Self {
         let verbs = rule
             .verbs
             .iter()
-            .fold(0, |bits, verb| bits | if &**verb == "*" { ALL } else { bit(bit_position(&[verb])) });
+            .fold(0, |bits, verb| bits | if &**verb == "*" { ALL_BITS } else { bit(bit_position(&[verb])) });
         let has_wildcard = |list: &[Box<str>]| list.iter().any(|item| item.starts_with('*'));
         let resources = if has_wildcard(&rule.api_groups) || has_wildcard(&rule.resources) {
-            ALL
+            ALL_BITS
         } else {
             // The bit position of a pair is the XOR of the positions of group and resource. So the loops take
             // at most 64 by 64 steps for lists of any length.
@@ -55,8 +55,9 @@ impl Filter {
             pairs
         };
         let paths = rule.non_resource_urls.iter();
-        let paths = paths
-            .fold(0, |bits, path| bits | if path.ends_with('*') { ALL } else { bit(bit_position(&[path])) });
+        let paths = paths.fold(0, |bits, path| {
+            bits | if path.ends_with('*') { ALL_BITS } else { bit(bit_position(&[path])) }
+        });
         Filter { verbs, resources, paths }
     }
 
@@ -70,7 +71,7 @@ impl Filter {
         }
     }
 
-    /// Whether a rule of this filter may allow the request; false: no rule of the filter allows it.
+    /// Whether a rule with this filter may allow the request; false: no such rule allows the request.
     pub(super) fn admits(self, probe: Probe) -> bool {
         self.verbs & probe.verb != 0 && (self.resources & probe.resource) | (self.paths & probe.path) != 0
     }
@@ -78,7 +79,7 @@ impl Filter {
 
 impl Probe {
     /// Returns the probe of one request.
-    pub(super) fn of(request: &Attributes) -> Self {
+    pub(super) fn for_request(request: &Attributes) -> Self {
         let verb = bit(bit_position(&[&request.verb]));
         if !request.resource_request {
             return Probe { verb, resource: 0, path: bit(bit_position(&[&request.path])) };

@@ -1,6 +1,6 @@
 //! A hash index that stores 64-bit hashes in place of keys.
 //! A look-up returns candidates, and the caller compares the fields of each candidate. An entry takes 25
-//! bytes plus the free space of the table, for keys of any length.
+//! bytes (hash, value and control byte) plus the free space of the table, for keys of any length.
 //!
 //! # Contract
 //!
@@ -14,11 +14,12 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 /// A map from the hashes of keys to values.
 #[derive(Debug)]
 pub(super) struct HashedIndex<T> {
-    keys: RandomState,
+    hash_keys: RandomState,
     map: HashMap<u64, IndexSlot<T>, BuildHasherDefault<IdentityHasher>>,
 }
 
-/// Most keys have one value. A list is boxed, so that a slot with two `u32` numbers takes 16 bytes.
+/// The values under one hash, mostly one. A list is boxed, so that a slot with two `u32` numbers takes 16
+/// bytes.
 #[derive(Debug)]
 enum IndexSlot<T> {
     One(T),
@@ -30,14 +31,14 @@ struct ValueList<T>(Vec<T>);
 
 impl<T> Default for HashedIndex<T> {
     fn default() -> Self {
-        HashedIndex { keys: RandomState::new(), map: HashMap::default() }
+        HashedIndex { hash_keys: RandomState::new(), map: HashMap::default() }
     }
 }
 
 impl<T: Copy + PartialEq> HashedIndex<T> {
     /// Adds a value under a key.
     pub(super) fn add<K: Hash>(&mut self, key: &K, value: T) {
-        match self.map.entry(self.keys.hash_one(key)) {
+        match self.map.entry(self.hash_keys.hash_one(key)) {
             Entry::Vacant(slot) => {
                 slot.insert(IndexSlot::One(value));
             }
@@ -53,7 +54,7 @@ impl<T: Copy + PartialEq> HashedIndex<T> {
 
     /// Removes one occurrence of a value.
     pub(super) fn remove<K: Hash>(&mut self, key: &K, value: T) {
-        let Entry::Occupied(mut slot) = self.map.entry(self.keys.hash_one(key)) else { return };
+        let Entry::Occupied(mut slot) = self.map.entry(self.hash_keys.hash_one(key)) else { return };
         let empty = match slot.get_mut() {
             IndexSlot::One(stored) => *stored == value,
             IndexSlot::Many(list) => {
@@ -71,7 +72,7 @@ impl<T: Copy + PartialEq> HashedIndex<T> {
 
     /// Returns the values of a key in insertion order, and values of other keys with an equal hash.
     pub(super) fn candidates<K: Hash>(&self, key: &K) -> &[T] {
-        match self.map.get(&self.keys.hash_one(key)) {
+        match self.map.get(&self.hash_keys.hash_one(key)) {
             None => &[],
             Some(IndexSlot::One(value)) => std::slice::from_ref(value),
             Some(IndexSlot::Many(list)) => &list.0,

@@ -16,8 +16,9 @@
 //! INVARIANT (no clock, no wire, no lock): this module never waits, logs, or reads revisions; the mirror owns
 //! the policy and guards its reads.
 //! INVARIANT (cost): a decision reads only the user's RoleBindings in the namespace of the request and the
-//! user's ClusterRoleBindings.
-//! The cost of a change depends only on the changed object and the aggregated roles that include it.
+//! user's ClusterRoleBindings. A change of a binding updates only the index entries of its subjects. A
+//! changed ClusterRole is compared with the selectors of all aggregated roles; recomputing one of these scans
+//! the labels of all ClusterRoles.
 
 pub mod aggregation;
 pub mod covers;

@@ -53,7 +53,7 @@ impl Explanation {
 
 /// The difference between a rule and a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Miss {
+pub(super) enum NearMiss {
     /// The rule allows the request for other names only.
     Name,
     /// The rule allows only other verbs on the resource.
@@ -68,26 +68,26 @@ pub(super) enum Miss {
     VerbAndName,
 }
 
-impl Miss {
-    /// Returns the difference if the rule is a near miss for the request, else None.
-    pub(super) fn of(rule: &PolicyRule, request: &Attributes) -> Option<Self> {
+impl NearMiss {
+    /// Returns the difference between a rule and a request. None: the rule is not a near miss.
+    pub(super) fn between(rule: &PolicyRule, request: &Attributes) -> Option<Self> {
         let parts = rule.examine(request);
         let is_inert = rule.verbs.is_empty() || request.resource_request && rule.api_groups.is_empty();
         if parts.allows() || is_inert {
             return None;
         }
         if !request.resource_request {
-            return parts.target.then_some(Miss::PathVerb);
+            return parts.target.then_some(NearMiss::PathVerb);
         }
         match (parts.group, parts.target) {
             (true, true) => Some(match (parts.verb, parts.name) {
-                (true, _) => Miss::Name,
-                (false, true) => Miss::Verb,
-                (false, false) => Miss::VerbAndName,
+                (true, _) => NearMiss::Name,
+                (false, true) => NearMiss::Verb,
+                (false, false) => NearMiss::VerbAndName,
             }),
-            (false, true) if parts.verb && names_resource(rule, request) => Some(Miss::Group),
+            (false, true) if parts.verb && names_resource(rule, request) => Some(NearMiss::Group),
             (true, false) if parts.verb && related_resource(rule, request).is_some() => {
-                Some(Miss::Subresource)
+                Some(NearMiss::Subresource)
             }
             _ => None,
         }
@@ -95,50 +95,54 @@ impl Miss {
 
     fn distance(self) -> u8 {
         match self {
-            Miss::Name => 0,
-            Miss::Verb | Miss::PathVerb | Miss::Group | Miss::Subresource => 1,
-            Miss::VerbAndName => 2,
+            NearMiss::Name => 0,
+            NearMiss::Verb | NearMiss::PathVerb | NearMiss::Group | NearMiss::Subresource => 1,
+            NearMiss::VerbAndName => 2,
         }
     }
 
     /// Describes what the rule allows, and how the request differs.
     pub(super) fn describe(self, rule: &PolicyRule, request: &Attributes) -> String {
-        let verb = word(&request.verb);
-        let resource = word(&full_resource(request));
+        let verb = quote_word(&request.verb);
+        let resource = quote_word(&full_resource(request));
         match self {
-            Miss::PathVerb => {
-                format!("allows {} on path {}, not {verb}", words(&rule.verbs), word(&request.path))
+            NearMiss::PathVerb => {
+                format!(
+                    "allows {} on path {}, not {verb}",
+                    quote_words(&rule.verbs),
+                    quote_word(&request.path)
+                )
             }
-            Miss::Verb => format!("allows {} on {resource}, not {verb}", words(&rule.verbs)),
-            Miss::VerbAndName => {
-                let names = words(&rule.resource_names);
-                format!("allows {} on {resource} named {names}, not {verb}", words(&rule.verbs))
+            NearMiss::Verb => format!("allows {} on {resource}, not {verb}", quote_words(&rule.verbs)),
+            NearMiss::VerbAndName => {
+                let names = quote_words(&rule.resource_names);
+                format!("allows {} on {resource} named {names}, not {verb}", quote_words(&rule.verbs))
             }
-            Miss::Name => {
-                let names = words(&rule.resource_names);
+            NearMiss::Name => {
+                let names = quote_words(&rule.resource_names);
                 let other = match request.name.as_str() {
                     "" => "without a name".to_owned(),
-                    name => word(name),
+                    name => quote_word(name),
                 };
                 format!("allows {verb} on {resource} named {names}, not {other}")
             }
-            Miss::Group => {
-                let (groups, group) = (words(&rule.api_groups), word(&request.group));
-                let resource = word(&resource_path(request));
+            NearMiss::Group => {
+                let (groups, group) = (quote_words(&rule.api_groups), quote_word(&request.group));
+                let resource = quote_word(&resource_path(request));
                 format!("allows {verb} on {resource} in API group {groups}, not {group}")
             }
-            Miss::Subresource => {
-                let related = word(related_resource(rule, request).unwrap_or_default());
-                format!("allows {verb} on {related}, not on {}", word(&resource_path(request)))
+            NearMiss::Subresource => {
+                let related = quote_word(related_resource(rule, request).unwrap_or_default());
+                format!("allows {verb} on {related}, not on {}", quote_word(&resource_path(request)))
             }
         }
     }
 }
 
-/// The nearest of all near misses, each with data `P` of its rule, and the number of all.
+/// Collects near misses, each with data `P` of its rule: keeps the nearest ones and counts all.
 #[derive(Debug)]
 pub(super) struct NearestMisses<P> {
-    nearest: Vec<(Miss, P)>,
+    nearest: Vec<(NearMiss, P)>,
     count: usize,
 }
 
@@ -149,7 +153,7 @@ impl<P> Default for NearestMisses<P> {
 }
 
 impl<P> NearestMisses<P> {
-    pub(super) fn add(&mut self, miss: Miss, path: P) {
+    pub(super) fn add(&mut self, miss: NearMiss, path: P) {
         self.count += 1;
         self.nearest.push((miss, path));
         // The sort is stable, so of equal distances the earlier rule stays.
@@ -158,7 +162,7 @@ impl<P> NearestMisses<P> {
     }
 
     /// Returns the nearest misses and the number of the others.
-    pub(super) fn finish(self) -> (Vec<(Miss, P)>, usize) {
+    pub(super) fn finish(self) -> (Vec<(NearMiss, P)>, usize) {
         let more = self.count - self.nearest.len();
         (self.nearest, more)
     }
@@ -195,14 +199,14 @@ fn full_resource(request: &Attributes) -> String {
 }
 
 /// Formats a word in backticks, shortened and without control characters.
-fn word(text: &str) -> String {
+fn quote_word(text: &str) -> String {
     let shown: String = shorten(text).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     format!("`{shown}`")
 }
 
-/// Formats the first words of a list, and the number of the others.
-fn words(list: &[Box<str>]) -> String {
-    let mut shown: Vec<String> = list.iter().take(MAX_WORDS).map(|text| word(text)).collect();
+/// Formats the first [`MAX_WORDS`] words of a list in backticks, and the number of the others.
+fn quote_words(list: &[Box<str>]) -> String {
+    let mut shown: Vec<String> = list.iter().take(MAX_WORDS).map(|text| quote_word(text)).collect();
     if list.len() > MAX_WORDS {
         shown.push(format!("{} more", list.len() - MAX_WORDS));
     }

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! `put_*` and `delete_*` apply one change each. The cost of a change depends only on the changed object: on
-//! the subjects of a binding, or on a role and the aggregated roles that include it.
-//! The policy is consistent between two changes.
+//! `put_*` and `delete_*` apply one change each. A change of a binding updates only the index
+//! entries of its subjects. A change of a ClusterRole also recomputes the aggregated roles that include it;
+//! recomputing one scans the labels of all ClusterRoles. The policy is consistent between two changes.
 //!
 //! # Invariants
 //!
@@ -150,21 +150,21 @@ pub(super) struct RoleSlot {
     /// The contents of the role; None: the role does not exist.
     pub(super) body: Option<Box<RoleBody>>,
     /// The number of bindings that refer to the role.
-    bindings: u32,
+    binding_count: u32,
 }
 
 /// The contents of an existing role.
 #[derive(Debug)]
 pub(super) struct RoleBody {
     pub(super) meta: Meta,
-    pub(super) written: Vec<Arc<PolicyRule>>,
+    pub(super) written_rules: Vec<Arc<PolicyRule>>,
     pub(super) aggregation: Option<Vec<Selector>>,
     /// The effective rules: the written rules, or for an aggregated role the rules of the roles that it
     /// includes.
-    pub(super) effective: Box<[EffectiveRule]>,
+    pub(super) effective_rules: Box<[EffectiveRule]>,
 }
 
-/// An effective rule with its filter.
+/// An effective rule of a role, with the filter of the rule.
 #[derive(Clone, Debug)]
 pub(super) struct EffectiveRule {
     pub(super) filter: Filter,
@@ -172,8 +172,8 @@ pub(super) struct EffectiveRule {
 }
 
 impl EffectiveRule {
-    pub(super) fn of(rule: &Arc<PolicyRule>) -> Self {
-        EffectiveRule { filter: Filter::of(rule), rule: Arc::clone(rule) }
+    pub(super) fn new(rule: &Arc<PolicyRule>) -> Self {
+        EffectiveRule { filter: Filter::for_rule(rule), rule: Arc::clone(rule) }
     }
 }
 
@@ -258,15 +258,16 @@ impl Policy {
 
     /// Creates or replaces a role. `namespace` is empty for a ClusterRole.
     pub fn put_role(&mut self, kind: RoleKind, namespace: &str, name: &str, spec: RoleSpec) {
-        let id = self.role_slot(kind, namespace, name);
-        let written: Vec<Arc<PolicyRule>> = spec.rules.into_iter().map(Arc::new).collect();
-        let effective = match spec.aggregation {
-            None => written.iter().map(EffectiveRule::of).collect(),
+        let id = self.find_or_create_role_slot(kind, namespace, name);
+        let written_rules: Vec<Arc<PolicyRule>> = spec.rules.into_iter().map(Arc::new).collect();
+        let effective_rules = match spec.aggregation {
+            None => written_rules.iter().map(EffectiveRule::new).collect(),
             Some(_) => Box::default(),
         };
         let aggregates = spec.aggregation.is_some();
         let labels = spec.meta.labels.clone();
-        let body = RoleBody { meta: spec.meta, written, aggregation: spec.aggregation, effective };
+        let body =
+            RoleBody { meta: spec.meta, written_rules, aggregation: spec.aggregation, effective_rules };
         let previous = self.replace_body(id, Some(Box::new(body)));
         if kind == RoleKind::ClusterRole {
             if let Some(slot) = self.roles.get(id as usize).and_then(Option::as_ref) {
@@ -302,9 +303,9 @@ impl Policy {
     pub fn put_binding(&mut self, namespace: &str, name: &str, spec: BindingSpec) {
         self.delete_binding(namespace, name);
         let role_namespace = if spec.role_kind == RoleKind::ClusterRole { "" } else { namespace };
-        let role = self.role_slot(spec.role_kind, role_namespace, &spec.role_name);
+        let role = self.find_or_create_role_slot(spec.role_kind, role_namespace, &spec.role_name);
         if let Some(slot) = self.roles.get_mut(role as usize).and_then(Option::as_mut) {
-            slot.bindings += 1;
+            slot.binding_count += 1;
         }
         let binding = Binding {
             namespace: self.intern(namespace),
@@ -318,7 +319,7 @@ impl Policy {
             u32::try_from(self.bindings.len() - 1).unwrap_or(u32::MAX)
         });
         for subject in &binding.subjects {
-            subject.with_key(namespace, |key| self.grants.add(&key, Grant { binding: id, role }));
+            subject.with_index_key(namespace, |key| self.grants.add(&key, Grant { binding: id, role }));
         }
         self.binding_names.add(&(namespace, name), id);
         if let Some(slot) = self.bindings.get_mut(id as usize) {
@@ -331,14 +332,14 @@ impl Policy {
         let Some(id) = self.find_binding(namespace, name) else { return };
         let Some(binding) = self.bindings.get_mut(id as usize).and_then(Option::take) else { return };
         for subject in &binding.subjects {
-            subject.with_key(namespace, |key| {
+            subject.with_index_key(namespace, |key| {
                 self.grants.remove(&key, Grant { binding: id, role: binding.role })
             });
         }
         self.binding_names.remove(&(namespace, name), id);
         self.free_bindings.push(id);
         if let Some(slot) = self.roles.get_mut(binding.role as usize).and_then(Option::as_mut) {
-            slot.bindings -= 1;
+            slot.binding_count -= 1;
         }
         self.release_role(binding.role);
         drop(binding);
@@ -365,21 +366,21 @@ impl Policy {
     pub fn effective_rules(&self, kind: RoleKind, namespace: &str, name: &str) -> Option<Vec<PolicyRule>> {
         Some(
             self.role_body(kind, namespace, name)?
-                .effective
+                .effective_rules
                 .iter()
                 .map(|entry| (*entry.rule).clone())
                 .collect(),
         )
     }
 
-    /// Returns the message for a missing role, in the wording of Kubernetes.
-    pub fn not_found(&self, kind: RoleKind, name: &str) -> String {
+    /// Returns the message about a missing role, in the wording of Kubernetes.
+    pub fn role_not_found_message(&self, kind: RoleKind, name: &str) -> String {
         let kind = kind.as_str().to_ascii_lowercase();
         format!("{kind}.{} {} not found", self.group, apimachinery::field::quote(name))
     }
 
     /// Returns the number of existing roles and the number of bindings.
-    pub fn len(&self) -> (usize, usize) {
+    pub fn role_and_binding_counts(&self) -> (usize, usize) {
         let roles = self.roles.iter().flatten().filter(|slot| slot.body.is_some()).count();
         (roles, self.bindings.len() - self.free_bindings.len())
     }
@@ -393,11 +394,11 @@ impl Policy {
     }
 
     /// Sets the effective rules of an aggregated role.
-    pub(super) fn set_effective(&mut self, id: RoleId, effective: Box<[EffectiveRule]>) {
+    pub(super) fn set_effective_rules(&mut self, id: RoleId, effective_rules: Box<[EffectiveRule]>) {
         if let Some(body) =
             self.roles.get_mut(id as usize).and_then(Option::as_mut).and_then(|s| s.body.as_mut())
         {
-            body.effective = effective;
+            body.effective_rules = effective_rules;
         }
         self.update_filter(id);
     }
@@ -409,12 +410,14 @@ impl Policy {
         previous
     }
 
-    /// Recomputes the filter of a slot.
-    /// That of a missing role is open, so that the walk reports the missing role.
+    /// Recomputes the filter of a role slot.
+    /// The filter of a missing role admits all requests, so that the walk reports the missing role.
     fn update_filter(&mut self, id: RoleId) {
         let filter = match self.slot(id).and_then(|slot| slot.body.as_deref()) {
-            None => Filter::OPEN,
-            Some(body) => body.effective.iter().fold(Filter::default(), |all, entry| all.union(entry.filter)),
+            None => Filter::ADMITS_ALL,
+            Some(body) => {
+                body.effective_rules.iter().fold(Filter::default(), |all, entry| all.union(entry.filter))
+            }
         };
         if let Some(slot) = self.filters.get_mut(id as usize) {
             *slot = filter;
@@ -436,16 +439,21 @@ impl Policy {
         found.copied()
     }
 
-    /// Returns the slot of a role, and creates it if necessary.
-    fn role_slot(&mut self, kind: RoleKind, namespace: &str, name: &str) -> RoleId {
+    /// Returns the slot of a role; creates the slot if there is none.
+    fn find_or_create_role_slot(&mut self, kind: RoleKind, namespace: &str, name: &str) -> RoleId {
         if let Some(id) = self.find_role(kind, namespace, name) {
             return id;
         }
-        let slot =
-            RoleSlot { kind, namespace: self.intern(namespace), name: name.into(), body: None, bindings: 0 };
+        let slot = RoleSlot {
+            kind,
+            namespace: self.intern(namespace),
+            name: name.into(),
+            body: None,
+            binding_count: 0,
+        };
         let id = self.free_roles.pop().unwrap_or_else(|| {
             self.roles.push(None);
-            self.filters.push(Filter::OPEN);
+            self.filters.push(Filter::ADMITS_ALL);
             u32::try_from(self.roles.len() - 1).unwrap_or(u32::MAX)
         });
         if let Some(entry) = self.roles.get_mut(id as usize) {
@@ -459,7 +467,7 @@ impl Policy {
     /// Frees a slot if its role does not exist and no binding refers to it.
     fn release_role(&mut self, id: RoleId) {
         let Some(entry) = self.roles.get_mut(id as usize) else { return };
-        if !entry.as_ref().is_some_and(|slot| slot.body.is_none() && slot.bindings == 0) {
+        if !entry.as_ref().is_some_and(|slot| slot.body.is_none() && slot.binding_count == 0) {
             return;
         }
         if let Some(slot) = entry.take() {
@@ -491,7 +499,7 @@ impl Subject {
     /// Calls `call` with the key of this subject in `grants`, for a binding in `namespace`.
     /// Service accounts are indexed as users.
     /// A subject that can never match has no key, so `call` does not run.
-    fn with_key(&self, namespace: &str, call: impl FnOnce((&str, SubjectKind, &str))) {
+    fn with_index_key(&self, namespace: &str, call: impl FnOnce((&str, SubjectKind, &str))) {
         match self.kind {
             SubjectKind::User | SubjectKind::Group => call((namespace, self.kind, &self.name)),
             SubjectKind::ServiceAccount => {

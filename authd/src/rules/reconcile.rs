@@ -66,7 +66,7 @@ pub fn required_writes(policy: &Policy, defaults: &DefaultPolicy, names: &Names)
                     repair_role(kind, stored, &role_spec(object, names)).map(WriteOperation::Patch)
                 }
             };
-            writes.extend(operation.map(|operation| write(operation, kind.resource(), object)));
+            writes.extend(operation.map(|operation| new_write(operation, kind.resource(), object)));
         }
     }
     for (resource, objects) in
@@ -75,28 +75,32 @@ pub fn required_writes(policy: &Policy, defaults: &DefaultPolicy, names: &Names)
         for object in objects {
             let Some(expected) = binding_spec(object, names) else { continue };
             let Some(stored) = policy.binding(object.namespace(), object.name()) else {
-                writes.push(write(WriteOperation::Create(object.clone().into_value()), resource, object));
+                writes.push(new_write(WriteOperation::Create(object.clone().into_value()), resource, object));
                 continue;
             };
             if stored.protected {
                 continue;
             }
             if policy.role_of(stored) != Some((expected.role_kind, expected.role_name.as_str())) {
-                writes.push(write(WriteOperation::Delete, resource, object));
-                writes.push(write(WriteOperation::Create(object.clone().into_value()), resource, object));
+                writes.push(new_write(WriteOperation::Delete, resource, object));
+                writes.push(new_write(WriteOperation::Create(object.clone().into_value()), resource, object));
             } else if expected.subjects.iter().any(|subject| !stored.subjects.contains(subject)) {
                 let added = expected.subjects.iter().filter(|subject| !stored.subjects.contains(subject));
                 let group = names.group("rbac.authorization");
-                let all: Vec<Value> =
+                let subjects: Vec<Value> =
                     stored.subjects.iter().chain(added).map(|s| subject_json(s, &group)).collect();
-                writes.push(write(WriteOperation::Patch(json!({"subjects": all})), resource, object));
+                writes.push(new_write(
+                    WriteOperation::Patch(json!({"subjects": subjects})),
+                    resource,
+                    object,
+                ));
             }
         }
     }
     writes
 }
 
-fn write(operation: WriteOperation, resource: &'static str, object: &Object) -> Write {
+fn new_write(operation: WriteOperation, resource: &'static str, object: &Object) -> Write {
     Write { operation, resource, namespace: object.namespace().to_owned(), name: object.name().to_owned() }
 }
 
@@ -113,10 +117,10 @@ fn repair_role(kind: RoleKind, stored: &RoleBody, expected: &RoleSpec) -> Option
         patch.insert("metadata".into(), json!({"labels": labels}));
     }
     if expected.aggregation.is_none() || stored.aggregation.is_none() {
-        let added = missing_rules(&stored.written, &expected.rules);
+        let added = missing_rules(&stored.written_rules, &expected.rules);
         if !added.is_empty() {
-            let all = stored.written.iter().map(Arc::as_ref).chain(&added).map(rule_json);
-            patch.insert("rules".into(), all.collect());
+            let rules = stored.written_rules.iter().map(Arc::as_ref).chain(&added).map(rule_json);
+            patch.insert("rules".into(), rules.collect());
         }
     }
     if let Some(selectors) = &expected.aggregation {
@@ -124,8 +128,8 @@ fn repair_role(kind: RoleKind, stored: &RoleBody, expected: &RoleSpec) -> Option
         let added: Vec<&Selector> =
             selectors.iter().filter(|selector| !stored_selectors.contains(selector)).collect();
         if stored.aggregation.is_none() || !added.is_empty() {
-            let all: Vec<Value> = stored_selectors.iter().chain(added).map(selector_json).collect();
-            patch.insert("aggregationRule".into(), json!({"clusterRoleSelectors": all}));
+            let selectors: Vec<Value> = stored_selectors.iter().chain(added).map(selector_json).collect();
+            patch.insert("aggregationRule".into(), json!({"clusterRoleSelectors": selectors}));
         }
     }
     (!patch.is_empty()).then_some(Value::Object(patch))

@@ -36,16 +36,18 @@ impl Policy {
             let in_scope = binding.namespace.is_empty()
                 || request.resource_request && *binding.namespace == *request.namespace;
             let Some(role) = self.slot(binding.role).filter(|_| in_scope) else { continue };
-            let rules = role.body.iter().flat_map(|body| &body.effective).map(|entry| &entry.rule);
-            let is_open = request.resource_request && request.name.is_empty();
-            let matches =
-                |rule: &&Arc<PolicyRule>| rule.allows(request) || is_open && rule.allows_any_name(request);
+            let rules = role.body.iter().flat_map(|body| &body.effective_rules).map(|entry| &entry.rule);
+            let is_for_any_name = request.resource_request && request.name.is_empty();
+            let matches = |rule: &&Arc<PolicyRule>| {
+                rule.allows(request) || is_for_any_name && rule.allows_any_name(request)
+            };
             let mut matching: Vec<_> = rules.filter(matches).collect();
-            // A rule without `resourceNames` comes first, because it makes the others irrelevant.
+            // A rule without `resourceNames` comes first: it allows all objects, so other rules do not
+            // matter.
             matching.sort_by_key(|rule| !rule.resource_names.is_empty());
-            let Some(first) = matching.first() else { continue };
+            let Some(first_rule) = matching.first() else { continue };
             let mut names: Vec<String> = Vec::new();
-            if is_open && !first.resource_names.is_empty() {
+            if is_for_any_name && !first_rule.resource_names.is_empty() {
                 names =
                     matching.iter().flat_map(|rule| &rule.resource_names).map(ToString::to_string).collect();
                 names.sort();
@@ -84,7 +86,7 @@ impl Policy {
     /// Returns the effective rules of all existing roles.
     pub fn rules(&self) -> impl Iterator<Item = &PolicyRule> {
         let roles = self.roles.iter().flatten().filter_map(|role| role.body.as_deref());
-        roles.flat_map(|body| body.effective.iter().map(|entry| &*entry.rule))
+        roles.flat_map(|body| body.effective_rules.iter().map(|entry| &*entry.rule))
     }
 
     /// Returns the subjects of all bindings that can match a user, each once, by kind, namespace and name.

@@ -2,11 +2,11 @@
 //!
 //! # Contract
 //!
-//! [`SuggestedGrant::of`] suggests a Role with a RoleBinding for a request in a namespace, else a ClusterRole
-//! with a ClusterRoleBinding. Applied to an empty policy, the objects allow the smallest set of requests that
-//! contains this request. The set can contain more requests, because RBAC cannot limit a rule to requests
-//! without a name, and a cluster-wide rule applies in each namespace.
-//! A request for `*` contains all that `*` matches in a rule.
+//! [`SuggestedGrant::for_request`] suggests a Role with a RoleBinding for a request in a namespace, else a
+//! ClusterRole with a ClusterRoleBinding. Applied to an empty policy, the objects allow the smallest set of
+//! requests that contains this request. The set can contain more requests, because RBAC cannot limit a rule
+//! to requests without a name, and a cluster-wide rule applies in each namespace. A request for `*` contains
+//! all that `*` matches in a rule.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -20,7 +20,7 @@ use super::policy::{BindingSpec, Meta, RoleKind, RoleSpec, Subject, SubjectKind}
 use super::reconcile::rule_json;
 use super::rule::{PolicyRule, string_list};
 
-/// The maximum number of bytes of a verb or resource in the name of a suggested object.
+/// The maximum number of characters of a verb or resource in the name of a suggested object.
 const MAX_NAME_PART: usize = 40;
 
 /// A role with one rule, and its binding to one subject.
@@ -28,7 +28,7 @@ const MAX_NAME_PART: usize = 40;
 pub struct SuggestedGrant {
     /// The name of the role and of the binding.
     pub name: String,
-    /// Namespace of both; empty for a ClusterRole and a ClusterRoleBinding.
+    /// The namespace of role and binding; empty for a ClusterRole and a ClusterRoleBinding.
     pub namespace: String,
     /// The only rule of the role.
     pub rule: PolicyRule,
@@ -38,7 +38,7 @@ pub struct SuggestedGrant {
 
 impl SuggestedGrant {
     /// Suggests a grant for a request; None if the user has neither a name nor a group.
-    pub fn of(user: &UserInfo, request: &Attributes) -> Option<Self> {
+    pub fn for_request(user: &UserInfo, request: &Attributes) -> Option<Self> {
         let subject = subject(user)?;
         let rule = if request.resource_request {
             let resource = match request.subresource.as_str() {
@@ -128,16 +128,17 @@ fn subject(user: &UserInfo) -> Option<Subject> {
     Some(Subject { kind, name: name.into(), namespace: Box::default() })
 }
 
-/// A name that depends on the whole grant, so that no other suggestion replaces the objects.
+/// Returns a name with a hash of the whole grant, so that applying another suggestion replaces no object.
 fn object_name(subject: &Subject, request: &Attributes, rule: &PolicyRule) -> String {
     let mut hasher = DefaultHasher::new();
     (subject, rule, &request.namespace).hash(&mut hasher);
     let target = if request.resource_request { &request.resource } else { "path" };
-    let part = |text: &str| -> String {
-        let kept = text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' });
-        kept.take(MAX_NAME_PART).collect()
+    let name_part = |text: &str| -> String {
+        let characters =
+            text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' });
+        characters.take(MAX_NAME_PART).collect()
     };
-    format!("allow-{}-{}-{:08x}", part(&request.verb), part(target), hasher.finish() & 0xffff_ffff)
+    format!("allow-{}-{}-{:08x}", name_part(&request.verb), name_part(target), hasher.finish() & 0xffff_ffff)
 }
 
 #[cfg(test)]
@@ -157,7 +158,7 @@ mod tests {
             name: "web".into(),
             ..Attributes::default()
         };
-        let grant = SuggestedGrant::of(&user, &request).unwrap();
+        let grant = SuggestedGrant::for_request(&user, &request).unwrap();
         let manifest = grant.manifest(&names());
         let (role, binding) = manifest.split_once("---\n").unwrap();
         for (text, lines) in [
@@ -179,7 +180,8 @@ mod tests {
             }
         }
         let cluster =
-            SuggestedGrant::of(&user, &Attributes { namespace: String::new(), ..request.clone() }).unwrap();
+            SuggestedGrant::for_request(&user, &Attributes { namespace: String::new(), ..request.clone() })
+                .unwrap();
         assert!(cluster.manifest(&names()).contains("kind: ClusterRoleBinding"));
         assert_ne!(grant.name, cluster.name, "each grant has its own name");
     }

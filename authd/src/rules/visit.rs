@@ -23,11 +23,11 @@ use apimachinery::field::quote;
 use apimachinery::user::UserInfo;
 
 use super::filter::Probe;
-use super::nearest::{Explanation, MatchedRule, Miss, NearestMisses};
+use super::nearest::{Explanation, MatchedRule, NearMiss, NearestMisses};
 use super::policy::{Binding, Policy, RoleKind, RoleSlot, Subject, SubjectKind};
 use super::rule::PolicyRule;
 
-/// The binding, subject and role through which a rule applies to the user.
+/// The binding, subject and role through which a rule applies to a user.
 #[derive(Clone, Copy, Debug)]
 pub struct BindingPath<'p> {
     binding: &'p Binding,
@@ -72,10 +72,10 @@ impl Policy {
     /// Decides whether the user may make the request.
     pub fn decide(&self, user: &UserInfo, request: &Attributes) -> RbacDecision {
         let mut allowed = None;
-        let mut missing: Vec<String> = Vec::new();
+        let mut missing_roles: Vec<String> = Vec::new();
         let mut depends_on_name = false;
         let namespace = if request.resource_request { request.namespace.as_str() } else { "" };
-        let _ = self.visit(user, namespace, Some(Probe::of(request)), &mut |visit| {
+        let _ = self.visit(user, namespace, Some(Probe::for_request(request)), &mut |visit| {
             match visit {
                 VisitEvent::Rule(binding_path, rule) => {
                     if rule.allows(request) {
@@ -86,9 +86,9 @@ impl Policy {
                         depends_on_name || request.resource_request && rule.allows_any_name(request);
                 }
                 VisitEvent::Missing(binding_path) => {
-                    let text = self.not_found(binding_path.role.kind, &binding_path.role.name);
-                    if !missing.contains(&text) {
-                        missing.push(text);
+                    let text = self.role_not_found_message(binding_path.role.kind, &binding_path.role.name);
+                    if !missing_roles.contains(&text) {
+                        missing_roles.push(text);
                     }
                 }
             }
@@ -103,7 +103,7 @@ impl Policy {
                 any_name: any_name && request.resource_request,
             };
         }
-        let reason = match missing.as_slice() {
+        let reason = match missing_roles.as_slice() {
             [] => String::new(),
             [one] => format!("RBAC: {one}"),
             many => format!("RBAC: [{}]", many.join(", ")),
@@ -115,27 +115,24 @@ impl Policy {
     }
 
     /// Returns the rules of the user in the namespace and cluster-wide; for an empty namespace only the
-    /// latter.
-    /// The second list contains messages about missing roles of bindings.
+    /// cluster-wide rules. The second list contains messages about missing roles of bindings.
     pub fn rules_of(&self, user: &UserInfo, namespace: &str) -> (Vec<Arc<PolicyRule>>, Vec<String>) {
         let mut rules = Vec::new();
-        let mut missing = Vec::new();
+        let mut missing_roles = Vec::new();
         let _ = self.visit(user, namespace, None, &mut |visit| {
             match visit {
                 VisitEvent::Rule(_, rule) => rules.push(Arc::clone(rule)),
-                VisitEvent::Missing(binding_path) => {
-                    missing.push(self.not_found(binding_path.role.kind, &binding_path.role.name))
-                }
+                VisitEvent::Missing(binding_path) => missing_roles
+                    .push(self.role_not_found_message(binding_path.role.kind, &binding_path.role.name)),
             }
             ControlFlow::Continue(())
         });
-        (rules, missing)
+        (rules, missing_roles)
     }
 
     /// Explains the decision: the rule that allows the request, or the nearest misses.
     ///
-    /// The order is that of [`Policy::decide`].
-    /// The filters are not used, because they would skip near misses.
+    /// The walk has the order of [`Policy::decide`], but uses no filters, because filters skip near misses.
     pub fn explain(&self, user: &UserInfo, request: &Attributes) -> Explanation {
         let namespace = if request.resource_request { request.namespace.as_str() } else { "" };
         let mut allowed = None;
@@ -146,7 +143,7 @@ impl Policy {
                 allowed = Some((binding_path, rule));
                 return ControlFlow::Break(());
             }
-            if let Some(miss) = Miss::of(rule, request) {
+            if let Some(miss) = NearMiss::between(rule, request) {
                 nearest.add(miss, (binding_path, rule));
             }
             ControlFlow::Continue(())
@@ -155,7 +152,7 @@ impl Policy {
             let grant = MatchedRule { path: binding_path.describe(), rule: (**rule).clone() };
             return Explanation { grant: Some(grant), ..Explanation::default() };
         }
-        let describe = |(miss, (path, rule)): &(Miss, (BindingPath<'_>, &Arc<PolicyRule>))| {
+        let describe = |(miss, (path, rule)): &(NearMiss, (BindingPath<'_>, &Arc<PolicyRule>))| {
             format!("{} {}", path.describe(), miss.describe(rule, request))
         };
         let (nearest, more) = nearest.finish();
@@ -192,12 +189,12 @@ impl Policy {
                     let Some(role) = self.slot(grant.role) else { continue };
                     // The index may return bindings of other keys, and returns a binding under the key of
                     // each of its subjects.
-                    let first = binding
+                    let first_match = binding
                         .subjects
                         .iter()
                         .find(|subject| subject.matches_user(user, &binding.namespace));
                     let Some(subject) =
-                        first.filter(|s| &*binding.namespace == scope && s.is_indexed_as(kind, name))
+                        first_match.filter(|s| &*binding.namespace == scope && s.is_indexed_as(kind, name))
                     else {
                         continue;
                     };
@@ -206,7 +203,7 @@ impl Policy {
                     match role.body.as_deref() {
                         None => visitor(VisitEvent::Missing(binding_path))?,
                         Some(body) => {
-                            for entry in &body.effective {
+                            for entry in &body.effective_rules {
                                 if probe.is_none_or(|probe| entry.filter.admits(probe)) {
                                     visitor(VisitEvent::Rule(binding_path, &entry.rule))?;
                                 }

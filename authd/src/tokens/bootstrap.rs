@@ -27,7 +27,7 @@ pub enum ExpirationError {
 /// # Errors
 ///
 /// The token has expired, or the expiration cannot be parsed.
-pub fn expiration(text: &str, now: Timestamp) -> Result<Option<Timestamp>, ExpirationError> {
+pub fn parse_expiration(text: &str, now: Timestamp) -> Result<Option<Timestamp>, ExpirationError> {
     if text.is_empty() {
         return Ok(None);
     }

@@ -94,21 +94,21 @@ pub fn subject(namespace: &str, name: &str) -> String {
 /// Returns the unverified issuer of a payload; None if the payload is not an object or has no issuer.
 pub fn issuer_of(payload: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
-    struct Issuer {
+    struct IssuerClaim {
         iss: String,
     }
-    serde_json::from_slice::<Issuer>(payload).ok().map(|issuer| issuer.iss)
+    serde_json::from_slice::<IssuerClaim>(payload).ok().map(|issuer| issuer.iss)
 }
 
 /// Decodes the claims of a payload.
-pub(super) fn parse(payload: &[u8]) -> Result<Map<String, Value>, TokenError> {
+pub(super) fn parse_claims(payload: &[u8]) -> Result<Map<String, Value>, TokenError> {
     serde_json::from_slice(payload).map_err(|error| TokenError::Payload(error.to_string()))
 }
 
 /// Returns the audiences of a token: the claim `aud` is one string or a list.
 pub(super) fn audiences(claims: &Map<String, Value>) -> Vec<String> {
     match claims.get("aud") {
-        Some(Value::String(one)) => vec![one.clone()],
+        Some(Value::String(audience)) => vec![audience.clone()],
         Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
         _ => Vec::new(),
     }

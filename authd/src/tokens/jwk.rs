@@ -23,7 +23,7 @@ use super::keys::VerifyingKey;
 
 /// Limits of a JWKS in bytes and nesting.
 pub const LIMITS: Limits = Limits { bytes: 1024 * 1024, depth: 16, ..Limits::BODY };
-/// Limit of keys of one issuer; further keys are skipped.
+/// Limit of usable keys of one issuer; further keys are skipped.
 pub const MAX_KEYS: usize = 64;
 
 /// The object identifiers of RSA keys (with NULL parameters), EC keys and curves, in DER.
@@ -37,8 +37,8 @@ const P521: &[u8] = &[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x23];
 #[derive(Debug)]
 struct WebKey {
     /// `kid`, the key id; None if absent.
-    name: Option<String>,
-    /// `alg`: the only allowed algorithm; None: any that fits the key.
+    key_id: Option<String>,
+    /// `alg`: the only allowed algorithm; None: any algorithm that fits the key.
     algorithm: Option<Algorithm>,
     key: VerifyingKey,
 }
@@ -80,7 +80,9 @@ impl KeySet {
         };
         for (index, key) in keys.iter().enumerate() {
             let read = match key.as_object() {
-                _ if set.keys.len() >= MAX_KEYS => Err(format!("there are more than {MAX_KEYS}")),
+                _ if set.keys.len() >= MAX_KEYS => {
+                    Err(format!("the set already has {MAX_KEYS} usable keys, the limit"))
+                }
                 Some(key) => web_key(key),
                 None => Err("not an object".to_owned()),
             };
@@ -107,15 +109,16 @@ impl KeySet {
 
     /// Whether every key of `self` is in `other`, with the same key id and algorithm.
     pub fn is_within(&self, other: &KeySet) -> bool {
-        let same =
-            |a: &WebKey, b: &WebKey| a.name == b.name && a.algorithm == b.algorithm && a.key.kid == b.key.kid;
-        self.keys.iter().all(|key| other.keys.iter().any(|other| same(key, other)))
+        let is_same_key = |a: &WebKey, b: &WebKey| {
+            a.key_id == b.key_id && a.algorithm == b.algorithm && a.key.kid == b.key.kid
+        };
+        self.keys.iter().all(|key| other.keys.iter().any(|other| is_same_key(key, other)))
     }
 
     /// Returns the payload if one of the keys verifies the signature.
     pub fn verify<'s>(&self, signed: &'s SignedToken<'_>) -> Option<&'s [u8]> {
-        let has_key_id = |key: &&WebKey| match (&signed.kid, &key.name) {
-            (Some(kid), Some(name)) => kid == name,
+        let has_key_id = |key: &&WebKey| match (&signed.kid, &key.key_id) {
+            (Some(kid), Some(key_id)) => kid == key_id,
             _ => true,
         };
         let is_usable = |key: &&WebKey| key.algorithm.is_none_or(|algorithm| algorithm == signed.algorithm);
@@ -129,8 +132,8 @@ fn web_key(jwk: &Map<String, Value>) -> Result<WebKey, String> {
         Some(Value::String(text)) => Ok(Some(text.as_str())),
         Some(_) => Err(format!("`{member}` is not a string")),
     };
-    if let Some(other) = text("use")?.filter(|usage| *usage != "sig") {
-        return Err(format!("unsupported use `{}`", shorten(other)));
+    if let Some(usage) = text("use")?.filter(|usage| *usage != "sig") {
+        return Err(format!("unsupported use `{}`", shorten(usage)));
     }
     let algorithm = match text("alg")? {
         None => None,
@@ -159,8 +162,8 @@ fn web_key(jwk: &Map<String, Value>) -> Result<WebKey, String> {
         }
         other => return Err(format!("unsupported type `{}`", shorten(other.unwrap_or_default()))),
     };
-    let key = VerifyingKey::of(&spki).map_err(|error| error.to_string())?;
-    Ok(WebKey { name: text("kid")?.map(str::to_owned), algorithm, key })
+    let key = VerifyingKey::from_spki(&spki).map_err(|error| error.to_string())?;
+    Ok(WebKey { key_id: text("kid")?.map(str::to_owned), algorithm, key })
 }
 
 /// Shortens untrusted text for the log.

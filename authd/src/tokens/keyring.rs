@@ -19,9 +19,9 @@ pub struct Keyring {
 impl Keyring {
     /// Creates a keyring. The signing key also verifies. A key that occurs twice counts once.
     pub fn new(signing: Option<Arc<SigningKey>>, verifying: &[Arc<VerifyingKey>]) -> Self {
-        let own = signing.iter().map(|key| &key.public);
+        let signing_public_key = signing.iter().map(|key| &key.public);
         let mut ring = Keyring { signing: signing.clone(), ..Keyring::default() };
-        for key in own.chain(verifying) {
+        for key in signing_public_key.chain(verifying) {
             let position = ring.keys.len();
             if let Entry::Vacant(entry) = ring.positions.entry(key.kid.clone()) {
                 entry.insert(position);
@@ -36,10 +36,10 @@ impl Keyring {
         self.keys.iter().map(|key| &**key)
     }
 
-    /// Returns the keys that may have signed a token: the key with the key id `name`, else all keys.
-    /// A token may have no key id, or one that another server assigned to the same key.
-    pub(super) fn candidates(&self, name: Option<&str>) -> impl Iterator<Item = &VerifyingKey> {
-        let matching = name.and_then(|name| self.keys.get(*self.positions.get(name)?));
+    /// Returns the keys that may have signed a token: the key with the id `key_id`, or all keys if there is
+    /// none. A token may have no key id, or an id that another server assigned to the same key.
+    pub(super) fn candidates(&self, key_id: Option<&str>) -> impl Iterator<Item = &VerifyingKey> {
+        let matching = key_id.and_then(|key_id| self.keys.get(*self.positions.get(key_id)?));
         matching.into_iter().chain(self.keys.iter().filter(move |_| matching.is_none())).map(|key| &**key)
     }
 

@@ -97,7 +97,7 @@ pub struct VerifyingKey {
     /// The key id: the base64url SHA-256 of the SubjectPublicKeyInfo.
     pub kid: String,
     /// The algorithms that fit the key, each with the parsed key.
-    parsed: Vec<(Algorithm, ParsedPublicKey)>,
+    keys_by_algorithm: Vec<(Algorithm, ParsedPublicKey)>,
     jwk: Value,
 }
 
@@ -109,7 +109,7 @@ impl std::fmt::Debug for VerifyingKey {
 
 impl VerifyingKey {
     /// Reads a SubjectPublicKeyInfo in DER.
-    pub(super) fn of(spki: &[u8]) -> Result<Self, KeyError> {
+    pub(super) fn from_spki(spki: &[u8]) -> Result<Self, KeyError> {
         let (rest, info) = SubjectPublicKeyInfo::from_der(spki).map_err(|_| KeyError::MalformedPublicKey)?;
         if !rest.is_empty() {
             return Err(KeyError::TrailingBytes);
@@ -139,11 +139,11 @@ impl VerifyingKey {
             }
             _ => return Err(KeyError::PublicKeyType),
         };
-        let mut ready = Vec::new();
+        let mut keys_by_algorithm = Vec::new();
         for &algorithm in algorithms {
             let key = ParsedPublicKey::new(algorithm.verification(), spki)
                 .map_err(|error| KeyError::Rejected { kind: "public key", reason: error.to_string() })?;
-            ready.push((algorithm, key));
+            keys_by_algorithm.push((algorithm, key));
         }
         let kid = base64(digest::digest(&digest::SHA256, spki).as_ref());
         if let (Value::Object(jwk), Some(first)) = (&mut jwk, algorithms.first()) {
@@ -151,7 +151,7 @@ impl VerifyingKey {
             jwk.insert("kid".to_owned(), kid.as_str().into());
             jwk.insert("alg".to_owned(), first.as_str().into());
         }
-        Ok(VerifyingKey { kid, parsed: ready, jwk })
+        Ok(VerifyingKey { kid, keys_by_algorithm, jwk })
     }
 
     /// Returns the key as a JSON Web Key (RFC 7517).
@@ -161,7 +161,7 @@ impl VerifyingKey {
 
     /// Whether the key verifies the signature; false if the algorithm does not fit the key.
     pub(super) fn verify(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
-        let key = self.parsed.iter().find(|(known, _)| *known == algorithm);
+        let key = self.keys_by_algorithm.iter().find(|(known, _)| *known == algorithm);
         key.is_some_and(|(_, key)| key.verify_sig(message, signature).is_ok())
     }
 }
@@ -172,7 +172,7 @@ fn without_leading_zeros(bytes: &[u8]) -> &[u8] {
     bytes.get(zeros..).unwrap_or_default()
 }
 
-/// The bits of an unsigned integer without leading zero bytes.
+/// Returns the number of bits of a big-endian integer that has no leading zero bytes.
 fn bit_length(bytes: &[u8]) -> usize {
     let unused_bits = bytes.first().map_or(0, |byte| byte.leading_zeros());
     (bytes.len() * 8).saturating_sub(unused_bits as usize)
@@ -181,9 +181,9 @@ fn bit_length(bytes: &[u8]) -> usize {
 /// A private key with its public key.
 pub struct SigningKey {
     pair: Pair,
-    /// The key that verifies its signatures.
+    /// The key that verifies signatures of this key.
     pub public: Arc<VerifyingKey>,
-    /// The algorithm of its signatures.
+    /// The algorithm with which this key signs.
     pub algorithm: Algorithm,
 }
 
@@ -199,13 +199,13 @@ impl std::fmt::Debug for SigningKey {
 }
 
 impl SigningKey {
-    fn rsa(pair: rsa::KeyPair) -> Result<Self, KeyError> {
+    fn from_rsa(pair: rsa::KeyPair) -> Result<Self, KeyError> {
         let spki = pair.public_key().as_der().map_err(|_| KeyError::NoPublicKey)?;
-        let public = VerifyingKey::of(spki.as_ref())?;
+        let public = VerifyingKey::from_spki(spki.as_ref())?;
         Ok(SigningKey { pair: Pair::Rsa(pair), public: Arc::new(public), algorithm: Algorithm::RS256 })
     }
 
-    fn ecdsa(
+    fn from_ecdsa(
         read: impl Fn(&'static EcdsaSigningAlgorithm) -> Option<EcdsaKeyPair>,
     ) -> Option<Result<Self, KeyError>> {
         let curves = [
@@ -216,7 +216,7 @@ impl SigningKey {
         let (pair, algorithm) =
             curves.into_iter().find_map(|(curve, algorithm)| Some((read(curve)?, algorithm)))?;
         let spki = pair.public_key().as_der().map_err(|_| KeyError::NoPublicKey);
-        Some(spki.and_then(|spki| VerifyingKey::of(spki.as_ref())).map(|public| SigningKey {
+        Some(spki.and_then(|spki| VerifyingKey::from_spki(spki.as_ref())).map(|public| SigningKey {
             pair: Pair::Ecdsa(pair),
             public: Arc::new(public),
             algorithm,
@@ -267,31 +267,31 @@ pub fn read(pem: &[u8]) -> Result<Vec<PemKey>, KeyError> {
         let (kind, der) =
             section.map_err(|error| KeyError::Section { number: index + 1, reason: error.to_string() })?;
         let key = match kind {
-            SectionKind::PrivateKey => Some(pkcs8(&der)),
+            SectionKind::PrivateKey => Some(read_pkcs8(&der)),
             SectionKind::RsaPrivateKey => Some(
                 rsa::KeyPair::from_der(&der)
                     .map_err(|error| KeyError::Rejected { kind: "RSA key", reason: error.to_string() })
-                    .and_then(SigningKey::rsa)
+                    .and_then(SigningKey::from_rsa)
                     .map(private_key),
             ),
             SectionKind::EcPrivateKey => Some(
-                SigningKey::ecdsa(|curve| EcdsaKeyPair::from_private_key_der(curve, &der).ok())
+                SigningKey::from_ecdsa(|curve| EcdsaKeyPair::from_private_key_der(curve, &der).ok())
                     .unwrap_or_else(|| Err(KeyError::Curve))
                     .map(private_key),
             ),
-            SectionKind::PublicKey => Some(VerifyingKey::of(&der).map(public_key)),
+            SectionKind::PublicKey => Some(VerifyingKey::from_spki(&der).map(public_key)),
             SectionKind::Certificate => Some(
                 X509Certificate::from_der(&der)
                     .map_err(|_| KeyError::MalformedCertificate)
-                    .and_then(|(_, certificate)| VerifyingKey::of(certificate.public_key().raw))
+                    .and_then(|(_, certificate)| VerifyingKey::from_spki(certificate.public_key().raw))
                     .map(public_key),
             ),
             _ => None,
         };
         if let Some(key) = key {
-            let in_section =
+            let section_error =
                 |error: KeyError| KeyError::Section { number: index + 1, reason: error.to_string() };
-            keys.push(key.map_err(in_section)?);
+            keys.push(key.map_err(section_error)?);
         }
     }
     if keys.is_empty() { Err(KeyError::NoKey) } else { Ok(keys) }
@@ -305,11 +305,11 @@ fn public_key(key: VerifyingKey) -> PemKey {
     PemKey::Public(Arc::new(key))
 }
 
-fn pkcs8(der: &[u8]) -> Result<PemKey, KeyError> {
+fn read_pkcs8(der: &[u8]) -> Result<PemKey, KeyError> {
     if let Ok(pair) = rsa::KeyPair::from_pkcs8(der) {
-        return SigningKey::rsa(pair).map(private_key);
+        return SigningKey::from_rsa(pair).map(private_key);
     }
-    SigningKey::ecdsa(|curve| EcdsaKeyPair::from_pkcs8(curve, der).ok())
+    SigningKey::from_ecdsa(|curve| EcdsaKeyPair::from_pkcs8(curve, der).ok())
         .unwrap_or_else(|| Err(KeyError::PrivateKeyType))
         .map(private_key)
 }

@@ -10,7 +10,7 @@
 //!
 //! # Reference
 //!
-//! Requirements A-SA. apid limits lifetimes to ten minutes to 2^32 seconds; the default is an hour. A token
+//! Requirements A-SA. apid accepts lifetimes of ten minutes to 2^32 seconds; the default is an hour. A token
 //! for 3,607 seconds (the lifetime of token volumes that the ServiceAccount admission plugin adds) may be
 //! valid for a year, with `warnafter` at the requested end.
 
@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 pub use super::claims::{Claims, ObjectIdentity, PrivateClaims, TokenError, issuer_of, subject};
-use super::claims::{audiences, check_subject, first_valid, parse, time_claim};
+use super::claims::{audiences, check_subject, first_valid, parse_claims, time_claim};
 use super::jose::{self, SignedToken};
 use super::keyring::Keyring;
 use super::keys::SigningKey;
@@ -39,7 +39,7 @@ const SKEW_SECONDS: i64 = 60;
 
 /// The parameters of a new token.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct TokenParameters {
     /// The namespace of the service account.
     pub namespace: String,
     /// The service account.
@@ -80,7 +80,10 @@ pub struct IssuedServiceAccountToken {
 
 impl std::fmt::Debug for IssuedServiceAccountToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Issued").field("id", &self.id).field("expires", &self.expires).finish_non_exhaustive()
+        f.debug_struct("IssuedServiceAccountToken")
+            .field("id", &self.id)
+            .field("expires", &self.expires)
+            .finish_non_exhaustive()
     }
 }
 
@@ -103,7 +106,7 @@ pub enum IssueError {
 
 /// Settings of an [`Issuer`].
 #[derive(Debug, Default)]
-pub struct Options {
+pub struct IssuerOptions {
     /// The issuers. New tokens name the first; tokens of all are accepted.
     pub issuers: Vec<String>,
     /// The audiences of the API server.
@@ -119,7 +122,7 @@ pub struct Options {
 /// Issues and verifies service-account tokens.
 #[derive(Debug)]
 pub struct Issuer {
-    options: Options,
+    options: IssuerOptions,
     /// The name of the claim that contains the private claims.
     private_claim: String,
     /// The issuer of legacy tokens, which are stored in Secrets.
@@ -129,7 +132,7 @@ pub struct Issuer {
 
 impl Issuer {
     /// Creates an issuer from checked settings.
-    pub fn new(options: Options, ring: Keyring, names: &Names) -> Self {
+    pub fn new(options: IssuerOptions, ring: Keyring, names: &Names) -> Self {
         Issuer {
             options,
             private_claim: names.label_domain().to_owned(),
@@ -158,30 +161,30 @@ impl Issuer {
         self.ring.load().signing.is_some()
     }
 
-    /// Signs a token for a service account with the token id `id`.
+    /// Signs a token for a service account; `id` is the token id.
     ///
     /// # Errors
     ///
     /// [`IssueError`].
     pub fn issue(
         &self,
-        request: Request,
+        request: TokenParameters,
         id: String,
         now: Timestamp,
     ) -> Result<IssuedServiceAccountToken, IssueError> {
         let key = self.signing_key()?;
         let issuer = self.options.issuers.first().ok_or(IssueError::NoIssuer)?;
-        let own = request.audiences.is_empty();
-        let audiences = if own { self.options.audiences.clone() } else { request.audiences };
+        let audiences =
+            if request.audiences.is_empty() { self.options.audiences.clone() } else { request.audiences };
         let mut seconds = if request.seconds == 0 { DEFAULT_SECONDS } else { request.seconds };
         if let Some(longest) = self.options.max_lifetime {
             seconds = seconds.min(i64::try_from(longest.as_secs()).unwrap_or(i64::MAX));
         }
         let start = now.as_second();
-        let extended = self.options.extend
+        let is_extended = self.options.extend
             && seconds == EXTENDABLE_SECONDS
             && audiences.iter().any(|audience| self.options.audiences.contains(audience));
-        let ends = start.saturating_add(if extended { EXTENDED_SECONDS } else { seconds });
+        let ends = start.saturating_add(if is_extended { EXTENDED_SECONDS } else { seconds });
         let (mut pod, mut secret, mut node) = (None, None, request.node);
         match request.bound {
             Some((BoundObjectKind::Pod, object)) => pod = Some(object),
@@ -196,7 +199,7 @@ impl Issuer {
             pod,
             secret,
             serviceaccount: request.account,
-            warnafter: extended.then(|| start.saturating_add(seconds)),
+            warnafter: is_extended.then(|| start.saturating_add(seconds)),
         };
         let claims = json!({
             "aud": audiences, "exp": ends, "iat": start, "iss": issuer, "jti": id,
@@ -208,7 +211,8 @@ impl Issuer {
         Ok(IssuedServiceAccountToken { token, expires, seconds, audiences, id })
     }
 
-    /// Signs a legacy token for a Secret. It has no expiry, and is valid as long as the Secret contains it.
+    /// Signs a legacy token for a Secret. The token has no expiry; it is valid as long as the Secret contains
+    /// it.
     ///
     /// # Errors
     ///
@@ -257,8 +261,9 @@ impl Issuer {
             return None;
         }
         Some(self.verify_signature(&signed).and_then(|payload| {
-            let claims = parse(payload)?;
-            // If a configured issuer has the name of the legacy issuer, the token can be of both kinds.
+            let claims = parse_claims(payload)?;
+            // If a configured issuer has the name of the legacy issuer, the token may be a bound or a legacy
+            // token.
             match (legacy, self.options.issuers.contains(&issuer)) {
                 (true, false) => self.read_secret_claims(&claims, now),
                 (true, true) => {
@@ -385,12 +390,12 @@ mod tests {
         }
     }
 
-    fn issuer(signing: &Arc<SigningKey>, change: impl FnOnce(&mut Options)) -> Issuer {
-        let mut options = Options {
+    fn issuer(signing: &Arc<SigningKey>, change: impl FnOnce(&mut IssuerOptions)) -> Issuer {
+        let mut options = IssuerOptions {
             issuers: vec!["https://one.test".into(), "https://old.test".into()],
             audiences: vec!["api".into()],
             extend: true,
-            ..Options::default()
+            ..IssuerOptions::default()
         };
         change(&mut options);
         let ring = Keyring::new(Some(Arc::clone(signing)), &[]);
@@ -401,8 +406,8 @@ mod tests {
         ObjectIdentity { name: name.into(), uid: uid.into() }
     }
 
-    fn request() -> Request {
-        Request {
+    fn request() -> TokenParameters {
+        TokenParameters {
             namespace: "team".into(),
             account: named("robot", "u-1"),
             audiences: Vec::new(),
@@ -419,7 +424,7 @@ mod tests {
     #[test]
     fn issued_token_is_valid_until_expiry() {
         let issuer = issuer(&key(), |_| {});
-        let bound = Request {
+        let bound = TokenParameters {
             bound: Some((BoundObjectKind::Pod, named("p", "u-2"))),
             node: Some(named("n", "u-3")),
             ..request()
@@ -474,13 +479,13 @@ mod tests {
                 options.extend = extend;
             });
             let issued =
-                issuer.issue(Request { seconds: requested, ..request() }, "i".into(), at(0)).unwrap();
+                issuer.issue(TokenParameters { seconds: requested, ..request() }, "i".into(), at(0)).unwrap();
             assert_eq!((issued.seconds, issued.expires), (seconds, at(seconds)), "{requested}");
             let claims = issuer.read(&issued.token, at(0)).unwrap().unwrap();
             assert_eq!((claims.expires, claims.private.warnafter), (Some(at(exp)), warns), "{requested}");
         }
         let other_audience_issuer = issuer(&signing, |_| {});
-        let request = Request { seconds: 3607, audiences: vec!["vault".into()], ..request() };
+        let request = TokenParameters { seconds: 3607, audiences: vec!["vault".into()], ..request() };
         assert_eq!(other_audience_issuer.issue(request, "i".into(), at(0)).unwrap().seconds, 3607);
     }
 

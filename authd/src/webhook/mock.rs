@@ -26,14 +26,14 @@ pub(crate) const QUICK: Backoff =
     Backoff { first: Duration::from_micros(1), factor: 1.0, jitter: 0.0, attempts: 5 };
 
 /// HTTP status and body of the responses; None: the mock never responds.
-type Reply = Option<(u16, String)>;
+type MockReply = Option<(u16, String)>;
 
 /// The mock service, with the requests that it received.
 pub(crate) struct Mock {
     dir: TempDir,
     port: u16,
     requests: Arc<Mutex<Vec<ReceivedRequest>>>,
-    reply: Arc<Mutex<Reply>>,
+    reply: Arc<Mutex<MockReply>>,
     /// The clock of the webhook clients.
     pub(crate) clock: Arc<ManualClock>,
 }
@@ -62,7 +62,7 @@ impl Mock {
             ServingTls::load(TlsFiles { cert: pair.cert, key: pair.key, client_cas: Vec::new() }).unwrap();
         let listener = Listener::tcp(Ipv4Addr::LOCALHOST.into(), 0).await.unwrap();
         let port = listener.address().unwrap().port();
-        let (requests, reply): (Arc<Mutex<Vec<ReceivedRequest>>>, Arc<Mutex<Reply>>) = Default::default();
+        let (requests, reply): (Arc<Mutex<Vec<ReceivedRequest>>>, Arc<Mutex<MockReply>>) = Default::default();
         let (received, set_response) = (Arc::clone(&requests), Arc::clone(&reply));
         let handler = move |request: Request<Incoming>, connection: Arc<ConnectionInfo>| {
             let (received, set_response) = (Arc::clone(&received), Arc::clone(&set_response));

@@ -26,7 +26,7 @@ use crate::config_error::ConfigError;
 pub const TOTAL_TIMEOUT: Duration = Duration::from_secs(9);
 /// Limit in bytes of a response.
 const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
-/// Limit in characters of a text of the service in the log.
+/// Limit in characters of a text that the service sent, in the log.
 const MAX_SHOWN_CHARS: usize = 500;
 
 /// The API version of a review.
@@ -231,7 +231,7 @@ fn read(value: Value, api_version: &str, kind: &str) -> Result<Map<String, Value
     }
 }
 
-/// Shortens a text of the service and puts it on one line, for the log.
+/// Shortens a text that the service sent, and replaces its control characters by spaces, for the log.
 pub fn sanitize_remote_text(text: &str) -> String {
     text.chars().take(MAX_SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

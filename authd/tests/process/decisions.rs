@@ -73,13 +73,13 @@ async fn request_waits_for_its_revision_without_blocking_others() {
     let (_authd, mirror, mut decide) = rbac().await;
     mirror.put(2, "a", "r", Kind::Role(role(&["get"], &["pods"]))).await;
     mirror.synced(9).await;
-    let waits = decide.send(Some(Ask::Authorize(pods("alice", "get", "a", 10)))).await;
-    let passes = decide.send(Some(Ask::Authorize(pods("alice", "get", "a", 9)))).await;
+    let waiting_id = decide.send(Some(Ask::Authorize(pods("alice", "get", "a", 10)))).await;
+    let immediate_id = decide.send(Some(Ask::Authorize(pods("alice", "get", "a", 9)))).await;
     let first = decide.next().await;
-    assert_eq!(first.id, passes, "the second request needs no wait");
+    assert_eq!(first.id, immediate_id, "the second request needs no wait");
     mirror.put(10, "a", "grant", Kind::RoleBinding(binding("Role", "r", "alice"))).await;
     let second = decide.next().await;
-    assert_eq!(second.id, waits);
+    assert_eq!(second.id, waiting_id);
     for (answer, expected) in [(first, Verdict::NoOpinion), (second, Verdict::Allow)] {
         match answer.answer.unwrap() {
             Answer::Authorize(answer) => assert_eq!(answer.verdict(), expected),
@@ -96,14 +96,14 @@ async fn stale_policy_returns_503() {
     mirror.synced(3).await;
     assert_eq!(decide.authorize(pods("alice", "get", "a", 3)).await.verdict(), Verdict::Allow);
     // apid acknowledged a revocation at revision 4, and the message to the mirror is lost.
-    let failed = |answer: Answer| match answer {
+    let assert_unavailable = |answer: Answer| match answer {
         Answer::Failure(failure) => {
             assert_eq!((failure.code, failure.reason.as_str()), (503, "ServiceUnavailable"));
             assert!(!failure.message.contains('4') && failure.detail.contains('4'), "{failure:?}");
         }
         other => panic!("{other:?}"),
     };
-    failed(decide.ask(Ask::Authorize(pods("alice", "get", "a", 4))).await);
+    assert_unavailable(decide.ask(Ask::Authorize(pods("alice", "get", "a", 4))).await);
     // The message of the revocation arrives and takes effect.
     mirror.delete(4, mirror_key::Kind::RoleBinding(named("a", "grant"))).await;
     assert_eq!(decide.authorize(pods("alice", "get", "a", 4)).await.verdict(), Verdict::NoOpinion);
@@ -135,9 +135,9 @@ async fn without_mirror_feed_only_system_masters_are_decided() {
     let restored = authd.mirror().await;
     restored.synced(2).await;
     drop(next);
-    let mut refused = false;
-    while !refused {
-        refused = decide.authorize(pods("alice", "get", "a", 2)).await.verdict() == Verdict::NoOpinion;
+    let mut is_denied = false;
+    while !is_denied {
+        is_denied = decide.authorize(pods("alice", "get", "a", 2)).await.verdict() == Verdict::NoOpinion;
     }
 }
 

@@ -56,9 +56,9 @@ impl Authd {
         )
         .unwrap();
         let tokens = format!("--token-auth-file={}", dir.path().join("tokens.csv").display());
-        let mut all = vec!["--names=kubernetes", &tokens];
-        all.extend(flags);
-        Self::start_in(dir, &all).await
+        let mut all_flags = vec!["--names=kubernetes", &tokens];
+        all_flags.extend(flags);
+        Self::start_in(dir, &all_flags).await
     }
 
     pub(crate) async fn start_in(dir: tempfile::TempDir, flags: &[&str]) -> Self {

@@ -142,10 +142,11 @@ async fn only_certificates_of_configured_ca_are_accepted() {
 
     // Every credential is tried: a valid token beside an invalid certificate, and the reverse.
     let bad = leaf(client("jane", "dev", 1), &other);
-    let both = auth::AuthenticateRequest { bearer_token: "alice-token".into(), ..chain(&[&bad]) };
-    assert_eq!(decide.authenticate(both).await.unwrap().user.unwrap().name, "alice");
-    let both = auth::AuthenticateRequest { bearer_token: "wrong".into(), ..chain(&[&good]) };
-    assert_eq!(decide.authenticate(both).await.unwrap().user.unwrap().name, "jane");
+    let with_both_credentials =
+        auth::AuthenticateRequest { bearer_token: "alice-token".into(), ..chain(&[&bad]) };
+    assert_eq!(decide.authenticate(with_both_credentials).await.unwrap().user.unwrap().name, "alice");
+    let with_both_credentials = auth::AuthenticateRequest { bearer_token: "wrong".into(), ..chain(&[&good]) };
+    assert_eq!(decide.authenticate(with_both_credentials).await.unwrap().user.unwrap().name, "jane");
 }
 
 /// A token webhook that never responds gets thousands of tokens at once.
@@ -171,14 +172,14 @@ async fn hanging_token_webhook_does_not_block_other_authenticators() {
     }
     // 1,024 requests wait for the webhook; the others fail at once.
     for _ in 0..FLOOD - 1024 {
-        let refused = match flood.next().await.answer.unwrap() {
+        let is_rejected = match flood.next().await.answer.unwrap() {
             Answer::Authenticate(answer) => {
                 matches!(answer.outcome, Some(auth::authenticate_response::Outcome::Rejected(_)))
             }
             Answer::Failure(_) => true,
             other => panic!("{other:?}"),
         };
-        assert!(refused);
+        assert!(is_rejected);
     }
     let identity = authd.decide().await.authenticate(token("alice-token")).await.unwrap();
     assert_eq!(identity.user.unwrap().name, "alice");

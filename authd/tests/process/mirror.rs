@@ -87,8 +87,8 @@ async fn aggregated_role_rules_are_written_back() {
 #[tokio::test]
 async fn mirror_with_other_names_preset_is_rejected() {
     let authd = Authd::start(&["--authorization-mode=RBAC"]).await;
-    let refused = Mirror::begin(authd.channel().await, "svc", "svc.internal").await.err().unwrap();
-    assert_eq!(refused.code(), tonic::Code::FailedPrecondition, "{refused:?}");
+    let error = Mirror::begin(authd.channel().await, "svc", "svc.internal").await.err().unwrap();
+    assert_eq!(error.code(), tonic::Code::FailedPrecondition, "{error:?}");
     let dir = tempfile::tempdir().unwrap();
     let authd = Authd::start_in(dir, &["--authorization-mode=RBAC", "--api-domain=x.example"]).await;
     assert!(Mirror::begin(authd.channel().await, "svc", "svc.internal").await.is_err());
@@ -137,10 +137,10 @@ async fn rules_and_escalation_checks_over_grpc() {
         at_least: at_least.clone(),
     };
     assert!(authz.covers(ask(&["get"])).await.unwrap().into_inner().allowed);
-    let refused = authz.covers(ask(&["get", "delete"])).await.unwrap().into_inner();
-    assert!(!refused.allowed && !refused.role_not_found && refused.missing.len() == 1, "{refused:?}");
+    let response = authz.covers(ask(&["get", "delete"])).await.unwrap().into_inner();
+    assert!(!response.allowed && !response.role_not_found && response.missing.len() == 1, "{response:?}");
     assert_eq!(
-        refused.message,
+        response.message,
         "user \"alice\" (groups=[\"dev\"]) is attempting to grant RBAC permissions not currently held:\n\
          {APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"delete\"]}"
     );

@@ -9,9 +9,9 @@
 //! # Contract
 //!
 //! [`Server::start`] returns when the server is ready. The server has the names preset `kubernetes`, an empty
-//! store in a temporary folder and a free port. It ends when the value is dropped, and also when the test
-//! process ends, however it ends. The program is `$APID`, or `apid` in the folder of the test program or in
-//! its parent, or `apid` on PATH.
+//! store in a temporary folder and a free port. The server ends when the value is dropped, and when the test
+//! process ends in any way. The program is `$APID`, or `apid` in the folder of the test program or in the
+//! parent of this folder, or `apid` on PATH.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 /// Maximum bytes of the log in memory; older bytes are dropped.
 const LOG_LIMIT: usize = 256 * 1024;
-/// Interval and number of the checks whether a stopped server has ended. After the last check it is killed.
+/// Interval and number of the checks whether a stopped server has ended. Then the server is killed.
 const STOP_POLL: (Duration, u32) = (Duration::from_millis(2), 5_000);
 
 /// The error of a start.
@@ -67,7 +67,7 @@ struct ReadyLine {
 /// A running control plane. `Debug` shows neither the token nor the log.
 pub struct Server {
     process: Child,
-    /// Standard input of the server, which ends when this pipe closes.
+    /// Standard input of the server. The server ends when this pipe closes.
     stdin: Option<ChildStdin>,
     log: Arc<Mutex<Vec<u8>>>,
     ready: ReadyLine,
@@ -86,7 +86,7 @@ impl Server {
     ///
     /// See [`StartError`].
     pub fn start() -> Result<Self, StartError> {
-        Self::start_with::<&str>(&[])
+        Self::start_with_flags::<&str>(&[])
     }
 
     /// Starts a server with further flags of apid.
@@ -94,7 +94,7 @@ impl Server {
     /// # Errors
     ///
     /// See [`StartError`].
-    pub fn start_with<S: AsRef<str>>(flags: &[S]) -> Result<Self, StartError> {
+    pub fn start_with_flags<S: AsRef<str>>(flags: &[S]) -> Result<Self, StartError> {
         let program = program();
         let result = Command::new(&program)
             .arg("test-server")
@@ -197,8 +197,8 @@ fn collect_log(stream: Option<std::process::ChildStderr>) -> Arc<Mutex<Vec<u8>>>
 
 /// Returns the path of apid.
 ///
-/// It is `$APID`, a file in the folder of the test program or in its parent, or the bare name, which is
-/// searched on PATH.
+/// The path is `$APID`, a file in the folder of the test program or in its parent folder, or the bare name
+/// `apid`, which is searched on PATH.
 fn program() -> PathBuf {
     if let Some(path) = std::env::var_os("APID") {
         return path.into();

@@ -4,8 +4,8 @@
 //! # Contract
 //!
 //! [`default_policy`] returns complete API objects under the names of a preset. The manifests in `policy/` are
-//! the only source of the policy, one file for each area. They are ordinary YAML under the Kubernetes names, so that
-//! `kubectl diff -f` compares them with a server; [`Names::translate`] and [`Names::translate_group`] produce
+//! the only source of the policy, one file for each area. They are YAML under the Kubernetes names, so that
+//! `kubectl diff -f` compares them with a server. [`Names::translate`] and [`Names::translate_group`] produce
 //! the names of the other preset. The compiled-in files are parsed once in a process, at the first call.
 //!
 //! # Invariants
@@ -73,8 +73,8 @@ impl DefaultPolicy {
 
 /// Builds the default policy under the names of a preset.
 ///
-/// The first call in a process parses the manifests, which takes about 4 ms in a test build; later calls only translate
-/// names.
+/// The first call in a process parses the manifests, which takes about 4 ms in a test build. Later calls only
+/// translate names.
 pub fn default_policy(names: &Names) -> DefaultPolicy {
     let mut policy = DefaultPolicy::default();
     for manifest in MANIFESTS.iter() {
@@ -117,8 +117,7 @@ fn translate_map(map: &Map<String, Value>, names: &Names) -> Map<String, Value> 
     fields.collect()
 }
 
-/// Translates a value: `translate` applies to a string and to the strings of a list, [`translate_map`] to a
-/// map.
+/// Translates a string and the strings of a list with `translate`, and a map with [`translate_map`].
 fn translate_value(value: &Value, names: &Names, translate: fn(&Names, &str) -> String) -> Value {
     match value {
         Value::String(text) => Value::String(translate(names, text)),

@@ -294,7 +294,7 @@ fn user_facing_roles_lack_forbidden_permissions() {
 #[test]
 fn default_policies_of_presets_differ_only_in_names() {
     let [(_, kubernetes), (names, svc)] = policies_of_presets();
-    let renamed = |object: &Object| {
+    let rename_to_svc = |object: &Object| {
         let text = serde_json::to_string(&object.0).unwrap();
         let text = text
             .replace("kubernetes.io", DEFAULT_API_DOMAIN)
@@ -307,7 +307,7 @@ fn default_policies_of_presets_differ_only_in_names() {
     assert_eq!(kubernetes.objects().count(), svc.objects().count());
     for (ours, theirs) in svc.objects().zip(kubernetes.objects()) {
         let ours = ours.clone().into_value();
-        assert_eq!(ours, renamed(theirs));
+        assert_eq!(ours, rename_to_svc(theirs));
         let text = ours.to_string();
         assert!(!text.contains("k8s.io") && !text.contains("kubernetes.io"), "{text}");
         assert!(!text.contains("kube-system") && !text.contains("kube-public"), "{text}");

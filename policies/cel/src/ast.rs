@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 /// A node of the syntax tree.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Expr {
-    /// Byte offset of the token of the node in the source: the operator of a call, the dot of a selection.
+    /// Byte offset of the node in the source: of the operator of a call, or of the dot of a selection.
     pub(crate) at: usize,
     /// Kind of the node.
     pub(crate) kind: Kind,
@@ -19,23 +19,29 @@ impl Expr {
             |e: &Expr| matches!(&e.kind, Kind::Ident(name) if name.trim_start_matches('.') == variable);
         let is_field =
             |e: &Expr| matches!(&e.kind, Kind::Literal(Literal::String(text)) if text.as_str() == field);
-        let inside = |e: &Expr| e.selects(variable, field);
+        let selects_inside = |e: &Expr| e.selects(variable, field);
         match &self.kind {
             Kind::Literal(_) | Kind::Ident(_) => false,
-            Kind::Select(operand, name) => (name == field && is_variable(operand)) || inside(operand),
+            Kind::Select(operand, name) => (name == field && is_variable(operand)) || selects_inside(operand),
             Kind::Call { target, name, arguments } => {
                 let is_access = matches!(name.as_str(), "_[_]" | "_[?_]" | "_?._")
                     && matches!(arguments.as_slice(), [operand, key] if is_variable(operand) && is_field(key));
-                is_access || target.as_deref().is_some_and(inside) || arguments.iter().any(inside)
+                is_access
+                    || target.as_deref().is_some_and(selects_inside)
+                    || arguments.iter().any(selects_inside)
             }
-            Kind::List(elements) => elements.iter().any(|(element, _)| inside(element)),
-            Kind::Map(entries) => entries.iter().any(|(key, value, _)| inside(key) || inside(value)),
-            Kind::Struct(_, fields) => fields.iter().any(|field| inside(&field.value)),
+            Kind::List(elements) => elements.iter().any(|(element, _)| selects_inside(element)),
+            Kind::Map(entries) => {
+                entries.iter().any(|(key, value, _)| selects_inside(key) || selects_inside(value))
+            }
+            Kind::Struct(_, fields) => fields.iter().any(|field| selects_inside(&field.value)),
         }
     }
 
-    /// Adds the fields of a variable that the node and its descendants select by name. A comprehension variable of
-    /// the same name counts as the variable. [`guard`](crate::guard) limits the recursion depth.
+    /// Adds the fields of a variable that the node and its descendants select by name.
+    ///
+    /// A comprehension variable of the same name counts as the variable. [`guard`](crate::guard) limits the
+    /// recursion depth.
     pub(crate) fn add_selected_fields<'e>(&'e self, variable: &str, fields: &mut BTreeSet<&'e str>) {
         let is_variable =
             |e: &Expr| matches!(&e.kind, Kind::Ident(name) if name.trim_start_matches('.') == variable);

@@ -18,7 +18,7 @@ const REQUEST_BYTES: u64 = 3 << 20;
 /// Size limits of the values that a schema allows.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// Maximum size, in the unit of [`Value::size`](crate::Value::size).
+    /// Maximum size of a value, in the unit of [`Value::size`](crate::Value::size).
     pub(crate) size: u64,
     /// Minimum size of a value in JSON in bytes.
     bytes: u64,
@@ -30,9 +30,9 @@ pub struct Bounds {
 pub(crate) enum PartBounds {
     /// The parts have no known limits.
     Unknown,
-    /// Every element of a list or value of a map.
+    /// Limits of every element of a list, or of every value of a map.
     Each(Box<Bounds>),
-    /// Declared fields, by their names in the data.
+    /// Limits of the declared fields, by their names in the data.
     Fields(BTreeMap<String, Bounds>),
 }
 
@@ -111,7 +111,7 @@ impl Occurrences {
     /// The root of a schema occurs once.
     pub const ONCE: Occurrences = Occurrences(Some(1));
 
-    /// Occurrences of the elements of a list, or of the values of a map, with at most `max` elements.
+    /// Occurrences of the elements of a list, or of the values of a map, that has at most `max` of them.
     #[must_use]
     pub fn of_each(self, max: Option<u64>) -> Occurrences {
         Occurrences(self.0.zip(max).map(|(outer, inner)| outer.saturating_mul(inner)))

@@ -67,7 +67,7 @@ pub(crate) enum CallCost {
     Text(u64),
     /// Cost of reading the text of the second argument.
     Second,
-    /// Cost of reading the shorter of two values.
+    /// Cost of comparing two values: that of reading the shorter one.
     Shorter,
     /// Product of the costs of reading both texts.
     Contains,
@@ -82,9 +82,9 @@ pub(crate) enum CallCost {
 }
 
 impl CallCost {
-    /// Cost of a call with these arguments.
+    /// Cost of a call with these arguments, in units.
     #[inline]
-    pub(crate) fn of(self, arguments: &[Value<'_>]) -> u64 {
+    pub(crate) fn units(self, arguments: &[Value<'_>]) -> u64 {
         let size = |i: usize| arguments.get(i).map_or(0, Value::size);
         match self {
             CallCost::Fixed(units) => units,
@@ -98,7 +98,7 @@ impl CallCost {
             CallCost::Traversal => arguments.first().map_or(0, traversal_cost),
             CallCost::Pairs(times) => {
                 let pairs = size(0).saturating_mul(size(1)).saturating_mul(times);
-                // The comparison of nested elements takes longer than one unit per pair pays for.
+                // The comparison of two nested elements takes more time than one unit per pair covers.
                 let contents = arguments.first().map_or(0, |list| list.contents(u64::MAX));
                 let deep = read_cost(contents.saturating_mul(size(1)).saturating_mul(times));
                 pairs.max(deep).saturating_add(1)
@@ -108,7 +108,7 @@ impl CallCost {
         }
     }
 
-    /// Minimum and maximum cost of a call of whose arguments these facts are known.
+    /// Minimum and maximum cost of a call, from facts about its arguments.
     pub(crate) fn estimate(self, arguments: &[ValueFacts<'_>]) -> Estimate {
         let size = |i: usize| arguments.get(i).map_or(Estimate::ZERO, |facts| facts.size);
         match self {
@@ -124,8 +124,8 @@ impl CallCost {
                 Type::String | Type::Bytes => size(0).map(read_cost),
                 _ => {
                     let element = facts.element();
-                    let text = !element.is_scalar();
-                    let each = if text { element.size.map(read_cost) } else { Estimate::ZERO };
+                    let has_text = !element.is_scalar();
+                    let each = if has_text { element.size.map(read_cost) } else { Estimate::ZERO };
                     let units = size(0).times(each + Estimate::exactly(1));
                     Estimate { min: 0, max: units.max }
                 }
@@ -150,7 +150,7 @@ pub(crate) enum ResultSize {
     Custom(for<'b> fn(&[ValueFacts<'b>], Type) -> ValueFacts<'b>),
 }
 
-/// Cost of reading this many characters: one unit for ten.
+/// Cost of reading this many characters: one unit for ten characters or a part of ten.
 pub(crate) fn read_cost(characters: u64) -> u64 {
     characters.div_ceil(10)
 }
@@ -168,7 +168,7 @@ pub(crate) fn copy_cost(bytes: u64) -> u64 {
 
 /// Cost of taking a value out of the data, in addition to the unit of the link.
 ///
-/// Only the base64 decoding of bytes costs more: one unit for 64 bytes.
+/// Only bytes have this cost, for their base64 decoding: one unit for each full 64 bytes.
 pub(crate) fn access_cost(value: &Value<'_>) -> u64 {
     match value {
         Value::Bytes(bytes) => bytes.len() as u64 / 64,
@@ -200,7 +200,7 @@ fn compare_cost(left: &Value<'_>, right: &Value<'_>) -> u64 {
     }
 }
 
-/// Number of nested values of the value that has fewer of them; 0 if the values differ in [`Value::size`].
+/// Number of nested values of the value with fewer nested values; 0 if the values differ in [`Value::size`].
 ///
 /// The function raises a common limit of both counts, so that it does not walk through a much larger value.
 fn contents_of_smaller(left: &Value<'_>, right: &Value<'_>) -> u64 {

@@ -40,8 +40,8 @@ impl Estimate {
         Estimate { min: self.min.saturating_mul(other.min), max: self.max.saturating_mul(other.max) }
     }
 
-    /// Union of both ranges.
-    pub(crate) fn or(self, other: Estimate) -> Estimate {
+    /// Smallest range that contains both ranges.
+    pub(crate) fn union(self, other: Estimate) -> Estimate {
         Estimate { min: self.min.min(other.min), max: self.max.max(other.max) }
     }
 }
@@ -68,30 +68,30 @@ pub(crate) struct ValueFacts<'b> {
 enum Parts<'b> {
     Unknown,
     Of(&'b Bounds),
-    /// Every element of a list or value of a map.
+    /// Facts about every element of a list, or every value of a map.
     Each(Arc<ValueFacts<'b>>),
 }
 
 impl<'b> ValueFacts<'b> {
     /// A value of which only the type is known.
-    pub(crate) fn of_type(ty: Type) -> ValueFacts<'b> {
+    pub(crate) fn from_type(ty: Type) -> ValueFacts<'b> {
         let size = if is_scalar(&ty) { Estimate::exactly(1) } else { Estimate::UNKNOWN };
         ValueFacts { ty, size, parts: Parts::Unknown }
     }
 
     /// A value of the data, whose size `bounds` limits.
-    fn bounded(ty: Type, bounds: &'b Bounds) -> ValueFacts<'b> {
+    fn from_bounds(ty: Type, bounds: &'b Bounds) -> ValueFacts<'b> {
         let size = if is_scalar(&ty) { Estimate::exactly(1) } else { Estimate { min: 0, max: bounds.size } };
         ValueFacts { ty, size, parts: Parts::Of(bounds) }
     }
 
     /// A value with a known range of sizes.
-    pub(crate) fn sized(ty: Type, size: Estimate) -> ValueFacts<'b> {
+    pub(crate) fn with_size(ty: Type, size: Estimate) -> ValueFacts<'b> {
         ValueFacts { ty, size, parts: Parts::Unknown }
     }
 
     /// A list or map with a known range of sizes; `each` describes every element or value.
-    pub(crate) fn of_each(ty: Type, size: Estimate, each: ValueFacts<'b>) -> ValueFacts<'b> {
+    pub(crate) fn with_elements(ty: Type, size: Estimate, each: ValueFacts<'b>) -> ValueFacts<'b> {
         ValueFacts { ty, size, parts: Parts::Each(Arc::new(each)) }
     }
 
@@ -115,19 +115,20 @@ impl<'b> ValueFacts<'b> {
         ValueFacts { ty: without_optional(&self.ty).clone(), ..self }
     }
 
-    fn or(self, other: ValueFacts<'b>) -> ValueFacts<'b> {
+    /// Facts that hold for both values.
+    fn union(self, other: ValueFacts<'b>) -> ValueFacts<'b> {
         let parts = match (&self.parts, &other.parts) {
             (Parts::Unknown, _) | (_, Parts::Unknown) => Parts::Unknown,
-            _ => Parts::Each(Arc::new(self.element().or(other.element()))),
+            _ => Parts::Each(Arc::new(self.element().union(other.element()))),
         };
         let ty = if self.ty == Type::Null { other.ty } else { self.ty };
-        ValueFacts { ty, size: self.size.or(other.size), parts }
+        ValueFacts { ty, size: self.size.union(other.size), parts }
     }
 
     /// Concatenation of two lists or texts.
-    pub(crate) fn joined(self, other: ValueFacts<'b>, ty: Type) -> ValueFacts<'b> {
+    pub(crate) fn concatenate(self, other: ValueFacts<'b>, ty: Type) -> ValueFacts<'b> {
         let size = self.size + other.size;
-        ValueFacts { ty, size, ..self.or(other) }
+        ValueFacts { ty, size, ..self.union(other) }
     }
 }
 
@@ -165,8 +166,8 @@ fn part_facts<'b>(parts: &Parts<'b>, field: Option<&str>, ty: Type) -> ValueFact
         },
     };
     match bounds {
-        Some(bounds) => ValueFacts::bounded(ty, bounds),
-        None => ValueFacts::of_type(ty),
+        Some(bounds) => ValueFacts::from_bounds(ty, bounds),
+        None => ValueFacts::from_type(ty),
     }
 }
 
@@ -177,8 +178,8 @@ impl Program {
         let facts = self.variables.iter().map(|(name, ty)| {
             let found = bounds.iter().find(|(bounded, _)| bounded == name);
             found.map_or_else(
-                || ValueFacts::of_type(ty.clone()),
-                |(_, bounds)| ValueFacts::bounded(ty.clone(), bounds),
+                || ValueFacts::from_type(ty.clone()),
+                |(_, bounds)| ValueFacts::from_bounds(ty.clone(), bounds),
             )
         });
         let mut slots: Vec<Option<ValueFacts<'_>>> = facts.map(Some).collect();
@@ -187,7 +188,7 @@ impl Program {
     }
 }
 
-/// Walks a program. The methods return the cost of a node and facts about its value.
+/// Walks a program and estimates its cost. Most methods return the cost of a node and facts about its value.
 struct Estimator<'b> {
     slots: Vec<Option<ValueFacts<'b>>>,
 }
@@ -204,26 +205,26 @@ impl<'b> Estimator<'b> {
                 // The last link determines the facts about the value of the chain.
                 let facts = match parts {
                     Some((parts, field)) => part_facts(&parts, field.as_deref(), ty.clone()),
-                    None => ValueFacts::of_type(ty.clone()),
+                    None => ValueFacts::from_type(ty.clone()),
                 };
                 (cost + ONE, facts)
             }
-            Node::Has { root, steps, .. } => (self.chain(root, steps).0, ValueFacts::of_type(Type::Bool)),
+            Node::Has { root, steps, .. } => (self.chain(root, steps).0, ValueFacts::from_type(Type::Bool)),
             Node::Call { functions, arguments, ty } => self.call(functions, arguments, ty),
             Node::And(operands) | Node::Or(operands) => {
                 let (left, right) = (self.node(&operands.0).0, self.node(&operands.1).0);
                 // Evaluation may skip the right operand.
-                (Estimate { min: left.min, max: (left + right).max }, ValueFacts::of_type(Type::Bool))
+                (Estimate { min: left.min, max: (left + right).max }, ValueFacts::from_type(Type::Bool))
             }
             Node::Conditional(parts) => {
                 let condition = self.node(&parts.0).0;
                 let (yes, no) = (self.node(&parts.1), self.node(&parts.2));
-                (condition + yes.0.or(no.0), yes.1.or(no.1))
+                (condition + yes.0.union(no.0), yes.1.union(no.1))
             }
             Node::OrElse { operand, unwrap } => {
                 let (inner, other) = (self.node(&operand.0), self.node(&operand.1));
-                let cost = inner.0 + ONE + other.0.or(Estimate::ZERO);
-                let facts = inner.1.or(other.1);
+                let cost = inner.0 + ONE + other.0.union(Estimate::ZERO);
+                let facts = inner.1.union(other.1);
                 (cost, if *unwrap { facts.without_optional() } else { facts })
             }
             Node::List(elements) => self.list(elements),
@@ -234,16 +235,16 @@ impl<'b> Estimator<'b> {
                 for (key, value, _) in entries {
                     let (key, (value_cost, value)) = (self.node(key).0, self.node(value));
                     cost = cost + key + value_cost;
-                    each = Some(each.map_or_else(|| value.clone(), |each| each.or(value.clone())));
+                    each = Some(each.map_or_else(|| value.clone(), |each| each.union(value.clone())));
                 }
                 if let Some(name) = message {
-                    return (cost, ValueFacts::of_type(Type::object(name.as_str(), [])));
+                    return (cost, ValueFacts::from_type(Type::object(name.as_str(), [])));
                 }
                 let ty = Type::map(Type::Dyn, each.as_ref().map_or(Type::Dyn, |each| each.ty.clone()));
                 let min_size = entries.iter().filter(|(.., optional)| !optional).count() as u64;
                 let size = Estimate { min: min_size, max: entries.len() as u64 };
-                let each = each.unwrap_or_else(|| ValueFacts::of_type(Type::Dyn));
-                (cost, ValueFacts::of_each(ty, size, each))
+                let each = each.unwrap_or_else(|| ValueFacts::from_type(Type::Dyn));
+                (cost, ValueFacts::with_elements(ty, size, each))
             }
             Node::Comprehension(comprehension) => self.comprehension(comprehension),
             Node::OptionalMap { operand, slot, body, .. } => {
@@ -257,7 +258,7 @@ impl<'b> Estimator<'b> {
     }
 
     fn slot(&self, slot: usize) -> ValueFacts<'b> {
-        self.slots.get(slot).cloned().flatten().unwrap_or_else(|| ValueFacts::of_type(Type::Dyn))
+        self.slots.get(slot).cloned().flatten().unwrap_or_else(|| ValueFacts::from_type(Type::Dyn))
     }
 
     fn set(&mut self, slot: usize, facts: ValueFacts<'b>) {
@@ -308,14 +309,14 @@ impl<'b> Estimator<'b> {
             let (element_cost, facts) = self.node(element);
             cost = cost + element_cost;
             each = Some(match each {
-                Some(each) => each.or(facts),
+                Some(each) => each.union(facts),
                 None => facts,
             });
         }
         let min_size = elements.iter().filter(|(_, optional)| !optional).count() as u64;
         let size = Estimate { min: min_size, max: elements.len() as u64 };
-        let each = each.unwrap_or_else(|| ValueFacts::sized(Type::Dyn, Estimate::ZERO));
-        (cost, ValueFacts::of_each(Type::list(each.ty.clone()), size, each))
+        let each = each.unwrap_or_else(|| ValueFacts::with_size(Type::Dyn, Estimate::ZERO));
+        (cost, ValueFacts::with_elements(Type::list(each.ty.clone()), size, each))
     }
 
     fn call(
@@ -332,16 +333,16 @@ impl<'b> Estimator<'b> {
             facts.push(argument);
         }
         let calls = functions.iter().map(|function| function.cost.estimate(&facts));
-        let call = calls.reduce(Estimate::or).unwrap_or(Estimate::ZERO);
+        let call = calls.reduce(Estimate::union).unwrap_or(Estimate::ZERO);
         let results = functions.iter().map(|function| match (function.size, facts.first()) {
             (ResultSize::First, Some(first)) => {
                 let size = Estimate { min: 0, max: first.size.max };
                 ValueFacts { ty: ty.clone(), size, parts: first.parts.clone() }
             }
             (ResultSize::Custom(rule), _) => rule(&facts, ty.clone()),
-            _ => ValueFacts::of_type(ty.clone()),
+            _ => ValueFacts::from_type(ty.clone()),
         });
-        let result = results.reduce(ValueFacts::or).unwrap_or_else(|| ValueFacts::of_type(ty.clone()));
+        let result = results.reduce(ValueFacts::union).unwrap_or_else(|| ValueFacts::from_type(ty.clone()));
         (cost + call, result)
     }
 
@@ -352,13 +353,13 @@ impl<'b> Estimator<'b> {
             Type::Map(types) => {
                 let key = match types.0 {
                     // No schema limits map keys; they count as empty.
-                    Type::String => ValueFacts::sized(Type::String, Estimate::ZERO),
-                    ref other => ValueFacts::of_type(other.clone()),
+                    Type::String => ValueFacts::with_size(Type::String, Estimate::ZERO),
+                    ref other => ValueFacts::from_type(other.clone()),
                 };
                 (key, range.element())
             }
-            Type::List(_) => (ValueFacts::of_type(Type::Int), range.element()),
-            _ => (ValueFacts::of_type(Type::Dyn), range.element()),
+            Type::List(_) => (ValueFacts::from_type(Type::Int), range.element()),
+            _ => (ValueFacts::from_type(Type::Dyn), range.element()),
         };
         let element = match (comprehension.second, &range.ty) {
             (Some(second), _) => {
@@ -378,7 +379,7 @@ impl<'b> Estimator<'b> {
         let condition = comprehension.condition.as_ref().map(|node| self.node(node).0);
         let (transform, transformed) = match &comprehension.transform {
             Some(node) => self.node(node),
-            // A filter keeps the element itself.
+            // The result of a filter has the elements of the range themselves.
             None => (ONE, element),
         };
         let step = |transform_cost: Estimate| match condition {
@@ -408,21 +409,21 @@ impl<'b> Estimator<'b> {
             |size: Estimate| Estimate { min: if condition.is_some() { 0 } else { size.min }, max: size.max };
         let facts = match comprehension.kind {
             ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne => {
-                ValueFacts::of_type(Type::Bool)
+                ValueFacts::from_type(Type::Bool)
             }
-            ComprehensionKind::List | ComprehensionKind::Filter => ValueFacts::of_each(
+            ComprehensionKind::List | ComprehensionKind::Filter => ValueFacts::with_elements(
                 Type::list(transformed.ty.clone()),
                 size_after_filter(range.size),
                 transformed,
             ),
-            ComprehensionKind::MapValues => ValueFacts::of_each(
+            ComprehensionKind::MapValues => ValueFacts::with_elements(
                 Type::map(Type::Dyn, transformed.ty.clone()),
                 size_after_filter(range.size),
                 transformed,
             ),
             ComprehensionKind::MapEntries => {
                 let value = transformed.element();
-                ValueFacts::of_each(
+                ValueFacts::with_elements(
                     Type::map(Type::Dyn, value.ty.clone()),
                     size_after_filter(range.size.times(transformed.size)),
                     value,
@@ -446,5 +447,5 @@ fn constant<'b>(value: &Value<'_>) -> ValueFacts<'b> {
         Value::Type(_) => Type::Type,
         _ => Type::Dyn,
     };
-    ValueFacts::sized(ty, Estimate::exactly(value.size()))
+    ValueFacts::with_size(ty, Estimate::exactly(value.size()))
 }

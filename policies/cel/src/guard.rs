@@ -21,7 +21,7 @@ pub(crate) const MAX_HEIGHT: u32 = 200;
 
 /// Heights inside an open bracket, or in the whole expression.
 #[derive(Default)]
-struct Level {
+struct BracketLevel {
     /// Height of the current operand.
     operand: u32,
     /// Maximum operand height in the current operator run.
@@ -32,13 +32,15 @@ struct Level {
     highest: u32,
 }
 
-impl Level {
+impl BracketLevel {
+    /// Ends the current run at a comma, a bracket, `&&` or `||`.
     fn end_run(&mut self) {
         self.highest = self.highest.max(self.run.max(self.operand) + self.operators);
-        *self = Level { highest: self.highest, ..Level::default() };
+        *self = BracketLevel { highest: self.highest, ..BracketLevel::default() };
     }
 
-    fn operator(&mut self) {
+    /// Counts an operator, after which a new operand begins.
+    fn count_operator(&mut self) {
         self.run = self.run.max(self.operand);
         self.operand = 0;
         self.operators += 1;
@@ -50,8 +52,8 @@ pub(crate) fn inspect(source: &str) -> Result<(), CompileError> {
     if source.chars().count() > MAX_LENGTH {
         return Err(CompileError::at_start(format!("expression is longer than {MAX_LENGTH} characters")));
     }
-    let mut outer: Vec<Level> = Vec::new();
-    let mut level = Level::default();
+    let mut outer: Vec<BracketLevel> = Vec::new();
+    let mut level = BracketLevel::default();
     let mut chars = source.char_indices().peekable();
     let mut previous = ' ';
     while let Some((at, c)) = chars.next() {
@@ -91,7 +93,7 @@ pub(crate) fn inspect(source: &str) -> Result<(), CompileError> {
             '+' | '-' | '*' | '/' | '%' | '<' | '>' | '=' | '!' | '?' | ':' => {
                 // `==`, `.?`, `[?` and similar sequences are one operator.
                 if !matches!(previous, '<' | '>' | '=' | '!' | '.' | '[') {
-                    level.operator();
+                    level.count_operator();
                 }
             }
             'i' if !is_word(previous)
@@ -100,7 +102,7 @@ pub(crate) fn inspect(source: &str) -> Result<(), CompileError> {
                     .and_then(|rest| rest.strip_prefix("in"))
                     .is_some_and(|after| !after.chars().next().is_some_and(is_word)) =>
             {
-                level.operator();
+                level.count_operator();
             }
             c if c.is_whitespace() => {}
             _ => level.operand = level.operand.max(1),

@@ -3,7 +3,7 @@
 //!
 //! # Contract
 //! - [`Value::to_json`] converts a value: bytes become base64 text, times and durations their text.
-//! - [`Value::misplaced_messages`] compares the names of message types with the fields that hold the messages.
+//! - [`Value::misplaced_messages`] compares the names of message types with the paths of the messages.
 //!
 //! # Invariants
 //! INVARIANT (bounded JSON): the JSON is not larger than the limit, although the same part can occur many
@@ -25,8 +25,8 @@ impl Value<'_> {
     /// Converts the value to JSON of at most `limit` bytes of memory.
     ///
     /// # Errors
-    /// The value has no JSON form: it contains a type, a library value, a double that is not finite or a key that is
-    /// not text, or it is too large.
+    /// The value has no JSON form: it contains a type, a library value, a double that is not finite or a key that
+    /// is not text, or it is too large.
     pub fn to_json(&self, limit: usize) -> Result<Json, EvalError> {
         let mut budget = limit;
         to_json_within(self, &mut budget)

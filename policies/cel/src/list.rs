@@ -1,8 +1,8 @@
 //! Lists: data lists with the list type of their schema, and lists that expressions create.
 //!
-//! Equality and concatenation follow the list type of the left operand. Set and map lists ignore the order of elements.
-//! Concatenation of set lists is a union that keeps positions. Concatenation of map lists is a merge: right elements
-//! replace left ones with equal keys, elements with new keys are appended.
+//! Equality and concatenation follow the list type of the left operand. Set and map lists ignore the order of
+//! elements. Concatenation of set lists is a union that keeps positions. Concatenation of map lists is a merge:
+//! right elements replace left ones with equal keys, and elements with new keys are appended.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -37,18 +37,18 @@ impl<'a> List<'a> {
     /// A list of the data.
     pub(crate) fn json(items: &'a [Json], ty: &'a Type) -> List<'a> {
         match ty {
-            Type::List(list) => List::of(Items::Json(items, &list.element), &list.kind, items.len() as u64),
-            _ => List::of(Items::Json(items, &DYN), &ATOMIC, items.len() as u64),
+            Type::List(list) => List::new(Items::Json(items, &list.element), &list.kind, items.len() as u64),
+            _ => List::new(Items::Json(items, &DYN), &ATOMIC, items.len() as u64),
         }
     }
 
     /// A list of values that an expression created.
     pub(crate) fn from_values(items: Vec<Value<'a>>) -> List<'a> {
         let weight = total_weight(items.iter());
-        List::of(Items::Created(items.into()), &ATOMIC, weight)
+        List::new(Items::Created(items.into()), &ATOMIC, weight)
     }
 
-    fn of(items: Items<'a>, kind: &'a ListKind, weight: u64) -> List<'a> {
+    fn new(items: Items<'a>, kind: &'a ListKind, weight: u64) -> List<'a> {
         List { items, kind, weight }
     }
 
@@ -109,7 +109,7 @@ impl<'a> List<'a> {
         (0..self.len()).filter_map(|i| self.at(i))
     }
 
-    /// Elements; an error if one does not conform to the schema.
+    /// Elements in order; an error if an element does not conform to the schema.
     pub(crate) fn to_vec(&self) -> Result<Vec<Value<'a>>, EvalError> {
         self.iter().collect()
     }
@@ -148,8 +148,9 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether the elements at an index are equal, if this needs no conversion to [`Value`]: both are JSON data, and
-    /// both integers, booleans, or strings without a format. None: the general comparison must decide.
+    /// Whether the elements at an index are equal, if both are JSON integers, booleans, or strings without a format.
+    ///
+    /// This comparison needs no conversion to [`Value`]. None: the general comparison must decide.
     fn are_scalars_equal(&self, other: &List<'a>, at: usize) -> Option<bool> {
         let (Items::Json(mine, ty), Items::Json(theirs, other_ty)) = (&self.items, &other.items) else {
             return None;
@@ -172,7 +173,7 @@ impl<'a> List<'a> {
     pub(crate) fn concat(&self, other: &List<'a>) -> Result<List<'a>, EvalError> {
         if *self.kind == ListKind::Atomic {
             let weight = self.weight.saturating_add(other.weight);
-            return Ok(List::of(Items::Joined(Arc::new((self.clone(), other.clone()))), self.kind, weight));
+            return Ok(List::new(Items::Joined(Arc::new((self.clone(), other.clone()))), self.kind, weight));
         }
         let identity = |item: &Value<'a>| match self.kind {
             ListKind::Map(keys) => key_values(item, keys),
@@ -204,7 +205,7 @@ impl<'a> List<'a> {
             }
         }
         let weight = total_weight(items.iter());
-        Ok(List::of(Items::Created(items.into()), self.kind, weight))
+        Ok(List::new(Items::Created(items.into()), self.kind, weight))
     }
 }
 
@@ -226,8 +227,9 @@ fn key_values(item: &Value<'_>, keys: &[String]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Number of nested values in JSON, including the value itself; long texts count more. The count stops at
-/// `max`.
+/// Number of values in JSON, including the value itself. A text counts one more for each 32 bytes.
+///
+/// The count stops at `max`.
 pub(crate) fn contents(json: &Json, max: u64) -> u64 {
     match json {
         Json::String(text) => 1 + text.len() as u64 / 32,

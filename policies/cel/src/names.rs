@@ -35,8 +35,8 @@ pub fn escape(name: &str) -> Option<String> {
     }
     let mut chars = name.chars();
     let first = chars.next()?;
-    let allowed = |c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '.' | '-' | '/');
-    if !allowed(first) || !chars.all(|c| allowed(c) || c.is_ascii_digit()) {
+    let is_letter_or_symbol = |c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '.' | '-' | '/');
+    if !is_letter_or_symbol(first) || !chars.all(|c| is_letter_or_symbol(c) || c.is_ascii_digit()) {
         return None;
     }
     let mut out = String::with_capacity(name.len());

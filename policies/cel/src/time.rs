@@ -45,7 +45,7 @@ impl Timestamp {
         i128::from(self.seconds) * NANOS_PER_SECOND + i128::from(self.nanos)
     }
 
-    fn of_nanoseconds(nanos: i128) -> Result<Timestamp, EvalError> {
+    fn from_nanoseconds(nanos: i128) -> Result<Timestamp, EvalError> {
         let seconds = i64::try_from(nanos.div_euclid(NANOS_PER_SECOND)).ok();
         let rest = u32::try_from(nanos.rem_euclid(NANOS_PER_SECOND)).unwrap_or_default();
         seconds.and_then(|seconds| Timestamp::new(seconds, rest)).ok_or_else(overflow_error)
@@ -53,7 +53,7 @@ impl Timestamp {
 
     /// Adds nanoseconds.
     pub(crate) fn plus(self, nanos: i64) -> Result<Timestamp, EvalError> {
-        Timestamp::of_nanoseconds(self.nanoseconds() + i128::from(nanos))
+        Timestamp::from_nanoseconds(self.nanoseconds() + i128::from(nanos))
     }
 
     /// Nanoseconds since `earlier`.
@@ -100,12 +100,12 @@ pub(crate) fn parse_timestamp(text: &str) -> Result<Timestamp, EvalError> {
 
 /// Parses a field of format `date` or `date-time`. Lower-case `t` and `z` are allowed.
 pub(crate) fn parse_field(text: &str) -> Result<Timestamp, EvalError> {
-    let invalid = || EvalError::failed(format!("invalid date `{text}`"));
+    let invalid_date = || EvalError::failed(format!("invalid date `{text}`"));
     if text.len() == 10 {
-        let day: Date = text.parse().map_err(|_| invalid())?;
-        return from_civil_time(day.at(0, 0, 0, 0), 0, 0).ok_or_else(invalid);
+        let day: Date = text.parse().map_err(|_| invalid_date())?;
+        return from_civil_time(day.at(0, 0, 0, 0), 0, 0).ok_or_else(invalid_date);
     }
-    rfc_3339(&text.to_ascii_uppercase()).ok_or_else(invalid)
+    rfc_3339(&text.to_ascii_uppercase()).ok_or_else(invalid_date)
 }
 
 fn rfc_3339(text: &str) -> Option<Timestamp> {

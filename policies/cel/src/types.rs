@@ -130,7 +130,7 @@ impl Type {
     /// The call binds type parameters in `bindings`.
     pub(crate) fn is_assignable_to(&self, expected: &Type, bindings: &mut Bindings) -> bool {
         match (self, expected) {
-            (_, Type::Param(p)) => match bindings.of(*p) {
+            (_, Type::Param(p)) => match bindings.find(*p) {
                 Some(Type::Dyn) | None => {
                     bindings.set(*p, self.clone());
                     true
@@ -176,8 +176,9 @@ impl Type {
         }
     }
 
-    /// Whether this is the type of `null`, and `expected` accepts `null`: an object, timestamp, duration, optional or
-    /// library type.
+    /// Whether this is the type of `null`, and `expected` accepts `null`.
+    ///
+    /// Object, timestamp, duration, optional and library types accept `null`.
     fn is_null_assignable_to(&self, expected: &Type) -> bool {
         *self == Type::Null
             && matches!(
@@ -189,7 +190,7 @@ impl Type {
     /// Replaces type parameters by their bindings; unbound parameters become dynamic.
     pub(crate) fn substitute(&self, bindings: &Bindings) -> Type {
         match self {
-            Type::Param(p) => bindings.of(*p).unwrap_or(Type::Dyn),
+            Type::Param(p) => bindings.find(*p).unwrap_or(Type::Dyn),
             Type::List(l) => Type::list_of_kind(l.element.substitute(bindings), l.kind.clone()),
             Type::Map(m) => Type::map(m.0.substitute(bindings), m.1.substitute(bindings)),
             Type::Optional(o) => Type::optional(o.substitute(bindings)),
@@ -260,7 +261,7 @@ impl fmt::Display for Type {
 pub(crate) struct Bindings(Vec<(char, Type)>);
 
 impl Bindings {
-    fn of(&self, name: char) -> Option<Type> {
+    fn find(&self, name: char) -> Option<Type> {
         self.0.iter().find(|(n, _)| *n == name).map(|(_, t)| t.clone())
     }
 
@@ -273,7 +274,9 @@ impl Bindings {
 }
 
 /// One overload of a function, parsed from its declaration.
-/// Examples: `.string.charAt(int) -> string`, `sets.contains(list(A), list(A)) -> bool`, `.list(A).max() -> A`.
+///
+/// Examples: `.string.charAt(int) -> string`, `sets.contains(list(A), list(A)) -> bool`,
+/// `.list(A).max() -> A`.
 #[derive(Clone, Debug)]
 pub(crate) struct Overload {
     /// Argument types; the receiver of a member function is the first.

@@ -205,8 +205,9 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Number of all nested values, including those of the data; long texts count more. The count stops at
-    /// `max`.
+    /// Number of all nested values, including those of the data. A text counts one more for each 32 bytes.
+    ///
+    /// The count stops at `max`.
     pub(crate) fn contents(&self, max: u64) -> u64 {
         match self {
             Value::List(list) => list.contents(max),
@@ -235,36 +236,36 @@ impl<'a> Value<'a> {
     }
 
     fn write_canonical(&self, out: &mut Vec<u8>) -> Option<()> {
-        let mut put = |tag: u8, bytes: &[u8]| {
+        let mut append = |tag: u8, bytes: &[u8]| {
             out.push(tag);
             out.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
             out.extend_from_slice(bytes);
         };
         match self {
-            Value::Null => put(b'0', &[]),
-            Value::Bool(b) => put(b'?', &[u8::from(*b)]),
-            Value::Int(i) => put(b'i', &i128::from(*i).to_be_bytes()),
-            Value::Uint(u) => put(b'i', &i128::from(*u).to_be_bytes()),
+            Value::Null => append(b'0', &[]),
+            Value::Bool(b) => append(b'?', &[u8::from(*b)]),
+            Value::Int(i) => append(b'i', &i128::from(*i).to_be_bytes()),
+            Value::Uint(u) => append(b'i', &i128::from(*u).to_be_bytes()),
             Value::Double(d) if d.is_nan() => return None,
             Value::Double(d) => match crate::numbers::to_integer_if_integral(*d) {
-                Some(whole) => put(b'i', &whole.to_be_bytes()),
-                None => put(b'd', &d.to_bits().to_be_bytes()),
+                Some(whole) => append(b'i', &whole.to_be_bytes()),
+                None => append(b'd', &d.to_bits().to_be_bytes()),
             },
-            Value::String(s) => put(b's', s.as_str().as_bytes()),
-            Value::Bytes(b) => put(b'b', b),
-            Value::Timestamp(t) => put(b't', t.to_string().as_bytes()),
-            Value::Duration(d) => put(b'u', &d.to_be_bytes()),
-            Value::Type(t) => put(b'T', t.as_str().as_bytes()),
-            Value::Optional(None) => put(b'o', &[]),
-            Value::Optional(Some(inner)) => put(b'O', &inner.canonical()?),
+            Value::String(s) => append(b's', s.as_str().as_bytes()),
+            Value::Bytes(b) => append(b'b', b),
+            Value::Timestamp(t) => append(b't', t.to_string().as_bytes()),
+            Value::Duration(d) => append(b'u', &d.to_be_bytes()),
+            Value::Type(t) => append(b'T', t.as_str().as_bytes()),
+            Value::Optional(None) => append(b'o', &[]),
+            Value::Optional(Some(inner)) => append(b'O', &inner.canonical()?),
             Value::List(list) => {
-                put(b'[', &(list.len() as u64).to_be_bytes());
+                append(b'[', &(list.len() as u64).to_be_bytes());
                 for item in list.iter() {
                     item.ok()?.write_canonical(out)?;
                 }
             }
             Value::Map(map) => {
-                put(b'{', &(map.len() as u64).to_be_bytes());
+                append(b'{', &(map.len() as u64).to_be_bytes());
                 let mut entries = Vec::with_capacity(map.len());
                 for (key, value) in map.entries().ok()? {
                     entries.push((key.canonical()?, value.canonical()?));

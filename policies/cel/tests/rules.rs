@@ -190,7 +190,7 @@ fn list_literal_adds_40_to_estimate() {
     let costs: Vec<u64> = (1..6).map(|literals| max_estimate(&schema, &rule(literals))).collect();
     assert!(costs.windows(2).all(|pair| pair[1] - pair[0] == 40), "{costs:?}");
     // 1,572,863 elements, each with one literal and the cost of two comparisons for `all` and `size`.
-    let in_a_list = |literals: usize| {
+    let rule_in_a_list = |literals: usize| {
         let sum = vec!["[x].size()"; literals].join(" + ");
         excess(
             "estimated rule cost",
@@ -198,7 +198,11 @@ fn list_literal_adds_40_to_estimate() {
             limits::RULE_ESTIMATE,
         )
     };
-    assert!(in_a_list(1).is_some_and(|message| message.contains("factor of 7.2x")), "{:?}", in_a_list(1));
+    assert!(
+        rule_in_a_list(1).is_some_and(|message| message.contains("factor of 7.2x")),
+        "{:?}",
+        rule_in_a_list(1)
+    );
 }
 
 /// The estimate of a rule inside lists and maps is multiplied by the occurrences of its part of the schema.

@@ -14,7 +14,7 @@ pub trait Clock: Send + Sync + 'static {
     fn monotonic(&self) -> Duration;
 }
 
-/// Clocks of the machine.
+/// Wall clock and monotonic clock of the machine.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     start: std::time::Instant,
@@ -48,7 +48,7 @@ impl Clock for SystemClock {
 /// Clock that a test moves.
 #[derive(Debug)]
 pub struct ManualClock {
-    /// Time of the monotonic clock in milliseconds; the start is a Unix time.
+    /// Time of the monotonic clock in milliseconds. It begins at the Unix time of the start, not at 0.
     millis: AtomicI64,
     /// Milliseconds to add to `millis` for the wall clock; negative after [`ManualClock::set_back`].
     wall_offset: AtomicI64,
@@ -84,7 +84,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// Random generator. Not for keys or tokens: those use `aws-lc-rs`.
+/// Random generator; not for keys or tokens, which `aws-lc-rs` generates.
 pub trait Rng: Send + Sync + 'static {
     /// Returns 128 random bits.
     fn bits(&self) -> u128;
@@ -130,7 +130,7 @@ impl SeededRng {
         SeededRng { state: std::sync::atomic::AtomicU64::new(seed) }
     }
 
-    /// SplitMix64: one step of the state, then a mix.
+    /// Returns the next 64 bits by SplitMix64: one step of the state, then a mix of its bits.
     fn next(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut z = self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);

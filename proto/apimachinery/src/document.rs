@@ -71,12 +71,14 @@ pub struct ErrorList {
 }
 
 impl ErrorList {
-    /// Records an error of a field. A field with a wrong type has no further errors: to its reader it is absent.
+    /// Records an error of a field.
+    ///
+    /// Further errors of a field with a wrong type are ignored, because its reader sees an absent field.
     pub fn add(&self, error: &FieldError) {
         self.add_text(&error.path, &error.body());
     }
 
-    /// Records an error of a field as [`ErrorList::add`]. `text` follows the path in the message.
+    /// Records an error of a field like [`ErrorList::add`]. `text` follows the path in the message.
     pub fn add_text(&self, path: &FieldPath, text: &str) {
         if self.has_wrong_type(path) {
             return;
@@ -167,11 +169,11 @@ impl Document {
             },
             text: error.to_string(),
         })?;
-        Ok(Document::of(decoded, bytes))
+        Ok(Document::from_decoded(decoded, bytes))
     }
 
-    /// Creates a document of a decoded file. `bytes` is the file, for the line numbers.
-    pub fn of(decoded: Decoded, bytes: &[u8]) -> Self {
+    /// Creates a document from a decoded file. `bytes` is the text of the file, for the line numbers.
+    pub fn from_decoded(decoded: Decoded, bytes: &[u8]) -> Self {
         let lines = Arc::new(yaml::lines(bytes, LIMITS));
         Document { root: FieldPath::root(), value: decoded.value, lines, duplicates: decoded.duplicates }
     }
@@ -207,8 +209,8 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// All errors: those that `decode` records, another kind or version, unknown and duplicate fields, and a
-    /// document that is not an object.
+    /// All errors: those that the closure `decode` records, another kind or version, unknown and duplicate
+    /// fields, and a document that is not an object.
     pub fn decode<T>(
         &self,
         kind: &str,
@@ -234,8 +236,8 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// All errors: those that `decode` records, unknown and duplicate fields, and a document that is not an
-    /// object.
+    /// All errors: those that the closure `decode` records, unknown and duplicate fields, and a document that
+    /// is not an object.
     pub fn decode_fields<T>(
         &self,
         decode: impl FnOnce(&mut Fields<'_>) -> T,
@@ -252,7 +254,7 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// All errors: those that `decode` records, and a document that is not an object.
+    /// All errors: those that the closure `decode` records, and a document that is not an object.
     pub fn decode_lenient<T>(
         &self,
         decode: impl FnOnce(&mut Fields<'_>) -> T,

@@ -136,7 +136,7 @@ impl FieldError {
         Self::with_value(FieldErrorKind::Invalid, path, &value.into(), detail)
     }
 
-    /// Like `invalid`, for a value that the caller has formatted.
+    /// `Invalid value: <text>: detail`, for a value that the caller has formatted.
     ///
     /// The messages of kube-apiserver show some structs with the fields in the order of declaration, not as
     /// sorted JSON.
@@ -144,14 +144,14 @@ impl FieldError {
         Self::without_value(FieldErrorKind::Invalid, path, &format!("{}: {detail}", shorten(text)))
     }
 
-    /// Like `invalid`, without a value.
+    /// `Invalid value: detail`, without a value.
     ///
     /// kube-apiserver passes a Go error as the value in these cases, and its message shows no value.
     pub fn invalid_without_value(path: &FieldPath, detail: &str) -> Self {
         Self::without_value(FieldErrorKind::Invalid, path, detail)
     }
 
-    /// Like `invalid`, for a value of the wrong JSON type.
+    /// An error like [`FieldError::invalid`], of the kind for a value of the wrong JSON type.
     pub fn type_invalid(path: &FieldPath, value: impl Into<Value>, detail: &str) -> Self {
         Self::with_value(FieldErrorKind::TypeInvalid, path, &value.into(), detail)
     }
@@ -243,8 +243,8 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Maximum characters of a map key in a path.
-const KEY_MAX: usize = 512;
+/// Maximum characters of a map key in a path, and of a name in a message.
+const NAME_MAX_CHARS: usize = 512;
 
 /// Maximum number of errors that [`FieldErrors`] keeps.
 pub const ERRORS_MAX: usize = 100;
@@ -361,8 +361,8 @@ impl From<FieldError> for FieldErrors {
     }
 }
 
-/// Source of errors for [`FieldErrors::extend`]: another [`FieldErrors`], with its number of further errors,
-/// or any iterator.
+/// Source of errors for [`FieldErrors::extend`]: another [`FieldErrors`] with its number of further errors,
+/// or any iterator of errors.
 ///
 /// `M` is a marker type that keeps the two implementations apart.
 pub trait FieldErrorSource<M> {
@@ -392,17 +392,17 @@ impl<I: IntoIterator<Item = FieldError>> FieldErrorSource<Items> for I {
 }
 
 /// List of errors for [`Status::invalid`](crate::status::Status::invalid).
-pub trait ErrorList {
+pub trait FieldErrorList {
     /// Returns the errors, of which the Status reports the first [`ERRORS_MAX`].
     fn kept(&self) -> &[FieldError];
 
-    /// Returns the number of errors beyond those of [`ErrorList::kept`].
+    /// Returns the number of errors beyond those of [`FieldErrorList::kept`].
     fn more(&self) -> usize {
         0
     }
 }
 
-impl ErrorList for FieldErrors {
+impl FieldErrorList for FieldErrors {
     fn kept(&self) -> &[FieldError] {
         &self.kept
     }
@@ -412,35 +412,35 @@ impl ErrorList for FieldErrors {
     }
 }
 
-impl ErrorList for [FieldError] {
+impl FieldErrorList for [FieldError] {
     fn kept(&self) -> &[FieldError] {
         self
     }
 }
 
-impl ErrorList for Vec<FieldError> {
+impl FieldErrorList for Vec<FieldError> {
     fn kept(&self) -> &[FieldError] {
         self
     }
 }
 
-impl<const N: usize> ErrorList for [FieldError; N] {
+impl<const N: usize> FieldErrorList for [FieldError; N] {
     fn kept(&self) -> &[FieldError] {
         self
     }
 }
 
 /// Maximum characters of a value in a message.
-const SHOWN_MAX: usize = 100;
+const VALUE_MAX_CHARS: usize = 100;
 
-/// Truncates a text after 100 characters: `text… (3000 bytes)`. Messages show at most this much of a value.
+/// Truncates a value for a message after 100 characters: `text… (3000 bytes)`.
 pub fn shorten(text: &str) -> Cow<'_, str> {
-    shorten_to(text, SHOWN_MAX)
+    shorten_to(text, VALUE_MAX_CHARS)
 }
 
-/// Truncates a name in a path after 512 characters.
+/// Truncates a name in a path or message after 512 characters.
 pub fn shorten_name(name: &str) -> Cow<'_, str> {
-    shorten_to(name, KEY_MAX)
+    shorten_to(name, NAME_MAX_CHARS)
 }
 
 /// Truncates a text after a number of characters.
@@ -473,11 +473,11 @@ fn format_collection(value: &Value) -> String {
     if whole {
         return shorten(&text).into_owned();
     }
-    let end = text.char_indices().nth(SHOWN_MAX).map_or(text.len(), |(end, _)| end);
+    let end = text.char_indices().nth(VALUE_MAX_CHARS).map_or(text.len(), |(end, _)| end);
     format!("{}… (more than {} bytes)", text.get(..end).unwrap_or_default(), out.bytes)
 }
 
-/// Writer that keeps the first `8 * SHOWN_MAX` bytes and fails after `64 * SHOWN_MAX` bytes.
+/// Writer that keeps the first `8 * VALUE_MAX_CHARS` bytes and fails after `64 * VALUE_MAX_CHARS` bytes.
 struct BoundedWriter {
     text: Vec<u8>,
     bytes: usize,
@@ -486,9 +486,9 @@ struct BoundedWriter {
 impl io::Write for BoundedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bytes += bytes.len();
-        let room = (8 * SHOWN_MAX).saturating_sub(self.text.len());
+        let room = (8 * VALUE_MAX_CHARS).saturating_sub(self.text.len());
         self.text.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
-        if self.bytes > 64 * SHOWN_MAX { Err(io::Error::other("long enough")) } else { Ok(bytes.len()) }
+        if self.bytes > 64 * VALUE_MAX_CHARS { Err(io::Error::other("long enough")) } else { Ok(bytes.len()) }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -510,12 +510,12 @@ pub fn aggregate(errors: &[impl fmt::Display]) -> String {
 /// Quotes a string like Go's `%q`, as far as characters of API values need it; truncates after 100
 /// characters.
 pub fn quote(s: &str) -> String {
-    quote_to(s, SHOWN_MAX)
+    quote_to(s, VALUE_MAX_CHARS)
 }
 
 /// Quotes a name like [`quote`]; truncates after 512 characters.
 pub fn quote_name(name: &str) -> String {
-    quote_to(name, KEY_MAX)
+    quote_to(name, NAME_MAX_CHARS)
 }
 
 /// Quotes a string and truncates it after a number of characters.

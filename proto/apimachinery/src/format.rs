@@ -131,16 +131,18 @@ fn too_long(max: usize) -> String {
 
 /// Whether the text matches `[a-z0-9]([-a-z0-9]*[a-z0-9])?`; any length.
 fn is_dns_label(text: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+    let is_dns_character = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    !text.is_empty() && text.bytes().all(is_dns_character) && !text.starts_with('-') && !text.ends_with('-')
 }
 
 /// Whether the text matches `([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]`.
 fn is_label_text(text: &str) -> bool {
     let bytes = text.as_bytes();
-    let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
-    edge(bytes.first()) && edge(bytes.last()) && bytes.iter().copied().all(inner)
+    let is_label_character = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    let is_edge_character = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    is_edge_character(bytes.first())
+        && is_edge_character(bytes.last())
+        && bytes.iter().copied().all(is_label_character)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Active column of requirements appendix (f).
+/// Names preset of a server: one of the two columns of requirements appendix (f).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
     /// Neutral names under a private domain.
@@ -112,7 +112,9 @@ pub struct Names {
 /// Behaviours that requirements appendix (g) marks "preset switch".
 #[derive(Clone, Copy, Debug)]
 pub struct Behaviour {
-    /// (g) 2: `/livez?verbose` and `/readyz?verbose` end with their own name instead of `healthz check passed`.
+    /// (g) 2: a verbose response ends with the name of its endpoint, such as `livez check passed`.
+    ///
+    /// False: it ends with `healthz check passed` at `/livez` and `/readyz` too.
     pub verbose_ends_with_own_name: bool,
     /// (g) 11: a webhook's `server` must be https and have no parameters.
     pub webhook_server_must_be_plain_https: bool,
@@ -124,8 +126,8 @@ pub struct Behaviour {
     pub duplicate_item_under_apply_is_internal: bool,
     /// (g) 26: a JSON Patch `replace` of a missing key succeeds.
     pub replace_of_missing_key_succeeds: bool,
-    /// D-SSA-39, which the reference does not implement: a write that resets all field owners owns its other
-    /// changes.
+    /// D-SSA-39, which the reference does not implement: the manager of a write that resets all field owners
+    /// owns the other changes of this write.
     pub owner_reset_claims_other_changes: bool,
 }
 
@@ -184,10 +186,10 @@ impl Names {
         if preset == Preset::Svc {
             check_domain(api_domain)?;
         }
-        Ok(Names::of_checked_domain(preset, api_domain))
+        Ok(Names::from_checked_domain(preset, api_domain))
     }
 
-    fn of_checked_domain(preset: Preset, api_domain: &str) -> Self {
+    fn from_checked_domain(preset: Preset, api_domain: &str) -> Self {
         match preset {
             Preset::Kubernetes => Names {
                 preset,
@@ -253,8 +255,8 @@ impl Names {
     /// Returns the names of the other preset, `svc` with its default domain.
     pub fn with_other_preset(&self) -> Self {
         match self.preset {
-            Preset::Kubernetes => Names::of_checked_domain(Preset::Svc, DEFAULT_API_DOMAIN),
-            Preset::Svc => Names::of_checked_domain(Preset::Kubernetes, DEFAULT_API_DOMAIN),
+            Preset::Kubernetes => Names::from_checked_domain(Preset::Svc, DEFAULT_API_DOMAIN),
+            Preset::Svc => Names::from_checked_domain(Preset::Kubernetes, DEFAULT_API_DOMAIN),
         }
     }
 
@@ -268,7 +270,7 @@ impl Names {
         }
     }
 
-    /// Returns the full name of an API group from its stem.
+    /// Returns the full name of an API group from its stem, the name without a domain.
     ///
     /// The empty stem is the core group. `apps`, `batch`, `autoscaling` and `extensions` have no domain,
     /// `policy` has one under `svc` only (appendix (g) 3), and all others have one.
@@ -330,7 +332,9 @@ impl Names {
     /// Returns the Go source position of the scheme of a group, by its stem, for messages about unregistered
     /// kinds.
     ///
-    /// A scheme is a table of kinds: kube-apiserver has one for each of the three servers in it. None under `svc`.
+    /// A scheme is a table of kinds: kube-apiserver has one for each of the three servers that it contains.
+    ///
+    /// None: the preset is `svc`.
     pub fn scheme_source(&self, stem: &str) -> Option<&'static str> {
         match (self.preset, stem) {
             (Preset::Svc, _) => None,
@@ -372,7 +376,9 @@ impl Names {
         format!("{sub}.{}/{name}", self.label_domain)
     }
 
-    /// Returns the name of a key in a sub-domain of labels; None for other keys. Inverse of [`Names::label_sub_key`].
+    /// Returns the name of a key in a sub-domain of labels; None: another key.
+    ///
+    /// The inverse of [`Names::label_sub_key`].
     pub fn strip_label_sub_key<'a>(&self, sub: &str, key: &'a str) -> Option<&'a str> {
         key.strip_prefix(sub)?.strip_prefix('.')?.strip_prefix(self.label_domain.as_str())?.strip_prefix('/')
     }

@@ -63,7 +63,7 @@ enum Suffix {
 ///
 /// The text is not a quantity.
 pub fn canonical(text: &str, finest: i32) -> Result<Option<String>, QuantityError> {
-    if is_plainly_canonical(text) { Ok(None) } else { compute(text, finest) }
+    if is_plainly_canonical(text) { Ok(None) } else { parse_canonical(text, finest) }
 }
 
 /// Whether a text is one to three digits without a leading zero, with a common suffix or none.
@@ -86,12 +86,12 @@ pub fn nanos(text: &str) -> Result<(i128, Form), QuantityError> {
     if let Some(value) = nanos_of_whole_number(text) {
         return Ok(value);
     }
-    let (negative, mut number, form) = read(text)?;
+    let (negative, mut number, form) = parse(text)?;
     let nanos = number.nanos();
     Ok((if negative { -nanos } else { nanos }, form))
 }
 
-/// Fast path of [`nanos`]: a number without sign and fraction whose value fits into machine numbers.
+/// Fast path of [`nanos`]: a whole number of at most 18 digits, without a sign and without an exponent.
 fn nanos_of_whole_number(text: &str) -> Option<(i128, Form)> {
     /// A number of 18 digits is below 2^63, and times 1024^6 below 2^127.
     const DIGITS_MAX: usize = 18;
@@ -121,8 +121,8 @@ pub fn of_nanos(nanos: i128, form: Form) -> String {
     write(nanos < 0, &mut number, form)
 }
 
-fn compute(text: &str, finest: i32) -> Result<Option<String>, QuantityError> {
-    let (negative, mut number, form) = read(text.trim())?;
+fn parse_canonical(text: &str, finest: i32) -> Result<Option<String>, QuantityError> {
+    let (negative, mut number, form) = parse(text.trim())?;
     number.round_up(finest);
     let canonical = write(negative, &mut number, form);
     // The reference keeps a plus sign before a text that is canonical without the sign.
@@ -130,7 +130,7 @@ fn compute(text: &str, finest: i32) -> Result<Option<String>, QuantityError> {
 }
 
 /// Parses a quantity: whether it is negative, its absolute value, and its notation.
-fn read(text: &str) -> Result<(bool, Decimal, Form), QuantityError> {
+fn parse(text: &str) -> Result<(bool, Decimal, Form), QuantityError> {
     let (negative, unsigned) = match text.as_bytes().first() {
         Some(b'-') => (true, text.get(1..).unwrap_or("")),
         Some(b'+') => (false, text.get(1..).unwrap_or("")),
@@ -419,12 +419,12 @@ mod tests {
         for digits in ["0", "007", "1", "64", "1024", "999999999999999999", "1000000000000000000"] {
             for (suffix, _) in DECIMAL.iter().copied().chain(BINARY.map(|(suffix, _)| (suffix, 0))) {
                 let text = format!("{digits}{suffix}");
-                let (_, mut number, form) = read(&text).unwrap();
+                let (_, mut number, form) = parse(&text).unwrap();
                 assert_eq!(nanos(&text), Ok((number.nanos(), form)), "{text}");
             }
         }
         for text in ["", "Ki", "1x", "1ki", "1e", "1e3m"] {
-            assert_eq!(nanos(text).map(|_| ()), read(text).map(|_| ()), "{text}");
+            assert_eq!(nanos(text).map(|_| ()), parse(text).map(|_| ()), "{text}");
         }
     }
 
@@ -457,8 +457,8 @@ mod tests {
             for suffix in DECIMAL.iter().map(|(s, _)| *s).chain(BINARY.iter().map(|(s, _)| *s)) {
                 let text = format!("{digits}{suffix}");
                 if is_plainly_canonical(&text) {
-                    assert_eq!(compute(&text, NANO), Ok(None), "{text}");
-                    assert_eq!(compute(&text, MILLI), Ok(None), "{text}");
+                    assert_eq!(parse_canonical(&text, NANO), Ok(None), "{text}");
+                    assert_eq!(parse_canonical(&text, MILLI), Ok(None), "{text}");
                 }
             }
         }

@@ -14,7 +14,7 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-use crate::field::{ERRORS_MAX, ErrorList, FieldErrorKind, aggregate};
+use crate::field::{ERRORS_MAX, FieldErrorKind, FieldErrorList, aggregate};
 use crate::gvk::{GroupKind, GroupResource};
 
 /// Maximum bytes of a message in a body, escaped as in JSON.
@@ -23,11 +23,11 @@ const MESSAGE_MAX: usize = 64 * 1024;
 const TEXT_MAX: usize = 4 * 1024;
 /// Maximum bytes of all causes in a body, escaped as in JSON.
 const CAUSES_MAX: usize = 128 * 1024;
-/// Maximum bytes of a cause in JSON without its texts.
+/// Maximum bytes of a cause in JSON, without the bytes of its texts.
 const CAUSE_FRAME: usize = 48;
 
 /// Truncates a text whose escaped form would exceed a number of bytes: `text… (3000 bytes)`.
-fn bounded(text: &str, max: usize) -> Cow<'_, str> {
+fn truncate_escaped(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max / 6 {
         return Cow::Borrowed(text);
     }
@@ -42,7 +42,7 @@ fn bounded(text: &str, max: usize) -> Cow<'_, str> {
     Cow::Borrowed(text)
 }
 
-/// Maximum bytes of a character in a JSON string; other encodings need no more.
+/// Bytes of a character in a JSON string; the other encodings of a Status need no more.
 fn escaped_len(c: char) -> usize {
     match c {
         '"' | '\\' => 2,
@@ -195,7 +195,7 @@ impl Status {
     pub fn failure(reason: Reason, message: impl Into<String>) -> Self {
         let message = match message.into() {
             short if short.len() <= MESSAGE_MAX / 6 => short,
-            long => bounded(&long, MESSAGE_MAX).into_owned(),
+            long => truncate_escaped(&long, MESSAGE_MAX).into_owned(),
         };
         Status {
             code: reason.code(),
@@ -358,7 +358,7 @@ impl Status {
     }
 
     /// 422 with a cause for each of the first 100 errors. The message contains the number of further errors.
-    pub fn invalid<E: ErrorList + ?Sized>(kind: &GroupKind, name: &str, errors: &E) -> Self {
+    pub fn invalid<E: FieldErrorList + ?Sized>(kind: &GroupKind, name: &str, errors: &E) -> Self {
         let all = errors.kept();
         let kept = all.get(..ERRORS_MAX).unwrap_or(all);
         let more = all.len() - kept.len() + errors.more();
@@ -448,10 +448,10 @@ impl Status {
         body.insert("metadata".into(), metadata);
         body.insert("status".into(), if self.success { "Success" } else { "Failure" }.into());
         if !self.message.is_empty() {
-            body.insert("message".into(), bounded(&self.message, MESSAGE_MAX).into());
+            body.insert("message".into(), truncate_escaped(&self.message, MESSAGE_MAX).into());
         }
         if !self.remote_reason.is_empty() {
-            body.insert("reason".into(), bounded(&self.remote_reason, TEXT_MAX).into());
+            body.insert("reason".into(), truncate_escaped(&self.remote_reason, TEXT_MAX).into());
         } else if self.reason != Reason::Unknown {
             body.insert("reason".into(), self.reason.as_str().into());
         }
@@ -472,7 +472,7 @@ impl Details {
             [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)]
         {
             if !text.is_empty() {
-                out.insert(field.into(), bounded(text, TEXT_MAX).into());
+                out.insert(field.into(), truncate_escaped(text, TEXT_MAX).into());
             }
         }
         if !self.causes.is_empty() {
@@ -493,7 +493,7 @@ impl Details {
 impl Cause {
     /// Maximum bytes of the cause in a JSON body.
     fn size(&self) -> usize {
-        let texts = [&self.reason, &self.message, &self.field].map(|text| bounded(text, TEXT_MAX));
+        let texts = [&self.reason, &self.message, &self.field].map(|text| truncate_escaped(text, TEXT_MAX));
         CAUSE_FRAME + texts.iter().flat_map(|text| text.chars()).map(escaped_len).sum::<usize>()
     }
 
@@ -501,7 +501,7 @@ impl Cause {
         let mut out = Map::new();
         for (field, text) in [("reason", &self.reason), ("message", &self.message), ("field", &self.field)] {
             if !text.is_empty() {
-                out.insert(field.into(), bounded(text, TEXT_MAX).into());
+                out.insert(field.into(), truncate_escaped(text, TEXT_MAX).into());
             }
         }
         Value::Object(out)

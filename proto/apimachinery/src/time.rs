@@ -48,8 +48,10 @@ pub enum TimeError<'t> {
     Extra(&'t str),
 }
 
-/// Elements of the date and the time of day: the separator before the element, its text in the layout, its name,
-/// and its least and greatest values. The day is compared with the length of its month at the end.
+/// Elements of the date and the time of day, in their order.
+///
+/// Each has the separator before it, its text in Go's layout, its name, and its least and greatest value.
+/// The parser compares the day with the length of its month at the end.
 const ELEMENTS: [(&str, &str, &str, i8, i8); 5] = [
     ("-", "01", "month", 1, 12),
     ("-", "02", "day", 0, 99),

@@ -139,12 +139,12 @@ pub enum ReadError {
     Broken(String),
 }
 
-/// Multiple of the limit: so many bytes are read and discarded after a body turned out too large.
+/// Number of bytes that are read and discarded of a body that is too large, as a multiple of its limit.
 ///
 /// A client that sends its whole body before it reads then gets the response instead of a broken connection.
 const DISCARD_FACTOR: usize = 4;
 
-/// Reads a whole body of at most `limit` bytes within a time.
+/// Reads a whole body of at most `limit` bytes within the time `within`.
 ///
 /// # Errors
 ///
@@ -163,7 +163,7 @@ pub async fn read(mut body: Incoming, limit: usize, within: Duration) -> Result<
     tokio::time::timeout(within, read_future).await.map_err(|_| ReadError::Timeout)?
 }
 
-/// Reads and discards a body that the handler does not need, up to a number of bytes and a time.
+/// Reads and discards a body that the handler does not need: at most `limit` bytes, within the time `within`.
 pub async fn drain(mut body: Incoming, limit: usize, within: Duration) {
     // A body that is too slow or too large is abandoned.
     drop(tokio::time::timeout(within, discard(&mut body, limit)).await);
@@ -187,6 +187,7 @@ where
     }
 }
 
+/// Reads a whole body of at most `limit` bytes.
 pub(crate) async fn collect<B>(body: &mut B, limit: usize) -> Result<Bytes, ReadError>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
@@ -198,24 +199,24 @@ where
     }
     // A single frame is returned without a copy; several frames are joined.
     let mut first = Bytes::new();
-    let mut all = BytesMut::new();
+    let mut joined = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| ReadError::Broken(e.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
-        if first.len() + all.len() + data.len() > limit {
+        if first.len() + joined.len() + data.len() > limit {
             return Err(ReadError::TooLarge(limit));
         }
-        if first.is_empty() && all.is_empty() {
+        if first.is_empty() && joined.is_empty() {
             first = data;
             continue;
         }
-        if all.is_empty() {
-            all.reserve(announced.max(first.len() + data.len()));
-            all.extend_from_slice(&std::mem::take(&mut first));
+        if joined.is_empty() {
+            joined.reserve(announced.max(first.len() + data.len()));
+            joined.extend_from_slice(&std::mem::take(&mut first));
         }
-        all.extend_from_slice(&data);
+        joined.extend_from_slice(&data);
     }
-    Ok(if all.is_empty() { first } else { all.freeze() })
+    Ok(if joined.is_empty() { first } else { joined.freeze() })
 }
 
 #[cfg(test)]

@@ -395,7 +395,7 @@ fn certificate_is_kept(
 /// Whether a certificate is valid, covers all names and does not expire within [`RENEWAL_WINDOW`].
 fn is_current(leaf: &X509Certificate<'_>, names: &[String], now: Timestamp) -> bool {
     let alternatives = leaf.subject_alternative_name().ok().flatten();
-    let has = |name: &String| {
+    let covers = |name: &String| {
         let address = name.parse::<IpAddr>().ok();
         alternatives.as_ref().is_some_and(|names| {
             names.value.general_names.iter().any(|general| match (general, address) {
@@ -410,7 +410,7 @@ fn is_current(leaf: &X509Certificate<'_>, names: &[String], now: Timestamp) -> b
     let second = |d: Duration| i64::try_from(d.as_secs()).unwrap_or(i64::MAX);
     validity.not_before.timestamp() <= now.as_second()
         && validity.not_after.timestamp() > now.as_second().saturating_add(second(RENEWAL_WINDOW))
-        && names.iter().all(has)
+        && names.iter().all(covers)
 }
 
 /// Authority key identifier: identifies the key that signed a certificate.

@@ -1,4 +1,4 @@
-//! Compatibility versions: the release that the server emulates, and the oldest release that it is compatible with.
+//! Compatibility versions: the emulated release of a server, and the oldest release with which it is compatible.
 //!
 //! # Contract
 //!
@@ -53,13 +53,13 @@ pub struct CompatibilityVersions {
 
 impl Default for CompatibilityVersions {
     fn default() -> Self {
-        Self::of_emulated(CURRENT)
+        Self::from_emulated(CURRENT)
     }
 }
 
 impl CompatibilityVersions {
-    /// The versions for an emulated release with the default of the oldest compatible release.
-    fn of_emulated(emulated: u32) -> Self {
+    /// Returns the versions for an emulated release; the oldest compatible release has its default.
+    fn from_emulated(emulated: u32) -> Self {
         let min_compatible = emulated.saturating_sub(1).max(OLDEST_COMPATIBLE);
         CompatibilityVersions { emulated, min_compatible }
     }
@@ -71,14 +71,14 @@ impl CompatibilityVersions {
     /// All errors of both flags.
     pub fn parse(emulated: &[String], min_compatible: &[String]) -> Result<Self, Vec<VersionError>> {
         let mut errors = Vec::new();
-        let mut version = |flag: &'static str, values: &[String]| {
+        let mut parse_flag = |flag: &'static str, values: &[String]| {
             parse_component(values).unwrap_or_else(|problem| {
                 errors.push(VersionError { flag, problem });
                 None
             })
         };
-        let emulated = version(EMULATED, emulated);
-        let min_compatible = version(MIN_COMPATIBLE, min_compatible);
+        let emulated = parse_flag(EMULATED, emulated);
+        let min_compatible = parse_flag(MIN_COMPATIBLE, min_compatible);
         let emulated = emulated.unwrap_or(Version { major: 1, minor: CURRENT });
         if !emulated.is_between(OLDEST_EMULATED, CURRENT) {
             let problem =
@@ -86,7 +86,7 @@ impl CompatibilityVersions {
             errors.push(VersionError { flag: EMULATED, problem });
             return Err(errors);
         }
-        let mut versions = Self::of_emulated(emulated.minor);
+        let mut versions = Self::from_emulated(emulated.minor);
         if let Some(oldest) = min_compatible {
             if !oldest.is_between(OLDEST_COMPATIBLE, emulated.minor) {
                 let problem = format!(

@@ -24,7 +24,7 @@ use crate::arguments::{flag_value, has_flag};
 pub const KIND: &str = "ServerConfiguration";
 /// The stem of the API group of the file.
 const GROUP: &str = "config";
-/// The only version.
+/// The only version of the API group of the file.
 const VERSION: &str = "v1alpha1";
 /// The flag that names the file.
 const FLAG: &str = "config";
@@ -96,13 +96,13 @@ impl ServerConfiguration {
     ///
     /// All errors of the file, one line each.
     pub fn read(path: &Path) -> Result<Self, Vec<String>> {
-        let failed = |problem: String| format!("{}: {problem}", error_prefix(path));
-        let bytes = fs::read(path).map_err(|error| vec![failed(error.to_string())])?;
-        let document = Document::read(&bytes).map_err(|error| vec![failed(error.to_string())])?;
+        let file_error = |problem: String| format!("{}: {problem}", error_prefix(path));
+        let bytes = fs::read(path).map_err(|error| vec![file_error(error.to_string())])?;
+        let document = Document::read(&bytes).map_err(|error| vec![file_error(error.to_string())])?;
         let api_version = document.api_version().to_owned();
         // Any version is accepted here: flags determine the valid one, which `check_version` checks.
         let decoded = document.decode(KIND, std::slice::from_ref(&api_version), |fields| {
-            let (apid, authd) = (section(fields, "apid"), section(fields, "authd"));
+            let (apid, authd) = (read_section(fields, "apid"), read_section(fields, "authd"));
             for flag in &apid {
                 if authd.iter().any(|other| other.name == flag.name && other.values != flag.values) {
                     let path = fields.path().child("authd").child(&flag.name);
@@ -112,7 +112,7 @@ impl ServerConfiguration {
             (apid, authd)
         });
         let (apid, authd) = decoded.map_err(|errors| {
-            errors.into_iter().map(|error| failed(error.to_string())).collect::<Vec<_>>()
+            errors.into_iter().map(|error| file_error(error.to_string())).collect::<Vec<_>>()
         })?;
         Ok(ServerConfiguration { path: path.to_owned(), api_version, apid, authd })
     }
@@ -162,7 +162,7 @@ impl ServerConfiguration {
             match declared {
                 _ if flag.name == FLAG => errors.push(self.error("`config` must not name a further file")),
                 None => {
-                    let similar = similar(&flag.name, command);
+                    let similar = most_similar_flag(&flag.name, command);
                     let hint =
                         similar.map(|name| format!("; a similar flag is `{name}`")).unwrap_or_default();
                     errors.push(self.error(format_args!("unknown flag `{}`{hint}", flag.name)));
@@ -186,11 +186,11 @@ pub fn merge(defaults: &[FlagValues], arguments: Vec<String>) -> Vec<String> {
 }
 
 /// Reads the flags of a section.
-fn section(fields: &mut Fields<'_>, name: &'static str) -> Vec<FlagValues> {
+fn read_section(fields: &mut Fields<'_>, name: &'static str) -> Vec<FlagValues> {
     let flags = fields.object(name, |fields| {
         let mut flags = Vec::new();
         for (flag, value) in fields.entries().filter(|(_, value)| !value.is_null()) {
-            match values(value) {
+            match flag_values(value) {
                 Some((values, is_list)) => {
                     flags.push(FlagValues { name: flag.to_owned(), values, is_list });
                 }
@@ -206,18 +206,19 @@ fn section(fields: &mut Fields<'_>, name: &'static str) -> Vec<FlagValues> {
 }
 
 /// Returns the values of a flag, and whether they are a list or an object; None for other types.
-fn values(value: &Value) -> Option<(Vec<String>, bool)> {
+fn flag_values(value: &Value) -> Option<(Vec<String>, bool)> {
     match value {
-        Value::Array(items) => Some((items.iter().map(scalar).collect::<Option<_>>()?, true)),
+        Value::Array(items) => Some((items.iter().map(scalar_text).collect::<Option<_>>()?, true)),
         Value::Object(fields) => {
-            let pairs = fields.iter().map(|(key, value)| Some(format!("{key}={}", scalar(value)?)));
+            let pairs = fields.iter().map(|(key, value)| Some(format!("{key}={}", scalar_text(value)?)));
             Some((pairs.collect::<Option<_>>()?, true))
         }
-        single => Some((vec![scalar(single)?], false)),
+        single => Some((vec![scalar_text(single)?], false)),
     }
 }
 
-fn scalar(value: &Value) -> Option<String> {
+/// Returns a string, number or boolean as text; None for other types.
+fn scalar_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.to_string()),
         Value::Number(number) => Some(number.to_string()),
@@ -227,7 +228,7 @@ fn scalar(value: &Value) -> Option<String> {
 }
 
 /// The flag of a command with the least edit distance, if that is at most a third of the length of `name`.
-fn similar(name: &str, command: &clap::Command) -> Option<String> {
+fn most_similar_flag(name: &str, command: &clap::Command) -> Option<String> {
     let longs = command.get_arguments().filter_map(clap::Arg::get_long);
     let (distance, nearest) = longs.map(|long| (edit_distance(name, long), long)).min()?;
     (distance <= name.len() / 3).then(|| nearest.to_owned())

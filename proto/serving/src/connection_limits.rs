@@ -114,21 +114,24 @@ impl Drop for ConnectionPermit {
 /// Unfinished TLS handshakes of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
-    unfinished: Mutex<Unfinished>,
+    unfinished: Mutex<UnfinishedHandshakes>,
     finished: Notify,
 }
 
-/// Handshakes by their number, with their start. The oldest has the lowest number; dropping its sender cuts
-/// it.
+/// Handshakes by number, each with its start and a sender. Dropping the sender cuts the handshake.
+///
+/// The oldest handshake has the lowest number.
 #[derive(Debug, Default)]
-struct Unfinished {
+struct UnfinishedHandshakes {
     next_number: u64,
     by_age: BTreeMap<u64, (Instant, oneshot::Sender<()>)>,
 }
 
 impl Handshakes {
-    /// Takes a handshake slot. Without a free slot, waits for one, or cuts the oldest handshake once it has
-    /// lasted [`HANDSHAKE_GRACE`]. Only one task calls this.
+    /// Takes a handshake slot. Only one task calls this method.
+    ///
+    /// Without a free slot, the method waits until a slot is free or the oldest handshake has lasted
+    /// [`HANDSHAKE_GRACE`]; then it cuts this handshake.
     pub(crate) async fn acquire(self: &Arc<Self>) -> HandshakePermit {
         loop {
             let remaining_grace = {
@@ -143,9 +146,9 @@ impl Handshakes {
                     }
                     let number = unfinished.next_number;
                     unfinished.next_number += 1;
-                    let (cut, is_cut) = oneshot::channel();
-                    unfinished.by_age.insert(number, (Instant::now(), cut));
-                    return HandshakePermit { number, handshakes: Arc::clone(self), is_cut };
+                    let (cut_sender, cut_signal) = oneshot::channel();
+                    unfinished.by_age.insert(number, (Instant::now(), cut_sender));
+                    return HandshakePermit { number, handshakes: Arc::clone(self), cut_signal };
                 }
                 HANDSHAKE_GRACE.saturating_sub(age)
             };
@@ -160,14 +163,14 @@ impl Handshakes {
 pub(crate) struct HandshakePermit {
     number: u64,
     handshakes: Arc<Handshakes>,
-    is_cut: oneshot::Receiver<()>,
+    cut_signal: oneshot::Receiver<()>,
 }
 
 impl HandshakePermit {
     /// Returns when the accept loop cuts the handshake to free its slot.
     pub(crate) async fn wait_until_cut(&mut self) {
         // No value is ever sent: the receiver ends when the sender is dropped.
-        let _ = (&mut self.is_cut).await;
+        let _ = (&mut self.cut_signal).await;
     }
 }
 

@@ -45,13 +45,13 @@ pub struct FeatureGates {
 
 impl Default for FeatureGates {
     fn default() -> Self {
-        Self::of_release(CURRENT)
+        Self::from_release(CURRENT)
     }
 }
 
 impl FeatureGates {
     /// Returns the defaults of a minor release. A gate of a later release is off.
-    fn of_release(release: u32) -> Self {
+    fn from_release(release: u32) -> Self {
         let default =
             |gate: &GateDefinition| gate.milestone(release).is_some_and(|milestone| milestone.default);
         FeatureGates { release, on: GATES.iter().map(default).collect() }
@@ -194,7 +194,9 @@ fn stage_warning(gate: &GateDefinition, stage: Stage, value: bool) -> Option<Str
     }
 }
 
-/// Returns the section of `--help`: a line `Gate=true|false (STAGE - default=x)` for each gate of the current release.
+/// Returns the section of `--help` with a line for each gate of the current release.
+///
+/// A line has the form `Gate=true|false (STAGE - default=x)`.
 ///
 /// The gates without an effect follow those with an effect. Stable gates are locked, and deprecated gates will be
 /// removed: a note marks both.

@@ -12,7 +12,7 @@
 //!            unix(path: &Path) -> io::Result<tokio::net::UnixListener>                for servers with their own accept loop
 //!
 //! local      LocalStream::connect(&Path).await, LocalStream::of(tokio UnixStream)     woken only for incoming data
-//! single_task run_as_single_task(|spawner| future).await                                         runs a connection and its streams as one task
+//! single_task run_as_single_task(|spawner| future).await                              runs a connection and its streams as one task
 //!
 //! tls        TlsFiles { cert: PathBuf, key: PathBuf, client_cas: Vec<PathBuf> }
 //!            ServingTls::load(files: TlsFiles) -> Result<Arc<ServingTls>, TlsError>
@@ -45,7 +45,8 @@
 //! server     trait Handler { fn handle(&self, Request<Incoming>, Arc<ConnectionInfo>) -> impl Future<Output = Response<Body>> + Send }
 //!              closures of that shape are handlers
 //!            ConnectionInfo { peer: Option<SocketAddr>, tls: bool, client_chain: Vec<Bytes> (DER, leaf first, unverified),
-//!                             client_fingerprint: Option<[u8; 32]>, cut: ConnectionCloser (cut.now() ends the connection) }
+//!                             client_fingerprint: Option<[u8; 32]>, unsent_bytes: Arc<AtomicUsize>,
+//!                              cut: ConnectionCloser (cut.now() ends the connection) }
 //!            serve(listener, tls: Option<Arc<ServingTls>>, handler: Arc<impl Handler>, ServerOptions, shutdown: impl Future)
 //!              .await -> ShutdownResult::{Clean, Cut}
 //!

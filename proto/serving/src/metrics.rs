@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! Each component declares its metrics as constant [`Definition`]s beside the code that counts. Names are those of the text format,
-//! including `_total`, which a few counters of the reference lack.
+//! Each component declares its metrics as constant [`Definition`]s beside the code that counts. Names are those
+//! of the text format, including `_total`, which a few counters of the reference lack.
 //!
 //! The registry knows each declared family ([`Metrics::declared`]), so that tests find families without a
 //! sample. Components look up a series once and keep its handle; counting is then an atomic addition.
@@ -35,7 +35,7 @@ pub use prometheus_client::metrics::histogram::Histogram;
 
 /// Minor release (of 1.x) to which the age of a deprecation is compared.
 const CURRENT_MINOR: u32 = crate::compatibility::CURRENT;
-/// Number of releases between deprecation and hiding: the minimum of stable metrics, for all classes.
+/// Number of releases from the deprecation of a metric until it is hidden, for all stability classes.
 const HIDDEN_AFTER_RELEASES: u32 = 3;
 
 /// Media type of [`Metrics::text`].

@@ -34,7 +34,7 @@ const DEBOUNCE: Duration = Duration::from_millis(20);
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Poll interval of a system without file-system events.
 const POLL_INTERVAL_WITHOUT_EVENTS: Duration = Duration::from_millis(250);
-/// Time after which a change that was not accepted is offered again.
+/// Time after which the callback gets a change again that it has rejected.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum bytes of a file that the hash covers. Changes beyond them are not detected.
 const MAX_READ_BYTES: u64 = 64 * 1024 * 1024;
@@ -73,7 +73,7 @@ impl Snapshot {
         Snapshot { files: paths.into_iter().map(read).collect() }
     }
 
-    /// Checks the files again and records their content; true when it changed since the last check.
+    /// Checks the files again and records their content; true if a content has changed since the last check.
     pub fn changed(&mut self) -> bool {
         let mut changed = false;
         for file in &mut self.files {
@@ -96,7 +96,7 @@ impl Snapshot {
     /// Makes the next check read all files, also those with unchanged times.
     ///
     /// An event can follow a check within one tick of the clock of the file system.
-    fn unsettle(&mut self) {
+    fn mark_all_unsettled(&mut self) {
         self.files.iter_mut().for_each(|file| file.settled = false);
     }
 
@@ -127,7 +127,7 @@ impl Snapshot {
             let mut ticks = tokio::time::interval(poll.min(retry));
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             let mut hangups = hangups();
-            // Time at which a rejected change is offered again.
+            // Time at which the callback gets a rejected change again.
             let mut next_offer: Option<tokio::time::Instant> = None;
             loop {
                 let has_event = tokio::select! {
@@ -142,11 +142,11 @@ impl Snapshot {
                 let is_due = next_offer.is_some_and(|at| now >= at);
                 let check = tokio::task::spawn_blocking(move || {
                     if let Some(events) = &mut events {
-                        // Before the check, so that a change after the check is an event.
+                        // This precedes the check, so that a change after the check is an event.
                         events.follow(self.files.iter().map(|file| file.path.as_path()));
                     }
                     if has_event {
-                        self.unsettle();
+                        self.mark_all_unsettled();
                     }
                     let is_accepted = (self.changed() || is_due).then(&mut on_change);
                     (self, events, on_change, is_accepted)

@@ -31,8 +31,10 @@ use crate::body::{Body, BodyError};
 /// The limit is several times the size of one socket write, so that it never delays a client that reads.
 pub(crate) const CONNECTION_LIMIT: usize = 512 * 1024;
 
-/// Largest chunk of a body while its connection is over the limit: one chunk of a list.
-const CHUNK: usize = 32 * 1024;
+/// Maximum bytes of a chunk that a stream takes while its connection is over the limit.
+///
+/// One chunk of a list response has this size.
+const OVER_LIMIT_CHUNK: usize = 32 * 1024;
 
 /// Maximum bytes of a whole body that is not counted against the send limit.
 const UNMETERED_BODY_MAX: usize = 4 * 1024;
@@ -70,7 +72,7 @@ impl StreamBytes {
         self.unwritten.load(Ordering::Acquire) > 0 && self.is_over_limit()
     }
 
-    /// Counts bytes from now until the returned value is dropped.
+    /// Counts bytes as unwritten until the returned value is dropped.
     fn count(self: &Arc<Self>, bytes: Bytes) -> Bytes {
         self.unwritten.fetch_add(bytes.len(), Ordering::AcqRel);
         self.connection.fetch_add(bytes.len(), Ordering::Relaxed);
@@ -78,7 +80,7 @@ impl StreamBytes {
     }
 }
 
-/// Bytes that count until they are dropped.
+/// Bytes that count as unwritten until they are dropped.
 struct CountedBytes {
     bytes: Bytes,
     stream: Arc<StreamBytes>,
@@ -117,7 +119,7 @@ impl MeteredBody {
 
 /// Splits the next chunk from the front of a frame and counts it.
 fn next_chunk(frame: &mut Bytes, stream: &Arc<StreamBytes>) -> Bytes {
-    let size = if stream.is_over_limit() { CHUNK } else { CONNECTION_LIMIT };
+    let size = if stream.is_over_limit() { OVER_LIMIT_CHUNK } else { CONNECTION_LIMIT };
     stream.count(frame.split_to(size.min(frame.len())))
 }
 
@@ -186,20 +188,24 @@ mod tests {
     async fn body_of_connection_over_send_limit_returns_one_chunk_at_a_time() {
         let limit = SendLimit::default();
         let mut large = limit.meter(Body::from(vec![1; 2 * CONNECTION_LIMIT]));
-        let mut other = limit.meter(Body::from(vec![2; 3 * CHUNK]));
+        let mut other = limit.meter(Body::from(vec![2; 3 * OVER_LIMIT_CHUNK]));
         let all = chunk(&mut large).unwrap();
         assert_eq!(all.len(), CONNECTION_LIMIT);
         assert_eq!(chunk(&mut large), None, "the first chunk is not written yet");
         let first = chunk(&mut other).unwrap();
-        assert_eq!(first.len(), CHUNK, "every stream has one chunk");
+        assert_eq!(first.len(), OVER_LIMIT_CHUNK, "every stream has one chunk");
         assert_eq!(chunk(&mut other), None);
         drop(first);
         let second = chunk(&mut other).unwrap();
-        assert_eq!(second.len(), CHUNK);
+        assert_eq!(second.len(), OVER_LIMIT_CHUNK);
         drop(all);
-        assert_eq!(chunk(&mut other).unwrap().len(), CHUNK, "the connection is below its limit again");
+        assert_eq!(
+            chunk(&mut other).unwrap().len(),
+            OVER_LIMIT_CHUNK,
+            "the connection is below its limit again"
+        );
         assert_eq!(chunk(&mut large).unwrap().len(), CONNECTION_LIMIT);
-        assert_eq!(limit.0.load(Ordering::Relaxed), CHUNK, "only the second chunk is reserved");
+        assert_eq!(limit.0.load(Ordering::Relaxed), OVER_LIMIT_CHUNK, "only the second chunk is reserved");
     }
 
     #[tokio::test]

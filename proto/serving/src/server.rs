@@ -71,7 +71,7 @@ pub struct ConnectionInfo {
     pub cut: ConnectionCloser,
 }
 
-/// Ends a connection at once, with its requests in flight and unsent bytes, when its client does not read.
+/// Ends a connection at once, with its requests in flight and its unsent bytes.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionCloser(Arc<Notify>);
 

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! [`run_as_single_task`] combines a main future and all futures given to its [`Spawner`], which is hyper's executor,
-//! into one future. The combined future ends with the main future and then drops the others. A panic of a spawned
-//! future ends this future alone, as in a separate task.
+//! [`run_as_single_task`] combines a main future and all futures given to its [`Spawner`], which is hyper's
+//! executor, into one future. The combined future ends with the main future and then drops the others. A panic
+//! of a spawned future ends this future alone, as in a separate task.
 //!
 //! # Why
 //!
@@ -13,7 +13,8 @@
 //! run. These wake-ups take most of the time of such an exchange. In one task, the thread that the message
 //! woke polls all futures one after the other.
 //!
-//! Record 0016 has the figures. Use [`run_as_single_task`] for connections whose streams compute little. Spawn long work on the runtime.
+//! `docs/decisions/0016-local-stream.md` has the figures. Use [`run_as_single_task`] for connections whose
+//! streams compute little. Spawn long work on the runtime.
 //!
 //! # Invariants
 //!
@@ -75,8 +76,8 @@ struct SingleTask<F> {
 
 /// Waker of the combined futures.
 ///
-/// A waker first sets `is_woken`, then checks `is_polling`. The polling task first clears `is_polling`, then checks
-/// `is_woken`. So at least one of the two sees the change of the other, and no wake is lost.
+/// A waker first sets `is_woken`, then checks `is_polling`. The polling task first clears `is_polling`, then
+/// checks `is_woken`. So the waker or the polling task sees the change of the other, and no wake is lost.
 #[derive(Default)]
 struct SharedWaker {
     is_woken: AtomicBool,

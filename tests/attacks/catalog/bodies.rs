@@ -2,7 +2,7 @@
 //!
 //! Tiny elements, invalid elements, large rejections, and many large bodies at a time.
 
-use super::{Attack, numbered, repeat};
+use super::{Attack, join_numbered, repeat};
 use crate::attack::AttackMethod::{Flood, SlowBodies};
 use crate::attack::AttackUser::{Privileged, Unprivileged};
 use crate::client::Prepared;
@@ -11,7 +11,7 @@ use crate::dataset::{NAMESPACE, collection};
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// Path of dry-run pod creates by privileged callers.
+/// Path of creates of pods as dry runs.
 fn pods() -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All")
 }
@@ -48,7 +48,7 @@ fn reviews() -> Vec<Attack> {
         Attack::new("self review: 40,000 invalid field requirements", Flood(1), None, || {
             let before = r#"{"spec":{"resourceAttributes":{"verb":"list","fieldSelector":{"requirements":["#;
             let invalid = |n| format!(r#"{{"key":"?{n}","operator":"?","values":["?"]}}"#);
-            let body = numbered(before, invalid, 40_000, "]}}}}");
+            let body = join_numbered(before, invalid, 40_000, "]}}}}");
             vec![Prepared::post(format!("{REVIEWS}/selfsubjectaccessreviews"), body)]
         }),
         Attack::new("review: 350,000 empty field requirements", Flood(1), None, || {
@@ -60,7 +60,7 @@ fn reviews() -> Vec<Attack> {
         }),
         Attack::new("review: 150,000 extra keys", Flood(1), None, || {
             let extra = |n| format!(r#""k{n}":["v"]"#);
-            let body = numbered(r#"{"spec":{"user":"a","extra":{"#, extra, 150_000, "}}}");
+            let body = join_numbered(r#"{"spec":{"user":"a","extra":{"#, extra, 150_000, "}}}");
             vec![Prepared::post(format!("{REVIEWS}/subjectaccessreviews"), body)]
         }),
         Attack::new("self review: resource attributes of 3 MB of text", Flood(2), None, || {
@@ -85,18 +85,18 @@ fn elements() -> Vec<Attack> {
         }),
         Attack::new("pod: 1,000,000 empty containers, YAML", Flood(1), None, || {
             let body = repeat(POD, "{}", 1_000_000, "]}}");
-            vec![Prepared::body("POST", pods(), "application/yaml", body)]
+            vec![Prepared::with_body("POST", pods(), "application/yaml", body)]
         }),
         Attack::new("pod: 400,000 empty containers, YAML blocks", Flood(1), None, || {
             let head = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\nspec:\n  containers:\n";
             let body = format!("{head}{}", "  - {}\n".repeat(400_000));
-            vec![Prepared::body("POST", pods(), "application/yaml", body)]
+            vec![Prepared::with_body("POST", pods(), "application/yaml", body)]
         }),
         Attack::new("pod: 1,400,000 empty containers, Protobuf", Flood(1), Some(Privileged), || {
-            vec![Prepared::body("POST", pods(), PROTOBUF, protobuf_pod(1_400_000))]
+            vec![Prepared::with_body("POST", pods(), PROTOBUF, protobuf_pod(1_400_000))]
         }),
         Attack::new("pod: 2,900,000 empty containers, CBOR", Flood(1), None, || {
-            vec![Prepared::body("POST", pods(), "application/cbor", cbor_pod(2_900_000))]
+            vec![Prepared::with_body("POST", pods(), "application/cbor", cbor_pod(2_900_000))]
         }),
         Attack::new("pod: 128 variables of one name", Flood(1), Some(Privileged), || {
             vec![Prepared::post(pods(), variables(128))]
@@ -113,12 +113,12 @@ fn elements() -> Vec<Attack> {
         }),
         Attack::new("config map: 3 MB of unknown fields", Flood(1), None, || {
             let field = |n| format!(r#""f{n}":0"#);
-            let body = numbered(r#"{"metadata":{"name":"a"},"#, field, 230_000, "}");
+            let body = join_numbered(r#"{"metadata":{"name":"a"},"#, field, 230_000, "}");
             vec![Prepared::post(config_maps(), body)]
         }),
         Attack::new("YAML: 300,000 aliases", Flood(1), None, || {
             let body = repeat("metadata: {name: a}\na: &a [0,0,0,0,0,0,0,0,0]\nb: [", "*a", 300_000, "]\n");
-            vec![Prepared::body("POST", config_maps(), "application/yaml", body)]
+            vec![Prepared::with_body("POST", config_maps(), "application/yaml", body)]
         }),
     ]
 }
@@ -132,18 +132,18 @@ fn rejections() -> Vec<Attack> {
     vec![
         Attack::new("labels: 60,000 invalid", Flood(1), Some(Privileged), || {
             let label = |n| format!(r#""?{n}":"?""#);
-            let body = numbered(r#"{"metadata":{"name":"a","labels":{"#, label, 60_000, "}}}");
+            let body = join_numbered(r#"{"metadata":{"name":"a","labels":{"#, label, 60_000, "}}}");
             vec![Prepared::post(config_maps(), body)]
         }),
         Attack::new("422: 400 kB of ports with an unknown protocol", Flood(1), Some(Privileged), || {
             let before = format!(r#"{POD}{{"name":"a","image":"a","ports":["#);
             let port = |n: usize| format!(r#"{{"protocol":"x{n}"}}"#);
-            vec![Prepared::post(pods(), numbered(&before, port, 20_000, "]}]}}"))]
+            vec![Prepared::post(pods(), join_numbered(&before, port, 20_000, "]}]}}"))]
         }),
         Attack::new("422: 400 kB of one invalid value, quoted in each error", Flood(1), None, || {
             let key = "?".repeat(2_000);
             let label = |n| format!(r#""{key}{n}":"""#);
-            let body = numbered(r#"{"metadata":{"name":"a","labels":{"#, label, 200, "}}}");
+            let body = join_numbered(r#"{"metadata":{"name":"a","labels":{"#, label, 200, "}}}");
             vec![Prepared::post(config_maps(), body)]
         }),
         Attack::new("422: 400 kB of containers of one name", Flood(1), None, || {
@@ -153,7 +153,7 @@ fn rejections() -> Vec<Attack> {
         }),
         Attack::new("422: an object without a name, 400 kB of finalizers", Flood(1), None, || {
             let finalizer = |n| format!(r#""?{n}""#);
-            let body = numbered(r#"{"metadata":{"finalizers":["#, finalizer, 45_000, "]}}");
+            let body = join_numbered(r#"{"metadata":{"finalizers":["#, finalizer, 45_000, "]}}");
             vec![Prepared::post(config_maps(), body)]
         }),
     ]

@@ -6,11 +6,12 @@ use crate::attack::AttackUser::{Anonymous, Privileged, Unprivileged};
 use crate::client::{NUMBER, Prepared};
 use crate::dataset::collection;
 
-/// Builds a request that most callers may send: 200 for most, 401 or 403 for some.
-fn version() -> Prepared {
+/// Builds a GET of `/api`, which every authenticated user may read.
+fn get_api() -> Prepared {
     Prepared::get("/api")
 }
 
+/// Adds a header `count` times; the values end in different numbers.
 fn with_many(request: Prepared, name: &'static str, value: &str, count: usize) -> Prepared {
     (0..count).fold(request, |request, n| request.header(name, format!("{value}{n}")))
 }
@@ -28,17 +29,17 @@ fn credentials() -> Vec<Attack> {
                          eyJpc3MiOiJodHRwczovL2t1YmVybmV0ZXMuZGVmYXVsdC5zdmMiLCJzdWIiOiJhIn0";
     vec![
         Attack::new("tokens: distinct and unknown", Flood(8), Some(Anonymous), || {
-            vec![version().header("authorization", format!("Bearer unknown-{NUMBER}"))]
+            vec![get_api().header("authorization", format!("Bearer unknown-{NUMBER}"))]
         }),
         Attack::new("tokens: distinct, with a wrong signature", Flood(8), Some(Anonymous), || {
-            vec![version().header("authorization", format!("Bearer {TOKEN}.c2lnbmF0dXJl{NUMBER}"))]
+            vec![get_api().header("authorization", format!("Bearer {TOKEN}.c2lnbmF0dXJl{NUMBER}"))]
         }),
         Attack::new("tokens: distinct, of 60 kB", Flood(8), None, || {
             let long = "x".repeat(60_000);
-            vec![version().header("authorization", format!("Bearer {long}{NUMBER}"))]
+            vec![get_api().header("authorization", format!("Bearer {long}{NUMBER}"))]
         }),
         Attack::new("basic credentials", Flood(8), None, || {
-            vec![version().header("authorization", format!("Basic {NUMBER}"))]
+            vec![get_api().header("authorization", format!("Basic {NUMBER}"))]
         }),
     ]
 }
@@ -46,37 +47,37 @@ fn credentials() -> Vec<Attack> {
 fn headers() -> Vec<Attack> {
     vec![
         Attack::new("impersonation of 120 groups over HTTP/1.1", Http1, Some(Unprivileged), || {
-            let request = version().header("impersonate-user", "a");
+            let request = get_api().header("impersonate-user", "a");
             vec![with_many(request, "impersonate-group", "group-", 120)]
         }),
         Attack::new("impersonation of 2,000 groups", Flood(4), Some(Unprivileged), || {
-            let request = version().header("impersonate-user", "a");
+            let request = get_api().header("impersonate-user", "a");
             vec![with_many(request, "impersonate-group", "g", 2_000)]
         }),
         Attack::new("impersonation of distinct users", Flood(8), None, || {
-            vec![version().header("impersonate-user", format!("user-{NUMBER}"))]
+            vec![get_api().header("impersonate-user", format!("user-{NUMBER}"))]
         }),
         Attack::new("impersonation with 1,000 extra values", Flood(4), None, || {
-            let request = version().header("impersonate-user", "a");
+            let request = get_api().header("impersonate-user", "a");
             vec![with_many(request, "impersonate-extra-a", "v", 1_000)]
         }),
         Attack::new("300 unknown headers over HTTP/1.1", Http1, None, || {
-            vec![with_many(version(), "x-unknown", "v", 300)]
+            vec![with_many(get_api(), "x-unknown", "v", 300)]
         }),
         Attack::new("2,000 remote groups", Flood(4), None, || {
-            vec![with_many(version().header("x-remote-user", "a"), "x-remote-group", "g", 2_000)]
+            vec![with_many(get_api().header("x-remote-user", "a"), "x-remote-group", "g", 2_000)]
         }),
         Attack::new("accept of 6,000 clauses", Flood(4), None, || {
             vec![Prepared::get_as("/api/v1", &repeat("", "a/b;q=0.1", 6_000, ",*/*"))]
         }),
         Attack::new("accept-encoding of 6,000 clauses", Flood(4), None, || {
-            vec![version().header("accept-encoding", repeat("", "br;q=0.1", 6_000, ",gzip"))]
+            vec![get_api().header("accept-encoding", repeat("", "br;q=0.1", 6_000, ",gzip"))]
         }),
         Attack::new("if-none-match of 6,000 tags", Flood(4), None, || {
             vec![Prepared::get("/openapi/v2").header("if-none-match", repeat("", r#""a""#, 6_000, ""))]
         }),
         Attack::new("user agent of 60 kB", Flood(8), None, || {
-            vec![version().header("user-agent", "x".repeat(60_000))]
+            vec![get_api().header("user-agent", "x".repeat(60_000))]
         }),
     ]
 }

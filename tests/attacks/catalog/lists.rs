@@ -1,7 +1,7 @@
 //! Attacks with lists of the large collection in every representation, with selectors, and with
 //! deletecollection.
 
-use super::{Attack, numbered};
+use super::{Attack, join_numbered};
 use crate::attack::AttackMethod::Flood;
 use crate::attack::AttackUser::{Privileged, Unprivileged};
 use crate::client::Prepared;
@@ -14,7 +14,7 @@ const TABLE_PROTOBUF: &str = "application/vnd.kubernetes.protobuf;as=Table;g=met
 const METADATA_PROTOBUF: &str =
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// Representations of lists, with their names.
+/// Representations of lists: name, and media type in `Accept`.
 pub const REPRESENTATIONS: [(&str, &str); 8] = [
     ("JSON", "application/json"),
     ("Table", TABLE),
@@ -63,7 +63,7 @@ fn representations() -> Vec<Attack> {
         single("list by pages of 500 as Table", None, || {
             Prepared::get_as(format!("{}?limit=500", collection()), TABLE)
         }),
-        single("list, 20 on each connection, as Table", None, || list(TABLE)).with(Flood(20)),
+        single("list, 20 on each connection, as Table", None, || list(TABLE)).with_method(Flood(20)),
         single("large object as YAML", None, || Prepared::get_as(large_object(), "application/yaml")),
         single("large object as Protobuf, gzip", None, || {
             Prepared::get_as(large_object(), PROTOBUF).header("accept-encoding", "gzip")
@@ -81,19 +81,19 @@ fn representations() -> Vec<Attack> {
 }
 
 fn selectors() -> Vec<Attack> {
-    let values = |count| numbered("labelSelector=number+in+(", |n| n.to_string(), count, ")");
+    let values = |count| join_numbered("labelSelector=number+in+(", |n| n.to_string(), count, ")");
     vec![
         Attack::new("list by a label in 10,000 values", Flood(2), Some(Privileged), move || {
             query(&values(10_000))
         }),
         Attack::new("list by 9,000 label requirements", Flood(2), None, || {
-            query(&numbered("labelSelector=", |n| format!("!k{n}"), 9_000, ""))
+            query(&join_numbered("labelSelector=", |n| format!("!k{n}"), 9_000, ""))
         }),
         Attack::new("list by 3,000 field requirements", Flood(2), None, || {
-            query(&numbered("fieldSelector=", |n| format!("metadata.name!=x{n}"), 3_000, ""))
+            query(&join_numbered("fieldSelector=", |n| format!("metadata.name!=x{n}"), 3_000, ""))
         }),
         Attack::new("list by 3,000 invalid field requirements", Flood(8), None, || {
-            query(&numbered("fieldSelector=", |n| format!("metadata.x{n}=x"), 3_000, ""))
+            query(&join_numbered("fieldSelector=", |n| format!("metadata.x{n}=x"), 3_000, ""))
         }),
         Attack::new("list by a label selector of 60,000 parentheses", Flood(8), Some(Unprivileged), || {
             query(&format!("labelSelector={}", "(".repeat(60_000)))
@@ -105,16 +105,16 @@ fn selectors() -> Vec<Attack> {
         Attack::new("deletecollection, dry run", Flood(1), Some(Privileged), || {
             vec![Prepared { method: "DELETE", ..Prepared::get(format!("{}?dryRun=All", collection())) }]
         }),
-        Attack::new("deletecollection by a label in 10,000 values", Flood(1), None, move || {
+        Attack::new("deletecollection by a label in 9,000 values", Flood(1), None, move || {
             // No object has this label value.
-            let selector = numbered("labelSelector=number+in+(", |n| format!("x{n}"), 9_000, ")");
+            let selector = join_numbered("labelSelector=number+in+(", |n| format!("x{n}"), 9_000, ")");
             vec![Prepared { method: "DELETE", ..Prepared::get(format!("{}?{selector}", collection())) }]
         }),
     ]
 }
 
 impl Attack {
-    fn with(mut self, method: crate::attack::AttackMethod) -> Attack {
+    fn with_method(mut self, method: crate::attack::AttackMethod) -> Attack {
         self.method = method;
         self
     }

@@ -1,4 +1,4 @@
-//! Named attacks. The generator adds attacks that follow from the schemas.
+//! Catalog of attacks with names. The generator adds attacks that follow from the OpenAPI schemas.
 
 mod bodies;
 mod heads;
@@ -9,14 +9,16 @@ mod streams;
 use crate::attack::{AttackMethod, AttackUser};
 use crate::client::Prepared;
 
-/// Named attack.
+/// Attack of the catalog.
 pub struct Attack {
     /// Name of the attack.
     pub name: &'static str,
-    /// Method of sending.
+    /// Method by which the attacker sends the requests.
     pub method: AttackMethod,
-    /// Caller in a short run: the weakest that reaches the attacked code; None: long runs only.
-    pub short: Option<AttackUser>,
+    /// User in a short run: the one with the fewest permissions that reaches the attacked code.
+    ///
+    /// None: the attack is part of long runs only.
+    pub short_run_caller: Option<AttackUser>,
     /// Builds the requests, which are sent in turn.
     pub requests: Box<dyn Fn() -> Vec<Prepared>>,
 }
@@ -25,10 +27,10 @@ impl Attack {
     fn new(
         name: &'static str,
         method: AttackMethod,
-        short: Option<AttackUser>,
+        short_run_caller: Option<AttackUser>,
         requests: impl Fn() -> Vec<Prepared> + 'static,
     ) -> Attack {
-        Attack { name, method, short, requests: Box::new(requests) }
+        Attack { name, method, short_run_caller, requests: Box::new(requests) }
     }
 }
 
@@ -56,8 +58,8 @@ fn repeat(before: &str, element: &str, count: usize, after: &str) -> String {
     text
 }
 
-/// Joins elements built from their numbers.
-fn numbered(before: &str, element: impl Fn(usize) -> String, count: usize, after: &str) -> String {
+/// Joins elements with commas between two texts; each element is built from its number.
+fn join_numbered(before: &str, element: impl Fn(usize) -> String, count: usize, after: &str) -> String {
     let elements: Vec<String> = (0..count).map(element).collect();
     format!("{before}{}{after}", elements.join(","))
 }

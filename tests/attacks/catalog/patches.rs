@@ -1,6 +1,6 @@
-//! Attacks with patches of every type on existing objects. None stores anything.
+//! Attacks with patches of every type on existing objects. No patch changes a stored object.
 
-use super::{Attack, numbered, repeat};
+use super::{Attack, join_numbered, repeat};
 use crate::attack::AttackMethod::Flood;
 use crate::attack::AttackUser::Privileged;
 use crate::client::Prepared;
@@ -15,11 +15,11 @@ fn patch(resource: &str, media_type: &str, body: String) -> Vec<Prepared> {
     let group = if resource == "deployments" { "/apis/apps/v1" } else { "/api/v1" };
     let query = if media_type == APPLY { "&fieldManager=attack&force=true" } else { "" };
     let path = format!("{group}/namespaces/{NAMESPACE}/{resource}/{TARGET}?dryRun=All{query}");
-    vec![Prepared::body("PATCH", path, media_type, body)]
+    vec![Prepared::with_body("PATCH", path, media_type, body)]
 }
 
 fn pod_spec(elements: impl Fn(usize) -> String, count: usize) -> String {
-    numbered(r#"{"apiVersion":"v1","kind":"Pod","spec":{"containers":["#, elements, count, "]}}")
+    join_numbered(r#"{"apiVersion":"v1","kind":"Pod","spec":{"containers":["#, elements, count, "]}}")
 }
 
 pub fn attacks() -> Vec<Attack> {
@@ -49,7 +49,7 @@ fn applies() -> Vec<Attack> {
         }),
         Attack::new("apply: 200,000 finalizers", Flood(1), None, || {
             let before = r#"{"apiVersion":"v1","kind":"Secret","metadata":{"finalizers":["#;
-            patch("secrets", APPLY, numbered(before, |n| format!(r#""a/f{n}""#), 200_000, "]}}"))
+            patch("secrets", APPLY, join_numbered(before, |n| format!(r#""a/f{n}""#), 200_000, "]}}"))
         }),
     ]
 }
@@ -63,7 +63,7 @@ fn json_patches() -> Vec<Attack> {
                 )
             };
             let before = r#"[{"op":"add","path":"/metadata/annotations","value":{"a":"a"}},"#;
-            patch("pods", JSON_PATCH, numbered(before, copy, 40, "]"))
+            patch("pods", JSON_PATCH, join_numbered(before, copy, 40, "]"))
         }),
         Attack::new("JSON Patch: 3,000 copies of 100 kB", Flood(1), None, || {
             let text = "x".repeat(100_000);
@@ -74,7 +74,7 @@ fn json_patches() -> Vec<Attack> {
                     r#"{{"op":"copy","from":"/metadata/annotations/a","path":"/metadata/annotations/c{n}"}}"#
                 )
             };
-            patch("pods", JSON_PATCH, numbered(&before, copy, 3_000, "]"))
+            patch("pods", JSON_PATCH, join_numbered(&before, copy, 3_000, "]"))
         }),
         Attack::new("JSON Patch: 9,999 insertions before the first", Flood(1), None, || {
             let insert = r#"{"op":"add","path":"/spec/containers/0","value":{"name":"b"}}"#;
@@ -98,7 +98,7 @@ fn json_patches() -> Vec<Attack> {
 fn merges() -> Vec<Attack> {
     let annotations = |count| {
         let annotation = |n| format!(r#""a{n}":"""#);
-        numbered(r#"{"metadata":{"annotations":{"#, annotation, count, "}}}")
+        join_numbered(r#"{"metadata":{"annotations":{"#, annotation, count, "}}}")
     };
     vec![
         Attack::new("merge patch: 220,000 annotations", Flood(1), None, move || {
@@ -109,11 +109,11 @@ fn merges() -> Vec<Attack> {
         }),
         Attack::new("merge patch of a Secret: 60,000 values that are numbers", Flood(1), None, || {
             let value = |n| format!(r#""a{n}":{n}"#);
-            patch("secrets", MERGE, numbered(r#"{"data":{"#, value, 60_000, "}}"))
+            patch("secrets", MERGE, join_numbered(r#"{"data":{"#, value, 60_000, "}}"))
         }),
         Attack::new("strategic merge patch: 130,000 containers", Flood(1), Some(Privileged), || {
             let container = |n| format!(r#"{{"name":"a{n}"}}"#);
-            patch("pods", STRATEGIC, numbered(r#"{"spec":{"containers":["#, container, 130_000, "]}}"))
+            patch("pods", STRATEGIC, join_numbered(r#"{"spec":{"containers":["#, container, 130_000, "]}}"))
         }),
         Attack::new("strategic merge patch: 200,000 containers of one name", Flood(1), None, || {
             let container = r#"{"name":"a"}"#;
@@ -124,14 +124,15 @@ fn merges() -> Vec<Attack> {
         }),
         Attack::new("strategic merge patch: an order of 70,000", Flood(1), None, || {
             let key = |n| format!(r#"{{"name":"a{n}"}}"#);
-            let order = numbered(r#""$setElementOrder/containers":["#, key, 70_000, "]");
-            let containers = numbered(r#""containers":["#, key, 70_000, "]");
+            let order = join_numbered(r#""$setElementOrder/containers":["#, key, 70_000, "]");
+            let containers = join_numbered(r#""containers":["#, key, 70_000, "]");
             patch("pods", STRATEGIC, format!(r#"{{"spec":{{{order},{containers}}}}}"#))
         }),
         Attack::new("strategic merge patch: 110,000 finalizers, added and deleted", Flood(1), None, || {
             let finalizer = |n| format!(r#""a/f{n}""#);
-            let added = numbered(r#""finalizers":["#, finalizer, 110_000, "]");
-            let deleted = numbered(r#""$deleteFromPrimitiveList/finalizers":["#, finalizer, 110_000, "]");
+            let added = join_numbered(r#""finalizers":["#, finalizer, 110_000, "]");
+            let deleted =
+                join_numbered(r#""$deleteFromPrimitiveList/finalizers":["#, finalizer, 110_000, "]");
             patch("pods", STRATEGIC, format!(r#"{{"metadata":{{{added},{deleted}}}}}"#))
         }),
         Attack::new("strategic merge patch: 80,000 deletions by key", Flood(1), None, || {
@@ -139,7 +140,7 @@ fn merges() -> Vec<Attack> {
             patch(
                 "deployments",
                 STRATEGIC,
-                numbered(r#"{"spec":{"template":{"spec":{"containers":["#, delete, 80_000, "]}}}}"),
+                join_numbered(r#"{"spec":{"template":{"spec":{"containers":["#, delete, 80_000, "]}}}}"),
             )
         }),
     ]

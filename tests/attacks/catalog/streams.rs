@@ -9,7 +9,7 @@ use crate::dataset::{REFERENCE_NAMESPACE, collection, large_object};
 
 pub fn attacks() -> Vec<Attack> {
     let many = Hold { connections: 4, streams: 240, window: 0 };
-    let one = Hold { connections: 1, streams: 200, window: 1024 };
+    let single = Hold { connections: 1, streams: 200, window: 1024 };
     let wide = Hold { connections: 16, streams: 60, window: 0 };
     let mut attacks = vec![
         Attack::new("unread: 960 OpenAPI v2", many, Some(Unprivileged), || {
@@ -53,10 +53,12 @@ pub fn attacks() -> Vec<Attack> {
         Attack::new("800 connections that send nothing", Silence(800), Some(Anonymous), Vec::new),
     ];
     for (name, accept) in REPRESENTATIONS {
-        // The names live as long as the run.
+        // The name of an attack has the lifetime `'static`; these few are never freed.
         let title: &'static str = Box::leak(format!("unread: 200 lists as {name}").into_boxed_str());
-        let short = (name == "Table" || name == "Protobuf").then_some(Privileged);
-        attacks.push(Attack::new(title, one, short, move || vec![Prepared::get_as(collection(), accept)]));
+        let short_run_caller = (name == "Table" || name == "Protobuf").then_some(Privileged);
+        attacks.push(Attack::new(title, single, short_run_caller, move || {
+            vec![Prepared::get_as(collection(), accept)]
+        }));
     }
     attacks
 }

@@ -41,14 +41,15 @@ pub struct AuthdProcess {
     revisions: Arc<PolicyRevisions>,
     updates: mpsc::Sender<MirrorUpdate>,
     revision: u64,
-    /// The stream of requests from authd. It stays open, but the benchmark ignores the requests.
+    /// Requests of authd on the mirror stream, which must stay open. The benchmark ignores the requests.
     _demands: Streaming<MirrorDemand>,
     child: Child,
     _dir: TempDir,
 }
 
 impl AuthdProcess {
-    /// Starts authd from the [directory of this program](command) with a names preset, a policy, and a static token for `user`.
+    /// Starts authd from the [directory of this program](command) with a names preset, a policy, and a static
+    /// token for `user`.
     ///
     /// # Errors
     ///

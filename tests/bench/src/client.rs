@@ -55,7 +55,7 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// No connection, no TLS.
+    /// The connection or the TLS handshake fails.
     pub async fn connect(&self) -> Result<Connection, Error> {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
@@ -69,7 +69,7 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// No connection, no TLS.
+    /// The connection or the TLS handshake fails.
     pub async fn connect_http2(&self) -> Result<Http2Connection, Error> {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;

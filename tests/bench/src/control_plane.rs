@@ -29,8 +29,8 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Uses a running control plane.
-    pub fn running(target: Target, pids: Vec<u32>) -> Self {
+    /// Attaches to a running control plane. `pids` are the processes whose CPU time counts, apid first.
+    pub fn attach(target: Target, pids: Vec<u32>) -> Self {
         ControlPlane { target, pids, child: None, dir: None }
     }
 
@@ -83,7 +83,7 @@ impl ControlPlane {
         self.child.is_some()
     }
 
-    /// Returns the allocated disk space of the data directory of a started control plane, in MiB.
+    /// Returns the allocated disk space of a control plane that the benchmark started, in MiB.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ pub fn command(name: &str) -> Result<Command, Error> {
     Ok(Command::new(program))
 }
 
-/// Pauses between two checks of the start. Fails when the start takes longer than [`START_TIMEOUT`].
+/// Pauses between two checks whether a server is ready. Fails [`START_TIMEOUT`] after `started`.
 async fn pause(started: Instant) -> Result<(), Error> {
     if started.elapsed() > START_TIMEOUT {
         return Err("not ready within 20 seconds".into());

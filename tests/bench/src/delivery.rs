@@ -36,7 +36,7 @@ pub struct EventSource {
 
 impl EventSource {
     /// Creates a source whose events are creates of ConfigMaps on a control plane.
-    pub fn of_objects(server: MeasuredServer) -> EventSource {
+    pub fn for_objects(server: MeasuredServer) -> EventSource {
         EventSource {
             server,
             watch: None,
@@ -45,13 +45,15 @@ impl EventSource {
         }
     }
 
-    /// Creates a source on the baseline server, which forwards each request body: lines as long as `sample`.
+    /// Creates a source on the baseline server, which forwards each request body as an event.
+    ///
+    /// The events are lines as long as `sample`.
     ///
     /// # Errors
     ///
     /// The sample has no event name.
-    pub async fn of_lines(sample: &Bytes) -> Result<EventSource, Error> {
-        let server = MeasuredServer::bare(sample).await?;
+    pub async fn for_lines(sample: &Bytes) -> Result<EventSource, Error> {
+        let server = MeasuredServer::start_baseline(sample).await?;
         let sample = sample.clone();
         let at = number_position(&sample).ok_or("the sample names no event")?;
         let make_body = move |number: u64| {
@@ -250,7 +252,7 @@ pub async fn measure_at_rate(
     Ok(Figure { count: events * watchers as u64, seconds, cpu: cpu_used, times })
 }
 
-/// Processes the data of a watch as it arrives.
+/// Processes the data of a watch when a part of it arrives.
 trait LineReader: Send + Sync + 'static {
     fn read(&self, lines: &mut Vec<u8>, data: &[u8]);
 }

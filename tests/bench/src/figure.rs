@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`verdict`] counts each missed limit of the process. With `--check` a bench ends with an error when one was missed:
-//! [`Limits::finish`].
+//! [`verdict`] counts each missed limit of the process. With `--check`, [`Limits::finish`] returns an error if a
+//! limit was missed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::process;
 /// Number of limits that the bench has missed.
 static MISSED: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns the word for a limit that is met or missed, and counts a missed one.
+/// Returns the word for a limit that is met or missed, and counts a missed limit for [`Limits::finish`].
 pub fn verdict(holds: bool) -> &'static str {
     if holds {
         return "holds";
@@ -23,7 +23,7 @@ pub fn verdict(holds: bool) -> &'static str {
     "MISSED"
 }
 
-/// The flag of the limits.
+/// The flag `--check`.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Limits {
     /// Exit with an error when a limit is missed
@@ -32,7 +32,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Ends a bench.
+    /// Returns the result of a bench, after all its figures.
     ///
     /// # Errors
     ///

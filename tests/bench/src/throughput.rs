@@ -31,12 +31,12 @@ impl MeasuredServer {
         MeasuredServer { target: target.clone(), pids: pids.to_vec(), _child: None }
     }
 
-    /// Starts the baseline server with a response body.
+    /// Starts the baseline server, whose responses have this body.
     ///
     /// # Errors
     ///
     /// The server does not start.
-    pub async fn bare(body: &Bytes) -> Result<Self, Error> {
+    pub async fn start_baseline(body: &Bytes) -> Result<Self, Error> {
         let mut child = control_plane::command("bare")?
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -121,8 +121,8 @@ pub struct Load {
     pub method: Method,
     /// Expected status code.
     pub expected_status: StatusCode,
-    /// Returns path and body of a request. The argument is a number that is unique to the request.
-    pub make: Arc<dyn Fn(u64) -> (String, Bytes) + Send + Sync>,
+    /// Builds path and body of a request from a number that is unique to the request.
+    pub build_request: Arc<dyn Fn(u64) -> (String, Bytes) + Send + Sync>,
 }
 
 /// Measures two servers in alternating rounds, over `clients` connections with one request in flight each.
@@ -130,7 +130,7 @@ pub struct Load {
 /// # Errors
 ///
 /// A response has another status code than expected, or a connection breaks.
-pub async fn closed_loop(
+pub async fn measure_closed_loop(
     servers: [(&MeasuredServer, Load); 2],
     clients: usize,
     rounds: Rounds,
@@ -182,7 +182,7 @@ async fn send_requests(
 ) -> Result<(Connection, Vec<Duration>), Error> {
     let mut times = Vec::new();
     while !stop.load(Ordering::Relaxed) {
-        let (path, body) = (load.make)(numbers.fetch_add(1, Ordering::Relaxed));
+        let (path, body) = (load.build_request)(numbers.fetch_add(1, Ordering::Relaxed));
         let sent = Instant::now();
         let mut response = connection.open(load.method.clone(), &path, body).await?;
         // Chunks are not collected, so that a large response costs the client little memory and CPU time.

@@ -36,7 +36,7 @@ async fn client_certificate_maps_subject_to_user_and_groups() {
         ("that has expired", one.pair_at("jane", &[], days(-2))),
         ("that is not yet valid", one.pair_at("jane", &[], days(2))),
     ] {
-        let client = Client::certificate(plane.anonymous().port(), &pair.cert, &pair.key);
+        let client = Client::with_certificate(plane.anonymous().port(), &pair.cert, &pair.key);
         assert_eq!(user_name(&plane, &client).await, None, "certificate {case}");
     }
 }

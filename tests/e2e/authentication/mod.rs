@@ -68,7 +68,7 @@ impl Ca {
 
     fn client(&self, plane: &ControlPlane, user: &str, groups: &[&str]) -> Client {
         let pair = self.pair(user, groups);
-        Client::certificate(plane.anonymous().port(), &pair.cert, &pair.key)
+        Client::with_certificate(plane.anonymous().port(), &pair.cert, &pair.key)
     }
 
     /// The same CA for certificates with properties that only tests need.
@@ -88,7 +88,7 @@ impl Ca {
         params.serial_number = Some(SerialNumber::from(serial));
         let key = KeyPair::generate().expect("a key");
         let cert = params.signed_by(&key, &self.issuer()).expect("a certificate");
-        Client::certificate(plane.anonymous().port(), &cert.pem(), &key.serialize_pem())
+        Client::with_certificate(plane.anonymous().port(), &cert.pem(), &key.serialize_pem())
     }
 
     /// A certificate revocation list (CRL) with these serial numbers.

@@ -49,7 +49,7 @@ impl Kind {
     }
 
     /// The kind with this name.
-    pub fn of(kind: &str) -> &'static Kind {
+    pub fn by_name(kind: &str) -> &'static Kind {
         KINDS.iter().find(|k| k.kind == kind).expect("a kind of the graph")
     }
 }
@@ -76,11 +76,11 @@ struct CreatedObject {
 
 impl CreatedObject {
     fn path(&self) -> String {
-        format!("{}/{}", Kind::of(self.kind).path(&self.namespace), self.name)
+        format!("{}/{}", Kind::by_name(self.kind).path(&self.namespace), self.name)
     }
 
     fn reference(&self, rng: &mut SmallRng) -> Value {
-        let api_version = Kind::of(self.kind).api_version();
+        let api_version = Kind::by_name(self.kind).api_version();
         let mut out =
             json!({"apiVersion": api_version, "kind": self.kind, "name": self.name, "uid": self.uid});
         if rng.random_bool(0.6) {
@@ -147,8 +147,9 @@ impl Graph {
                 json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": random_uid(rng)});
             return Some(never).filter(|_| !namespace.is_empty());
         }
-        let fits = |created: &&CreatedObject| created.namespace.is_empty() || created.namespace == namespace;
-        let fitting: Vec<_> = self.created.iter().filter(fits).collect();
+        let is_possible_owner =
+            |created: &&CreatedObject| created.namespace.is_empty() || created.namespace == namespace;
+        let fitting: Vec<_> = self.created.iter().filter(is_possible_owner).collect();
         let owner = fitting.choose(rng)?;
         let mut reference = owner.reference(rng);
         if rng.random_ratio(1, 30) {

@@ -50,7 +50,7 @@ pub async fn objects(admin: &Client) -> Vec<Value> {
 }
 
 /// Waits until the objects satisfy the condition.
-pub async fn settle(plane: &ControlPlane, expected: impl Fn(&[Value]) -> bool) {
+pub async fn wait_for_objects(plane: &ControlPlane, expected: impl Fn(&[Value]) -> bool) {
     let admin = plane.admin();
     let (admin, expected) = (&admin, &expected);
     eventually("the expected objects", || async move {

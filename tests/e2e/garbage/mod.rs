@@ -72,16 +72,16 @@ async fn round(plane: &mut ControlPlane, rng: &mut SmallRng, number: usize, cras
             kills += 1;
         }
     }
-    history::settle(plane, reference_model::is_settled).await;
+    history::wait_for_objects(plane, reference_model::is_settled).await;
     // Without the test finalizer, all terminating objects must be deleted.
     graph.release_all(&plane.admin()).await;
-    history::settle(plane, |objects| {
+    history::wait_for_objects(plane, |objects| {
         reference_model::is_settled(objects) && !objects.iter().any(graph::is_terminating)
     })
     .await;
     let changes = history::changes_since(plane, &since).await;
     reference_model::replay(&graph, &changes);
     graph.clear(&plane.admin()).await;
-    history::settle(plane, |objects| objects.is_empty()).await;
+    history::wait_for_objects(plane, |objects| objects.is_empty()).await;
     kills
 }

@@ -43,14 +43,14 @@ fn has(object: &Value, finalizer: &str) -> bool {
 struct State(BTreeMap<Key, Value>);
 
 impl State {
-    fn of(objects: &[Value]) -> Self {
+    fn from_objects(objects: &[Value]) -> Self {
         State(objects.iter().map(|object| (key(object), object.clone())).collect())
     }
 
     /// The owner to which a reference of an object points, if it exists.
     fn owner(&self, object: &Value, reference: &Value) -> Option<&Value> {
         let kind = text(reference, "kind");
-        let home = if Kind::of(kind).namespaced { text(&object["metadata"], "namespace") } else { "" };
+        let home = if Kind::by_name(kind).namespaced { text(&object["metadata"], "namespace") } else { "" };
         let found = self.0.get(&(kind.to_owned(), home.to_owned(), text(reference, "name").to_owned()))?;
         (uid(found) == text(reference, "uid")).then_some(found)
     }
@@ -71,7 +71,7 @@ impl State {
 /// In a settled state, every owner reference points to an existing owner, and every terminating object waits
 /// for a finalizer or for a blocking dependent.
 pub fn is_settled(objects: &[Value]) -> bool {
-    let state = State::of(objects);
+    let state = State::from_objects(objects);
     objects.iter().all(|object| {
         if is_terminating(object) {
             let waits = state.dependents(object).any(|(_, blocks)| blocks);

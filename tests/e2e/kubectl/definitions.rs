@@ -105,9 +105,9 @@ fn definition_and_objects(_: &ControlPlane, kubectl: &Kubectl) {
 
     kubectl.ok("delete crd shops.shop.example.com", "");
     // kubectl keeps discovery documents for hours: it may know the resource and get 404.
-    let gone = |ran: &super::CommandResult| {
+    let is_not_found = |ran: &super::CommandResult| {
         ran.err.contains("the server doesn't have a resource type \"shops\"")
             || ran.err.contains("(NotFound)")
     };
-    repeat(kubectl, "get shops -n default", "", gone);
+    repeat(kubectl, "get shops -n default", "", is_not_found);
 }

@@ -61,7 +61,7 @@ fn by_verdict(out: &str) -> BTreeMap<String, BTreeSet<String>> {
 }
 
 /// Runs a command on the whole directory, and checks that every output line ends with this word.
-fn all(kubectl: &Kubectl, line: &str, stdin: &str, verdict: &str, count: usize) {
+fn run_on_directory(kubectl: &Kubectl, line: &str, stdin: &str, verdict: &str, count: usize) {
     let out = kubectl.ok(line, stdin);
     let verdicts = by_verdict(&out);
     let counts: Vec<(&str, usize)> =
@@ -80,7 +80,7 @@ fn create_apply_and_diff(_: &ControlPlane, kubectl: &Kubectl) {
     let kinds: BTreeSet<&str> = manifests.iter().map(Manifest::kind).collect();
     assert!(kinds.len() == count && count > 40, "one manifest per kind: {kinds:?}");
 
-    all(kubectl, &format!("create -f {DIRECTORY}"), "", "created", count);
+    run_on_directory(kubectl, &format!("create -f {DIRECTORY}"), "", "created", count);
     let again = kubectl.must_fail(&format!("create -f {DIRECTORY}"));
     assert_eq!(again.matches("(AlreadyExists)").count(), count, "{again}");
 
@@ -96,7 +96,7 @@ fn create_apply_and_diff(_: &ControlPlane, kubectl: &Kubectl) {
     // kubectl does not compare: atomic lists with server defaults, an atomic selector, and Secret text that the
     // server encodes. These patches change nothing on the server.
     let apply = format!("apply -f {DIRECTORY}");
-    all(kubectl, &apply, "", "configured", count);
+    run_on_directory(kubectl, &apply, "", "configured", count);
     let sent_again = [
         "mutatingwebhookconfiguration.admissionregistration.k8s.io/glaze.bakery.example",
         "poddisruptionbudget.policy/shop",
@@ -318,10 +318,16 @@ async fn kubectl_annotate_replace_and_delete_of_manifest_directory() {
 fn annotate_replace_and_delete(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok(&format!("create -f {DIRECTORY}"), "");
     let count = manifests(kubectl).len();
-    all(kubectl, &format!("label -f {DIRECTORY} season=autumn"), "", "labeled", count);
+    run_on_directory(kubectl, &format!("label -f {DIRECTORY} season=autumn"), "", "labeled", count);
     // kubectl 1.27 prints `annotate`.
     let annotated = if kubectl.release() == "1.27" { "annotate" } else { "annotated" };
-    all(kubectl, &format!("annotate -f {DIRECTORY} bakery.example/note=counted"), "", annotated, count);
+    run_on_directory(
+        kubectl,
+        &format!("annotate -f {DIRECTORY} bakery.example/note=counted"),
+        "",
+        annotated,
+        count,
+    );
 
     // A changed list replaces the objects; a second replacement with the same resourceVersions conflicts.
     let mut list: Value =
@@ -330,7 +336,7 @@ fn annotate_replace_and_delete(_: &ControlPlane, kubectl: &Kubectl) {
         assert_eq!(object["metadata"]["labels"]["season"], "autumn");
         object["metadata"]["labels"]["season"] = json!("winter");
     }
-    all(kubectl, "replace -f -", &list.to_string(), "replaced", count);
+    run_on_directory(kubectl, "replace -f -", &list.to_string(), "replaced", count);
     let seasons =
         kubectl.ok(&format!("get -f {DIRECTORY} -o jsonpath={{.items[*].metadata.labels.season}}"), "");
     assert_eq!(seasons.split(' ').filter(|season| *season == "winter").count(), count, "{seasons}");

@@ -135,11 +135,12 @@ async fn claim_mappings_set_username_groups_uid_and_extra() {
 async fn claim_and_user_validation_rules_must_all_pass() {
     const USERNAME: &str =
         "  claimMappings: {username: {claim: sub, prefix: ''}, groups: {claim: roles, prefix: ''}}\n";
-    let with = |rules: &str| -> &'static str { Box::leak(format!("{USERNAME}{rules}").into_boxed_str()) };
+    let mappings_with_rules =
+        |rules: &str| -> &'static str { Box::leak(format!("{USERNAME}{rules}").into_boxed_str()) };
     check(vec![
         (
             "claim-rules",
-            with("  claimValidationRules:\n  - {claim: hd, requiredValue: x}\n  - {expression: 'claims.n < 10', message: n is too large}\n"),
+            mappings_with_rules("  claimValidationRules:\n  - {claim: hd, requiredValue: x}\n  - {expression: 'claims.n < 10', message: n is too large}\n"),
             vec![
                 (json!({"hd": "x", "n": 9}), User(json!({"username": "jane"}))),
                 (json!({"hd": "y", "n": 9}), Rejected("the claim `hd` does not have the required value")),
@@ -151,7 +152,7 @@ async fn claim_and_user_validation_rules_must_all_pass() {
         ),
         (
             "user-rules",
-            with("  userValidationRules:\n  - {expression: '!user.username.startsWith(\"system:\")', message: reserved name}\n  - {expression: 'user.groups.all(g, !g.startsWith(\"system:\"))', message: reserved group}\n"),
+            mappings_with_rules("  userValidationRules:\n  - {expression: '!user.username.startsWith(\"system:\")', message: reserved name}\n  - {expression: 'user.groups.all(g, !g.startsWith(\"system:\"))', message: reserved group}\n"),
             vec![
                 (json!({"roles": ["a"]}), User(json!({"username": "jane"}))),
                 (json!({"sub": "system:admin"}), Rejected("user rule `!user.username.startsWith(\"system:\")` is not met: reserved name")),

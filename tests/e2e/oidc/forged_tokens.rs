@@ -32,7 +32,7 @@ async fn forged_and_malformed_tokens_are_rejected_with_logged_reason() {
     };
     let rs256 = |header: &str, claims: &str| key.sign_text(header, claims);
     let header = r#"{"alg":"RS256","kid":"k"}"#;
-    let with = |more: &str| format!("{}{more}}}", good.strip_suffix('}').unwrap());
+    let claims_with = |more: &str| format!("{}{more}}}", good.strip_suffix('}').unwrap());
     let now = jiff::Timestamp::now().as_second();
     let claims = |more: Value| issuer.claims("one", more).to_string();
     let other = Key::rsa("k");
@@ -65,16 +65,20 @@ async fn forged_and_malformed_tokens_are_rejected_with_logged_reason() {
             rs256(r#"{"alg":"none","alg":"RS256","kid":"k"}"#, &good),
             "the header cannot be read",
         ),
-        ("duplicate claim", rs256(header, &with(r#","sub":"admin""#)), "duplicate claim `sub`"),
-        ("duplicate nested claim", rs256(header, &with(r#","a":{"b":1,"b":2}"#)), "duplicate claim `a.b`"),
+        ("duplicate claim", rs256(header, &claims_with(r#","sub":"admin""#)), "duplicate claim `sub`"),
+        (
+            "duplicate nested claim",
+            rs256(header, &claims_with(r#","a":{"b":1,"b":2}"#)),
+            "duplicate claim `a.b`",
+        ),
         (
             "claims nested 60 levels",
-            rs256(header, &with(&format!(",\"a\":{}{}", "[".repeat(60), "]".repeat(60)))),
+            rs256(header, &claims_with(&format!(",\"a\":{}{}", "[".repeat(60), "]".repeat(60)))),
             "the claims nest deeper than 32 levels",
         ),
         (
             "claims nested 20000 levels",
-            rs256(header, &with(&format!(",\"a\":{}{}", "[".repeat(20_000), "]".repeat(20_000)))),
+            rs256(header, &claims_with(&format!(",\"a\":{}{}", "[".repeat(20_000), "]".repeat(20_000)))),
             "the claims nest deeper than 32 levels",
         ),
         (
@@ -95,7 +99,7 @@ async fn forged_and_malformed_tokens_are_rejected_with_logged_reason() {
             "not a number of seconds",
         ),
         ("claims that are not an object", rs256(header, "[]"), "the claims cannot be read"),
-        ("duplicate issuer", rs256(header, &with(r#","iss":"https://x""#)), "duplicate field `iss`"),
+        ("duplicate issuer", rs256(header, &claims_with(r#","iss":"https://x""#)), "duplicate field `iss`"),
         ("no issuer", rs256(header, r#"{"aud":"x"}"#), "the token has no issuer"),
         ("invalid base64", format!("{}.!.x", encode(header)), "the payload is not base64url without padding"),
     ] {
@@ -106,7 +110,7 @@ async fn forged_and_malformed_tokens_are_rejected_with_logged_reason() {
     // These tokens exceed the limit of a request header but fit into the body of a TokenReview.
     let group = plane.names().group("authentication");
     for (bytes, reason) in [(150_000, "duplicate claim `sub`"), (1_000_000, "the token is too long")] {
-        let claims = with(&format!(",\"sub\":\"x\",\"a\":\"{}\"", "a".repeat(bytes)));
+        let claims = claims_with(&format!(",\"sub\":\"x\",\"a\":\"{}\"", "a".repeat(bytes)));
         let review = json!({"apiVersion": format!("{group}/v1"), "kind": "TokenReview",
                             "spec": {"token": rs256(header, &claims)}});
         let answer = plane.admin().post(&format!("/apis/{group}/v1/tokenreviews"), &review).await.expect(201);

@@ -125,8 +125,8 @@ impl Key {
 #[derive(Default)]
 struct State {
     keys: Mutex<Vec<Value>>,
-    /// Responses that replace the defaults, by path.
-    special: Mutex<BTreeMap<String, (u16, String)>>,
+    /// Responses that replace the default responses, by path.
+    replaced_responses: Mutex<BTreeMap<String, (u16, String)>>,
     requested: Mutex<Vec<String>>,
     unavailable: Mutex<bool>,
 }
@@ -210,10 +210,10 @@ impl Issuer {
 
     /// Sets the response for a path; `None` restores the default.
     pub fn set_response(&self, path: &str, answer: Option<(u16, String)>) {
-        let mut special = self.state.special.lock();
+        let mut replaced_responses = self.state.replaced_responses.lock();
         match answer {
-            Some(answer) => drop(special.insert(path.to_owned(), answer)),
-            None => drop(special.remove(path)),
+            Some(answer) => drop(replaced_responses.insert(path.to_owned(), answer)),
+            None => drop(replaced_responses.remove(path)),
         }
     }
 
@@ -252,7 +252,7 @@ impl State {
         if *self.unavailable.lock() {
             return (503, String::new());
         }
-        if let Some(answer) = self.special.lock().get(path) {
+        if let Some(answer) = self.replaced_responses.lock().get(path) {
             return answer.clone();
         }
         let mut segments = path.trim_start_matches('/').splitn(2, '/');

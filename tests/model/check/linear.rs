@@ -40,7 +40,7 @@ pub struct Call {
     pub name: String,
 }
 
-/// The state of its object that an operation requires, and the change that it makes.
+/// Effect of an operation: the state of the object that it requires, and the change that it makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The operation read this state.
@@ -60,24 +60,24 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Returns the state afterwards; None: the operation is impossible in this state.
+    /// Returns the state after the operation; None: the operation is impossible in this state.
     fn apply(self, state: State) -> Option<State> {
-        let expected = |expected: Option<WriteId>| match expected {
+        let is_expected = |expected: Option<WriteId>| match expected {
             None => state.is_some(),
             Some(_) => state == expected,
         };
         match self {
             Effect::Read(seen) => (state == seen).then_some(state),
             Effect::Present => state.is_some().then_some(state),
-            Effect::Other(than) => (state.is_some() && state != Some(than)).then_some(state),
+            Effect::Other(write) => (state.is_some() && state != Some(write)).then_some(state),
             Effect::Create(write) => state.is_none().then_some(Some(write)),
-            Effect::Write(over, write) => expected(over).then_some(Some(write)),
+            Effect::Write(over, write) => is_expected(over).then_some(Some(write)),
             Effect::Put(over, write) => (state.is_none() || state == Some(over)).then_some(Some(write)),
-            Effect::Delete(which) => expected(which).then_some(None),
+            Effect::Delete(which) => is_expected(which).then_some(None),
         }
     }
 
-    fn changes(self) -> bool {
+    fn is_write(self) -> bool {
         matches!(self, Effect::Create(_) | Effect::Write(..) | Effect::Put(..) | Effect::Delete(_))
     }
 }
@@ -86,7 +86,7 @@ impl Effect {
 pub fn check(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violation>) {
     for (key, calls) in calls(reconstructed) {
         if !is_linearizable(&calls) {
-            let least = minimal(calls);
+            let least = minimize(calls);
             violations.push(Violation {
                 check: Check::Linearizable,
                 description: format!("no order of these operations on {key} explains their responses"),
@@ -142,7 +142,7 @@ fn calls(reconstructed: &ReconstructedHistory) -> BTreeMap<Key, Vec<Call>> {
 /// Returns the effect of an operation; None: the outcome says nothing about the object.
 fn effect(operation: &Operation) -> Option<Effect> {
     let id = operation.id;
-    let over = |expected: Option<crate::history::Expected>| expected.map(|expected| expected.write);
+    let replaced_write = |expected: Option<crate::history::Expected>| expected.map(|expected| expected.write);
     match (operation.action, &operation.outcome) {
         (_, Outcome::Refused(..)) => None,
         (Action::Get(At::MostRecent), Outcome::Done(seen)) => Some(Effect::Read(Some(seen.write))),
@@ -155,13 +155,15 @@ fn effect(operation: &Operation) -> Option<Effect> {
         }
         (_, Outcome::Conflict) => None,
         (Action::Create | Action::CreateByPut, _) => Some(Effect::Create(id)),
-        (Action::Write(expected), _) => Some(Effect::Write(over(expected), id)),
+        (Action::Write(expected), _) => Some(Effect::Write(replaced_write(expected), id)),
         (Action::Put(expected), _) => Some(Effect::Put(expected.write, id)),
-        (Action::Delete(expected), _) => Some(Effect::Delete(over(expected))),
+        (Action::Delete(expected), _) => Some(Effect::Delete(replaced_write(expected))),
     }
 }
 
-/// Step of the search: the chosen call, and the state, latest request time and first open call before it.
+/// Step of the search: the chosen call, and the state of the search before this call.
+///
+/// `latest` is the latest request time, `first` the index of the first call without a place in the order.
 struct Step {
     call: usize,
     state: State,
@@ -169,43 +171,43 @@ struct Step {
     first: usize,
 }
 
-/// Maximum number of visited states; a longer search assumes that an order exists.
-const PATIENCE: usize = 1 << 20;
+/// Maximum number of visited states. A search that reaches the limit assumes that an order exists.
+const MAX_VISITED_STATES: usize = 1 << 20;
 
 /// Whether some order of the calls explains all responses.
 ///
 /// `calls` are sorted by request time. The object does not exist at first.
 pub fn is_linearizable(calls: &[Call]) -> bool {
     let required = calls.iter().filter(|call| !call.optional).count();
-    let mut done = Done(vec![0; calls.len().div_ceil(64)]);
+    let mut placed = PlacedCalls(vec![0; calls.len().div_ceil(64)]);
     let mut visited = HashSet::new();
     let mut path: Vec<Step> = Vec::new();
     let (mut state, mut latest, mut found) = (None, Time::ZERO, 0);
     // Index of the first call that has no place in the order yet, and index of the next call to try.
     let (mut first, mut next) = (0, 0);
     loop {
-        if found == required || visited.len() >= PATIENCE {
+        if found == required || visited.len() >= MAX_VISITED_STATES {
             return true;
         }
-        if let Some((call, after)) = candidate(calls, &done, first, next, state, latest) {
-            done.set(call, true);
+        if let Some((call, after)) = next_candidate(calls, &placed, first, next, state, latest) {
+            placed.set(call, true);
             let then = latest.max(calls[call].begin);
             let mut front = first;
-            while front < calls.len() && (done.has(front) || is_past(&calls[front], then)) {
+            while front < calls.len() && (placed.has(front) || is_past(&calls[front], then)) {
                 front += 1;
             }
-            if visited.insert((done.settled(calls, front, then), after)) {
+            if visited.insert((placed.with_past_calls(calls, front, then), after)) {
                 path.push(Step { call, state, latest, first });
                 found += usize::from(!calls[call].optional);
                 (state, latest, first, next) = (after, then, front, front);
             } else {
-                done.set(call, false);
+                placed.set(call, false);
                 next = call + 1;
             }
             continue;
         }
         let Some(step) = path.pop() else { return false };
-        done.set(step.call, false);
+        placed.set(step.call, false);
         found -= usize::from(!calls[step.call].optional);
         (state, latest, first, next) = (step.state, step.latest, step.first, step.call + 1);
     }
@@ -217,27 +219,27 @@ fn is_past(call: &Call, latest: Time) -> bool {
 }
 
 /// Returns the first call from index `next` on that can come next in the order, and the state after it.
-fn candidate(
+fn next_candidate(
     calls: &[Call],
-    done: &Done,
+    placed: &PlacedCalls,
     first: usize,
     next: usize,
     state: State,
     latest: Time,
 ) -> Option<(usize, State)> {
-    // A call that was answered before the request of another call comes before it in the order.
+    // A call whose response came before the request of another call precedes that call in the order.
     let mut bound = Time::MAX;
     for (index, call) in calls.iter().enumerate().skip(first) {
         if call.begin > bound {
             return None;
         }
-        if done.has(index) {
+        if placed.has(index) {
             continue;
         }
         if index >= next
             && !is_past(call, latest)
             && let Some(after) = call.effect.apply(state)
-            && no_open_call_precedes(calls, done, first, index)
+            && no_open_call_precedes(calls, placed, first, index)
         {
             return Some((index, after));
         }
@@ -248,34 +250,36 @@ fn candidate(
     None
 }
 
-/// Whether no call without a place in the order was answered before the request of the call at `index`.
-fn no_open_call_precedes(calls: &[Call], done: &Done, first: usize, index: usize) -> bool {
+/// Whether each required call without a place in the order got its response after the request of the call at
+/// `index`.
+fn no_open_call_precedes(calls: &[Call], placed: &PlacedCalls, first: usize, index: usize) -> bool {
     let before = calls[first..index].iter().enumerate();
     before
-        .filter(|(at, call)| !call.optional && !done.has(first + at))
+        .filter(|(at, call)| !call.optional && !placed.has(first + at))
         .all(|(_, call)| call.end >= calls[index].begin)
 }
 
 /// The set of calls that have a place in the order, one bit per index.
-struct Done(Vec<u64>);
+struct PlacedCalls(Vec<u64>);
 
-impl Done {
+impl PlacedCalls {
     fn has(&self, index: usize) -> bool {
         self.0[index / 64] >> (index % 64) & 1 == 1
     }
 
-    /// Returns the set together with all calls that can no longer happen. Searches with equal results and
-    /// equal states continue in the same way.
-    fn settled(&self, calls: &[Call], first: usize, latest: Time) -> Vec<u64> {
-        let mut all = Done(self.0.clone());
-        (0..first).for_each(|index| all.set(index, true));
+    /// Returns the set together with all optional calls that can no longer happen.
+    ///
+    /// Two searches that have equal sets and equal states of the object continue in the same way.
+    fn with_past_calls(&self, calls: &[Call], first: usize, latest: Time) -> Vec<u64> {
+        let mut past_or_placed = PlacedCalls(self.0.clone());
+        (0..first).for_each(|index| past_or_placed.set(index, true));
         for (index, call) in calls.iter().enumerate().skip(first).take_while(|(_, call)| call.begin <= latest)
         {
             if is_past(call, latest) {
-                all.set(index, true);
+                past_or_placed.set(index, true);
             }
         }
-        all.0
+        past_or_placed.0
     }
 
     fn set(&mut self, index: usize, to: bool) {
@@ -291,42 +295,41 @@ impl Done {
 /// Time limit for the removal of unnecessary calls from a violation.
 const MINIMIZE_TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// Returns a small set of calls for which no order exists: the shortest such prefix, without unnecessary
-/// reads.
+/// Reduces calls without a valid order to the shortest prefix without one, and removes unnecessary reads.
 ///
-/// Of this set, at most the last 24 calls are returned.
-fn minimal(calls: Vec<Call>) -> Vec<Call> {
+/// Returns at most the last 24 of the remaining calls.
+fn minimize(calls: Vec<Call>) -> Vec<Call> {
     let mut by_end = calls.clone();
     by_end.sort_by_key(|call| call.end);
     // A prefix contains the calls that began before a time. Those without a response at that time are
     // optional.
-    let beginning = |count: usize| -> Vec<Call> {
+    let prefix = |count: usize| -> Vec<Call> {
         let time = by_end[count - 1].end;
         let sent = calls.iter().filter(|call| call.begin <= time).cloned();
-        let unanswered = |mut call: Call| {
+        let without_late_response = |mut call: Call| {
             call.optional |= call.end > time;
             call
         };
-        let kept = |call: &Call| !call.optional || call.effect.changes();
-        sent.map(unanswered).filter(kept).collect()
+        let is_relevant = |call: &Call| !call.optional || call.effect.is_write();
+        sent.map(without_late_response).filter(is_relevant).collect()
     };
     let (mut holds, mut fails) = (0, by_end.len());
     while fails - holds > 1 {
         let middle = holds.midpoint(fails);
-        if is_linearizable(&beginning(middle)) {
+        if is_linearizable(&prefix(middle)) {
             holds = middle;
         } else {
             fails = middle;
         }
     }
-    let mut least = beginning(fails);
-    // Remove each read without which there is still no order.
+    let mut least = prefix(fails);
+    // Remove each read whose removal does not make an order possible.
     let mut index = 0;
     let begun = Instant::now();
     while index < least.len() && begun.elapsed() < MINIMIZE_TIME_LIMIT {
         let mut without = least.clone();
-        let gone = without.remove(index);
-        if !gone.effect.changes() && !is_linearizable(&without) {
+        let removed = without.remove(index);
+        if !removed.effect.is_write() && !is_linearizable(&without) {
             least = without;
         } else {
             index += 1;

@@ -10,9 +10,9 @@ use crate::reconstructed_history::ReconstructedHistory;
 /// Checks all lists of the history.
 pub fn check(reconstructed: &ReconstructedHistory, retention: Duration, violations: &mut Vec<Violation>) {
     for list in &reconstructed.history.lists {
-        let found = version(reconstructed, list)
-            .or_else(|| snapshot(reconstructed, list))
-            .or_else(|| expiry(reconstructed, list, retention));
+        let found = check_revision(reconstructed, list)
+            .or_else(|| check_snapshot(reconstructed, list))
+            .or_else(|| check_expiry(reconstructed, list, retention));
         if let Some((check, description)) = found {
             let mut lines = story::format_list(list);
             if let Some(page) = list.pages.first() {
@@ -24,10 +24,11 @@ pub fn check(reconstructed: &ReconstructedHistory, retention: Duration, violatio
     }
 }
 
+/// Violated check with a description; None: no violation.
 type ListViolation = Option<(Check, String)>;
 
 /// Checks that the revision of a list is the requested one, and the same on all pages.
-fn version(reconstructed: &ReconstructedHistory, list: &List) -> ListViolation {
+fn check_revision(reconstructed: &ReconstructedHistory, list: &List) -> ListViolation {
     let first = list.pages.first()?;
     let observed = reconstructed.observed_before(first.begin);
     let revision = first.revision;
@@ -50,14 +51,14 @@ fn version(reconstructed: &ReconstructedHistory, list: &List) -> ListViolation {
 }
 
 /// Checks that the pages of a list are the complete state at its revision, in order.
-fn snapshot(reconstructed: &ReconstructedHistory, list: &List) -> ListViolation {
+fn check_snapshot(reconstructed: &ReconstructedHistory, list: &List) -> ListViolation {
     let revision = list.pages.first()?.revision;
     if revision > reconstructed.covered(&list.scope) {
         return None;
     }
     let expected = reconstructed.snapshot(&list.scope, revision);
     let items: Vec<&ObservedObject> = list.pages.iter().flat_map(|page| &page.items).collect();
-    let whole = list.ending == ListEnding::Complete;
+    let is_complete = list.ending == ListEnding::Complete;
     for index in 0..expected.len().max(items.len()) {
         let description = match (expected.get(index), items.get(index)) {
             (Some((key, at, content)), Some(seen)) => {
@@ -73,7 +74,7 @@ fn snapshot(reconstructed: &ReconstructedHistory, list: &List) -> ListViolation 
                     story::format_object(seen)
                 )
             }
-            (Some((key, at, _)), None) if whole => {
+            (Some((key, at, _)), None) if is_complete => {
                 format!("a list of revision {revision} lacks {key} of revision {at}")
             }
             (Some(_), None) => break,
@@ -90,8 +91,9 @@ fn snapshot(reconstructed: &ReconstructedHistory, list: &List) -> ListViolation 
     let mut read = 0;
     for page in &list.pages {
         read += page.items.len();
-        let alone = list.scope.is_everything() && list.scope.collections.len() == 1 && !page.foreign;
-        if let Some(remaining) = page.remaining.filter(|_| alone)
+        let counts_all_objects =
+            list.scope.is_everything() && list.scope.collections.len() == 1 && !page.foreign;
+        if let Some(remaining) = page.remaining.filter(|_| counts_all_objects)
             && remaining != expected.len() - read
         {
             let rest = expected.len() - read;
@@ -104,23 +106,24 @@ fn snapshot(reconstructed: &ReconstructedHistory, list: &List) -> ListViolation 
     None
 }
 
-fn expiry(reconstructed: &ReconstructedHistory, list: &List, retention: Duration) -> ListViolation {
+/// Checks that the history of a list with 410 had expired.
+fn check_expiry(reconstructed: &ReconstructedHistory, list: &List, retention: Duration) -> ListViolation {
     let ListEnding::Expired(at, revision) = list.ending else { return None };
     let description = premature_expiry(reconstructed, revision, at, retention)?;
     Some((Check::Expiry, format!("a list of revision {revision} returns 410, and {description}")))
 }
 
-/// Returns why a revision cannot have expired at a time; None if it can have.
+/// Returns the reason why a revision cannot have expired at a time; None: it may have expired.
 ///
-/// It cannot have expired if it was the newest revision less than the history retention before.
+/// A revision that was the newest one less than the history retention before cannot have expired.
 pub fn premature_expiry(
     reconstructed: &ReconstructedHistory,
     revision: u64,
     at: crate::history::Time,
     retention: Duration,
 ) -> Option<String> {
-    let stood = reconstructed.latest_time_at(revision);
-    let age = at.saturating_sub(stood);
+    let newest_at = reconstructed.latest_time_at(revision);
+    let age = at.saturating_sub(newest_at);
     (age < retention)
         .then(|| format!("it was the newest {age:.3?} before: history is kept for {retention:?}"))
 }

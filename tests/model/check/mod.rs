@@ -25,7 +25,7 @@ use crate::reconstructed_history::ReconstructedHistory;
 pub enum Check {
     /// Every response is valid for its request.
     Answers,
-    /// All clients observe the same change at a revision.
+    /// All clients observe the same change at the same revision.
     OneHistory,
     /// Revisions never decrease and are never reused, also over restarts.
     Revisions,
@@ -85,7 +85,7 @@ impl fmt::Display for Violation {
 /// # Errors
 ///
 /// The violations, the most informative first.
-pub fn all(history: &History, base: &[u64], retention: Duration) -> Result<(), Vec<Violation>> {
+pub fn check_all(history: &History, base: &[u64], retention: Duration) -> Result<(), Vec<Violation>> {
     let (reconstructed, contradictions) = ReconstructedHistory::new(history, base);
     let mut violations = Vec::new();
     revisions::check(&reconstructed, &contradictions, &mut violations);
@@ -93,7 +93,7 @@ pub fn all(history: &History, base: &[u64], retention: Duration) -> Result<(), V
     lists::check(&reconstructed, retention, &mut violations);
     objects::check(&reconstructed, &mut violations);
     linear::check(&reconstructed, &mut violations);
-    covered(&reconstructed, &mut violations);
+    check_coverage(&reconstructed, &mut violations);
     for complaint in &history.direct_violations {
         let named = complaint.strip_prefix("Reliable: ");
         let check = if named.is_some() { Check::Reliable } else { Check::Answers };
@@ -108,7 +108,7 @@ pub fn all(history: &History, base: &[u64], retention: Duration) -> Result<(), V
 /// The other checks ignore revisions after the known ones. Changes may be unknown if a watch could not
 /// continue, because the store had compacted the history. [`Check::Expiry`] checks that the compaction was
 /// allowed.
-fn covered(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violation>) {
+fn check_coverage(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violation>) {
     for (collection, fence) in reconstructed.uncovered() {
         let name = Scope::whole(collection);
         if !reconstructed.is_trimmed(collection) {

@@ -9,7 +9,7 @@ use crate::reconstructed_history::{ReconstructedHistory, State};
 /// Checks all operations of the history.
 pub fn check(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violation>) {
     for operation in &reconstructed.history.operations {
-        if let Some(description) = unexplained(reconstructed, operation) {
+        if let Some(description) = describe_violation(reconstructed, operation) {
             let seen = if let Outcome::Done(seen) = &operation.outcome { seen.revision } else { 0 };
             let known = reconstructed.observed_before(operation.begin);
             let mut lines = vec![story::format_operation(operation)];
@@ -19,12 +19,12 @@ pub fn check(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violatio
     }
     for removal in &reconstructed.history.removals {
         for seen in removal.removed.iter().flatten() {
-            // The response reports the object as deleted, so a later revision must be its deletion.
-            let gone = reconstructed
+            // The response reports the object as deleted, so a later revision must be this deletion.
+            let is_deleted = reconstructed
                 .revisions_of(&seen.key)
                 .iter()
                 .any(|at| *at > seen.revision && reconstructed.state(&seen.key, *at).is_none());
-            if !gone
+            if !is_deleted
                 && reconstructed.observed_before(removal.end) <= reconstructed.covered[seen.key.collection]
             {
                 violations.push(Violation {
@@ -38,13 +38,14 @@ pub fn check(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violatio
     }
 }
 
-fn unexplained(reconstructed: &ReconstructedHistory, operation: &Operation) -> Option<String> {
+/// Returns the violation of an operation whose response no state of its object explains; None: no violation.
+fn describe_violation(reconstructed: &ReconstructedHistory, operation: &Operation) -> Option<String> {
     let Operation { key, begin, end, action, outcome, .. } = operation;
     // Deletes after the covered revision may be unknown, so the response cannot be judged.
     if reconstructed.observed_before(*end) > reconstructed.covered[key.collection] {
         return None;
     }
-    let explained =
+    let is_explained =
         |by: &dyn Fn(State) -> bool| reconstructed.states_between(key, *begin, *end).into_iter().any(by);
     match (action, outcome) {
         (Action::Get(at), Outcome::Done(seen)) => {
@@ -63,15 +64,15 @@ fn unexplained(reconstructed: &ReconstructedHistory, operation: &Operation) -> O
                 )
             })
         }
-        (Action::Get(At::MostRecent), Outcome::Missing) => (!explained(&|state| state.is_none()))
+        (Action::Get(At::MostRecent), Outcome::Missing) => (!is_explained(&|state| state.is_none()))
             .then(|| format!("a read did not find {key}, which existed all the time")),
-        (Action::Create | Action::CreateByPut, Outcome::Exists) => (!explained(&|state| state.is_some()))
+        (Action::Create | Action::CreateByPut, Outcome::Exists) => (!is_explained(&|state| state.is_some()))
             .then(|| format!("a create was rejected because of {key}, which did not exist")),
-        (Action::Write(_) | Action::Delete(_), Outcome::Missing) => (!explained(&|state| state.is_none()))
+        (Action::Write(_) | Action::Delete(_), Outcome::Missing) => (!is_explained(&|state| state.is_none()))
             .then(|| format!("a write did not find {key}, which existed all the time")),
         (Action::Write(Some(expected)) | Action::Delete(Some(expected)), Outcome::Conflict) => {
             let other = |state: State| state.is_some_and(|(at, _)| at != expected.revision);
-            (!explained(&other)).then(|| {
+            (!is_explained(&other)).then(|| {
                 format!(
                     "a write was rejected although {key} was at revision {} all the time",
                     expected.revision

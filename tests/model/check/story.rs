@@ -4,8 +4,8 @@ use crate::collections::{GROUPS, Key, ObservedObject, Scope};
 use crate::history::{List, Notice, Operation, Outcome, Stream};
 use crate::reconstructed_history::{Change, ReconstructedHistory};
 
-/// Maximum number of lines of each part of a story, such as changes or watches.
-const LINES: usize = 14;
+/// Maximum number of lines of each part of a report, such as changes or notices.
+const MAX_LINES: usize = 14;
 
 /// Formats the changes of an object around some revisions, and the operations and watches that observed them.
 pub fn format_key(reconstructed: &ReconstructedHistory, key: &Key, first: u64, last: u64) -> Vec<String> {
@@ -13,23 +13,23 @@ pub fn format_key(reconstructed: &ReconstructedHistory, key: &Key, first: u64, l
     let from = revisions.partition_point(|at| *at < first).saturating_sub(2);
     let upto = (revisions.partition_point(|at| *at <= last) + 2).min(revisions.len());
     let mut story = vec![format!("changes of {key}:")];
-    for revision in revisions.iter().take(upto).skip(from).take(LINES) {
+    for revision in revisions.iter().take(upto).skip(from).take(MAX_LINES) {
         let change = reconstructed.between(revision - 1, *revision).next();
         story.extend(change.map(|(revision, change)| format!("  {}", format_change(revision, change))));
     }
-    let touches = |operation: &&Operation| {
+    let has_observed = |operation: &&Operation| {
         let seen = if let Outcome::Done(seen) = &operation.outcome { seen.revision } else { 0 };
         operation.key == *key && seen >= first && seen <= last
     };
-    story.push("operations that observed them:".to_owned());
+    story.push("operations that observed these changes:".to_owned());
     story.extend(
         reconstructed
             .history
             .operations
             .iter()
-            .filter(touches)
-            .take(LINES)
-            .map(|one| format!("  {}", format_operation(one))),
+            .filter(has_observed)
+            .take(MAX_LINES)
+            .map(|operation| format!("  {}", format_operation(operation))),
     );
     story
 }
@@ -55,7 +55,7 @@ pub fn format_operation(operation: &Operation) -> String {
     format!("#{id} [{begin:.3?}, {end:.3?}] {action:?} {key} -> {outcome}")
 }
 
-/// Formats a watch around one of its notices, and the changes in its scope there.
+/// Formats a watch with the notices around index `at`, and the changes of its scope from `first` to `last`.
 pub fn format_stream(
     reconstructed: &ReconstructedHistory,
     stream: &Stream,
@@ -68,8 +68,8 @@ pub fn format_stream(
         "watch {id} of {scope} from {start:?} at {begin:.3?}, after watch {resumes:?}, {} notices, {ending:?}:",
         notices.len()
     )];
-    let from = at.saturating_sub(LINES / 2);
-    for (index, (time, notice)) in notices.iter().enumerate().skip(from).take(LINES) {
+    let from = at.saturating_sub(MAX_LINES / 2);
+    for (index, (time, notice)) in notices.iter().enumerate().skip(from).take(MAX_LINES) {
         let mark = if index == at { '>' } else { ' ' };
         story.push(format!(" {mark}{time:.3?} {}", format_notice(notice)));
     }
@@ -86,7 +86,7 @@ pub fn format_scope(
 ) -> Vec<String> {
     let changes = reconstructed.between(first.saturating_sub(1), last);
     let mut within: Vec<_> = changes.filter(|(_, change)| scope.contains(&change.key)).collect();
-    let from = within.len().saturating_sub(LINES);
+    let from = within.len().saturating_sub(MAX_LINES);
     let mut story = vec![format!("changes of the scope from {first} to {last}:")];
     story.extend(
         within.drain(from..).map(|(revision, change)| format!("  {}", format_change(revision, change))),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::linear::{Call, Effect, is_linearizable};
-use super::{Check, all};
+use super::{Check, check_all};
 use crate::collections::{Key, ObservedObject, Scope};
 use crate::history::{
     Action, At, Expected, History, List, ListEnding, ListPage, Notice, Operation, Outcome, Start, Stream,
@@ -46,12 +46,12 @@ fn list(second: u64, asked: At, revision: u64, items: Vec<ObservedObject>) -> Li
     List { scope: Scope::whole(0), at: asked, limit: 0, pages: vec![page], ending: ListEnding::Complete }
 }
 
-fn mark(revision: u64, initial: bool) -> Notice {
+fn bookmark(revision: u64, initial: bool) -> Notice {
     Notice::Bookmark { revision, initial }
 }
 
 /// Two objects: one is created, updated (which removes it from group 0) and deleted, the other only created.
-fn good() -> History {
+fn valid_history() -> History {
     let first = seen("m-0", 11, 1, 0);
     let changed = seen("m-0", 12, 2, 1);
     let second = seen("m-1", 13, 3, 0);
@@ -61,7 +61,7 @@ fn good() -> History {
         Notice::Modified(changed.clone()),
         Notice::Added(second.clone()),
         Notice::Deleted(gone),
-        mark(14, false),
+        bookmark(14, false),
     ];
     let selected = vec![
         Notice::Added(first.clone()),
@@ -83,7 +83,7 @@ fn good() -> History {
             stream(100, Start::After(BASE), None, whole.clone()),
             stream(101, Start::After(BASE), None, whole),
             stream(102, Start::After(BASE), Some(vec![0]), selected),
-            stream(103, Start::Streamed, None, vec![Notice::Added(second.clone()), mark(14, true)]),
+            stream(103, Start::Streamed, None, vec![Notice::Added(second.clone()), bookmark(14, true)]),
             stream(104, Start::State(At::MostRecent), None, vec![Notice::Added(second.clone())]),
         ],
         lists: vec![
@@ -96,9 +96,9 @@ fn good() -> History {
     }
 }
 
-fn found(history: &History) -> Vec<Check> {
+fn violated_checks(history: &History) -> Vec<Check> {
     let base = [BASE; crate::collections::COLLECTIONS.len()];
-    let violations = all(history, &base, Duration::from_secs(60)).err().unwrap_or_default();
+    let violations = check_all(history, &base, Duration::from_secs(60)).err().unwrap_or_default();
     violations.into_iter().map(|violation| violation.check).collect()
 }
 
@@ -109,7 +109,7 @@ fn notices(history: &mut History, stream: usize) -> &mut Vec<(Time, Notice)> {
 
 #[test]
 fn valid_history_passes_all_checks() {
-    assert_eq!(found(&good()), []);
+    assert_eq!(violated_checks(&valid_history()), []);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn each_check_detects_its_violation() {
             h.operations.push(operation(7, 50, "m-2", Action::Create, 0, done));
         }),
         ("a revision below an observed one", Check::Revisions, |h| {
-            notices(h, 0).push((at(22), mark(90, false)));
+            notices(h, 0).push((at(22), bookmark(90, false)));
             let done = Outcome::Done(seen("m-2", 20, 7, 0));
             h.operations.push(operation(7, 50, "m-2", Action::Create, 0, done));
         }),
@@ -177,14 +177,14 @@ fn each_check_detects_its_violation() {
         ("a collection that no watch covers to the end", Check::Covered, |h| h.fences.push((0, 15))),
         ("watches that restart after a gap", Check::Covered, |h| {
             h.streams.retain(|stream| stream.id >= 102);
-            h.streams.push(stream(105, Start::After(12), None, vec![mark(14, false)]));
+            h.streams.push(stream(105, Start::After(12), None, vec![bookmark(14, false)]));
         }),
         ("initial events that lack an object", Check::Bookmarkable, |h| drop(notices(h, 3).remove(0))),
     ];
     for (description, check, spoil) in table {
-        let mut history = good();
+        let mut history = valid_history();
         spoil(&mut history);
-        let found = found(&history);
+        let found = violated_checks(&history);
         assert!(found.contains(&check), "{description}: found {found:?}");
     }
 }
@@ -192,13 +192,13 @@ fn each_check_detects_its_violation() {
 #[test]
 fn responses_after_power_cut_are_not_in_history() {
     let mut history = History::default();
-    history.append(good(), Some(at(20)), at(60));
+    history.append(valid_history(), Some(at(20)), at(60));
     let kept: Vec<u64> = history.operations.iter().map(|operation| operation.id).collect();
     assert_eq!(kept, [1, 2, 3, 4], "reads after the cut are dropped");
     assert!(history.lists.iter().all(|list| list.pages.is_empty()));
     assert!(history.streams.iter().all(|stream| stream.notices.is_empty()));
     let mut history = History::default();
-    history.append(good(), Some(at(4)), at(60));
+    history.append(valid_history(), Some(at(4)), at(60));
     let outcomes: Vec<bool> =
         history.operations.iter().map(|operation| operation.outcome == Outcome::Unknown).collect();
     assert_eq!(outcomes, [false, false, true, true], "writes without a response before the cut are open");
@@ -211,7 +211,7 @@ fn linearizability_is_decided_from_values_and_times() {
         let (begin, end) = (at(begin), at(end));
         Call { begin, end, optional: false, effect, name: String::new() }
     };
-    let maybe = |begin, end, effect| Call { optional: true, ..call(begin, end, effect) };
+    let optional_call = |begin, end, effect| Call { optional: true, ..call(begin, end, effect) };
     let create = call(0, 1, Effect::Create(1));
     let read = |begin, end, seen| call(begin, end, Effect::Read(seen));
     let table = [
@@ -262,19 +262,19 @@ fn linearizability_is_decided_from_values_and_times() {
         ),
         (
             "a write without a response that happened",
-            vec![create.clone(), maybe(2, 5, Effect::Write(None, 2)), read(6, 7, Some(2))],
+            vec![create.clone(), optional_call(2, 5, Effect::Write(None, 2)), read(6, 7, Some(2))],
             true,
         ),
         (
             "a write without a response that did not happen",
-            vec![create.clone(), maybe(2, 5, Effect::Write(None, 2)), read(6, 7, Some(1))],
+            vec![create.clone(), optional_call(2, 5, Effect::Write(None, 2)), read(6, 7, Some(1))],
             true,
         ),
         (
             "a write that happens after its server died",
             vec![
                 create.clone(),
-                maybe(2, 5, Effect::Write(None, 2)),
+                optional_call(2, 5, Effect::Write(None, 2)),
                 read(6, 7, Some(1)),
                 read(8, 9, Some(2)),
             ],

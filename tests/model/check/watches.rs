@@ -16,12 +16,14 @@ const MAX_START_CANDIDATES: usize = 4000;
 pub fn check(reconstructed: &ReconstructedHistory, retention: Duration, violations: &mut Vec<Violation>) {
     for stream in &reconstructed.history.streams {
         let found = match stream.start {
-            Start::After(revision) => after(reconstructed, stream, revision, 0),
-            Start::State(at) => from_state(reconstructed, stream, at),
-            Start::Streamed => streamed(reconstructed, stream),
+            Start::After(revision) => check_changes_after(reconstructed, stream, revision, 0),
+            Start::State(at) => check_state_and_changes(reconstructed, stream, at),
+            Start::Streamed => check_initial_events(reconstructed, stream),
         };
-        let found =
-            found.err().or_else(|| bookmarks(stream)).or_else(|| expiry(reconstructed, stream, retention));
+        let found = found
+            .err()
+            .or_else(|| check_bookmarks(stream))
+            .or_else(|| check_expiry(reconstructed, stream, retention));
         if let Some(StreamViolation { check, description, at, first, last }) = found {
             let story = story::format_stream(reconstructed, stream, at, first, last);
             violations.push(Violation { check, description, story });
@@ -29,7 +31,7 @@ pub fn check(reconstructed: &ReconstructedHistory, retention: Duration, violatio
     }
 }
 
-/// Violation in a stream, with the index of its notice and the range of revisions for the report.
+/// Violation in a stream: `at` is the index of the wrong notice, `first` and `last` bound the report.
 struct StreamViolation {
     check: Check,
     description: String,
@@ -49,7 +51,7 @@ enum ExpectedEvent<'a> {
 }
 
 /// Returns the events that a watch of a scope must deliver for the changes after `after` up to `upto`.
-fn expected<'a>(
+fn expected_events<'a>(
     reconstructed: &'a ReconstructedHistory,
     scope: &'a Scope,
     after: u64,
@@ -71,16 +73,21 @@ fn expected<'a>(
     )
 }
 
-/// Checks that the notices from index `from` on are the changes after revision `begin`.
-fn after(reconstructed: &ReconstructedHistory, stream: &Stream, begin: u64, from: usize) -> StreamResult {
+/// Checks that the notices of a stream from index `from` on are the changes after revision `begin`.
+fn check_changes_after(
+    reconstructed: &ReconstructedHistory,
+    stream: &Stream,
+    begin: u64,
+    from: usize,
+) -> StreamResult {
     let scope = &stream.scope;
     let covered = reconstructed.covered(scope);
     let last = stream.notices.iter().map(|(_, notice)| notice.revision()).max().unwrap_or(begin);
-    let mut awaited = expected(reconstructed, scope, begin, last).peekable();
+    let mut awaited = expected_events(reconstructed, scope, begin, last).peekable();
     let (mut observed, mut marked) = (begin, begin);
     for (at, (_, notice)) in stream.notices.iter().enumerate().skip(from) {
         let revision = notice.revision();
-        let found = |check, description, first: u64| {
+        let violation = |check, description, first: u64| {
             Err(StreamViolation { check, description, at, first, last: revision.max(first) })
         };
         let (Notice::Added(seen) | Notice::Modified(seen) | Notice::Deleted(seen)) = notice else {
@@ -88,7 +95,7 @@ fn after(reconstructed: &ReconstructedHistory, stream: &Stream, begin: u64, from
             if let Some((missed, key, _)) = awaited.next_if(|(missed, ..)| *missed <= revision) {
                 let description =
                     format!("a bookmark of revision {revision} comes before the event {missed} of {key}");
-                return found(Check::Bookmarkable, description, observed.min(missed));
+                return violation(Check::Bookmarkable, description, observed.min(missed));
             }
             marked = marked.max(revision);
             continue;
@@ -104,11 +111,11 @@ fn after(reconstructed: &ReconstructedHistory, stream: &Stream, begin: u64, from
             } else {
                 (Check::Ordered, format!("event {revision} is delivered after {observed}"))
             };
-            return found(check, description, revision);
+            return violation(check, description, revision);
         }
         if revision <= marked {
             let description = format!("event {revision} is delivered after a bookmark of {marked}");
-            return found(Check::Bookmarkable, description, revision);
+            return violation(Check::Bookmarkable, description, revision);
         }
         if let Some((missed, key, description)) = awaited.next_if(|(missed, ..)| *missed < revision) {
             let transition =
@@ -123,17 +130,17 @@ fn after(reconstructed: &ReconstructedHistory, stream: &Stream, begin: u64, from
                 () => Check::Reliable,
             };
             let description = format!("event {missed} of {key} is missing between {observed} and {revision}");
-            return found(check, description, observed.min(missed));
+            return violation(check, description, observed.min(missed));
         }
         match awaited.next_if(|(due, ..)| *due == revision) {
-            Some((_, key, due)) if !fits(notice, key, &due) => {
+            Some((_, key, due)) if !matches_event(notice, key, &due) => {
                 let description = format!("event {revision} is not the change: {due:?} of {key} is due");
-                return found(Check::Atomic, description, revision.saturating_sub(1));
+                return violation(Check::Atomic, description, revision.saturating_sub(1));
             }
             Some(_) => {}
             None if revision <= covered => {
                 let description = format!("event {revision} of {} is not a change of the scope", seen.key);
-                return found(Check::Atomic, description, revision.saturating_sub(1));
+                return violation(Check::Atomic, description, revision.saturating_sub(1));
             }
             None => {}
         }
@@ -142,8 +149,7 @@ fn after(reconstructed: &ReconstructedHistory, stream: &Stream, begin: u64, from
     Ok(())
 }
 
-/// Whether only the selector makes a change ADDED or DELETED: the object also existed before, or still
-/// exists.
+/// Whether an event is ADDED or DELETED because the selector begins or ceases to match an existing object.
 fn is_transition(
     reconstructed: &ReconstructedHistory,
     revision: u64,
@@ -157,7 +163,8 @@ fn is_transition(
     }
 }
 
-fn fits(notice: &Notice, key: &Key, due: &ExpectedEvent) -> bool {
+/// Whether a notice reports the expected event with the right content.
+fn matches_event(notice: &Notice, key: &Key, due: &ExpectedEvent) -> bool {
     let (seen, content) = match (notice, due) {
         (Notice::Added(seen), ExpectedEvent::Added(content))
         | (Notice::Modified(seen), ExpectedEvent::Modified(content))
@@ -169,11 +176,12 @@ fn fits(notice: &Notice, key: &Key, due: &ExpectedEvent) -> bool {
 
 /// Checks a stream with `sendInitialEvents`: first the state at the revision of the bookmark that ends the
 /// initial events, then the changes after this revision.
-fn streamed(reconstructed: &ReconstructedHistory, stream: &Stream) -> StreamResult {
-    let is_mark = |(_, notice): &(Time, Notice)| matches!(notice, Notice::Bookmark { initial: true, .. });
-    let Some(mark) = stream.notices.iter().position(is_mark) else {
+fn check_initial_events(reconstructed: &ReconstructedHistory, stream: &Stream) -> StreamResult {
+    let is_end_of_initial_events =
+        |(_, notice): &(Time, Notice)| matches!(notice, Notice::Bookmark { initial: true, .. });
+    let Some(mark) = stream.notices.iter().position(is_end_of_initial_events) else {
         // The stream ended before the bookmark, so it contains a part of the state at an unknown revision.
-        return from_state(reconstructed, stream, At::MostRecent);
+        return check_state_and_changes(reconstructed, stream, At::MostRecent);
     };
     let revision = stream.notices[mark].1.revision();
     let observed = reconstructed.observed_before(stream.begin);
@@ -206,29 +214,29 @@ fn streamed(reconstructed: &ReconstructedHistory, stream: &Stream) -> StreamResu
             });
         }
     }
-    after(reconstructed, stream, revision, mark + 1)
+    check_changes_after(reconstructed, stream, revision, mark + 1)
 }
 
 /// Whether the first `count` notices are the first objects of a state.
 fn is_beginning(stream: &Stream, count: usize, state: &[(&Key, u64, &Content)]) -> bool {
     let pairs = stream.notices.iter().take(count).zip(state);
     pairs.into_iter().all(|((_, notice), (key, at, content))| {
-        matches!(notice, Notice::Added(seen) if same(seen, key, *at, content))
+        matches!(notice, Notice::Added(seen) if is_same_object(seen, key, *at, content))
     })
 }
 
-fn same(seen: &ObservedObject, key: &Key, at: u64, content: &Content) -> bool {
+fn is_same_object(seen: &ObservedObject, key: &Key, at: u64, content: &Content) -> bool {
     seen.key == *key && seen.revision == at && seen.write == content.write && seen.uid == content.uid
 }
 
 /// Checks that the stream is the state at some revision, and then the changes after this revision.
-fn from_state(reconstructed: &ReconstructedHistory, stream: &Stream, at: At) -> StreamResult {
+fn check_state_and_changes(reconstructed: &ReconstructedHistory, stream: &Stream, at: At) -> StreamResult {
     let scope = &stream.scope;
     let (Some((_, oldest)), Some((_, newest))) = (stream.notices.first(), stream.notices.last()) else {
         return Ok(());
     };
     let least = if at == At::Any { 0 } else { reconstructed.observed_before(stream.begin) };
-    // The first notice is part of the initial state, or the first change after an empty one.
+    // The first notice is part of the initial state, or the first change after an empty initial state.
     let least = least.max(oldest.revision().saturating_sub(1));
     let upto = reconstructed.covered(scope);
     if newest.revision() > upto {
@@ -239,7 +247,7 @@ fn from_state(reconstructed: &ReconstructedHistory, stream: &Stream, at: At) -> 
         .between(least, upto)
         .filter(|(_, change)| scope.contains(&change.key))
         .map(|(at, _)| at);
-    let best: Cell<Option<StreamViolation>> = Cell::new(None);
+    let longest_match: Cell<Option<StreamViolation>> = Cell::new(None);
     for revision in std::iter::once(least).chain(later).take(MAX_START_CANDIDATES) {
         let state = reconstructed.snapshot(scope, revision);
         let count = state.len().min(leading);
@@ -252,15 +260,15 @@ fn from_state(reconstructed: &ReconstructedHistory, stream: &Stream, at: At) -> 
             }
             continue;
         }
-        match after(reconstructed, stream, revision, count) {
+        match check_changes_after(reconstructed, stream, revision, count) {
             Ok(()) => return Ok(()),
             Err(found) => {
-                let known = best.take();
-                best.set(Some(known.filter(|known| known.at >= found.at).unwrap_or(found)));
+                let known = longest_match.take();
+                longest_match.set(Some(known.filter(|known| known.at >= found.at).unwrap_or(found)));
             }
         }
     }
-    Err(best.take().unwrap_or_else(|| StreamViolation {
+    Err(longest_match.take().unwrap_or_else(|| StreamViolation {
         check: Check::Initial,
         description: format!("the initial events are not the state of any revision since {least}"),
         at: 0,
@@ -270,7 +278,7 @@ fn from_state(reconstructed: &ReconstructedHistory, stream: &Stream, at: At) -> 
 }
 
 /// Checks that bookmarks come only if requested, and that their revisions do not decrease.
-fn bookmarks(stream: &Stream) -> Option<StreamViolation> {
+fn check_bookmarks(stream: &Stream) -> Option<StreamViolation> {
     let mut last = 0;
     for (at, (_, notice)) in stream.notices.iter().enumerate() {
         let Notice::Bookmark { revision, .. } = notice else { continue };
@@ -296,12 +304,12 @@ fn bookmarks(stream: &Stream) -> Option<StreamViolation> {
 }
 
 /// Checks that a watch gets 410 only after expiry of its revision or an overflow of the event buffer.
-fn expiry(
+fn check_expiry(
     reconstructed: &ReconstructedHistory,
     stream: &Stream,
     retention: Duration,
 ) -> Option<StreamViolation> {
-    let found = |check, description| StreamViolation {
+    let violation = |check, description| StreamViolation {
         check,
         description,
         at: stream.notices.len(),
@@ -311,16 +319,16 @@ fn expiry(
     match (&stream.ending, stream.start) {
         (StreamEnding::Expired(at), Start::After(revision)) => {
             let description = premature_expiry(reconstructed, revision, *at, retention)?;
-            Some(found(Check::Expiry, format!("a watch from {revision} returns 410, and {description}")))
+            Some(violation(Check::Expiry, format!("a watch from {revision} returns 410, and {description}")))
         }
         (StreamEnding::Expired(_), _) => {
-            Some(found(Check::Expiry, "a watch without a version returns 410".to_owned()))
+            Some(violation(Check::Expiry, "a watch without a version returns 410".to_owned()))
         }
         (StreamEnding::Lagged(at), _) => {
             let mut floods = reconstructed.history.floods.iter();
             let flooded = floods.any(|(begin, end)| begin < at && *end > stream.begin);
             (!flooded).then(|| {
-                found(
+                violation(
                     Check::Expiry,
                     "a watch returns 410 without enough events to overflow the event buffer".to_owned(),
                 )

@@ -70,7 +70,7 @@ impl Client {
     }
 
     /// Creates a client with a client certificate chain and its key, both PEM, and without token.
-    pub fn certificate(port: u16, chain: &str, key: &str) -> Self {
+    pub fn with_certificate(port: u16, chain: &str, key: &str) -> Self {
         let identity =
             Identity::from_pem(chain.as_bytes(), key.as_bytes()).expect("a chain and its key in PEM");
         Client { port, token: None, tls: connector(Some(&identity)) }

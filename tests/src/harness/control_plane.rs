@@ -74,13 +74,13 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Starts on an empty store and waits until ready.
     pub async fn start(options: Options) -> ControlPlane {
-        let mut plane = ControlPlane::stopped(options);
+        let mut plane = ControlPlane::new_stopped(options);
         plane.launch().await;
         plane
     }
 
-    /// Creates an empty store without starting a process.
-    pub fn stopped(options: Options) -> ControlPlane {
+    /// Creates the directory of a control plane without starting a process.
+    pub fn new_stopped(options: Options) -> ControlPlane {
         let dir = tempfile::Builder::new().prefix("plane-").tempdir().expect("a temporary directory");
         fs::write(dir.path().join("tokens.csv"), TOKENS).expect("the token file");
         let authority = Authority::ensure(
@@ -205,7 +205,7 @@ impl ControlPlane {
         let groups: Vec<String> = groups.iter().map(|&group| group.to_owned()).collect();
         let pair = self.authority.client(user, &groups, Duration::from_secs(3600), Timestamp::now());
         let pair = pair.expect("a client certificate");
-        Client::certificate(self.port, &pair.cert, &pair.key)
+        Client::with_certificate(self.port, &pair.cert, &pair.key)
     }
 
     /// Returns a client without credentials.

@@ -34,7 +34,7 @@ pub enum MatchedResource {
 
 impl MatchedResource {
     /// The matched resource and version.
-    pub fn of<'a>(&'a self, attributes: &Attributes<'a>) -> (&'a Resource, &'a str) {
+    pub fn resource_and_version<'a>(&'a self, attributes: &Attributes<'a>) -> (&'a Resource, &'a str) {
         match self {
             MatchedResource::Requested => (attributes.served, attributes.version),
             MatchedResource::Equivalent { resource, version } => (resource, version),
@@ -60,9 +60,9 @@ impl Matcher {
         object: Option<&Object>,
     ) -> Result<Option<MatchedResource>, Status> {
         let Some(matched) = self.rules_match(constraints, attributes) else { return Ok(None) };
-        let selected = selects_object(&constraints.object_selector, attributes, object)
+        let is_selected = selects_object(&constraints.object_selector, attributes, object)
             && self.namespace_selected(&constraints.namespace_selector, attributes, object).get().await?;
-        Ok(selected.then_some(matched))
+        Ok(is_selected.then_some(matched))
     }
 
     /// Compares the rules of constraints with a write, without the selectors. None without a match.
@@ -90,8 +90,8 @@ impl Matcher {
         if rules.is_empty() {
             return None;
         }
-        let requested = RuleTarget::new(attributes);
-        if rules.iter().any(|rule| rule.matches(&requested)) {
+        let requested_target = RuleTarget::new(attributes);
+        if rules.iter().any(|rule| rule.matches(&requested_target)) {
             return Some(MatchedResource::Requested);
         }
         if policy == MatchPolicy::Exact {
@@ -102,13 +102,14 @@ impl Matcher {
         let has_subresource = |resource: &Resource| {
             attributes.subresource.is_empty() || resource.kind.subresource(attributes.subresource).is_some()
         };
-        let is_requested =
-            |target: &RuleTarget<'_>| (target.group, target.version) == (requested.group, requested.version);
+        let is_requested = |target: &RuleTarget<'_>| {
+            (target.group, target.version) == (requested_target.group, requested_target.version)
+        };
         for rule in rules {
             for resource in versions.iter().filter(|version| is_served(version) && has_subresource(version)) {
                 for version in resource.kind.versions() {
                     let group = resource.group_resource.group.as_str();
-                    let target = RuleTarget { group, version, ..requested };
+                    let target = RuleTarget { group, version, ..requested_target };
                     if !is_requested(&target) && rule.matches(&target) {
                         let (resource, version) = (Arc::clone(resource), version.to_owned());
                         return Some(MatchedResource::Equivalent { resource, version });

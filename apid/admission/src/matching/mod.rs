@@ -2,14 +2,14 @@
 //!
 //! # Contract
 //!
-//! A [`Constraints`] value holds the rules, the match policy and the selectors of one webhook or policy, as data.
-//! A [`ResourceIndex`] over many constraints returns the candidates for a resource in their order. A [`Matcher`]
-//! decides whether constraints match a write, and in which version of the resource.
+//! A [`Constraints`] value holds the rules, the match policy and the selectors of one webhook or policy, as
+//! data. A [`ResourceIndex`] over many constraints returns the candidates for a resource in their order. A
+//! [`Matcher`] decides whether constraints match a write, and in which version of the resource.
 //!
 //! # Invariants
 //!
-//! INVARIANT (rules before selectors): a selector is evaluated only after a rule matched. An unreadable namespace
-//! fails only writes to which the rules apply.
+//! INVARIANT (rules before selectors): a selector is evaluated only after a rule matched. An unreadable
+//! namespace fails only writes to which the rules apply.
 //! INVARIANT (fast path): a write whose resource no rule names costs one lookup.
 //!
 //! # Reference

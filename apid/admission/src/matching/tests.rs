@@ -19,7 +19,11 @@ const CREATE_POD: Request<'_> = (Operation::Create, "/v1/pods", "", "team");
 
 fn fake() -> Fake {
     let namespace = |name: &str, tier: &str| json!({"metadata": {"name": name, "labels": {"tier": tier}}});
-    Fake::new(Preset::Kubernetes).with("", "Namespace", &[namespace("team", "web"), namespace("other", "db")])
+    Fake::new(Preset::Kubernetes).with_objects(
+        "",
+        "Namespace",
+        &[namespace("team", "web"), namespace("other", "db")],
+    )
 }
 
 /// The version in which constraints match a write, an error text, or None.
@@ -56,7 +60,7 @@ async fn find(
     let matched = matcher.matches(constraints, &attributes, object.as_ref()).await;
     matched.map_err(|status| format!("{} {}", status.code, status.message)).map(|matched| {
         matched.map(|matched| {
-            let (resource, version) = matched.of(&attributes);
+            let (resource, version) = matched.resource_and_version(&attributes);
             format!("{}/{version}/{}", resource.group_resource.group, resource.group_resource.resource)
         })
     })

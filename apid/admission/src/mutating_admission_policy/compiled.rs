@@ -83,7 +83,7 @@ impl Mutation {
         common: &'a CommonExpressions,
         inputs: &Inputs<'a>,
     ) -> Result<Value, EvaluationFailure> {
-        let variables = inputs.others();
+        let variables = inputs.expression_variables();
         let mut group = ExpressionGroup::new(common, &variables, limits::OBJECT);
         let value =
             group.evaluate(&self.expression).map_err(|BudgetExceeded| EvaluationFailure::Budget)??;

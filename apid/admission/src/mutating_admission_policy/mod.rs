@@ -7,8 +7,8 @@
 //! constraints see the object before the first policy. The plugin runs before mutating webhooks and never for
 //! a deletion.
 //!
-//! A failed policy denies the write unless it ignores failures. The denial lists the errors of all policies. A server
-//! that does not store policies has no plugin.
+//! A failed policy denies the write unless it ignores failures. The denial lists the errors of all policies.
+//! A server that does not store policies has no plugin.
 //!
 //! # Invariants
 //!
@@ -63,7 +63,7 @@ impl MutatingAdmissionPolicy {
     ) -> Result<(), Status> {
         let bindings = self.0.bindings().await?;
         let mut write = WriteMutation::new(&self.0, attributes);
-        let mut selected = Vec::new();
+        let mut selected_policies = Vec::new();
         for policy in policies.candidates(&attributes.served.group_resource.resource) {
             let bindings = bindings.of_policy(policy.name());
             match write.policies.invocations(policy, bindings, object.as_deref()).await {
@@ -78,19 +78,19 @@ impl MutatingAdmissionPolicy {
                         }
                     }
                     if !invocations.is_empty() {
-                        selected.push((policy, matched, invocations));
+                        selected_policies.push((policy, matched, invocations));
                     }
                 }
             }
         }
-        if selected.is_empty() {
+        if selected_policies.is_empty() {
             return write.finish();
         }
         let notes = attributes.notes;
         if attributes.reinvoked {
             notes.reinvocation(ReinvocationPlugin::Policies).begin_second_round(object.as_deref());
         }
-        for (policy, matched, invocations) in &selected {
+        for (policy, matched, invocations) in &selected_policies {
             write.apply(policy, matched, invocations, object.as_deref_mut()).await?;
         }
         if write.has_mutated {
@@ -179,7 +179,7 @@ impl<'w> WriteMutation<'w> {
                 Some(context) => context,
                 empty => empty.insert(self.context(policy, matched).await?),
             };
-            let visible = object.as_deref().map(|object| self.visible(context, object)).transpose()?;
+            let visible = object.as_deref().map(|object| self.visible_object(context, object)).transpose()?;
             if has_conditions {
                 match self.conditions_match(policy, context, invocation, visible.as_deref()).await {
                     Ok(true) => {}
@@ -227,13 +227,13 @@ impl<'w> WriteMutation<'w> {
     }
 
     /// An object of the write as a policy sees it.
-    fn visible<'o>(
+    fn visible_object<'o>(
         &self,
         context: &PolicyContext<'_>,
         object: &'o Object,
     ) -> Result<Cow<'o, Object>, Status> {
         let (attributes, environment) = (self.policies.attributes, &self.policies.source.environment);
-        mutation::visible(Cow::Borrowed(object), &context.representation, attributes, environment)
+        mutation::visible_object(Cow::Borrowed(object), &context.representation, attributes, environment)
     }
 
     /// Evaluates the match conditions of a policy.
@@ -248,15 +248,15 @@ impl<'w> WriteMutation<'w> {
         let environment = &self.policies.source.environment;
         let clock = &*environment.clock;
         let objects = context.objects(invocation, visible);
-        let run = |inputs: &Inputs<'_>| common.conditions.evaluate(&inputs.conditions(), clock);
+        let run = |inputs: &Inputs<'_>| common.conditions.evaluate(&inputs.condition_variables(), clock);
         let outcome = self.policies.evaluate(common, objects, &context.fixed, run).await;
         let (owner, operation) = (ConditionsOwner::policy(policy.name()), self.policies.attributes.operation);
         environment.metrics.conditions.observe(owner, operation, &outcome);
         outcome.result
     }
 
-    /// Applies the mutations of a policy to an object, which it sees as `visible`. Returns the object after the last
-    /// change; None without a change.
+    /// Applies the mutations of a policy to an object; `visible` is the object as the policy sees it. Returns
+    /// the object after the last change; None without a change.
     async fn mutate<'o>(
         &mut self,
         policy: &Policy<CompiledMutatingPolicy>,
@@ -274,7 +274,7 @@ impl<'w> WriteMutation<'w> {
             let before = last.as_ref().unwrap_or(object);
             let visible = match first_visible.take() {
                 Some(visible) => visible,
-                None => self.visible(context, before)?,
+                None => self.visible_object(context, before)?,
             };
             let run = |inputs: &Inputs<'_>| mutation.evaluate(&compiled.common, inputs);
             let objects = context.objects(invocation, Some(&*visible));
@@ -328,8 +328,8 @@ impl<'w> WriteMutation<'w> {
         }
     }
 
-    /// The response to the write. Its message is that of the first denial, without the name of the object; its code is
-    /// 403, as in the reference.
+    /// The response to the write. As in the reference, its message is that of the first denial, without the
+    /// name of the object, and its code is 403.
     fn finish(self) -> Result<(), Status> {
         let status = Denial::status(&self.denials, self.policies.attributes);
         match status.zip(self.denials.into_iter().next()) {

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! An apply configuration is merged by the merge type of the kind, without a record of field ownership. It must not
-//! contain atomic parts, whose merge would remove fields. A JSON patch is applied as a whole; a failed `test` leaves the
-//! object unchanged.
+//! An apply configuration is merged by the merge type of the kind, without a record of field ownership. It
+//! must not contain atomic parts, whose merge would remove fields. A JSON patch is applied as a whole; a
+//! failed `test` leaves the object unchanged.
 
 use std::borrow::Cow;
 
@@ -28,8 +28,8 @@ pub(super) enum MutationError {
     Status(Status),
 }
 
-/// Applies a patch to an object of a write. Returns the changed object in the stored form; None if a test of the patch
-/// fails.
+/// Applies a patch to an object of a write. Returns the changed object in the stored form; None if a test of
+/// the patch fails.
 ///
 /// `visible` is the object in the matched version, and `object` its stored form.
 ///
@@ -51,7 +51,7 @@ pub(super) fn apply(
             None => return Ok(None),
         },
     };
-    let restored = mutation::accept(changed, object, representation, attributes, environment);
+    let restored = mutation::to_stored(changed, object, representation, attributes, environment);
     let restored = restored.map_err(|status| match patch_type {
         PatchType::ApplyConfiguration => MutationError::Policy(status.message),
         PatchType::JsonPatch => MutationError::Status(status),

@@ -55,11 +55,11 @@ impl Plugin for ChangingPlugin {
 
 impl Server {
     fn new() -> Self {
-        Server::with(Vec::new())
+        Server::with_plugins(Vec::new())
     }
 
-    fn with(later: Vec<(&'static str, Box<dyn Plugin>)>) -> Self {
-        let fake = Fake::new(Preset::Kubernetes).with(
+    fn with_plugins(later: Vec<(&'static str, Box<dyn Plugin>)>) -> Self {
+        let fake = Fake::new(Preset::Kubernetes).with_objects(
             "",
             "Namespace",
             &[json!({"metadata": {"name": "team", "labels": {"team": "yes"}}})],
@@ -67,7 +67,7 @@ impl Server {
         let plugin = MutatingAdmissionPolicy::new(&environment_with_alpha_apis(&fake)).unwrap();
         let mut plugins: Vec<(&'static str, Box<dyn Plugin>)> = vec![("policies", Box::new(plugin))];
         plugins.extend(later);
-        Server { fake, chain: AdmissionChain(Chain::of(plugins)) }
+        Server { fake, chain: AdmissionChain(Chain::from_plugins(plugins)) }
     }
 
     /// Stores a policy with a binding, or replaces both.
@@ -90,10 +90,14 @@ impl Server {
         }
         let version = self.fake.environment().reader.last_change(POLICY).unwrap_or(0).to_string();
         let metadata = json!({"name": name, "uid": name, "resourceVersion": version});
-        let world = &self.fake.world;
-        world.put("admissionregistration", POLICY.kind, json!({"metadata": metadata, "spec": spec}));
+        let backend = &self.fake.backend;
+        backend.put("admissionregistration", POLICY.kind, json!({"metadata": metadata, "spec": spec}));
         let metadata = json!({"name": name});
-        world.put("admissionregistration", BINDING.kind, json!({"metadata": metadata, "spec": binding_spec}));
+        backend.put(
+            "admissionregistration",
+            BINDING.kind,
+            json!({"metadata": metadata, "spec": binding_spec}),
+        );
         self
     }
 
@@ -102,7 +106,7 @@ impl Server {
     }
 
     async fn write_as(&self, write: TestedWrite<'_>, object: Value) -> PluginResult {
-        self.fake.ask(&self.chain, write, object).await
+        self.fake.run_plugin(&self.chain, write, object).await
     }
 
     /// The data of a config map after a write.
@@ -284,14 +288,14 @@ async fn parameters_request_namespace_and_old_object_are_values_of_mutations() {
         let metadata = json!({"name": name, "namespace": "team", "labels": {"p": "yes"}});
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"value": value}})
     };
-    server.fake.world.put("", "ConfigMap", param("one", "1"));
-    server.fake.world.put("", "ConfigMap", param("two", "2"));
+    server.fake.backend.put("", "ConfigMap", param("one", "1"));
+    server.fake.backend.put("", "ConfigMap", param("two", "2"));
     let kind = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}});
     let append = apply("Object{data: Object.data{k: object.data.k + params.data.value}}");
     let reference = json!({"selector": {"matchLabels": {"p": "yes"}}, "parameterNotFoundAction": "Deny"});
     server.policy_with_binding("p", &[append], kind, json!({"paramRef": reference}));
     assert_eq!(server.data(json!({"k": "0"})).await, json!({"k": "012"}));
-    server.fake.world.put("", "ConfigMap", param("two", "9"));
+    server.fake.backend.put("", "ConfigMap", param("two", "9"));
     assert_eq!(
         server.data(json!({"k": "0"})).await,
         json!({"k": "019"}),
@@ -321,7 +325,7 @@ async fn second_round_applies_reinvocable_policies_only() {
         );
         apply(&expression)
     };
-    let server = Server::with(vec![("late", Box::new(ChangingPlugin))]);
+    let server = Server::with_plugins(vec![("late", Box::new(ChangingPlugin))]);
     server.policy("a", &[count("a")], json!({"reinvocationPolicy": "IfNeeded"}));
     server.policy("b", &[count("b")], json!({}));
     assert_eq!(server.data(json!({})).await, json!({"a": "EL", "b": "E", "late": "yes"}));

@@ -138,16 +138,16 @@ fn referenced_kind(pod: &Object) -> Option<&'static str> {
         found.is_some_and(|value| !value.is_null())
     };
     let volumes = || items(pod, &["spec", "volumes"]);
-    let volume = |path: &[&str]| volumes().any(|volume| has_value(volume, path));
+    let has_volume_source = |path: &[&str]| volumes().any(|volume| has_value(volume, path));
     let any_item_has = |value: &Value, field: &str, paths: [&[&str]; 1]| {
         let items = value.get(field).and_then(Value::as_array).into_iter().flatten();
         items.into_iter().any(|item| paths.iter().any(|path| has_value(item, path)))
     };
-    let projected = |field: &str| {
+    let has_projection = |field: &str| {
         let sources = volumes().filter_map(|volume| volume.get("projected"));
         sources.into_iter().any(|projected| any_item_has(projected, "sources", [&[field]]))
     };
-    let variables = |from: &str, key: &str| {
+    let has_variable_source = |from: &str, key: &str| {
         all_containers(pod).any(|(_, _, container)| {
             any_item_has(container, "envFrom", [&[from]])
                 || any_item_has(container, "env", [&["valueFrom", key]])
@@ -159,20 +159,22 @@ fn referenced_kind(pod: &Object) -> Option<&'static str> {
     if has_text("serviceAccountName") || has_text("serviceAccount") {
         Some("a service account")
     } else if items(pod, &["spec", "imagePullSecrets"]).next().is_some()
-        || variables("secretRef", "secretKeyRef")
-        || volume(&["secret"])
-        || projected("secret")
-        || volume(&["azureFile", "secretName"])
-        || volume(&["csi", "nodePublishSecretRef"])
-        || drivers.iter().any(|driver| volume(&[driver, "secretRef"]))
+        || has_variable_source("secretRef", "secretKeyRef")
+        || has_volume_source(&["secret"])
+        || has_projection("secret")
+        || has_volume_source(&["azureFile", "secretName"])
+        || has_volume_source(&["csi", "nodePublishSecretRef"])
+        || drivers.iter().any(|driver| has_volume_source(&[driver, "secretRef"]))
     {
         Some("secrets")
-    } else if variables("configMapRef", "configMapKeyRef") || volume(&["configMap"]) || projected("configMap")
+    } else if has_variable_source("configMapRef", "configMapKeyRef")
+        || has_volume_source(&["configMap"])
+        || has_projection("configMap")
     {
         Some("configmaps")
-    } else if projected("clusterTrustBundle") {
+    } else if has_projection("clusterTrustBundle") {
         Some("clustertrustbundles")
-    } else if volume(&["persistentVolumeClaim"]) || volume(&["ephemeral"]) {
+    } else if has_volume_source(&["persistentVolumeClaim"]) || has_volume_source(&["ephemeral"]) {
         Some("persistentvolumeclaims")
     } else if items(pod, &["spec", "resourceClaims"]).next().is_some() {
         Some("resourceclaims")

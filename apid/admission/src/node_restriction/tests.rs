@@ -35,7 +35,7 @@ fn fake() -> Fake {
         |name: &str, driver: &str| json!({"metadata": {"name": name}, "spec": {"csi": {"driver": driver}}});
     let driver = |name: &str| json!({"metadata": {"name": name}, "spec": {"tokenRequests": [{"audience": format!("for-{name}")}]}});
     Fake::new(Preset::Kubernetes)
-        .with(
+        .with_objects(
             "",
             "Node",
             &[
@@ -43,10 +43,14 @@ fn fake() -> Fake {
                 json!({"metadata": {"name": "n2", "uid": "x"}}),
             ],
         )
-        .with("", "Pod", &[pod("own", "n1"), pod("foreign", "n2")])
-        .with("", "PersistentVolumeClaim", &[claim("data", "v1"), claim("own-e", "v2"), claim("unbound", "")])
-        .with("", "PersistentVolume", &[volume("v1", "claimed"), volume("v2", "scratch")])
-        .with("storage", "CSIDriver", &["direct", "claimed", "scratch", "unused"].map(driver))
+        .with_objects("", "Pod", &[pod("own", "n1"), pod("foreign", "n2")])
+        .with_objects(
+            "",
+            "PersistentVolumeClaim",
+            &[claim("data", "v1"), claim("own-e", "v2"), claim("unbound", "")],
+        )
+        .with_objects("", "PersistentVolume", &[volume("v1", "claimed"), volume("v2", "scratch")])
+        .with_objects("storage", "CSIDriver", &["direct", "claimed", "scratch", "unused"].map(driver))
 }
 
 /// Checks a write by the kubelet of `n1`.
@@ -61,7 +65,7 @@ async fn check(fake: &Fake, write: TestedWrite<'_>, object: Value, expected: &st
         write.old
     );
     let user = agent("system:node:n1", GROUP);
-    let answer = fake.ask(&plugin, TestedWrite { user, ..write }, object).await;
+    let answer = fake.run_plugin(&plugin, TestedWrite { user, ..write }, object).await;
     let message = answer.message();
     let reason = message.split_once("is forbidden: ").map_or(message, |(_, reason)| reason);
     assert_eq!(reason, expected, "{request}");
@@ -572,12 +576,13 @@ async fn node_restriction_ignores_other_users() {
         ("admin", "system:masters", false),
     ] {
         let write = TestedWrite { user: agent(name, group), ..OF_NODE };
-        let answer =
-            fake.ask(&plugin, write, node("n2", json!({"node-restriction.kubernetes.io/x": ""}))).await;
+        let answer = fake
+            .run_plugin(&plugin, write, node("n2", json!({"node-restriction.kubernetes.io/x": ""})))
+            .await;
         assert_eq!(answer.result.is_err(), refused, "{name} {group}");
     }
     let write = TestedWrite { user: agent("system:node:", GROUP), ..OF_NODE };
-    let answer = fake.ask(&plugin, write, node("n2", json!({}))).await;
+    let answer = fake.run_plugin(&plugin, write, node("n2", json!({}))).await;
     assert!(answer.message().ends_with("could not determine node from user \"system:node:\""));
 }
 
@@ -594,7 +599,7 @@ async fn neutral_preset_restricts_labels_in_its_own_domain() {
         ("node-restriction.kubernetes.io/x", false),
     ] {
         let write = TestedWrite { user: agent("system:node:n1", GROUP), ..OF_NODE };
-        let answer = fake.ask(&plugin, write, node("n1", json!({label: ""}))).await;
+        let answer = fake.run_plugin(&plugin, write, node("n1", json!({label: ""}))).await;
         assert_eq!(answer.result.is_err(), refused, "{label}");
     }
 }

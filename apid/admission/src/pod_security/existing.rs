@@ -139,8 +139,8 @@ impl PodSecurity {
 
 /// Whether `new` may reject pods that `old` allowed.
 fn is_stricter(new: Standard, old: Standard) -> bool {
-    let relaxed = new.version == old.version && new.level <= old.level;
-    new != old && new.level != Level::Privileged && !relaxed
+    let is_relaxed = new.version == old.version && new.level <= old.level;
+    new != old && new.level != Level::Privileged && !is_relaxed
 }
 
 fn format_reasons(violations: &[Violation]) -> String {

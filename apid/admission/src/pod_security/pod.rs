@@ -87,8 +87,8 @@ impl<'a> Pod<'a> {
     pub(super) fn containers(&self) -> impl Iterator<Item = Container<'a>> + use<'a> {
         let spec = self.spec;
         let lists = ["initContainers", "containers", "ephemeralContainers"];
-        let all = lists.into_iter().flat_map(move |list| items(spec, list));
-        all.map(|value| Container { name: text(value, &["name"]), value })
+        let values = lists.into_iter().flat_map(move |list| items(spec, list));
+        values.map(|value| Container { name: text(value, &["name"]), value })
     }
 
     /// Names of the containers that violate a rule.

@@ -13,7 +13,8 @@ pub(crate) struct Denial {
 }
 
 impl Denial {
-    /// 403 with the message and the reason of the first denial, and a cause for each denial; None without a denial.
+    /// 403 with the message and the reason of the first denial, and a cause for each denial; None without a
+    /// denial.
     pub(crate) fn status(denials: &[Denial], attributes: &Attributes<'_>) -> Option<Status> {
         let first = denials.first()?;
         let mut status =

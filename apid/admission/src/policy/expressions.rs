@@ -12,8 +12,8 @@ use kinds::admission_expressions::{
 use super::variables::Variables;
 use crate::match_conditions::{Expression, ExpressionFailure, MatchConditions};
 
-/// Maximum number of variables in a chain, where each reads the one before, that evaluation computes recursively.
-/// A longer chain is computed from its first variable on, which bounds the recursion.
+/// Maximum number of variables in a chain, where each reads the one before, that evaluation computes
+/// recursively. A longer chain is computed from its first variable on, which bounds the recursion.
 const CHAIN_MAX: usize = 32;
 
 /// The compiled expressions of a policy, validating or mutating.
@@ -40,13 +40,14 @@ pub(super) struct Variable {
     pub(super) name: String,
     /// The program, or the error of the compilation.
     pub(super) program: Result<Program, ExpressionError>,
-    /// Indexes of the variables that the program reads; `None` for the first `CHAIN_MAX` variables, whose chains
-    /// are short.
+    /// Indexes of the variables that the program reads; `None` for the first `CHAIN_MAX` variables, whose
+    /// chains are short.
     dependencies: Option<Vec<usize>>,
 }
 
 impl CommonExpressions {
-    /// Compiles the match conditions and variables of a stored policy. Returns the compiler of its other expressions.
+    /// Compiles the match conditions and variables of a stored policy. Returns the compiler of its other
+    /// expressions.
     pub(crate) fn compile(policy: &Object) -> (Self, Compiler<'static>) {
         let has_params = policy.at(&["spec", "paramKind"]).is_some_and(Value::is_object);
         let variables = items(policy, "variables");

@@ -8,10 +8,11 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (fresh policy objects): the policies, bindings and parameters that were acknowledged before the arrival of
-//! a write apply to it.
+//! INVARIANT (fresh policy objects): the policies, bindings and parameters that were acknowledged before the
+//! arrival of a write apply to it.
 //! INVARIANT (fast path): a write whose resource no policy names costs one lookup, without a task switch.
-//! INVARIANT (no lock-out): no policy applies to writes of policies, bindings and webhook configurations, nor to reviews.
+//! INVARIANT (no lock-out): no policy applies to writes of policies, bindings and webhook configurations, nor
+//! to reviews.
 
 mod denial;
 mod expressions;

@@ -58,7 +58,7 @@ impl ParamKind {
     }
 }
 
-/// Collects the parameters of a binding; None stands for an evaluation without a parameter.
+/// Collects the parameters of a binding. The single item None means one evaluation without a parameter.
 ///
 /// # Errors
 ///

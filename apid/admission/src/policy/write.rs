@@ -82,13 +82,13 @@ pub(crate) struct Inputs<'v> {
 
 impl<'v> Inputs<'v> {
     /// Values by name, for match conditions.
-    pub(crate) fn conditions(&self) -> Vec<(&'static str, CelValue<'v>)> {
+    pub(crate) fn condition_variables(&self) -> Vec<(&'static str, CelValue<'v>)> {
         let data = ExpressionInputs { namespace: None, request: self.condition_request, ..self.data };
         self.with_authorizer(data.variables())
     }
 
     /// Values by name, for all other expressions.
-    pub(crate) fn others(&self) -> Vec<(&'static str, CelValue<'v>)> {
+    pub(crate) fn expression_variables(&self) -> Vec<(&'static str, CelValue<'v>)> {
         self.with_authorizer(self.data.variables())
     }
 
@@ -160,11 +160,11 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
     where
         'w: 'm,
     {
-        Representation::matched(matched, self.attributes, &self.registry, &self.source.environment.names)
+        Representation::for_match(matched, self.attributes, &self.registry, &self.source.environment.names)
     }
 
-    /// Reads the values of the variables of a policy that do not depend on the object. `matched` is the representation
-    /// in the matched version, `name` the name of the object.
+    /// Reads the values of the variables of a policy that do not depend on the object. `matched` is the
+    /// representation in the matched version, `name` the name of the object.
     ///
     /// # Errors
     ///

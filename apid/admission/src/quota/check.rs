@@ -158,7 +158,8 @@ pub(super) fn compute_charges(
         .collect()
 }
 
-/// Checks that quotas cover all limited resources of the configuration. The error is the reason of the rejection.
+/// Checks that quotas cover all limited resources of the configuration. `restricted` holds the resource names
+/// that the matching quotas limit.
 fn check_limited_resources(
     request: &QuotaRequest<'_>,
     limited: &[LimitedResource],

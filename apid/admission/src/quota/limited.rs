@@ -24,8 +24,8 @@ pub(super) struct LimitedResource {
 impl LimitedResource {
     /// Names of the used resources that the entry limits.
     pub(super) fn names<'a>(&'a self, usage: &'a Amounts) -> impl Iterator<Item = &'a str> + use<'a> {
-        let limited = |name: &&String| self.contains.iter().any(|part| name.contains(part.as_str()));
-        usage.keys().filter(limited).map(String::as_str)
+        let is_limited = |name: &&String| self.contains.iter().any(|part| name.contains(part.as_str()));
+        usage.keys().filter(is_limited).map(String::as_str)
     }
 
     fn read(fields: &mut Fields<'_>) -> Self {
@@ -63,7 +63,7 @@ pub(super) fn read(
 ) -> Result<Vec<LimitedResource>, PluginConfigurationError> {
     let Some(configuration) = configuration else { return Ok(Vec::new()) };
     let old_type = ("resourcequota.admission", ["v1", "v1beta1", "v1alpha1"].as_slice(), "Configuration");
-    let (group, versions, kind) = match configuration.is(names, old_type.0, old_type.1, old_type.2) {
+    let (group, versions, kind) = match configuration.has_kind(names, old_type.0, old_type.1, old_type.2) {
         true => old_type,
         false => ("apiserver.config", ["v1"].as_slice(), "ResourceQuotaConfiguration"),
     };

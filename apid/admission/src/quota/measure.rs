@@ -72,11 +72,11 @@ pub fn counts_resource(resource: &Resource, name: &str, names: &Names) -> bool {
     }
     match rule(resource) {
         MeasurementRule::Pods => {
-            let requested = name.strip_prefix("requests.");
+            let request_name = name.strip_prefix("requests.");
             name == "pods"
                 || COMPUTE.contains(&name)
-                || requested.unwrap_or(name).starts_with("hugepages-")
-                || requested.is_some_and(|name| is_extended(name, names))
+                || request_name.unwrap_or(name).starts_with("hugepages-")
+                || request_name.is_some_and(|name| is_extended(name, names))
         }
         MeasurementRule::Services => {
             matches!(name, "services" | "services.loadbalancers" | "services.nodeports")
@@ -99,7 +99,7 @@ fn class_part(names: &Names) -> String {
 /// Measured quota usage of an object.
 #[derive(Clone, Debug, Default)]
 pub struct MeasuredObject {
-    /// Usage until the time in `ends`.
+    /// Usage until the time in `ends`, or always if `ends` is None.
     amounts: Amounts,
     /// Usage after the time in `ends`: the object count.
     count: Amounts,
@@ -122,7 +122,7 @@ impl MeasuredObject {
     /// Measures an object. For a plain resource the object is irrelevant.
     pub fn of(resource: &Resource, object: &Object, names: &Names) -> Self {
         let counted = format!("count/{}", resource.group_resource);
-        let count = Amounts::from([(counted, Quantity::whole(1))]);
+        let count = Amounts::from([(counted, Quantity::from_integer(1))]);
         let mut amounts = count.clone();
         let mut add_usage = |name: String, amount: Quantity| {
             let sum = amounts.entry(name).or_default();
@@ -131,10 +131,10 @@ impl MeasuredObject {
         let mut measured = MeasuredObject::default();
         match rule(resource) {
             MeasurementRule::Pods => {
-                measured.pod = Some(PodFacts::of(object));
+                measured.pod = Some(PodFacts::from_pod(object));
                 measured.ends = grace_period_end(object);
                 if !matches!(object.str_at(&["status", "phase"]), Some("Succeeded" | "Failed")) {
-                    add_usage("pods".to_owned(), Quantity::whole(1));
+                    add_usage("pods".to_owned(), Quantity::from_integer(1));
                     let used = compute(
                         &pod_amounts(object, ResourceList::Requests),
                         &pod_amounts(object, ResourceList::Limits),
@@ -144,21 +144,22 @@ impl MeasuredObject {
                 }
             }
             MeasurementRule::Services => {
-                add_usage("services".to_owned(), Quantity::whole(1));
+                add_usage("services".to_owned(), Quantity::from_integer(1));
                 let (balancers, ports) = ports(object);
-                add_usage("services.loadbalancers".to_owned(), Quantity::whole(balancers));
-                add_usage("services.nodeports".to_owned(), Quantity::whole(ports));
+                add_usage("services.loadbalancers".to_owned(), Quantity::from_integer(balancers));
+                add_usage("services.nodeports".to_owned(), Quantity::from_integer(ports));
             }
             MeasurementRule::Claims => {
                 let class = class_of(object, &class_annotation(names));
-                let storage = object.at(&["spec", "resources", "requests", "storage"]).and_then(Quantity::of);
+                let storage =
+                    object.at(&["spec", "resources", "requests", "storage"]).and_then(Quantity::from_value);
                 let allocated =
-                    object.at(&["status", "allocatedResources", "storage"]).and_then(Quantity::of);
+                    object.at(&["status", "allocatedResources", "storage"]).and_then(Quantity::from_value);
                 for prefix in [String::new(), format!("{class}{}", class_part(names))] {
                     if class.is_empty() && !prefix.is_empty() {
                         continue;
                     }
-                    add_usage(format!("{prefix}persistentvolumeclaims"), Quantity::whole(1));
+                    add_usage(format!("{prefix}persistentvolumeclaims"), Quantity::from_integer(1));
                     if let Some(storage) = storage.max(allocated) {
                         add_usage(format!("{prefix}requests.storage"), storage);
                     }
@@ -167,7 +168,7 @@ impl MeasuredObject {
             MeasurementRule::Plain => {
                 let plural = resource.kind.resource();
                 if resource.kind.group().is_empty() && PLURALS.contains(&plural) {
-                    add_usage(plural.to_owned(), Quantity::whole(1));
+                    add_usage(plural.to_owned(), Quantity::from_integer(1));
                 }
             }
         }
@@ -223,12 +224,12 @@ fn grace_period_end(pod: &Object) -> Option<jiff::Timestamp> {
 fn compute(requests: &Amounts, limits: &Amounts, names: &Names) -> Amounts {
     let mut used = Amounts::new();
     for (name, amount) in requests {
-        let plain =
+        let is_native =
             matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
-        if plain {
+        if is_native {
             used.insert(name.clone(), *amount);
         }
-        if plain || is_extended(name, names) {
+        if is_native || is_extended(name, names) {
             used.insert(format!("requests.{name}"), *amount);
         }
     }
@@ -244,9 +245,9 @@ fn compute(requests: &Amounts, limits: &Amounts, names: &Names) -> Amounts {
 fn ports(service: &Object) -> (i64, i64) {
     let ports: Vec<&Value> =
         service.at(&["spec", "ports"]).and_then(Value::as_array).into_iter().flatten().collect();
-    let all = i64::try_from(ports.len()).unwrap_or(i64::MAX);
+    let port_count = i64::try_from(ports.len()).unwrap_or(i64::MAX);
     match service.str_at(&["spec", "type"]) {
-        Some("NodePort") => (0, all),
+        Some("NodePort") => (0, port_count),
         Some("LoadBalancer") => {
             let allocates = service.at(&["spec", "allocateLoadBalancerNodePorts"]).and_then(Value::as_bool);
             let has_node_port =
@@ -255,7 +256,7 @@ fn ports(service: &Object) -> (i64, i64) {
                 Some(false) => {
                     (1, i64::try_from(ports.iter().filter(has_node_port).count()).unwrap_or(i64::MAX))
                 }
-                _ => (1, all),
+                _ => (1, port_count),
             }
         }
         _ => (0, 0),
@@ -263,8 +264,8 @@ fn ports(service: &Object) -> (i64, i64) {
 }
 
 impl PodFacts {
-    fn of(pod: &Object) -> Self {
-        let all = || containers(pod, CONTAINERS).chain(containers(pod, INIT_CONTAINERS));
+    fn from_pod(pod: &Object) -> Self {
+        let init_and_regular = || containers(pod, CONTAINERS).chain(containers(pod, INIT_CONTAINERS));
         let has_compute_amount = |container: &Value| {
             [ResourceList::Requests, ResourceList::Limits].iter().any(|resource_list| {
                 let amounts = container_amounts(container, *resource_list);
@@ -278,7 +279,7 @@ impl PodFacts {
                 .at(&["spec", "activeDeadlineSeconds"])
                 .and_then(Value::as_i64)
                 .is_some_and(|s| s >= 0),
-            best_effort: !all().any(has_compute_amount),
+            best_effort: !init_and_regular().any(has_compute_amount),
             priority_class: pod.str_at(&["spec", "priorityClassName"]).unwrap_or("").to_owned(),
             selects_other_namespaces: selects_other_namespaces(pod),
         }
@@ -312,7 +313,7 @@ pub(super) struct QuotaScope {
 
 impl QuotaScope {
     /// Parses an entry of a scope selector.
-    fn of(entry: &Value) -> Self {
+    fn from_selector(entry: &Value) -> Self {
         let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
         let values = entry.get("values").and_then(Value::as_array).into_iter().flatten();
         QuotaScope {
@@ -337,7 +338,8 @@ impl Scopes {
             values: Vec::new(),
         });
         let path = ["spec", "scopeSelector", "matchExpressions"];
-        let selected = quota.at(&path).and_then(Value::as_array).into_iter().flatten().map(QuotaScope::of);
+        let selected =
+            quota.at(&path).and_then(Value::as_array).into_iter().flatten().map(QuotaScope::from_selector);
         Scopes(listed.chain(selected).collect())
     }
 
@@ -355,9 +357,10 @@ pub(super) fn missing_resources<'a>(
     names: &Names,
 ) -> Option<String> {
     let required: BTreeSet<&str> = required.filter(|name| REQUIRED_IN_CONTAINERS.contains(name)).collect();
-    let all: Vec<&Value> = containers(pod, CONTAINERS).chain(containers(pod, INIT_CONTAINERS)).collect();
+    let init_and_regular: Vec<&Value> =
+        containers(pod, CONTAINERS).chain(containers(pod, INIT_CONTAINERS)).collect();
     let missing = required.into_iter().filter_map(|resource| {
-        let unspecified: BTreeSet<&str> = all
+        let unspecified: BTreeSet<&str> = init_and_regular
             .iter()
             .filter(|container| {
                 let amounts = compute(

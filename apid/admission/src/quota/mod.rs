@@ -135,7 +135,8 @@ impl ResourceQuota {
         Err(Status::unavailable(message, 1))
     }
 
-    /// Returns the limited resources to check. Only an attempt with all quotas can check that quotas cover them.
+    /// Returns the limited resources to check. Only an attempt with all quotas can check that quotas cover
+    /// them.
     fn limited_resources(&self, has_all_quotas: bool) -> &[LimitedResource] {
         if has_all_quotas { &self.limited } else { &[] }
     }

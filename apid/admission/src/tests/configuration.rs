@@ -28,11 +28,11 @@ fn plugin_configuration_is_read_inline_or_from_path() {
     for text in [file(inline), file(inline).replace("/v1\n", "/v1alpha1\n")] {
         let configuration = parse(&text).unwrap();
         assert_eq!(configuration.names().collect::<Vec<_>>(), ["EventRateLimit", "PodNodeSelector"]);
-        let decoded = configuration.of("PodNodeSelector").unwrap().decode_fields(|fields| {
+        let decoded = configuration.for_plugin("PodNodeSelector").unwrap().decode_fields(|fields| {
             fields.object("podNodeSelectorPluginConfig", |inner| inner.text("clusterDefaultNodeSelector"))
         });
         assert_eq!(decoded, Ok(Some("a=b".to_owned())));
-        assert!(configuration.of("PodSecurity").is_none());
+        assert!(configuration.for_plugin("PodSecurity").is_none());
     }
     let json =
         r#"{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": null}"#;
@@ -83,7 +83,8 @@ fn configuration_errors_name_file_line_and_field() {
 fn errors_of_a_plugin_configuration_name_its_file() {
     let error = |plugin: &str| {
         let configuration = parse(&file(plugin)).unwrap();
-        let decoded = configuration.of("PodSecurity").unwrap().decode_fields(|fields| fields.text("a"));
+        let decoded =
+            configuration.for_plugin("PodSecurity").unwrap().decode_fields(|fields| fields.text("a"));
         decoded.unwrap_err().to_string()
     };
     let text = error("[{name: PodSecurity, path: twice.yaml}]");

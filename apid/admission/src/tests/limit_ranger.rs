@@ -11,9 +11,9 @@ fn range(limits: Value) -> Value {
 }
 
 async fn create(limits: Value, kind: &str, spec: Value) -> PluginResult {
-    let fake = Fake::new(Preset::Kubernetes).with("", "LimitRange", &[range(limits)]);
+    let fake = Fake::new(Preset::Kubernetes).with_objects("", "LimitRange", &[range(limits)]);
     let plugin = LimitRanger::new(&fake.environment());
-    fake.ask(
+    fake.run_plugin(
         &plugin,
         TestedWrite { kind: ("", kind), ..TestedWrite::default() },
         json!({"metadata": {"name": "x"}, "spec": spec}),
@@ -153,11 +153,11 @@ async fn limit_ranger_checks_pod_creation_and_resize_only() {
             false,
         ),
     ] {
-        let fake = Fake::new(Preset::Svc).with("", "LimitRange", &[range(limits.clone())]);
+        let fake = Fake::new(Preset::Svc).with_objects("", "LimitRange", &[range(limits.clone())]);
         let plugin = LimitRanger::new(&fake.environment());
         let old = Some(old).filter(|old| !old.is_null());
         let write = TestedWrite { operation, subresource, old, ..TestedWrite::default() };
-        let answer = fake.ask(&plugin, write, pod(json!({"name": "x"}))).await;
+        let answer = fake.run_plugin(&plugin, write, pod(json!({"name": "x"}))).await;
         assert_eq!(answer.result.is_err(), refused, "{operation:?} {subresource}");
     }
 }

@@ -15,7 +15,7 @@ fn documented(state: &str) -> Vec<&'static str> {
 #[test]
 fn documented_plugins_equal_implemented_ones() {
     let is_built = |state: &Availability| !matches!(state, Availability::NotImplemented);
-    let names_where = |is_listed: &dyn Fn(&Entry) -> bool| -> Vec<&str> {
+    let names_where = |is_listed: &dyn Fn(&PluginEntry) -> bool| -> Vec<&str> {
         PLUGINS.iter().filter(|entry| is_listed(entry)).map(|entry| entry.name).collect()
     };
     let on_by_default = names_where(&|entry| is_built(&entry.availability) && entry.on_by_default);

@@ -18,7 +18,7 @@ fn quota(name: &str, spec: Value, used: Value) -> Value {
 }
 
 fn fake(quotas: &[Value]) -> Fake {
-    Fake::new(Preset::Kubernetes).with("", "ResourceQuota", quotas)
+    Fake::new(Preset::Kubernetes).with_objects("", "ResourceQuota", quotas)
 }
 
 fn plugin(fake: &Fake, limited: &str) -> Result<ResourceQuota, String> {
@@ -28,13 +28,13 @@ fn plugin(fake: &Fake, limited: &str) -> Result<ResourceQuota, String> {
     );
     let read_file = |_: &str| Err(std::io::Error::other("no other file"));
     let configuration = Configuration::parse("f.yaml", text.as_bytes(), &fake.names, &read_file).unwrap();
-    ResourceQuota::new(&fake.environment(), configuration.of("ResourceQuota"))
+    ResourceQuota::new(&fake.environment(), configuration.for_plugin("ResourceQuota"))
         .map_err(|error| error.to_string())
 }
 
 async fn create(fake: &Fake, kind: (&str, &str), object: Value) -> PluginResult {
     let plugin = plugin(fake, "[]").unwrap();
-    fake.ask(&plugin, TestedWrite { kind, ..TestedWrite::default() }, object).await
+    fake.run_plugin(&plugin, TestedWrite { kind, ..TestedWrite::default() }, object).await
 }
 
 fn pod(name: &str, requests: Value) -> Value {
@@ -42,7 +42,7 @@ fn pod(name: &str, requests: Value) -> Value {
 }
 
 fn used(fake: &Fake, name: &str) -> String {
-    let found = fake.world.get(QUOTA, "team", name);
+    let found = fake.backend.get(QUOTA, "team", name);
     let MaybeFuture::Ready(Ok(Some(quota))) = found else { panic!("the quota is there") };
     text(&amounts(quota.at(&["status", "used"])))
 }
@@ -287,7 +287,7 @@ async fn update_charges_increase_and_dry_run_charges_nothing() {
             dry_run,
             ..TestedWrite::default()
         };
-        let answer = fake.ask(&plugin, write, new.clone()).await;
+        let answer = fake.run_plugin(&plugin, write, new.clone()).await;
         assert_eq!(answer.message(), "");
         assert_eq!(used(&fake, "q"), after, "{new}");
     }
@@ -333,8 +333,9 @@ async fn limited_resource_without_covering_quota_is_rejected() {
     ] {
         let fake = fake(&quotas);
         let plugin = plugin(&fake, limited).unwrap();
-        let answer =
-            fake.ask(&plugin, TestedWrite { kind: ("", kind), ..TestedWrite::default() }, object).await;
+        let answer = fake
+            .run_plugin(&plugin, TestedWrite { kind: ("", kind), ..TestedWrite::default() }, object)
+            .await;
         assert_eq!(answer.result.is_err(), !reason.is_empty(), "{limited} {kind}: {}", answer.message());
         assert!(answer.message().ends_with(reason));
     }

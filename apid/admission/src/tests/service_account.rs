@@ -13,7 +13,7 @@ fn fake() -> Fake {
         }
         account
     };
-    Fake::new(Preset::Kubernetes).with(
+    Fake::new(Preset::Kubernetes).with_objects(
         "",
         "ServiceAccount",
         &[
@@ -33,7 +33,7 @@ fn fake() -> Fake {
 async fn create(spec: Value) -> PluginResult {
     let fake = fake();
     let plugin = ServiceAccount::new(&fake.environment());
-    fake.ask(&plugin, TestedWrite::default(), json!({"metadata": {"name": "p"}, "spec": spec})).await
+    fake.run_plugin(&plugin, TestedWrite::default(), json!({"metadata": {"name": "p"}, "spec": spec})).await
 }
 
 const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -140,8 +140,9 @@ async fn mirror_pod_with_account_or_secret_is_rejected() {
         let fake = fake();
         let plugin = ServiceAccount::new(&fake.environment());
         let meta = json!({"name": "p", "annotations": {"kubernetes.io/config.mirror": "x"}});
-        let answer =
-            fake.ask(&plugin, TestedWrite::default(), json!({"metadata": meta, "spec": spec.clone()})).await;
+        let answer = fake
+            .run_plugin(&plugin, TestedWrite::default(), json!({"metadata": meta, "spec": spec.clone()}))
+            .await;
         let expected =
             if reason.is_empty() { String::new() } else { format!("pods \"p\" is forbidden: {reason}") };
         assert_eq!(answer.message(), expected, "{spec}");
@@ -159,7 +160,8 @@ async fn ephemeral_container_with_unlisted_secret_is_rejected() {
         [(Operation::Update, "ephemeralcontainers", true), (Operation::Update, "", false)]
     {
         let write = TestedWrite { operation, subresource, ..TestedWrite::default() };
-        let answer = fake.ask(&plugin, write, json!({"metadata": {"name": "p"}, "spec": spec.clone()})).await;
+        let answer =
+            fake.run_plugin(&plugin, write, json!({"metadata": {"name": "p"}, "spec": spec.clone()})).await;
         assert_eq!(
             answer.message().contains("ephemeral container d with envVar E"),
             refused,

@@ -78,9 +78,12 @@ pub(super) fn evaluate<'a>(
     clock: &dyn Clock,
 ) -> Outcome {
     let conditions = &policy.common.conditions;
-    let conditions = (!conditions.is_empty()).then(|| conditions.evaluate(&inputs.conditions(), clock));
+    let conditions =
+        (!conditions.is_empty()).then(|| conditions.evaluate(&inputs.condition_variables(), clock));
     let outcome = match conditions.as_ref().map(|conditions| &conditions.result) {
-        None | Some(Ok(true)) => evaluate_matched(policy, failure_policy, &inputs.others(), clock),
+        None | Some(Ok(true)) => {
+            evaluate_matched(policy, failure_policy, &inputs.expression_variables(), clock)
+        }
         Some(Ok(false)) => Outcome::default(),
         Some(Err(error)) => Outcome::of_error(failure_policy, error.to_string()),
     };

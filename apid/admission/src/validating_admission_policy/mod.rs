@@ -2,8 +2,9 @@
 //!
 //! # Contract
 //!
-//! [`policy`](crate::policy) selects the policies of a write, in the order of their names. A failed validation denies
-//! the write, adds a warning or adds an audit annotation, as the binding requires. The first denial is the response.
+//! [`policy`](crate::policy) selects the policies of a write, in the order of their names. A failed
+//! validation denies the write, adds a warning or adds an audit annotation, as the binding requires. The
+//! first denial is the response.
 
 mod compiled;
 mod evaluate;

@@ -25,7 +25,7 @@ fn merged(mut base: Value, more: Value) -> Value {
 }
 
 fn server(policy: Value, binding: Value) -> Server {
-    let fake = Fake::new(Preset::Kubernetes).with(
+    let fake = Fake::new(Preset::Kubernetes).with_objects(
         "",
         "Namespace",
         &[json!({"metadata": {"name": "team", "labels": {"team": "yes"}}, "status": {"phase": "Active"}})],
@@ -46,22 +46,22 @@ impl Server {
         let version = self.fake.environment().reader.last_change(POLICY).unwrap_or(0).to_string();
         let metadata = json!({"name": name, "uid": name, "resourceVersion": version});
         let object = json!({"metadata": metadata, "spec": merged(base, spec)});
-        self.fake.world.put("admissionregistration", "ValidatingAdmissionPolicy", object);
+        self.fake.backend.put("admissionregistration", "ValidatingAdmissionPolicy", object);
     }
 
     fn set_binding(&self, name: &str, policy: &str, spec: Value) {
         let base = json!({"policyName": policy, "validationActions": ["Deny"]});
         let object = json!({"metadata": {"name": name}, "spec": merged(base, spec)});
-        self.fake.world.put("admissionregistration", "ValidatingAdmissionPolicyBinding", object);
+        self.fake.backend.put("admissionregistration", "ValidatingAdmissionPolicyBinding", object);
     }
 
     async fn write(&self, object: Value) -> PluginResult {
-        self.ask(TestedWrite::default(), object).await
+        self.write_as(TestedWrite::default(), object).await
     }
 
-    async fn ask(&self, write: TestedWrite<'_>, object: Value) -> PluginResult {
+    async fn write_as(&self, write: TestedWrite<'_>, object: Value) -> PluginResult {
         let write = TestedWrite { kind: ("", "ConfigMap"), ..write };
-        self.fake.ask(&self.plugin, write, object).await
+        self.fake.run_plugin(&self.plugin, write, object).await
     }
 }
 
@@ -228,7 +228,7 @@ async fn parameters_are_selected_by_name_and_labels() {
         let metadata = json!({"name": name, "namespace": "team", "labels": {"p": "yes"}});
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"k": value}})
     };
-    server.fake.world.put("", "ConfigMap", param("one", "1"));
+    server.fake.backend.put("", "ConfigMap", param("one", "1"));
     let denied = format!("{DENIED}failed expression: params == null || object.data.k == params.data.k");
     let missing = format!(
         "{DENIED}failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"
@@ -248,7 +248,7 @@ async fn parameters_are_selected_by_name_and_labels() {
         let answer = server.write(config_map("a", json!({"k": value}))).await;
         assert_eq!(answer.message(), message, "{reference} {value}");
     }
-    server.fake.world.put("", "ConfigMap", param("one", "2"));
+    server.fake.backend.put("", "ConfigMap", param("one", "2"));
     let reference = json!({"name": "one", "parameterNotFoundAction": "Deny"});
     server.set_binding("b", "p", json!({"paramRef": reference}));
     let answer = server.write(config_map("a", json!({"k": "1"}))).await;
@@ -283,13 +283,13 @@ async fn request_and_namespace_have_values_of_write() {
         let old = Some(config_map("a", json!({"k": "old"})));
         let write =
             TestedWrite { operation: Operation::Update, old, dry_run: true, ..TestedWrite::default() };
-        let answer = server.ask(write, config_map("a", json!({"k": "new"}))).await;
+        let answer = server.write_as(write, config_map("a", json!({"k": "new"}))).await;
         assert!(answer.result.is_ok(), "{expression}: {}", answer.message());
     }
     server.set_policy("p", validations(&["object == null && oldObject.data.k == 'old'"]));
     let old = Some(config_map("a", json!({"k": "old"})));
     let write = TestedWrite { operation: Operation::Delete, old, ..TestedWrite::default() };
-    assert!(server.ask(write, Value::Null).await.result.is_ok());
+    assert!(server.write_as(write, Value::Null).await.result.is_ok());
 }
 
 #[tokio::test]
@@ -343,7 +343,7 @@ async fn policies_and_reviews_are_exempt() {
         (("", "Secret"), true),
     ] {
         let write = TestedWrite { kind, ..TestedWrite::default() };
-        let answer = server.fake.ask(&server.plugin, write, json!({"metadata": {"name": "x"}})).await;
+        let answer = server.fake.run_plugin(&server.plugin, write, json!({"metadata": {"name": "x"}})).await;
         assert_eq!(answer.result.is_err(), is_denied, "{kind:?}");
     }
 }

@@ -162,7 +162,7 @@ impl Dispatcher {
     ) -> Result<SerializedObjects<'a>, Status> {
         let environment = &self.environment;
         let registry = environment.registry.get();
-        let representation = Representation::matched(matched, attributes, &registry, &environment.names);
+        let representation = Representation::for_match(matched, attributes, &registry, &environment.names);
         ReviewedObjects::new(object, &representation, attributes, environment, self.phase)
             .map(SerializedObjects::new)
     }
@@ -183,8 +183,8 @@ impl Dispatcher {
             let names = &self.environment.names;
             let registry = self.environment.registry.get();
             let requested =
-                Representation::matched(&MatchedResource::Requested, attributes, &registry, names);
-            let representation = Representation::matched(&matched, attributes, &registry, names);
+                Representation::for_match(&MatchedResource::Requested, attributes, &registry, names);
+            let representation = Representation::for_match(&matched, attributes, &registry, names);
             request_fields(attributes, &representation, &requested, self.name(attributes))
         };
         let result = match hook.conditions() {

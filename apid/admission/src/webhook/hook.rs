@@ -44,7 +44,8 @@ impl Hook {
     fn compile(configuration: &str, webhook: &Value, id: String) -> Self {
         let text = |field: &str| webhook.get(field).and_then(Value::as_str).unwrap_or_default();
         let accepted = webhook.get("admissionReviewVersions").and_then(Value::as_array);
-        let supported = |version: &Value| REVIEW_VERSIONS.into_iter().find(|supported| version == supported);
+        let find_supported =
+            |version: &Value| REVIEW_VERSIONS.into_iter().find(|supported| version == supported);
         let conditions = webhook.get("matchConditions").and_then(Value::as_array);
         let conditions = conditions.filter(|conditions| !conditions.is_empty());
         let seconds =
@@ -59,7 +60,7 @@ impl Hook {
                 ..Constraints::read(webhook)
             },
             client: ClientConfiguration::read(client),
-            review_version: accepted.into_iter().flatten().find_map(supported),
+            review_version: accepted.into_iter().flatten().find_map(find_supported),
             ignores_failures: text("failurePolicy") == "Ignore",
             timeout: Duration::from_secs(seconds.max(1)),
             supports_dry_run: matches!(text("sideEffects"), "None" | "NoneOnDryRun"),

@@ -2,13 +2,13 @@
 //!
 //! # Contract
 //!
-//! Configurations are ordered by name, webhooks by position in their configuration. Mutating webhooks are called
-//! in this order, each with the result of the webhook before. Validating webhooks are called in parallel.
-//! Writes of webhook configurations and of admission policies never reach a webhook.
+//! Configurations are ordered by name, webhooks by position in their configuration. Mutating webhooks are
+//! called in this order, each with the result of the webhook before. Validating webhooks are called in
+//! parallel. Writes of webhook configurations and of admission policies never reach a webhook.
 //!
-//! The response of a webhook is an AdmissionReview. A webhook that cannot be called, or that responds with anything
-//! else, fails the write with 500, or is skipped if its failure policy is `Ignore`. A denial has the Status of
-//! the response.
+//! The response of a webhook is an AdmissionReview. A webhook that cannot be called, or that responds with
+//! anything else, fails the write with 500, or is skipped if its failure policy is `Ignore`. A denial has the
+//! Status of the response.
 //!
 //! # Invariants
 //!

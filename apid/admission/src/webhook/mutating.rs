@@ -117,8 +117,8 @@ impl MutatingWebhooks {
         let environment = &self.0.environment;
         let registry = environment.registry.get();
         let representation =
-            Representation::matched(&call.matched, attributes, &registry, &environment.names);
-        mutation::accept(patched, before, &representation, attributes, environment)
+            Representation::for_match(&call.matched, attributes, &registry, &environment.names);
+        mutation::to_stored(patched, before, &representation, attributes, environment)
             .map(|restored| restored.object)
     }
 }

@@ -67,13 +67,13 @@ pub(super) fn read_response(
     version: &str,
     is_mutating: bool,
 ) -> Result<ReviewResponse, ResponseError> {
-    let undecodable = |error: &dyn std::fmt::Display| {
+    let undecodable_error = |error: &dyn std::fmt::Display| {
         ResponseError::Undecodable(format!("couldn't get version/kind; json parse error: {error}"))
     };
     let limits = Limits { bytes: bytes.len(), ..Limits::BODY };
-    let decoded = json::decode(bytes, limits).map_err(|error| undecodable(&error))?;
+    let decoded = json::decode(bytes, limits).map_err(|error| undecodable_error(&error))?;
     let Value::Object(mut review) = decoded.value else {
-        return Err(undecodable(&"the response is not an object"));
+        return Err(undecodable_error(&"the response is not an object"));
     };
     let mut response = match review.remove("response") {
         None | Some(Value::Null) => {

@@ -1,8 +1,10 @@
-//! The objects of a write in the form of one matched version, shared by the calls of all webhooks that match it.
+//! The objects of a write in the form of one matched version, shared by the calls of all webhooks that match
+//! it.
 //!
 //! # Invariants
 //!
-//! INVARIANT (converted once): the validating phase converts and serializes the objects once for each version.
+//! INVARIANT (converted once): the validating phase converts and serializes the objects once for each
+//! version.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -55,7 +57,7 @@ impl<'a> SerializedObjectsCache<'a> {
         attributes: &Attributes<'_>,
         build: impl FnOnce() -> Result<SerializedObjects<'a>, E>,
     ) -> Result<Arc<SerializedObjects<'a>>, E> {
-        let (resource, version) = matched.of(attributes);
+        let (resource, version) = matched.resource_and_version(attributes);
         let group = &resource.group_resource.group;
         let cached = self.0.iter().find(|(g, v, _)| g == group && v == version);
         if let Some((.., objects)) = cached {

@@ -176,7 +176,7 @@ fn second_round_calls_webhooks_that_were_called_before_a_change() {
     assert!(write.is_requested());
 }
 
-/// A webhook that nothing serves.
+/// A webhook whose Service does not exist, with the changed fields.
 fn webhook(changed: Value) -> Value {
     let mut webhook = json!({
         "name": "w.test", "clientConfig": {"service": {"namespace": "team", "name": "nobody", "path": "/x"}},
@@ -192,10 +192,10 @@ fn webhook(changed: Value) -> Value {
 /// The message of a write of a ConfigMap with one validating webhook, with the audit annotations.
 async fn write_with(changed: Value, dry_run: bool, fake: Fake) -> (String, Vec<(String, String)>) {
     let configuration = json!({"metadata": {"name": "c", "uid": "1"}, "webhooks": [webhook(changed)]});
-    let fake = fake.with("admissionregistration", "ValidatingWebhookConfiguration", &[configuration]);
+    let fake = fake.with_objects("admissionregistration", "ValidatingWebhookConfiguration", &[configuration]);
     let plugin = ValidatingWebhooks::new(&fake.environment(), None).unwrap();
     let write = TestedWrite { kind: ("", "ConfigMap"), dry_run, ..TestedWrite::default() };
-    let result = fake.ask(&plugin, write, json!({"metadata": {"name": "m"}})).await;
+    let result = fake.run_plugin(&plugin, write, json!({"metadata": {"name": "m"}})).await;
     (result.message().to_owned(), result.annotations)
 }
 
@@ -281,7 +281,7 @@ async fn webhook_and_policy_agree_on_match_conditions() {
             conditions.iter().map(|expression| json!({"name": "c", "expression": expression})).collect();
         let fake = || {
             Fake::new(Preset::Kubernetes)
-                .with("", "Namespace", &[json!({"metadata": {"name": "team"}})])
+                .with_objects("", "Namespace", &[json!({"metadata": {"name": "team"}})])
                 .with_right("system:serviceaccount:team:robot get pods *")
                 .with_right("alice list pods *")
                 .with_right("system:authenticated watch pods *")
@@ -303,14 +303,12 @@ async fn webhook_and_policy_agree_on_match_conditions() {
         }});
         let binding =
             json!({"metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": ["Deny"]}});
-        let fake = fake().with("admissionregistration", "ValidatingAdmissionPolicy", &[policy]).with(
-            "admissionregistration",
-            "ValidatingAdmissionPolicyBinding",
-            &[binding],
-        );
+        let fake = fake()
+            .with_objects("admissionregistration", "ValidatingAdmissionPolicy", &[policy])
+            .with_objects("admissionregistration", "ValidatingAdmissionPolicyBinding", &[binding]);
         let plugin = ValidatingAdmissionPolicy::new(&fake.environment());
         let write = TestedWrite { kind: ("", "ConfigMap"), ..TestedWrite::default() };
-        let result = fake.ask(&plugin, write, json!({"metadata": {"name": "m"}})).await;
+        let result = fake.run_plugin(&plugin, write, json!({"metadata": {"name": "m"}})).await;
         let expected = if is_applied { "denied request: applied" } else { reason.as_str() };
         let message = result.message();
         assert!(
@@ -340,7 +338,7 @@ impl Clock for SteppingClock {
 async fn slow_match_conditions_of_webhook_yield_to_other_tasks() {
     let excluded = webhook(json!({"matchConditions": [{"name": "c", "expression": "false"}]}));
     let configuration = json!({"metadata": {"name": "c", "uid": "1"}, "webhooks": [excluded]});
-    let fake = Fake::new(Preset::Kubernetes).with(
+    let fake = Fake::new(Preset::Kubernetes).with_objects(
         "admissionregistration",
         "ValidatingWebhookConfiguration",
         &[configuration],
@@ -350,7 +348,7 @@ async fn slow_match_conditions_of_webhook_yield_to_other_tasks() {
         let environment = Environment { clock, ..fake.environment() };
         let plugin = ValidatingWebhooks::new(&environment, None).unwrap();
         let write = TestedWrite { kind: ("", "ConfigMap"), ..TestedWrite::default() };
-        let mut review = pin!(fake.ask(&plugin, write, json!({"metadata": {"name": "m"}})));
+        let mut review = pin!(fake.run_plugin(&plugin, write, json!({"metadata": {"name": "m"}})));
         let is_ready_at_once = tokio::select! {
             biased;
             result = &mut review => result.result.is_ok(),
@@ -391,7 +389,7 @@ fn review_body_has_request_uid_and_objects() {
 #[tokio::test]
 async fn configurations_and_policies_are_never_sent_to_webhooks() {
     let configuration = json!({"metadata": {"name": "c", "uid": "1"}, "webhooks": [webhook(json!({}))]});
-    let fake = Fake::new(Preset::Svc).with(
+    let fake = Fake::new(Preset::Svc).with_objects(
         "admissionregistration",
         "ValidatingWebhookConfiguration",
         &[configuration],
@@ -406,7 +404,7 @@ async fn configurations_and_policies_are_never_sent_to_webhooks() {
         ("apps", "Deployment", false),
     ] {
         let write = TestedWrite { kind: (group, kind), ..TestedWrite::default() };
-        let result = fake.ask(&plugin, write, json!({"metadata": {"name": "m"}})).await;
+        let result = fake.run_plugin(&plugin, write, json!({"metadata": {"name": "m"}})).await;
         assert_eq!(result.message().is_empty(), is_exempt, "{kind}");
     }
 }

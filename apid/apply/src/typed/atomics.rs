@@ -46,7 +46,7 @@ impl AtomicPartsWalk {
 
     fn value(&mut self, ty: &Merge, value: &Value) {
         let is_atomic = match (ty, value) {
-            // An unknown list is atomic, whatever the type of unknown maps.
+            // A list of unknown type is atomic, even where maps of unknown type are granular.
             (Merge::Untyped { atomic }, Value::Object(_)) => *atomic,
             (Merge::Untyped { .. } | Merge::List { list: List::Atomic, .. }, Value::Array(_)) => true,
             (_, Value::Object(_)) => is_atomic(ty),

@@ -1,4 +1,4 @@
-//! Type check of an applied object.
+//! Type check of an applied object, and removal of its undeclared fields.
 
 use apimachinery::field::{shorten, shorten_name};
 use apimachinery::object::Value;
@@ -27,7 +27,7 @@ pub enum TypingErrorKind {
     /// Another item of the list has the same key.
     #[error("duplicate entries for key {0}")]
     Duplicate(String),
-    /// The value has another JSON type.
+    /// The value has another JSON type than the schema declares.
     #[error("expected {expected}, got {got}")]
     Mismatch {
         /// The type in the schema.
@@ -158,7 +158,7 @@ fn json_type(value: &Value) -> &'static str {
     }
 }
 
-/// Removes undeclared fields and returns their paths.
+/// Removes undeclared fields and returns the paths of the first 100.
 ///
 /// The paths have the form of decoding errors: `spec.foo`, `spec.containers[0].bar`.
 pub fn drop_undeclared(ty: &Merge, object: &mut Fields) -> Vec<String> {

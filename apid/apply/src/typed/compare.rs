@@ -26,7 +26,7 @@ impl Comparison {
         self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
     }
 
-    /// Removes some paths and all paths below them.
+    /// Removes the paths in `ignored` and all paths below them.
     #[must_use]
     pub fn without(mut self, ignored: &Set) -> Self {
         for set in [&mut self.added, &mut self.modified, &mut self.removed] {
@@ -114,7 +114,7 @@ fn compare_values(ty: &Merge, old: Option<&Value>, new: Option<&Value>) -> Nodes
     let (form_old, form_new) = (form(ty, old.or(new)), form(ty, new.or(old)));
     match (form_old, form_new) {
         (Form::Map, Form::Leaf) | (Form::Leaf, Form::Map) => {
-            // An untyped value changed its form: all old paths were removed and all new paths added.
+            // An untyped value changed to or from a map: all old paths were removed and all new paths added.
             let mut nodes = Nodes::leaf(old, new);
             if let (Form::Map, Some(old)) = (form_old, old) {
                 nodes.removed.below = node(ty, old).below;
@@ -143,7 +143,7 @@ fn compare_values(ty: &Merge, old: Option<&Value>, new: Option<&Value>) -> Nodes
     }
 }
 
-/// The node of the path itself, when only one of the objects has the value.
+/// Marks the path itself as added or removed, when only one of the objects has the value.
 fn presence_nodes(old: Option<&Value>, new: Option<&Value>) -> Nodes {
     let mut nodes = Nodes::default();
     nodes.added.member = old.is_none();
@@ -151,24 +151,25 @@ fn presence_nodes(old: Option<&Value>, new: Option<&Value>) -> Nodes {
     nodes
 }
 
-/// Compares items sorted by path element.
+/// Compares two lists whose items are sorted by path element.
 fn compare_lists(
     item_type: &Merge,
     old: &[(Element, &Value)],
     new: &[(Element, &Value)],
     all: &mut Comparison,
 ) {
-    let mut olds = old.chunk_by(|(a, _), (b, _)| a == b).peekable();
-    let mut news = new.chunk_by(|(a, _), (b, _)| a == b).peekable();
+    let mut old_groups = old.chunk_by(|(a, _), (b, _)| a == b).peekable();
+    let mut new_groups = new.chunk_by(|(a, _), (b, _)| a == b).peekable();
     loop {
-        let order = match (olds.peek().and_then(|c| c.first()), news.peek().and_then(|c| c.first())) {
-            (Some((a, _)), Some((b, _))) => a.cmp(b),
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (None, None) => return,
-        };
-        let old = if order.is_le() { olds.next() } else { None }.unwrap_or_default();
-        let new = if order.is_ge() { news.next() } else { None }.unwrap_or_default();
+        let order =
+            match (old_groups.peek().and_then(|c| c.first()), new_groups.peek().and_then(|c| c.first())) {
+                (Some((a, _)), Some((b, _))) => a.cmp(b),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => return,
+            };
+        let old = if order.is_le() { old_groups.next() } else { None }.unwrap_or_default();
+        let new = if order.is_ge() { new_groups.next() } else { None }.unwrap_or_default();
         let Some((element, _)) = old.first().or(new.first()) else { return };
         let nodes = match (old, new) {
             ([], [(_, new)]) => compare_items(item_type, None, Some(new)),
@@ -184,7 +185,7 @@ fn compare_items(item_type: &Merge, old: Option<&Value>, new: Option<&Value>) ->
     if old == new { Nodes::default() } else { compare_values(item_type, old, new) }
 }
 
-/// Several items with one key compare as one value without parts.
+/// Compares items of which several have the same key: they count as one value without parts.
 fn duplicate_nodes(item_type: &Merge, old: &[(Element, &Value)], new: &[(Element, &Value)]) -> Nodes {
     let mut nodes = Nodes::default();
     match (old, new) {

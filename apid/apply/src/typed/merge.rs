@@ -73,7 +73,7 @@ fn merge_lists(
         under_items.entry(element).and_modify(|several| *several = None).or_insert(Some(item));
     }
     let over_elements: BTreeSet<&Element> = over.iter().map(|(element, _)| element).collect();
-    let item = |element: &Element, item: &Value| match under_items.get(element).copied().flatten() {
+    let merge_item = |element: &Element, item: &Value| match under_items.get(element).copied().flatten() {
         Some(under) => merge_values(item_type, Some(under), item),
         None => merge_values(item_type, None, item),
     };
@@ -89,7 +89,7 @@ fn merge_lists(
         match (old, new) {
             (None, None) => return merged,
             (Some((old, _)), Some((new, value))) if old == new => {
-                merged.extend(item(new, value));
+                merged.extend(merge_item(new, value));
                 merged_elements.insert(new);
                 left.next();
                 right.next();
@@ -110,7 +110,7 @@ fn merge_lists(
                     left.next();
                 }
                 if let Some((new, value)) = new {
-                    merged.extend(item(new, value));
+                    merged.extend(merge_item(new, value));
                     merged_elements.insert(new);
                     right.next();
                     if next_shared == Some(new) {

@@ -7,8 +7,9 @@
 //! - [`merge`]: one object merged over another.
 //! - [`remove`]: an object without some paths.
 //! - [`check`]: the type check of an applied object. [`atomic_parts`]: the parts of it that replace the stored ones.
+//!   [`drop_undeclared`]: the removal of fields that the type does not declare.
 //!
-//! All functions take the fields of an object and its type, and none changes its arguments.
+//! All functions take the fields of an object and its type. Only [`drop_undeclared`] changes an argument.
 //!
 //! # Invariants
 //!
@@ -17,9 +18,9 @@
 //!
 //! # Reference
 //!
-//! The values of its keys identify an item of a keyed list. A missing key has its default; a key without a
-//! default may be absent. Stored lists may hold several items with one key. The functions treat them as one
-//! item, owned only as a whole. An applied list must not contain such items.
+//! The values of the key fields identify an item of a keyed list. A missing key field has its default; a key
+//! field without a default may be absent. Stored lists may hold several items with one key. The functions
+//! treat them as one item, owned only as a whole. An applied list must not contain such items.
 
 mod atomics;
 mod check;
@@ -42,26 +43,26 @@ use crate::set::{Node, Set};
 /// The fields of a JSON object.
 pub type Fields = Map<String, Value>;
 
-/// The kind of traversal of a value.
+/// The structure of a value, as the functions of this module traverse it.
 #[derive(Clone, Copy)]
 enum Form<'s> {
-    /// An atomic value without parts.
+    /// A scalar or an atomic value.
     Leaf,
     /// A value with fields or keys.
     Map,
-    /// A value with items.
+    /// A list, with the type and the identity of its items.
     List(&'s Merge, ItemIdentity<'s>),
 }
 
-/// The identity of list items.
+/// The rule that identifies list items: by value, or by key fields.
 #[derive(Clone, Copy)]
 enum ItemIdentity<'s> {
     Set,
     Keyed(&'s [Key]),
 }
 
-/// The traversal of a value of a type. The JSON type of an untyped value determines its traversal; None is a missing
-/// or unknown value.
+/// The structure of a value of a type. `value` matters only for a granular untyped type; None is a missing
+/// value.
 fn form<'s>(ty: &'s Merge, value: Option<&Value>) -> Form<'s> {
     match ty {
         Merge::Scalar(_) | Merge::Untyped { atomic: true } | Merge::Map { atomic: true, .. } => Form::Leaf,
@@ -104,14 +105,14 @@ fn element(items: ItemIdentity<'_>, item: &Value) -> Element {
     match items {
         ItemIdentity::Set => Element::Value(Box::new(item.clone())),
         ItemIdentity::Keyed(keys) => {
-            let mut all: Vec<(Box<str>, Value)> = Vec::with_capacity(keys.len());
+            let mut key_values: Vec<(Box<str>, Value)> = Vec::with_capacity(keys.len());
             for key in keys {
                 if let Some(value) = item.get(&key.name).or(key.default.as_ref()) {
-                    all.push((key.name.as_str().into(), value.clone()));
+                    key_values.push((key.name.as_str().into(), value.clone()));
                 }
             }
-            all.sort_by(|(a, _), (b, _)| a.cmp(b));
-            Element::Key(all.into_boxed_slice())
+            key_values.sort_by(|(a, _), (b, _)| a.cmp(b));
+            Element::Key(key_values.into_boxed_slice())
         }
     }
 }
@@ -215,7 +216,7 @@ fn adapt_to_atomic_types(ty: &Merge, set: &Set) -> Set {
     all
 }
 
-/// The type of a part of a value.
+/// The type of the part at a path element; None if the type has no such part.
 fn part<'s>(ty: &'s Merge, element: &Element) -> Option<&'s Merge> {
     match (element, ty) {
         (Element::Field(name), _) => child(ty, name).map(|(child, _)| child),
@@ -224,7 +225,7 @@ fn part<'s>(ty: &'s Merge, element: &Element) -> Option<&'s Merge> {
     }
 }
 
-/// Whether a struct, a map or a list of the type has a single owner.
+/// Whether the type is an atomic struct, map or list.
 fn is_atomic(ty: &Merge) -> bool {
     match ty {
         Merge::Struct(r) => r.is_atomic(),

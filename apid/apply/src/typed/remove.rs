@@ -40,7 +40,7 @@ fn remove_from_value(ty: &Merge, value: &Value, paths: &Set) -> Option<Value> {
             (!remaining.is_empty()).then_some(Value::Object(remaining))
         }
         (Form::List(item_type, identity), Value::Array(list)) => {
-            let keep = |item: &Value| {
+            let item_to_keep = |item: &Value| {
                 let element: Element = element(identity, item);
                 match paths.node(&element) {
                     Some(node) if node.member => None,
@@ -48,7 +48,7 @@ fn remove_from_value(ty: &Merge, value: &Value, paths: &Set) -> Option<Value> {
                     None => Some(item.clone()),
                 }
             };
-            let remaining: Vec<Value> = list.iter().filter_map(keep).collect();
+            let remaining: Vec<Value> = list.iter().filter_map(item_to_keep).collect();
             (!remaining.is_empty()).then_some(Value::Array(remaining))
         }
         // An atomic value loses no parts.

@@ -82,18 +82,18 @@ mod tests {
     #[test]
     fn protected_group_needs_approval() {
         let names = Names::new(Preset::Svc, "example.test").unwrap();
-        let with = |value: &str| {
+        let annotated = |value: &str| {
             let annotations = json!({"api-approved.example.test": value});
             Object::from_value(json!({"metadata": {"annotations": annotations}})).unwrap()
         };
         let check = |new: &Object, old: Option<&Object>| {
             validate_approval(new, old, "a.example.test", &names).map(|error| error.kind.reason())
         };
-        assert_eq!(check(&with("https://a.example/1"), None), None);
-        assert_eq!(check(&with("unapproved, private"), None), None);
-        assert_eq!(check(&with("x"), None), Some("FieldValueInvalid"));
-        assert_eq!(check(&with(""), None), Some("FieldValueRequired"));
-        assert_eq!(check(&with("x"), Some(&with("y"))), None);
-        assert_eq!(validate_approval(&with(""), None, "example.com", &names), None);
+        assert_eq!(check(&annotated("https://a.example/1"), None), None);
+        assert_eq!(check(&annotated("unapproved, private"), None), None);
+        assert_eq!(check(&annotated("x"), None), Some("FieldValueInvalid"));
+        assert_eq!(check(&annotated(""), None), Some("FieldValueRequired"));
+        assert_eq!(check(&annotated("x"), Some(&annotated("y"))), None);
+        assert_eq!(validate_approval(&annotated(""), None, "example.com", &names), None);
     }
 }

@@ -15,8 +15,8 @@ pub(super) fn validate_bundle(bundle: &str, path: &FieldPath) -> Option<FieldErr
 
 /// Checks that a bundle has at least one certificate, and that each is well-formed.
 fn check_bundle(bundle: &str) -> Result<(), &'static str> {
-    const NONE: &str = "data does not contain any valid RSA or ECDSA certificates";
-    let bytes = STANDARD.decode(bundle).map_err(|_| NONE)?;
+    const NO_CERTIFICATE: &str = "data does not contain any valid RSA or ECDSA certificates";
+    let bytes = STANDARD.decode(bundle).map_err(|_| NO_CERTIFICATE)?;
     let text = String::from_utf8_lossy(&bytes);
     let mut count = 0_usize;
     for block in text.split(BEGIN).skip(1) {
@@ -28,7 +28,7 @@ fn check_bundle(bundle: &str) -> Result<(), &'static str> {
         }
         count += 1;
     }
-    if count == 0 { Err(NONE) } else { Ok(()) }
+    if count == 0 { Err(NO_CERTIFICATE) } else { Ok(()) }
 }
 
 /// Whether bytes are one DER sequence of exactly their length.

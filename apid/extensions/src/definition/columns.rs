@@ -13,7 +13,7 @@ const FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float", "int
 pub(super) fn validate_columns(columns: &[Value], path: &FieldPath) -> FieldErrors {
     let mut errors = FieldErrors::new();
     for (index, column) in columns.iter().enumerate() {
-        if let Some(column) = Props::of(column) {
+        if let Some(column) = Props::from_value(column) {
             errors.extend(validate_column(column, &path.index(index)));
         }
     }

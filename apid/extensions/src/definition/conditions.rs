@@ -23,7 +23,7 @@ use super::approval::{Approval, approval};
 use super::certificates::validate_bundle;
 use super::conversion::Conversion;
 use super::spec::Spec;
-use super::structure::{unsupported, validate_structure};
+use super::structure::{find_unsupported, validate_structure};
 
 /// Condition type: the kind is served.
 pub const ESTABLISHED: &str = "Established";
@@ -72,8 +72,8 @@ pub struct NamesInUse {
 }
 
 impl NamesInUse {
-    /// Adds the accepted names of a definition. The caller adds the definitions of one group, also the
-    /// definition that [`accept_names`] gets.
+    /// Adds the accepted names of a definition. The caller must add every definition of one group, including
+    /// the definition that it passes to [`accept_names`].
     pub fn add(&mut self, definition: &Object) {
         let Some(names) = accepted_names(definition) else { return };
         let text = |field: &str| names.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
@@ -131,7 +131,7 @@ pub fn accept_names(definition: &Object, in_use: &NamesInUse) -> AcceptedNames {
             None => copy_field(requested, &mut names, field),
         }
     }
-    // These two fields are always present.
+    // `status.acceptedNames` always has these two fields.
     for field in ["plural", "kind"] {
         names.entry(field).or_insert_with(|| "".into());
     }
@@ -159,12 +159,14 @@ fn established_after_names(definition: &Object, are_accepted: bool) -> Option<Co
 }
 
 /// The condition `Established` of a definition whose names are accepted and whose kind is served.
-/// An invalid certificate of the conversion webhook prevents the condition. None if the condition must not change.
+/// An invalid certificate of the conversion webhook prevents the condition. None if the condition must not
+/// change.
 pub fn established(definition: &Object) -> Option<Condition> {
     if !is_condition_true(definition, NAMES_ACCEPTED) || is_established(definition) {
         return None;
     }
-    let bundle = Conversion::of(Spec::new(definition).fields).map_or("", |conversion| conversion.bundle());
+    let bundle =
+        Conversion::from_spec(Spec::new(definition).fields).map_or("", |conversion| conversion.bundle());
     if !bundle.is_empty() && validate_bundle(bundle, &FieldPath::root()).is_some() {
         let message = "The conversion webhook CABundle is invalid";
         return Some(Condition::new(ESTABLISHED, "False", "InvalidCABundle", message));
@@ -181,8 +183,8 @@ pub fn non_structural_schema(definition: &Object, names: &Names) -> Option<Condi
     let mut errors = FieldErrors::new();
     for (index, version) in versions.iter().enumerate() {
         let schema = version.get("schema").and_then(|validation| validation.get("openAPIV3Schema"));
-        let Some(schema) = schema.and_then(super::props::Props::of) else { continue };
-        if let Some(reason) = unsupported(schema, names) {
+        let Some(schema) = schema.and_then(super::props::Props::from_value) else { continue };
+        if let Some(reason) = find_unsupported(schema, names) {
             let version = version.get("name").and_then(Value::as_str).unwrap_or("");
             let message = format!("failed to check validation schema for version {version}: {reason}");
             return Some(Condition::new(NON_STRUCTURAL_SCHEMA, "Unknown", "StructuralError", &message));
@@ -353,11 +355,11 @@ fn short_name_conflict(
     accepted: &Map<String, Value>,
     used: &BTreeSet<String>,
 ) -> Option<String> {
-    let own: BTreeSet<&str> = texts(accepted, "shortNames")
+    let held_names: BTreeSet<&str> = texts(accepted, "shortNames")
         .chain(["plural", "singular"].into_iter().filter_map(|field| accepted.get(field)?.as_str()))
         .collect();
     let mut messages: Vec<String> = texts(requested, "shortNames")
-        .filter(|name| !own.contains(name) && used.contains(*name))
+        .filter(|name| !held_names.contains(name) && used.contains(*name))
         .map(already_in_use)
         .collect();
     messages.dedup();

@@ -41,7 +41,7 @@ pub(super) struct Conversion<'a> {
 
 impl<'a> Conversion<'a> {
     /// Reads the conversion of a `spec`.
-    pub(super) fn of(spec: Option<Props<'a>>) -> Option<Self> {
+    pub(super) fn from_spec(spec: Option<Props<'a>>) -> Option<Self> {
         let conversion = spec?.schema("conversion")?;
         let webhook = conversion.schema("webhook");
         Some(Conversion {
@@ -168,10 +168,10 @@ fn validate_review_versions(
         return FieldError::required(path, "").into();
     }
     let mut errors = FieldErrors::new();
-    let mut known = HashSet::new();
+    let mut seen_versions = HashSet::new();
     for (index, version) in conversion.review_versions.iter().enumerate() {
         let version = version.as_str().unwrap_or("");
-        if !known.insert(version) {
+        if !seen_versions.insert(version) {
             errors.push(FieldError::invalid(&path.index(index), version, "duplicate version"));
             continue;
         }
@@ -194,7 +194,7 @@ mod tests {
     #[track_caller]
     fn check(conversion: Value, expected: &[&str]) {
         let spec = json!({ "conversion": conversion });
-        let conversion = Conversion::of(Props::of(&spec)).unwrap();
+        let conversion = Conversion::from_spec(Props::from_value(&spec)).unwrap();
         let rules = ConversionRules { requires_known_review_version: true, allows_invalid_bundle: false };
         let errors = validate_conversion(conversion, rules, &FieldPath::new("conversion"));
         assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);

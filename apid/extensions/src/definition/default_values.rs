@@ -25,7 +25,7 @@ pub(super) fn validate_defaults(
     checks: &dyn SchemaChecks,
     path: &FieldPath,
 ) -> FieldErrors {
-    let mut walk = Walk { checks, requires_pruned, errors: FieldErrors::new() };
+    let mut walk = DefaultsWalk { checks, requires_pruned, errors: FieldErrors::new() };
     walk.visit(schema, &SchemaPath::root(path), Position::root(schema));
     walk.errors
 }
@@ -50,7 +50,7 @@ struct Position<'a> {
     is_root: bool,
 }
 
-/// The last step of the path from the embedded object to a part: to a field, or without a field to a list item.
+/// One step of the path from the embedded object to a part: to a field, or without a field to a list item.
 struct PathStep<'a> {
     outer: Option<&'a PathStep<'a>>,
     field: Option<&'a str>,
@@ -63,7 +63,7 @@ impl<'a> Position<'a> {
 
     /// Builds an embedded object that has this value at the position, an `apiVersion` and a `kind`, and
     /// nothing else.
-    fn surround(self, value: Value) -> Object {
+    fn build_embedded_object(self, value: Value) -> Object {
         let mut value = value;
         let mut step = self.steps;
         while let Some(inner) = step {
@@ -83,13 +83,13 @@ impl<'a> Position<'a> {
     }
 }
 
-struct Walk<'a> {
+struct DefaultsWalk<'a> {
     checks: &'a dyn SchemaChecks,
     requires_pruned: bool,
     errors: FieldErrors,
 }
 
-impl Walk<'_> {
+impl DefaultsWalk<'_> {
     fn visit(&mut self, schema: Props<'_>, path: &SchemaPath<'_>, position: Position<'_>) {
         let is_embedded = position.is_root || schema.has_extension(SchemaExtension::EmbeddedResource);
         let position = if is_embedded {
@@ -122,7 +122,7 @@ impl Walk<'_> {
     fn check(&mut self, schema: Props<'_>, default: &Value, path: &SchemaPath<'_>, position: Position<'_>) {
         let part = SchemaPart { schema: schema.0, is_resource: position.is_root };
         if position.is_in_metadata {
-            let object = position.surround(default.clone());
+            let object = position.build_embedded_object(default.clone());
             if let Err(reason) = self.checks.check_metadata(position.embedded.0, object) {
                 let detail = format!("must result in valid metadata: {reason}");
                 self.errors.add(path, |path| FieldError::invalid(path, default.clone(), &detail));
@@ -192,42 +192,43 @@ mod tests {
 
     #[track_caller]
     fn check(schema: Value, expected: &[&str]) {
-        let errors = validate_defaults(Props::of(&schema).unwrap(), true, &TypeChecks, &FieldPath::new("s"));
+        let errors =
+            validate_defaults(Props::from_value(&schema).unwrap(), true, &TypeChecks, &FieldPath::new("s"));
         assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{schema}");
     }
 
     #[test]
     fn defaults_are_valid_and_pruned() {
-        let with = |property: Value| json!({"type": "object", "properties": {"x": property}});
-        check(with(json!({"type": "string", "default": "a"})), &[]);
+        let schema_with = |property: Value| json!({"type": "object", "properties": {"x": property}});
+        check(schema_with(json!({"type": "string", "default": "a"})), &[]);
         check(
-            with(json!({"type": "string", "default": 1})),
+            schema_with(json!({"type": "string", "default": 1})),
             &["s.properties[x].default: Invalid value: 1: type"],
         );
         check(
-            with(json!({"type": "object", "default": {"y": 1}})),
+            schema_with(json!({"type": "object", "default": {"y": 1}})),
             &["s.properties[x].default: Invalid value: {\"y\":1}: must not have unknown fields"],
         );
         let items = json!({"type": "object", "properties": {"a": {"type": "string", "default": 1}}});
         check(
-            with(json!({"type": "array", "items": items})),
+            schema_with(json!({"type": "array", "items": items})),
             &["s.properties[x].items.properties[a].default: Invalid value: 1: type"],
         );
-        let unpruned = with(json!({"type": "object", "default": {"y": 1}}));
-        assert!(has_unpruned_default(Props::of(&unpruned).unwrap(), &TypeChecks));
+        let unpruned = schema_with(json!({"type": "object", "default": {"y": 1}}));
+        assert!(has_unpruned_default(Props::from_value(&unpruned).unwrap(), &TypeChecks));
     }
 
     #[test]
     fn default_in_embedded_metadata_is_validated_in_whole_object() {
-        let with = |name: &str| {
+        let schema_with_name = |name: &str| {
             let metadata = json!({"properties": {"name": {"type": "string", "default": name}}});
             let embedded =
                 json!({"x-kubernetes-embedded-resource": true, "properties": {"metadata": metadata}});
             json!({"type": "object", "properties": {"e": embedded}})
         };
-        check(with("good"), &[]);
+        check(schema_with_name("good"), &[]);
         check(
-            with("bad"),
+            schema_with_name("bad"),
             &[
                 "s.properties[e].properties[metadata].properties[name].default: Invalid value: \"bad\": must result in valid metadata: metadata.name: Required value",
             ],

@@ -7,7 +7,7 @@ const PORT: i64 = 443;
 
 /// Sets the default values: names, conversion, webhook port and stored versions.
 pub fn set_defaults(definition: &mut Object) {
-    let stored = storage_version(definition).map(str::to_owned);
+    let storage_name = storage_version(definition).map(str::to_owned);
     if let Some(Value::Object(spec)) = definition.get_mut("spec") {
         if let Some(Value::Object(names)) = spec.get_mut("names") {
             set_default_names(names);
@@ -24,7 +24,7 @@ pub fn set_defaults(definition: &mut Object) {
             service.entry("port").or_insert_with(|| PORT.into());
         }
     }
-    if let Some(name) = stored
+    if let Some(name) = storage_name
         && let Some(Value::Object(status)) = definition.get_mut("status")
         && status.get("storedVersions").and_then(Value::as_array).is_none_or(Vec::is_empty)
     {

@@ -28,7 +28,7 @@ pub(super) struct OldSchemas<'a> {
 
 impl<'a> OldSchemas<'a> {
     /// The schemas of a definition.
-    pub(super) fn of(spec: &Spec<'a>) -> Self {
+    pub(super) fn from_spec(spec: &Spec<'a>) -> Self {
         OldSchemas { schemas: spec.schemas().map(|schema| schema.0).collect(), rules: OnceCell::new() }
     }
 

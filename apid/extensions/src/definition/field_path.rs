@@ -4,7 +4,7 @@
 //!
 //! Each name of a path must be a property, or any key where the schema has `additionalProperties`.
 
-use super::props::{Additional, Props};
+use super::props::{AdditionalProperties, Props};
 use crate::path_names::{FieldPathError, PathSyntax, path_names};
 
 /// Resolved path.
@@ -47,9 +47,9 @@ impl ResolvedPath<'_> {
             return Ok(());
         }
         self.schema = match schema.additional() {
-            Additional::Schema(values) => Some(values),
-            Additional::Allowed(_) => None,
-            Additional::Absent => return Err(FieldPathError::UnknownField),
+            AdditionalProperties::Schema(values) => Some(values),
+            AdditionalProperties::Allowed(_) => None,
+            AdditionalProperties::Absent => return Err(FieldPathError::UnknownField),
         };
         self.text.push_str(&format!("[{name}]"));
         Ok(())
@@ -69,7 +69,7 @@ mod tests {
             "free": {"type": "object", "additionalProperties": true},
             "s": {"type": "string"},
         }});
-        let schema = Props::of(&schema).unwrap();
+        let schema = Props::from_value(&schema).unwrap();
         let text = |path: &str, syntax: PathSyntax| {
             resolve(path, schema, syntax).map(|found| found.text).map_err(|error| error.to_string())
         };

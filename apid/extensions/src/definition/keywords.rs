@@ -6,8 +6,8 @@
 //! [`SchemaExtension::stored_name`]. Under the preset `svc` the strategy of the kind calls [`to_stored`] on a
 //! decoded body before the schema of the kind checks it, and [`to_served`] on an object before it is encoded.
 //! Under `kubernetes` both do nothing. The type table, Protobuf, server-side apply and the structural schemas
-//! know only the stored names. Field paths and messages in responses have the served names; [`to_served_text`]
-//! renames those of the type table.
+//! know only the stored names. Field paths and messages in responses have the served names;
+//! [`to_served_text`] renames those of the type table.
 //!
 //! [`to_stored`] and [`to_served`] rename the keywords of every `openAPIV3Schema`, and of the field sets in
 //! `managedFields`. They change no other key: a property, a default or an example may have any name.
@@ -31,16 +31,15 @@ enum Direction<'a> {
 impl Direction<'_> {
     /// The new name of a keyword; None if the name stays.
     fn rename(self, keyword: &str) -> Option<String> {
-        let known = |name: fn(&Names, SchemaExtension) -> &'static str, names: &Names| {
+        let find_extension = |name: fn(&Names, SchemaExtension) -> &'static str, names: &Names| {
             SchemaExtension::ALL.into_iter().find(|extension| name(names, *extension) == keyword)
         };
         match self {
-            Direction::ToStored(names) => known(Names::schema_extension, names)
+            Direction::ToStored(names) => find_extension(Names::schema_extension, names)
                 .map(|extension| extension.stored_name().to_owned())
-                .or_else(|| known(stored_name, names).map(|_| format!("{keyword}{UNKNOWN_MARK}"))),
-            Direction::ToServed(names) => {
-                known(stored_name, names).map(|extension| names.schema_extension(extension).to_owned())
-            }
+                .or_else(|| find_extension(stored_name, names).map(|_| format!("{keyword}{UNKNOWN_MARK}"))),
+            Direction::ToServed(names) => find_extension(stored_name, names)
+                .map(|extension| names.schema_extension(extension).to_owned()),
         }
     }
 }

@@ -128,7 +128,7 @@ fn validate_map_keys(schema: Props<'_>, path: &SchemaPath<'_>, names: &Names, er
         return;
     }
     let properties = items_path.field("properties");
-    let mut known = HashSet::new();
+    let mut seen_keys = HashSet::new();
     for key in keys.iter().map(|key| key.as_str().unwrap_or("")) {
         match items.property(key) {
             Some(property) if matches!(property.ty(), "array" | "object") => {
@@ -141,7 +141,7 @@ fn validate_map_keys(schema: Props<'_>, path: &SchemaPath<'_>, names: &Names, er
                 FieldError::invalid(path, keys.to_vec(), "entries must all be names of item properties")
             }),
         }
-        if !known.insert(key) {
+        if !seen_keys.insert(key) {
             errors.add(&keys_path, |path| {
                 FieldError::invalid(path, keys.to_vec(), "must not contain duplicate entries")
             });
@@ -221,7 +221,7 @@ mod tests {
     fn check(schema: Value, expected: &[&str]) {
         let names = Names::new(Preset::Svc, "example.test").unwrap();
         let root = FieldPath::new("s");
-        let (props, path) = (Props::of(&schema).unwrap(), SchemaPath::root(&root));
+        let (props, path) = (Props::from_value(&schema).unwrap(), SchemaPath::root(&root));
         let mut errors = FieldErrors::new();
         validate_list_types(props, &path, &names, true, &mut errors);
         validate_map_list(props, &path, &names, &mut errors);
@@ -282,9 +282,9 @@ mod tests {
         let names = Names::new(Preset::Svc, "example.test").unwrap();
         let set =
             json!({"properties": {"a": {"x-kubernetes-list-type": "set", "items": {"type": "object"}}}});
-        assert!(has_set_of_granular_items(Props::of(&set).unwrap()));
-        assert!(!has_invalid_map_list(Props::of(&set).unwrap(), &names));
+        assert!(has_set_of_granular_items(Props::from_value(&set).unwrap()));
+        assert!(!has_invalid_map_list(Props::from_value(&set).unwrap(), &names));
         let nullable = json!({"allOf": [{"x-kubernetes-list-type": "set", "items": {"nullable": true}}]});
-        assert!(has_invalid_map_list(Props::of(&nullable).unwrap(), &names));
+        assert!(has_invalid_map_list(Props::from_value(&nullable).unwrap(), &names));
     }
 }

@@ -92,8 +92,8 @@ pub fn validate_create(definition: &Object, environment: Environment<'_>) -> Fie
 /// Validates an update of the main resource, without the general rules of its metadata.
 pub fn validate_update(definition: &Object, old: &Object, environment: Environment<'_>) -> FieldErrors {
     let spec = Spec::new(definition);
-    let tolerance = Tolerance::of_update(old, environment.names, environment.checks);
-    let old_schemas = OldSchemas::of(&Spec::new(old));
+    let tolerance = Tolerance::for_update(old, environment.names, environment.checks);
+    let old_schemas = OldSchemas::from_spec(&Spec::new(old));
     let mut errors = validate_spec(&spec, tolerance, &old_schemas, environment);
     errors.extend(update::validate_immutable_fields(&spec, old));
     errors.extend(validate_rest(definition, Some(old), &spec, environment.names));
@@ -102,7 +102,7 @@ pub fn validate_update(definition: &Object, old: &Object, environment: Environme
 
 /// Validates an update of `status`, without the general rules of its metadata.
 pub fn validate_status_update(definition: &Object) -> FieldErrors {
-    let names = definition.at(&["status", "acceptedNames"]).and_then(Props::of);
+    let names = definition.at(&["status", "acceptedNames"]).and_then(Props::from_value);
     name_rules::validate_names(names, &FieldPath::new("status").child("acceptedNames"))
 }
 
@@ -161,7 +161,7 @@ fn validate_spec(
     errors.extend(name_rules::validate_required_names(spec, &path.child("names")));
     errors.extend(name_rules::validate_names(spec.names(), &path.child("names")));
     errors.extend(validate_version(&spec.common, spec.has_any_status(), rules, &path, "validation"));
-    if let Some(conversion) = Conversion::of(spec.fields) {
+    if let Some(conversion) = Conversion::from_spec(spec.fields) {
         let path = path.child("conversion");
         if preserves && conversion.strategy != "None" {
             let detail = "must be None if spec.preserveUnknownFields is true";

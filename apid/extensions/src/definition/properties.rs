@@ -2,15 +2,15 @@
 //!
 //! # Contract
 //!
-//! [`validate_properties`] visits all parts in the order of kube-apiserver: a part, then its descendants, then
-//! the rules for list types, map types and validation rules of the part.
+//! [`validate_properties`] visits all parts in the order of kube-apiserver: a part, then its descendants,
+//! then the rules for list types, map types and validation rules of the part.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::{Names, SchemaExtension};
 use apimachinery::object::Value;
 
 use super::list_types::{validate_list_types, validate_map_list};
-use super::props::{Additional, Items, Props};
+use super::props::{AdditionalProperties, Items, Props};
 use super::schema_path::{ErrorSink, SchemaPath};
 use super::validation_rules::validate_rules;
 
@@ -32,7 +32,7 @@ pub(super) struct PropertyRules<'a> {
 /// Properties that a part of a schema inherits from the parts above it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Inherited<'a> {
-    /// Reason for which defaults are forbidden.
+    /// The reason why defaults are forbidden; None where they are allowed.
     default_ban: Option<DefaultBan<'a>>,
     /// Whether the part describes `apiVersion`, `kind` or `metadata`.
     is_in_metadata: bool,
@@ -50,17 +50,17 @@ pub(super) fn validate_properties(
     rules: PropertyRules<'_>,
     path: &FieldPath,
 ) -> FieldErrors {
-    let mut walk = Walk { rules, errors: FieldErrors::new() };
+    let mut walk = PropertiesWalk { rules, errors: FieldErrors::new() };
     walk.visit(schema, &SchemaPath::root(path), Inherited::default(), true);
     walk.errors
 }
 
-struct Walk<'a> {
+struct PropertiesWalk<'a> {
     rules: PropertyRules<'a>,
     errors: FieldErrors,
 }
 
-impl Walk<'_> {
+impl PropertiesWalk<'_> {
     fn visit(&mut self, schema: Props<'_>, path: &SchemaPath<'_>, inherited: Inherited<'_>, is_root: bool) {
         self.validate_keywords(schema, path, inherited);
         self.visit_additional(schema, path, inherited);
@@ -81,7 +81,7 @@ impl Walk<'_> {
             Items::One(items) => self.visit(items, &items_path, inherited, false),
             Items::Many(list) => {
                 for (index, items) in list.iter().enumerate() {
-                    if let Some(items) = Props::of(items) {
+                    if let Some(items) = Props::from_value(items) {
                         self.visit(items, &items_path.index(index), inherited, false);
                     }
                 }
@@ -112,12 +112,13 @@ impl Walk<'_> {
     fn visit_additional(&mut self, schema: Props<'_>, path: &SchemaPath<'_>, inherited: Inherited<'_>) {
         let path = path.field("additionalProperties");
         let additional = schema.additional();
-        if schema.has_properties() && matches!(additional, Additional::Allowed(false) | Additional::Schema(_))
+        if schema.has_properties()
+            && matches!(additional, AdditionalProperties::Allowed(false) | AdditionalProperties::Schema(_))
         {
             let detail = "additionalProperties and properties are mutual exclusive";
             self.errors.add(&path, |path| FieldError::forbidden(path, detail));
         }
-        let Additional::Schema(values) = additional else { return };
+        let AdditionalProperties::Schema(values) = additional else { return };
         let default_ban =
             if inherited.is_in_metadata { Some(DefaultBan::MetadataValues) } else { inherited.default_ban };
         self.visit(values, &path, Inherited { default_ban, ..inherited }, false);
@@ -209,7 +210,7 @@ mod tests {
             requires_atomic_set_items: true,
             requires_map_keys: true,
         };
-        let errors = validate_properties(Props::of(&schema).unwrap(), rules, &FieldPath::new("s"));
+        let errors = validate_properties(Props::from_value(&schema).unwrap(), rules, &FieldPath::new("s"));
         assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{schema}");
     }
 

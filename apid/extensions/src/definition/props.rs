@@ -25,7 +25,7 @@ pub(crate) enum Items<'a> {
 
 /// The keyword `additionalProperties`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Additional<'a> {
+pub(crate) enum AdditionalProperties<'a> {
     Absent,
     Allowed(bool),
     Schema(Props<'a>),
@@ -39,7 +39,7 @@ pub(crate) const JUNCTORS: [&str; 3] = ["allOf", "oneOf", "anyOf"];
 
 impl<'a> Props<'a> {
     /// The schema in a value, if the value is an object.
-    pub(crate) fn of(value: &'a Value) -> Option<Self> {
+    pub(crate) fn from_value(value: &'a Value) -> Option<Self> {
         value.as_object().map(Props)
     }
 
@@ -75,23 +75,23 @@ impl<'a> Props<'a> {
 
     /// A keyword whose value is one schema.
     pub(crate) fn schema(self, keyword: &str) -> Option<Props<'a>> {
-        self.get(keyword).and_then(Props::of)
+        self.get(keyword).and_then(Props::from_value)
     }
 
     /// The schemas of a map keyword such as `properties`, by name.
     pub(crate) fn schemas(self, keyword: &str) -> impl Iterator<Item = (&'a str, Props<'a>)> {
         let map = self.get(keyword).and_then(Value::as_object);
-        map.into_iter().flatten().filter_map(|(name, value)| Some((name.as_str(), Props::of(value)?)))
+        map.into_iter().flatten().filter_map(|(name, value)| Some((name.as_str(), Props::from_value(value)?)))
     }
 
     /// The schemas of a list keyword such as `allOf`.
     pub(crate) fn branches(self, keyword: &str) -> impl Iterator<Item = Props<'a>> {
-        self.list(keyword).iter().filter_map(Props::of)
+        self.list(keyword).iter().filter_map(Props::from_value)
     }
 
     /// The schema of a property.
     pub(crate) fn property(self, name: &str) -> Option<Props<'a>> {
-        self.get("properties")?.get(name).and_then(Props::of)
+        self.get("properties")?.get(name).and_then(Props::from_value)
     }
 
     /// Whether the schema has at least one property.
@@ -114,11 +114,11 @@ impl<'a> Props<'a> {
     }
 
     /// The keyword `additionalProperties`.
-    pub(crate) fn additional(self) -> Additional<'a> {
+    pub(crate) fn additional(self) -> AdditionalProperties<'a> {
         match self.get("additionalProperties") {
-            Some(Value::Bool(allowed)) => Additional::Allowed(*allowed),
-            Some(Value::Object(map)) => Additional::Schema(Props(map)),
-            _ => Additional::Absent,
+            Some(Value::Bool(allowed)) => AdditionalProperties::Allowed(*allowed),
+            Some(Value::Object(map)) => AdditionalProperties::Schema(Props(map)),
+            _ => AdditionalProperties::Absent,
         }
     }
 
@@ -153,7 +153,7 @@ impl<'a> Props<'a> {
             return true;
         }
         let single = ["not", "items", "additionalProperties", "additionalItems"];
-        let many = self.list("items").iter().filter_map(Props::of);
+        let many = self.list("items").iter().filter_map(Props::from_value);
         single.into_iter().filter_map(|keyword| self.schema(keyword)).any(|part| part.any(condition))
             || many.into_iter().any(|part| part.any(condition))
             || JUNCTORS.iter().any(|keyword| self.branches(keyword).any(|part| part.any(condition)))
@@ -182,9 +182,12 @@ mod tests {
             json!({"additionalProperties": {"title": "x"}}),
             json!({"additionalItems": {"title": "x"}}),
         ] {
-            assert!(Props::of(&schema).unwrap().any(&mut |props| props.text("title") == "x"), "{schema}");
+            assert!(
+                Props::from_value(&schema).unwrap().any(&mut |props| props.text("title") == "x"),
+                "{schema}"
+            );
         }
         let other = json!({"properties": {"a": {"default": {"title": "x"}}}, "required": ["title"]});
-        assert!(!Props::of(&other).unwrap().any(&mut |props| props.text("title") == "x"));
+        assert!(!Props::from_value(&other).unwrap().any(&mut |props| props.text("title") == "x"));
     }
 }

@@ -11,11 +11,11 @@ use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SchemaPath<'a> {
     parent: Option<&'a SchemaPath<'a>>,
-    step: Step<'a>,
+    step: SchemaPathStep<'a>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step<'a> {
+enum SchemaPathStep<'a> {
     Root(&'a FieldPath),
     Field(&'a str),
     Key(&'a str),
@@ -25,7 +25,7 @@ enum Step<'a> {
 impl<'a> SchemaPath<'a> {
     /// The path of the whole schema.
     pub(crate) fn root(path: &'a FieldPath) -> Self {
-        SchemaPath { parent: None, step: Step::Root(path) }
+        SchemaPath { parent: None, step: SchemaPathStep::Root(path) }
     }
 
     /// The path of a keyword.
@@ -33,7 +33,7 @@ impl<'a> SchemaPath<'a> {
     where
         'a: 'b,
     {
-        SchemaPath { parent: Some(self), step: Step::Field(name) }
+        SchemaPath { parent: Some(self), step: SchemaPathStep::Field(name) }
     }
 
     /// The path of an entry of a map.
@@ -41,7 +41,7 @@ impl<'a> SchemaPath<'a> {
     where
         'a: 'b,
     {
-        SchemaPath { parent: Some(self), step: Step::Key(key) }
+        SchemaPath { parent: Some(self), step: SchemaPathStep::Key(key) }
     }
 
     /// The path of an item of a list.
@@ -49,17 +49,17 @@ impl<'a> SchemaPath<'a> {
     where
         'a: 'b,
     {
-        SchemaPath { parent: Some(self), step: Step::Index(index) }
+        SchemaPath { parent: Some(self), step: SchemaPathStep::Index(index) }
     }
 
     /// Renders the path.
     pub(crate) fn render(&self) -> FieldPath {
         let parent = self.parent.map_or_else(FieldPath::root, SchemaPath::render);
         match self.step {
-            Step::Root(path) => path.clone(),
-            Step::Field(name) => parent.child(name),
-            Step::Key(key) => parent.key(key),
-            Step::Index(index) => parent.index(index),
+            SchemaPathStep::Root(path) => path.clone(),
+            SchemaPathStep::Field(name) => parent.child(name),
+            SchemaPathStep::Key(key) => parent.key(key),
+            SchemaPathStep::Index(index) => parent.index(index),
         }
     }
 }

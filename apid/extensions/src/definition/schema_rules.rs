@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`validate_schema`] reports the errors in the order of kube-apiserver: keywords at the root, structure,
-//! defaults, parts, then expressions. Defaults are validated only in a structural schema, and expressions only
-//! in a schema with valid defaults.
+//! defaults, parts, then expressions. Defaults are validated only in a structural schema, and expressions
+//! only in a schema with valid defaults.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::{Names, SchemaExtension};
@@ -15,7 +15,7 @@ use super::default_values::validate_defaults;
 use super::expressions::{OldSchemas, validate_expressions};
 use super::properties::{PropertyRules, validate_properties};
 use super::props::Props;
-use super::structure::{unsupported, validate_structure};
+use super::structure::{find_unsupported, validate_structure};
 use super::update::Tolerance;
 
 /// Keywords at the root of a schema with the subresource `status`, by their names in kube-apiserver.
@@ -80,7 +80,7 @@ pub(super) fn validate_schema(
     // Expressions need a structural schema with valid defaults.
     let mut expression_checks = None;
     if tolerance.requires_structure {
-        unsupported_keyword = unsupported(schema, names);
+        unsupported_keyword = find_unsupported(schema, names);
         if unsupported_keyword.is_none() {
             let structure = validate_structure(schema, names, &path);
             let is_structural = structure.is_empty();
@@ -152,7 +152,7 @@ mod tests {
             (json!({"type": "object", "nullable": false}), None),
             (json!({"type": "object", "additionalProperties": false}), Some("s")),
         ] {
-            let error = validate_root(Props::of(&schema).unwrap(), &FieldPath::new("s"));
+            let error = validate_root(Props::from_value(&schema).unwrap(), &FieldPath::new("s"));
             assert_eq!(error.as_ref().map(|error| error.path.as_str()), field, "{schema}");
         }
     }

@@ -19,10 +19,10 @@ pub(super) fn validate_selectable_fields(
     path: &FieldPath,
 ) -> FieldErrors {
     let mut errors = FieldErrors::new();
-    let mut known = HashSet::new();
+    let mut seen_paths = HashSet::new();
     for (index, field) in fields.iter().enumerate() {
         let path = path.index(index).child("jsonPath");
-        let text = Props::of(field).map_or("", |field| field.text("jsonPath"));
+        let text = Props::from_value(field).map_or("", |field| field.text("jsonPath"));
         if text.is_empty() {
             errors.push(FieldError::required(&path, ""));
             continue;
@@ -42,12 +42,12 @@ pub(super) fn validate_selectable_fields(
                           Enum string fields and strings with formats are allowed.";
             errors.push(FieldError::invalid(&path, text, detail));
         }
-        if !known.insert(resolved.text) {
+        if !seen_paths.insert(resolved.text) {
             errors.push(FieldError::duplicate(&path, text));
         }
     }
-    if known.len() > FIELDS_MAX {
-        errors.push(FieldError::too_many(path, known.len(), FIELDS_MAX));
+    if seen_paths.len() > FIELDS_MAX {
+        errors.push(FieldError::too_many(path, seen_paths.len(), FIELDS_MAX));
     }
     errors
 }

@@ -35,8 +35,8 @@ pub(crate) struct Version<'a> {
 }
 
 impl<'a> Version<'a> {
-    fn of(value: &'a Value) -> Self {
-        let fields = Props::of(value);
+    fn from_value(value: &'a Value) -> Self {
+        let fields = Props::from_value(value);
         Version {
             fields,
             validation: fields.and_then(|fields| fields.schema("schema")),
@@ -75,21 +75,22 @@ impl<'a> Version<'a> {
 impl<'a> Spec<'a> {
     /// Reads the `spec` of a definition.
     pub(crate) fn new(definition: &'a Object) -> Self {
-        let fields = definition.get("spec").and_then(Props::of);
+        let fields = definition.get("spec").and_then(Props::from_value);
         let list = fields.map_or(&[][..], |fields| fields.list("versions"));
-        let mut versions: Vec<Version<'a>> = list.iter().map(Version::of).collect();
+        let mut versions: Vec<Version<'a>> = list.iter().map(Version::from_value).collect();
         let mut common = Version::default();
         let Some(first) = versions.first().copied() else {
             return Spec { fields, versions, common, has_own_subresources: false };
         };
-        let equal = |get: &dyn Fn(&Version<'a>) -> bool| versions.iter().all(get);
-        let same =
+        let all_versions = |get: &dyn Fn(&Version<'a>) -> bool| versions.iter().all(get);
+        let are_same =
             |a: Option<Props<'a>>, b: Option<Props<'a>>| a.map(|props| props.0) == b.map(|props| props.0);
-        let is_schema_common = equal(&|version| same(version.validation, first.validation));
-        let are_subresources_common = equal(&|version| same(version.subresources, first.subresources));
-        let are_columns_common = equal(&|version| version.columns == first.columns);
+        let is_schema_common = all_versions(&|version| are_same(version.validation, first.validation));
+        let are_subresources_common =
+            all_versions(&|version| are_same(version.subresources, first.subresources));
+        let are_columns_common = all_versions(&|version| version.columns == first.columns);
         let are_fields_common =
-            is_schema_common && equal(&|version| version.selectable_fields == first.selectable_fields);
+            is_schema_common && all_versions(&|version| version.selectable_fields == first.selectable_fields);
         if is_schema_common {
             common.validation = first.validation;
             versions.iter_mut().for_each(|version| version.validation = None);

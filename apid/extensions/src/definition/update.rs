@@ -13,7 +13,7 @@ use super::list_types::{has_invalid_map_list, has_set_of_granular_items};
 use super::properties::TYPES;
 use super::props::Props;
 use super::spec::{Spec, Version};
-use super::structure::{unsupported, validate_structure};
+use super::structure::{find_unsupported, validate_structure};
 
 /// Rules that an update enforces only if the old definition already obeys them.
 #[derive(Clone, Copy, Debug)]
@@ -47,12 +47,12 @@ impl Tolerance {
     };
 
     /// The rules for an update of an old definition.
-    pub(super) fn of_update(old: &Object, names: &Names, checks: Option<&dyn SchemaChecks>) -> Tolerance {
+    pub(super) fn for_update(old: &Object, names: &Names, checks: Option<&dyn SchemaChecks>) -> Tolerance {
         let spec = Spec::new(old);
-        let conversion = Conversion::of(spec.fields);
+        let conversion = Conversion::from_spec(spec.fields);
         let lacks_schema = spec.common.schema().is_none() && spec.versions.iter().any(lacks_schema);
         let is_structural = |schema: Props<'_>| {
-            unsupported(schema, names).is_none()
+            find_unsupported(schema, names).is_none()
                 && validate_structure(schema, names, &FieldPath::root()).is_empty()
         };
         let bundle = conversion.map_or("", |conversion| conversion.bundle());

@@ -7,7 +7,7 @@ use apimachinery::object::Value;
 use super::field_path::resolve;
 use super::props::Props;
 use super::schema_path::{ErrorSink, SchemaPath};
-use super::structure::unsupported;
+use super::structure::find_unsupported;
 use crate::path_names::PathSyntax;
 
 const REASONS: [&str; 4] =
@@ -28,7 +28,7 @@ pub(super) fn validate_rules(
     // Field paths of a schema that is not structural are not resolved.
     let mut is_structural = None;
     for (index, rule) in rules.iter().enumerate() {
-        let Some(rule) = Props::of(rule) else { continue };
+        let Some(rule) = Props::from_value(rule) else { continue };
         let path = path.index(index);
         validate_texts(rule, &path, errors);
         if let Some(reason) = rule.get("reason").and_then(Value::as_str)
@@ -47,7 +47,7 @@ pub(super) fn validate_rules(
         if has_line_break(field_path) {
             errors.add(&path, |path| FieldError::invalid(path, field_path, ONE_LINE));
         }
-        if *is_structural.get_or_insert_with(|| unsupported(schema, names).is_none())
+        if *is_structural.get_or_insert_with(|| find_unsupported(schema, names).is_none())
             && resolve(field_path, schema, PathSyntax::DottedOrQuoted).is_err()
         {
             errors.add(&path, |path| FieldError::invalid(path, field_path, "must be a valid path"));
@@ -92,7 +92,7 @@ mod tests {
         let schema = json!({"properties": {"a": {"type": "string"}}, "x-kubernetes-validations": [rule]});
         let root = FieldPath::new("s");
         let mut errors = FieldErrors::new();
-        validate_rules(Props::of(&schema).unwrap(), &SchemaPath::root(&root), &names, &mut errors);
+        validate_rules(Props::from_value(&schema).unwrap(), &SchemaPath::root(&root), &names, &mut errors);
         let errors: Vec<String> =
             errors.iter().map(|error| error.to_string().replace("s.x-svc-validations[0].", "")).collect();
         assert_eq!(errors, expected, "{schema}");

@@ -43,8 +43,8 @@ pub(super) fn validate_presence_of_schemas(
 pub(super) fn validate_version_list(spec: &Spec<'_>, path: &FieldPath) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let value = || spec.fields.and_then(|fields| fields.get("versions")).cloned().unwrap_or(Value::Null);
-    let mut known = HashSet::new();
-    if !spec.versions.iter().all(|version| known.insert(version.name())) {
+    let mut seen_names = HashSet::new();
+    if !spec.versions.iter().all(|version| seen_names.insert(version.name())) {
         errors.push(FieldError::invalid(path, value(), "must contain unique version names"));
     }
     if spec.versions.iter().filter(|version| version.is_storage()).count() != 1 {
@@ -133,7 +133,8 @@ mod tests {
             ("é\t", vec!["non-printable character found at index 2"]),
         ] {
             let value = json!({"deprecated": true, "deprecationWarning": warning});
-            let version = Version { fields: super::super::props::Props::of(&value), ..Version::default() };
+            let version =
+                Version { fields: super::super::props::Props::from_value(&value), ..Version::default() };
             let errors = validate_deprecation(&version, &FieldPath::new("w"));
             assert_eq!(errors.len(), details.len(), "{warning}");
             assert!(

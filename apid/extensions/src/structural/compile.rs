@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! The compiler expects a definition that validation has accepted, and keeps what objects need. It skips
-//! keywords without an effect on objects, such as `description`. Malformed keywords have no effect. Extensions
-//! have their stored names, the same under both presets.
+//! keywords without an effect on objects, such as `description`. Malformed keywords have no effect.
+//! Extensions have their stored names, the same under both presets.
 
 use apimachinery::names::SchemaExtension;
 use apimachinery::object::{Map, Value};
@@ -186,12 +186,12 @@ impl Constraints {
 
 /// Sets the flags that summarize the node and its descendants.
 fn set_summary_flags(node: &mut Node) {
-    let any = |test: &dyn Fn(&Node) -> bool| node.children().any(test);
-    let has_rules = node.rules.is_some() || any(&|child| child.has(Flag::HasRules));
+    let any_child = |test: &dyn Fn(&Node) -> bool| node.children().any(test);
+    let has_rules = node.rules.is_some() || any_child(&|child| child.has(Flag::HasRules));
     let is_unique = matches!(node.list, ListType::Set | ListType::Map(_));
-    let has_unique = is_unique || any(&|child| child.has(Flag::HasUniqueLists));
-    let has_embedded = any(&|child| child.has(Flag::Embedded) || child.has(Flag::HasEmbedded));
-    let has_defaults = any(&|child| child.default.is_some() || child.has(Flag::HasDefaults));
+    let has_unique = is_unique || any_child(&|child| child.has(Flag::HasUniqueLists));
+    let has_embedded = any_child(&|child| child.has(Flag::Embedded) || child.has(Flag::HasEmbedded));
+    let has_defaults = any_child(&|child| child.default.is_some() || child.has(Flag::HasDefaults));
     node.set(Flag::HasRules, has_rules);
     node.set(Flag::HasUniqueLists, has_unique);
     node.set(Flag::HasEmbedded, has_embedded);

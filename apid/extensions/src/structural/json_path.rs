@@ -25,7 +25,7 @@ const SELECTED_MAX: usize = 100_000;
 /// A compiled path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPath {
-    steps: Box<[Step]>,
+    steps: Box<[JsonPathStep]>,
 }
 
 /// A malformed path.
@@ -34,7 +34,7 @@ pub struct JsonPath {
 pub struct JsonPathError(String);
 
 #[derive(Clone, Debug, PartialEq)]
-enum Step {
+enum JsonPathStep {
     Field(Box<str>),
     Wildcard,
     Descent,
@@ -99,7 +99,7 @@ impl JsonPath {
 
     /// Whether the path consists of field names only.
     pub fn is_field_path(&self) -> bool {
-        self.steps.iter().all(|step| matches!(step, Step::Field(_)))
+        self.steps.iter().all(|step| matches!(step, JsonPathStep::Field(_)))
     }
 
     /// Returns the first selected value.
@@ -112,12 +112,12 @@ impl JsonPath {
         // The first step applies to the fields of the object, which is not a value itself.
         let Some((first, rest)) = self.steps.split_first() else { return Vec::new() };
         let start: Vec<&Value> = match first {
-            Step::Field(name) => object.get(name).into_iter().collect(),
-            Step::Fields(names) => names.iter().filter_map(|name| object.get(name)).collect(),
-            Step::Wildcard => object.0.values().collect(),
-            Step::Descent => {
+            JsonPathStep::Field(name) => object.get(name).into_iter().collect(),
+            JsonPathStep::Fields(names) => names.iter().filter_map(|name| object.get(name)).collect(),
+            JsonPathStep::Wildcard => object.0.values().collect(),
+            JsonPathStep::Descent => {
                 let mut found = Vec::new();
-                if let Some((Step::Field(name), _)) = rest.split_first() {
+                if let Some((JsonPathStep::Field(name), _)) = rest.split_first() {
                     found.extend(object.get(name));
                     object.0.values().for_each(|value| descend(value, Some(name), &mut found));
                     return apply(rest.get(1..).unwrap_or_default(), found, object);
@@ -125,7 +125,7 @@ impl JsonPath {
                 object.0.values().for_each(|value| descend(value, None, &mut found));
                 found
             }
-            Step::Indexes(_) | Step::Slice { .. } | Step::Filter(_) => Vec::new(),
+            JsonPathStep::Indexes(_) | JsonPathStep::Slice { .. } | JsonPathStep::Filter(_) => Vec::new(),
         };
         apply(rest, start, object)
     }
@@ -135,10 +135,10 @@ impl JsonPath {
     /// Sets the value at a path of field names, and creates absent objects on the way.
     /// Returns false when a step is no name, or when a value on the way is not an object.
     pub fn set(&self, object: &mut Object, value: Value) -> bool {
-        let Some((Step::Field(last), parents)) = self.steps.split_last() else { return false };
+        let Some((JsonPathStep::Field(last), parents)) = self.steps.split_last() else { return false };
         let mut fields = &mut object.0;
         for step in parents {
-            let Step::Field(name) = step else { return false };
+            let JsonPathStep::Field(name) = step else { return false };
             let slot = fields.entry(&**name).or_insert_with(|| Value::Object(Map::new()));
             match slot {
                 Value::Object(next) => fields = next,
@@ -151,28 +151,28 @@ impl JsonPath {
 }
 
 /// Applies steps to values.
-fn apply<'a>(steps: &[Step], mut values: Vec<&'a Value>, root: &'a Object) -> Vec<&'a Value> {
+fn apply<'a>(steps: &[JsonPathStep], mut values: Vec<&'a Value>, root: &'a Object) -> Vec<&'a Value> {
     for step in steps {
         let mut next: Vec<&'a Value> = Vec::new();
         for value in values {
             match (step, value) {
-                (Step::Field(name), Value::Object(fields)) => next.extend(fields.get(&**name)),
-                (Step::Fields(names), Value::Object(fields)) => {
+                (JsonPathStep::Field(name), Value::Object(fields)) => next.extend(fields.get(&**name)),
+                (JsonPathStep::Fields(names), Value::Object(fields)) => {
                     next.extend(names.iter().filter_map(|name| fields.get(&**name)));
                 }
-                (Step::Wildcard, Value::Object(fields)) => next.extend(fields.values()),
-                (Step::Wildcard, Value::Array(items)) => next.extend(items),
-                (Step::Descent, value) => descend(value, None, &mut next),
-                (Step::Indexes(indexes), Value::Array(items)) => {
+                (JsonPathStep::Wildcard, Value::Object(fields)) => next.extend(fields.values()),
+                (JsonPathStep::Wildcard, Value::Array(items)) => next.extend(items),
+                (JsonPathStep::Descent, value) => descend(value, None, &mut next),
+                (JsonPathStep::Indexes(indexes), Value::Array(items)) => {
                     next.extend(indexes.iter().filter_map(|index| items.get(position(*index, items.len())?)));
                 }
-                (Step::Slice { start, end, stride }, Value::Array(items)) => {
+                (JsonPathStep::Slice { start, end, stride }, Value::Array(items)) => {
                     next.extend(slice(items, *start, *end, *stride));
                 }
-                (Step::Filter(filter), Value::Array(items)) => {
+                (JsonPathStep::Filter(filter), Value::Array(items)) => {
                     next.extend(items.iter().filter(|item| filter.accepts(item, root)));
                 }
-                (Step::Filter(filter), Value::Object(fields)) => {
+                (JsonPathStep::Filter(filter), Value::Object(fields)) => {
                     next.extend(fields.values().filter(|item| filter.accepts(item, root)));
                 }
                 _ => {}
@@ -212,11 +212,11 @@ fn position(index: i64, length: usize) -> Option<usize> {
 }
 
 fn slice(items: &[Value], start: Option<i64>, end: Option<i64>, stride: i64) -> impl Iterator<Item = &Value> {
-    let limit = |index: Option<i64>, default: usize| match index {
+    let bound = |index: Option<i64>, default: usize| match index {
         None => default,
         Some(index) => position(index, items.len()).unwrap_or(0).min(items.len()),
     };
-    let (start, end) = (limit(start, 0), limit(end, items.len()));
+    let (start, end) = (bound(start, 0), bound(end, items.len()));
     let stride = usize::try_from(stride).unwrap_or(1).max(1);
     items.get(start..end).unwrap_or_default().iter().step_by(stride)
 }
@@ -266,7 +266,7 @@ fn error(text: &str) -> JsonPathError {
 
 struct Parser<'a> {
     chars: Peekable<Chars<'a>>,
-    /// Remaining steps.
+    /// The number of steps that the path may still have.
     steps_left: usize,
 }
 
@@ -289,7 +289,7 @@ impl Parser<'_> {
                 Some('.') => {
                     self.chars.next();
                     if self.skip('.') {
-                        steps.push(Step::Descent);
+                        steps.push(JsonPathStep::Descent);
                     }
                     match self.chars.peek() {
                         Some('[') | None => {}
@@ -315,7 +315,7 @@ impl Parser<'_> {
     }
 
     /// Parses a name after a dot.
-    fn parse_name(&mut self, ends: &[char]) -> Result<Step, JsonPathError> {
+    fn parse_name(&mut self, ends: &[char]) -> Result<JsonPathStep, JsonPathError> {
         let mut name = String::new();
         while let Some(&c) = self.chars.peek() {
             match c {
@@ -333,13 +333,13 @@ impl Parser<'_> {
         }
         match name.as_str() {
             "" => Err(error("a name must follow `.`")),
-            "*" => Ok(Step::Wildcard),
-            _ => Ok(Step::Field(name.into())),
+            "*" => Ok(JsonPathStep::Wildcard),
+            _ => Ok(JsonPathStep::Field(name.into())),
         }
     }
 
     /// Parses the content of brackets.
-    fn parse_brackets(&mut self) -> Result<Step, JsonPathError> {
+    fn parse_brackets(&mut self) -> Result<JsonPathStep, JsonPathError> {
         self.skip_spaces();
         let step = match self.chars.peek() {
             Some('?') => {
@@ -348,7 +348,7 @@ impl Parser<'_> {
             }
             Some('*') => {
                 self.chars.next();
-                Step::Wildcard
+                JsonPathStep::Wildcard
             }
             Some('\'' | '"') => {
                 let mut names = vec![self.parse_quoted()?];
@@ -359,8 +359,8 @@ impl Parser<'_> {
                     self.skip_spaces();
                 }
                 match names.as_mut_slice() {
-                    [name] => Step::Field(std::mem::take(name)),
-                    _ => Step::Fields(names.into()),
+                    [name] => JsonPathStep::Field(std::mem::take(name)),
+                    _ => JsonPathStep::Fields(names.into()),
                 }
             }
             _ => self.parse_indexes()?,
@@ -372,7 +372,7 @@ impl Parser<'_> {
         }
     }
 
-    fn parse_indexes(&mut self) -> Result<Step, JsonPathError> {
+    fn parse_indexes(&mut self) -> Result<JsonPathStep, JsonPathError> {
         let first = self.parse_integer()?;
         match self.chars.peek() {
             Some(':') => {
@@ -380,7 +380,7 @@ impl Parser<'_> {
                 let end = self.parse_integer()?;
                 let stride = if self.skip(':') { self.parse_integer()?.unwrap_or(1) } else { 1 };
                 match stride {
-                    1.. => Ok(Step::Slice { start: first, end, stride }),
+                    1.. => Ok(JsonPathStep::Slice { start: first, end, stride }),
                     _ => Err(error("step must be > 0")),
                 }
             }
@@ -391,7 +391,7 @@ impl Parser<'_> {
                     self.skip_spaces();
                     indexes.push(self.parse_integer()?.ok_or_else(invalid)?);
                 }
-                Ok(Step::Indexes(indexes.into()))
+                Ok(JsonPathStep::Indexes(indexes.into()))
             }
         }
     }
@@ -422,7 +422,7 @@ impl Parser<'_> {
         }
     }
 
-    fn parse_filter(&mut self) -> Result<Step, JsonPathError> {
+    fn parse_filter(&mut self) -> Result<JsonPathStep, JsonPathError> {
         if !self.skip('(') {
             return Err(error("unexpected character in filter: expected `(`"));
         }
@@ -448,7 +448,7 @@ impl Parser<'_> {
         };
         self.skip_spaces();
         match self.skip(')') {
-            true => Ok(Step::Filter(Box::new(Filter { left, comparison }))),
+            true => Ok(JsonPathStep::Filter(Box::new(Filter { left, comparison }))),
             false => Err(error("unterminated filter")),
         }
     }

@@ -94,8 +94,8 @@ fn check_map(items: &[Value], keys: &[Box<str>], path: &FieldPath, errors: &mut 
 
 /// The key fields of an item, without absent fields.
 fn key_values(item: &Value, keys: &[Box<str>]) -> Value {
-    let present = keys.iter().filter_map(|key| Some((key.to_string(), item.get(&**key)?.clone())));
-    Value::Object(present.collect())
+    let present_fields = keys.iter().filter_map(|key| Some((key.to_string(), item.get(&**key)?.clone())));
+    Value::Object(present_fields.collect())
 }
 
 /// A text that is equal for two values exactly if the values are equal; never empty.

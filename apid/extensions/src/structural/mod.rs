@@ -64,8 +64,8 @@ pub type MetadataRules<'a> = &'a dyn Fn(&Map<String, Value>, &FieldPath) -> Fiel
 #[derive(Clone, Debug)]
 pub struct Schema(Arc<CompiledSchema>);
 
-#[derive(Debug)]
 /// The content of a compiled schema.
+#[derive(Debug)]
 struct CompiledSchema {
     root: Node,
     /// The merge type, built on first use.
@@ -95,7 +95,7 @@ impl Schema {
     ///
     /// # Errors
     ///
-    /// As [`compile`](Self::compile).
+    /// The node or one of its parts is not an object, or the node is deeper than [`DEPTH_MAX`].
     pub fn part(schema: &Value) -> Result<Schema, SchemaError> {
         Ok(Schema::new(compile::part(schema)?))
     }
@@ -192,7 +192,7 @@ impl Schema {
     }
 
     /// Validates a single value such as a default. Paths of errors begin with `path`; texts name paths
-    /// below the value. Includes metadata of embedded objects, and rules.
+    /// below the value. Also validates the metadata of embedded objects, and runs the rules.
     pub fn validate_value(&self, value: &Value, path: &FieldPath, metadata: MetadataRules<'_>) -> Validation {
         let mut errors = metadata::validate_embedded_value(self.root(), value, path, metadata);
         if errors.is_empty() {
@@ -205,7 +205,8 @@ impl Schema {
     }
 
     /// Validates the expressions of the schema for a definition; `path` is the path of the schema.
-    /// Expressions in `stored` may use functions of newer releases. The rules of skipped parts are not validated.
+    /// Expressions in `stored` may use functions of newer releases. The rules of skipped parts are not
+    /// validated.
     pub fn check_rules(
         &self,
         path: &FieldPath,
@@ -218,7 +219,7 @@ impl Schema {
 
     /// The expressions of all rules, to recognise them after an update of the definition.
     pub fn stored_rules(&self) -> StoredRules {
-        rules::stored(self.root())
+        rules::stored_rules(self.root())
     }
 
     /// The merge type of the objects, for server-side apply and patches.

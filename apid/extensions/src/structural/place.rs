@@ -21,7 +21,7 @@ use super::node::{ListType, Node};
 
 /// The last step of the path of a value.
 #[derive(Clone, Copy)]
-pub(super) enum Step<'a> {
+pub(super) enum PlaceStep<'a> {
     /// The validated value itself.
     Root,
     /// A declared property.
@@ -42,7 +42,7 @@ pub(super) enum Data<'a> {
 }
 
 impl<'a> Data<'a> {
-    pub(super) fn of(value: &'a Value) -> Data<'a> {
+    pub(super) fn from_value(value: &'a Value) -> Data<'a> {
         match value {
             Value::Object(fields) => Data::Object(fields),
             other => Data::Other(other),
@@ -81,12 +81,12 @@ impl<'a> Data<'a> {
 /// A value with its schema and its position.
 pub(super) struct Place<'p, 'a> {
     parent: Option<&'p Place<'p, 'a>>,
-    step: Step<'a>,
+    step: PlaceStep<'a>,
     pub(super) node: &'a Node,
     pub(super) data: Data<'a>,
-    /// The old value at this position, once looked up.
+    /// The old value at this position; set by the first lookup.
     old: OnceCell<Option<Data<'a>>>,
-    /// Whether the value equals `old`, once compared.
+    /// Whether the value equals `old`; set by the first comparison.
     is_equal: OnceCell<bool>,
     /// Items of the old map list by their keys.
     items: OnceCell<HashMap<String, &'a Value>>,
@@ -95,14 +95,19 @@ pub(super) struct Place<'p, 'a> {
 impl<'p, 'a> Place<'p, 'a> {
     /// The validated value, with the value that it replaces.
     pub(super) fn root(node: &'a Node, data: Data<'a>, old: Option<Data<'a>>) -> Place<'p, 'a> {
-        let place = Place::new(None, Step::Root, node, data);
+        let place = Place::new(None, PlaceStep::Root, node, data);
         let _ = place.old.set(old);
         place
     }
 
     /// A part of this value.
-    pub(super) fn child<'q>(&'q self, step: Step<'a>, node: &'a Node, value: &'a Value) -> Place<'q, 'a> {
-        Place::new(Some(self), step, node, Data::of(value))
+    pub(super) fn child<'q>(
+        &'q self,
+        step: PlaceStep<'a>,
+        node: &'a Node,
+        value: &'a Value,
+    ) -> Place<'q, 'a> {
+        Place::new(Some(self), step, node, Data::from_value(value))
     }
 
     /// The same value under the schema of a combination.
@@ -112,7 +117,7 @@ impl<'p, 'a> Place<'p, 'a> {
 
     fn new(
         parent: Option<&'p Place<'p, 'a>>,
-        step: Step<'a>,
+        step: PlaceStep<'a>,
         node: &'a Node,
         data: Data<'a>,
     ) -> Place<'p, 'a> {
@@ -131,18 +136,18 @@ impl<'p, 'a> Place<'p, 'a> {
     pub(super) fn name(&self) -> String {
         let mut name = self.parent.map_or_else(String::new, Place::name);
         match self.step {
-            Step::Root => {}
-            Step::Property(field) => {
+            PlaceStep::Root => {}
+            PlaceStep::Property(field) => {
                 if !name.is_empty() {
                     name.push('.');
                 }
                 name.push_str(field);
             }
-            Step::Key(key) => {
+            PlaceStep::Key(key) => {
                 name.push('.');
                 name.push_str(key);
             }
-            Step::Index(index) => {
+            PlaceStep::Index(index) => {
                 name.push('[');
                 name.push_str(&index.to_string());
                 name.push(']');
@@ -156,10 +161,10 @@ impl<'p, 'a> Place<'p, 'a> {
         let parent =
             |place: &Place<'_, '_>| place.parent.map_or_else(|| base.clone(), |parent| parent.path(base));
         match self.step {
-            Step::Root => base.clone(),
-            Step::Property(field) => parent(self).child(field),
-            Step::Key(key) => parent(self).key(key),
-            Step::Index(index) => parent(self).index(index),
+            PlaceStep::Root => base.clone(),
+            PlaceStep::Property(field) => parent(self).child(field),
+            PlaceStep::Key(key) => parent(self).key(key),
+            PlaceStep::Index(index) => parent(self).index(index),
         }
     }
 
@@ -169,17 +174,19 @@ impl<'p, 'a> Place<'p, 'a> {
             let parent = self.parent?;
             let old = parent.old()?;
             match self.step {
-                Step::Root => None,
-                Step::Property(field) | Step::Key(field) => old.fields()?.get(field).map(Data::of),
-                Step::Index(index) => match &parent.node.list {
+                PlaceStep::Root => None,
+                PlaceStep::Property(field) | PlaceStep::Key(field) => {
+                    old.fields()?.get(field).map(Data::from_value)
+                }
+                PlaceStep::Index(index) => match &parent.node.list {
                     ListType::Map(keys) => {
                         let old = old.items()?;
                         let items = parent.items.get_or_init(|| items_by_key(parent.node, keys, old));
                         let key = item_key(parent.node, keys, self.data.fields()?)?;
-                        items.get(&key).copied().map(Data::of)
+                        items.get(&key).copied().map(Data::from_value)
                     }
                     ListType::Unspecified => {
-                        old.items()?.get(index).filter(|item| !item.is_null()).map(Data::of)
+                        old.items()?.get(index).filter(|item| !item.is_null()).map(Data::from_value)
                     }
                     ListType::Set | ListType::Atomic => None,
                 },
@@ -194,8 +201,8 @@ impl<'p, 'a> Place<'p, 'a> {
     /// Whether this is `apiVersion` or `kind` of the object itself. Conversion sets both, so they never
     /// count as unchanged.
     pub(super) fn is_type_of_root(&self) -> bool {
-        let is_below_root = self.parent.is_some_and(|parent| matches!(parent.step, Step::Root));
-        is_below_root && matches!(self.step, Step::Property("apiVersion" | "kind"))
+        let is_below_root = self.parent.is_some_and(|parent| matches!(parent.step, PlaceStep::Root));
+        is_below_root && matches!(self.step, PlaceStep::Property("apiVersion" | "kind"))
     }
 
     /// Whether the value, or a part of the object that contains it, equals its old value.
@@ -203,8 +210,8 @@ impl<'p, 'a> Place<'p, 'a> {
         self.old().is_some_and(|old| self.is_equal(old)) || self.parent.is_some_and(Place::is_unchanged)
     }
 
-    /// Whether the value equals its old value. Without an old value, whether this holds for the nearest part above that
-    /// has one.
+    /// Whether the value equals its old value. Without an old value, whether the nearest part above that has
+    /// an old value equals it.
     pub(super) fn is_nearest_unchanged(&self) -> bool {
         match (self.old(), self.parent) {
             (Some(old), _) => self.is_equal(old),
@@ -221,7 +228,9 @@ fn is_equal(node: &Node, new: Data<'_>, old: Data<'_>) -> bool {
             new.len() == old.len()
                 && new.iter().all(|(name, new)| {
                     let pair = old.get(name).zip(node.field(name));
-                    pair.is_some_and(|(old, child)| is_equal(child, Data::of(new), Data::of(old)))
+                    pair.is_some_and(|(old, child)| {
+                        is_equal(child, Data::from_value(new), Data::from_value(old))
+                    })
                 })
         }
         (Data::Other(Value::Array(new)), Data::Other(Value::Array(old))) => {
@@ -239,12 +248,13 @@ fn are_items_equal(node: &Node, new: &[Value], old: &[Value]) -> bool {
             new.iter().all(|item| {
                 let key = item.as_object().and_then(|fields| item_key(node, keys, fields));
                 let old = key.and_then(|key| items.get(&key).copied());
-                old.is_some_and(|old| is_equal(child, Data::of(item), Data::of(old)))
+                old.is_some_and(|old| is_equal(child, Data::from_value(item), Data::from_value(old)))
             })
         }
-        (ListType::Unspecified, Some(child)) if !old.iter().any(Value::is_null) => {
-            new.iter().zip(old).all(|(new, old)| is_equal(child, Data::of(new), Data::of(old)))
-        }
+        (ListType::Unspecified, Some(child)) if !old.iter().any(Value::is_null) => new
+            .iter()
+            .zip(old)
+            .all(|(new, old)| is_equal(child, Data::from_value(new), Data::from_value(old))),
         _ => new == old,
     }
 }
@@ -264,7 +274,8 @@ pub(super) fn items_by_key<'v>(
     found
 }
 
-/// The text of the values of an item's key fields, with defaults for absent fields. None if a value is not a scalar.
+/// The text of the values of an item's key fields, with defaults for absent fields. None if a value is not a
+/// scalar.
 pub(super) fn item_key(node: &Node, keys: &[Box<str>], fields: &Map<String, Value>) -> Option<String> {
     let mut text = String::new();
     for key in keys {

@@ -24,21 +24,21 @@ pub use object_types::object_type;
 pub use type_check::{ExpressionWarning, type_check};
 pub use types::{NAMESPACE_TYPE, REQUEST_TYPE};
 
-/// The new object; null for a deletion.
+/// Variable with the new object; null for a deletion.
 pub const OBJECT: &str = "object";
-/// The old object; null for a creation.
+/// Variable with the old object; null for a creation.
 pub const OLD_OBJECT: &str = "oldObject";
-/// The parameter object; null without one.
+/// Variable with the parameter object; null without one.
 pub const PARAMS: &str = "params";
-/// The fields of the AdmissionRequest.
+/// Variable with the fields of the AdmissionRequest.
 pub const REQUEST: &str = "request";
-/// The namespace of the request; null for cluster-scoped objects.
+/// Variable with the namespace of the request; null for cluster-scoped objects.
 pub const NAMESPACE_OBJECT: &str = "namespaceObject";
-/// Authorization checks for the user of the request.
+/// Variable for authorization checks of the user of the request.
 pub const AUTHORIZER: &str = "authorizer";
-/// An authorization check for the resource of the request; the expression adds the verb.
+/// Variable with an authorization check for the resource of the request; the expression adds the verb.
 pub const REQUEST_RESOURCE: &str = "authorizer.requestResource";
-/// The variables that the policy declares.
+/// Variable whose fields are the variables that the policy declares.
 pub const VARIABLES: &str = "variables";
 
 /// Use of an expression, which determines its variables and its result type.
@@ -58,7 +58,7 @@ pub enum Purpose {
     ApplyConfiguration,
     /// The operations of a JSON patch of a mutation.
     JsonPatch,
-    /// An expression whose result type is not checked.
+    /// An expression in the type check of a policy; its result type is not checked.
     TypeCheck,
 }
 
@@ -183,8 +183,8 @@ impl<'s> Compiler<'s> {
         Ok(program)
     }
 
-    /// Declares a variable. A variable with an authorizer or its check has a dynamic type, as in
-    /// kube-apiserver.
+    /// Declares a variable. A variable whose value is an authorizer or an authorization check has a dynamic
+    /// type, as in kube-apiserver.
     pub(crate) fn declare(&mut self, name: &str, result: Type) {
         let result = if matches!(result, Type::Opaque(_)) { Type::Dyn } else { result };
         self.variables.insert(name.to_owned(), result);

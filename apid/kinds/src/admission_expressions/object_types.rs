@@ -28,7 +28,7 @@ pub fn object_type(resource: &Resource) -> Option<Type> {
     }
 }
 
-/// Type of a named type of the table; `outer` are the names of the enclosing types.
+/// Expression type of a type in the type table; `outer` are the names of the enclosing types.
 fn named_type(name: &'static str, outer: &mut Vec<&'static str>) -> Type {
     match name {
         "Time" | "MicroTime" => return Type::Timestamp,

@@ -2,8 +2,9 @@
 //!
 //! # Reference
 //!
-//! The check covers rules without wildcards, and at most [`TYPES_MAX`] kinds of a rule. Its warnings do not change the
-//! effect of the policy: evaluation has dynamic types.
+//! The check skips rules with a wildcard group or version, wildcard resources and subresources, and all but
+//! the first [`TYPES_MAX`] kinds of a rule. Its warnings do not change the effect of the policy: evaluation
+//! has dynamic types.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,7 +61,7 @@ fn compilers(policy: &Object, registry: &Registry) -> Vec<(String, Compiler<'sta
         let types = ObjectTypes { object: object_type(&resource)?, params: params.clone() };
         let mut compiler = Compiler::of_stored(types, !variables.is_empty());
         for variable in variables {
-            // An expression that reads a variable with an error reports the missing variable.
+            // The error is not reported here: each expression that reads this variable reports it as missing.
             let _ = compiler.variable(text(variable, "name"), text(variable, "expression"));
         }
         Some((kind, compiler))

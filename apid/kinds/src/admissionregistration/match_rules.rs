@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::policy_rules::validate_expression;
 use crate::admission_expressions::{Compiler, Purpose};
-use crate::defaults::{Fields, each, fill, map_or_insert};
+use crate::defaults::{Fields, fill, map_or_insert, maps_in_list};
 use crate::validation::{Field, text};
 use crate::{format, labels};
 
@@ -16,7 +16,7 @@ const CONDITIONS_MAX: usize = 64;
 
 /// Sets the default scope of the rules in a list.
 pub(super) fn default_rules(owner: &mut Fields, list: &str) {
-    for rule in each(owner, list) {
+    for rule in maps_in_list(owner, list) {
         fill(rule, "scope", "*");
     }
 }
@@ -120,11 +120,11 @@ pub(super) fn validate_rule(rule: &Field<'_, '_>, errors: &mut FieldErrors) {
 
 /// Reports an empty list, or a list with `*` and further items.
 fn check_wildcard(list: &Field<'_, '_>, items: &str, errors: &mut FieldErrors) {
-    let has_all = list.list().iter().any(|item| item.as_str() == Some("*"));
+    let has_wildcard = list.list().iter().any(|item| item.as_str() == Some("*"));
     match list.list().len() {
         0 => errors.push(list.required("")),
         1 => {}
-        _ if has_all => {
+        _ if has_wildcard => {
             errors.push(list.invalid(&format!("if '*' is present, must not specify other {items}")));
         }
         _ => {}

@@ -87,7 +87,7 @@ fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
     errors
 }
 
-/// Validates a mutation: the form of its patch type, and no other.
+/// Validates a mutation: it has the form of its patch type, and no other form.
 fn validate_mutation(mutation: &Field<'_, '_>, compiler: &Compiler<'_>, errors: &mut FieldErrors) {
     let patch_type = mutation.child("patchType");
     if !FORMS.iter().any(|(_, name, _)| *name == patch_type.text()) {

@@ -48,7 +48,7 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// The cells of a policy with the number of its expressions in the list `expressions`.
+/// The table cells of a policy. `expressions` names the list in `spec` whose length a cell shows.
 pub(super) fn cells(policy: &Object, expressions: &str, clock: &dyn Clock) -> Vec<Value> {
     let parameters = policy.find("spec.paramKind").map_or_else(
         || UNSET.to_owned(),
@@ -198,7 +198,7 @@ pub(super) fn validate_variables(
             errors.push(expression.required("expression is not specified"));
         } else if let Err(error) = compiler.variable(name.text(), expression.text()) {
             errors.push(expression.invalid(&error.to_string()));
-            // Later expressions can read the variable, so each mistake causes one error.
+            // Later expressions can still read the variable, so that one mistake causes only one error.
             compiler.declare(name.text(), Type::Dyn);
         }
     }

@@ -15,16 +15,16 @@ use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, text, webhook_client};
 use crate::{Column, Table, format};
 
-/// Versions of reviews that the server sends.
+/// Versions of the AdmissionReview that apid sends.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
-/// Side effects that new webhooks can have.
+/// Values of `sideEffects` that a new webhook can have.
 const SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
 /// Minimum number of segments of the name of a webhook.
 const NAME_SEGMENTS_MIN: usize = 3;
 
-/// Checks that an update omits if the stored object does not pass them.
+/// Properties that validation requires. An update may lack a property that the stored object lacks too.
 #[derive(Clone, Copy)]
-struct Checks {
+struct RequiredProperties {
     has_known_versions: bool,
     has_unique_names: bool,
     has_no_side_effects: bool,
@@ -54,7 +54,7 @@ pub(super) fn default(object: &mut Object) {
 
 /// Validates the webhooks of a configuration. `old` is the stored object of an update.
 pub(super) fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
-    let checks = Checks {
+    let required = RequiredProperties {
         has_known_versions: old.is_none_or(has_known_versions),
         has_unique_names: old.is_none_or(has_unique_names),
         has_no_side_effects: old.is_none_or(has_no_side_effects),
@@ -65,10 +65,10 @@ pub(super) fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let mut names = BTreeSet::new();
     for webhook in webhooks.items() {
-        validate_webhook(&webhook, checks, &compiler, &mut errors);
-        validate_review_versions(&webhook.child("admissionReviewVersions"), checks, &mut errors);
+        validate_webhook(&webhook, required, &compiler, &mut errors);
+        validate_review_versions(&webhook.child("admissionReviewVersions"), required, &mut errors);
         let name = webhook.child("name");
-        if checks.has_unique_names && !name.text().is_empty() && !names.insert(name.text()) {
+        if required.has_unique_names && !name.text().is_empty() && !names.insert(name.text()) {
             errors.push(name.duplicate());
         }
     }
@@ -104,7 +104,7 @@ fn has_no_side_effects(object: &Object) -> bool {
 
 fn validate_webhook(
     webhook: &Field<'_, '_>,
-    checks: Checks,
+    required: RequiredProperties,
     compiler: &Compiler<'_>,
     errors: &mut FieldErrors,
 ) {
@@ -112,7 +112,7 @@ fn validate_webhook(
     webhook.child("rules").items().for_each(|rule| match_rules::validate_rule(&rule, errors));
     match_rules::validate_failure_policy(&webhook.child("failurePolicy"), errors);
     match_rules::validate_match_policy(&webhook.child("matchPolicy"), errors);
-    validate_side_effects(&webhook.child("sideEffects"), checks, errors);
+    validate_side_effects(&webhook.child("sideEffects"), required, errors);
     let timeout = webhook.child("timeoutSeconds");
     if timeout.integer().is_some_and(|seconds| !(1..=30).contains(&seconds)) {
         errors.push(timeout.invalid("the timeout value must be between 1 and 30 seconds"));
@@ -144,16 +144,23 @@ fn validate_name(name: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn validate_side_effects(field: &Field<'_, '_>, checks: Checks, errors: &mut FieldErrors) {
-    let supported: &[&str] =
-        if checks.has_no_side_effects { &SIDE_EFFECTS } else { &["None", "NoneOnDryRun", "Some", "Unknown"] };
+fn validate_side_effects(field: &Field<'_, '_>, required: RequiredProperties, errors: &mut FieldErrors) {
+    let supported: &[&str] = if required.has_no_side_effects {
+        &SIDE_EFFECTS
+    } else {
+        &["None", "NoneOnDryRun", "Some", "Unknown"]
+    };
     if !field.is_present() {
         errors.push(field.required(&format!("must specify one of {}", supported.join(", "))));
     }
     text::check_supported(field, supported, errors);
 }
 
-fn validate_review_versions(versions: &Field<'_, '_>, checks: Checks, errors: &mut FieldErrors) {
+fn validate_review_versions(
+    versions: &Field<'_, '_>,
+    required: RequiredProperties,
+    errors: &mut FieldErrors,
+) {
     if versions.list().is_empty() {
         let detail = format!("must specify one of {}", REVIEW_VERSIONS.join(", "));
         errors.push(versions.required(&detail));
@@ -167,7 +174,7 @@ fn validate_review_versions(versions: &Field<'_, '_>, checks: Checks, errors: &m
             errors.push(version.invalid("duplicate version"));
         }
     }
-    if checks.has_known_versions && !seen.iter().any(|version| is_known_version(version)) {
+    if required.has_known_versions && !seen.iter().any(|version| is_known_version(version)) {
         let detail = format!("must include at least one of {}", REVIEW_VERSIONS.join(", "));
         errors.push(versions.invalid(&detail));
     }

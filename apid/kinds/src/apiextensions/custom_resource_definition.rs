@@ -29,7 +29,7 @@ pub(super) const KIND: Kind = Kind {
     restricts_finalizers: false,
     generation: Generation::Counted(&[]),
     unconditional_update: false,
-    // The rules for updates tolerate violations of old definitions and include all rules.
+    // `validate_update` applies all rules, and tolerates violations that the stored definition has already.
     revalidation: Revalidation::Never,
     strategy: &CustomResourceDefinition,
     ..Kind::CLUSTER_SCOPED
@@ -76,7 +76,7 @@ impl Strategy for CustomResourceDefinition {
         keywords::are_translated(names).then_some(self)
     }
 
-    /// All objects of the kind are deleted before their definition.
+    /// Returns the finalizer that keeps a definition until all objects of its kind are deleted.
     fn deletion_finalizer(&self, names: &Names) -> Option<String> {
         Some(definition::conditions::cleanup_finalizer(names))
     }

@@ -92,7 +92,7 @@ fn validate(object: &Object) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let (group, version) = (spec.child("group"), spec.child("version"));
     let name = format!("{}.{}", version.text(), group.text());
-    // Names that are no path segments are reported with the metadata.
+    // The validation of metadata reports a name that is no path segment.
     if object.name() != name && format::path_segment(object.name(), false).is_empty() {
         let detail = format!("must be `spec.version+\".\"+spec.group`: {name:?}");
         errors.push(FieldError::invalid(&FieldPath::new("metadata.name"), object.name(), &detail));

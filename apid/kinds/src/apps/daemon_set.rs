@@ -131,7 +131,7 @@ fn validate_update_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) 
             let (unavailable, surge) = (rolling.child("maxUnavailable"), rolling.child("maxSurge"));
             for field in [&unavailable, &surge] {
                 validation::count_or_percent(field, errors);
-                validation::at_most_all(field, errors);
+                validation::at_most_100_percent(field, errors);
             }
             match (validation::is_zero(&unavailable), validation::is_zero(&surge)) {
                 (false, false) => {

@@ -114,7 +114,7 @@ fn validate_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
             if validation::is_zero(&unavailable) && validation::is_zero(&surge) {
                 errors.push(unavailable.invalid("may not be 0 when `maxSurge` is 0"));
             }
-            validation::at_most_all(&unavailable, errors);
+            validation::at_most_100_percent(&unavailable, errors);
         }
         _ => {
             let strategy_text = internal::render_value(strategy.value(), &STRATEGY);

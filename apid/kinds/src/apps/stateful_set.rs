@@ -6,7 +6,7 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use super::stateful_set_rules as rules;
-use crate::defaults::{each, fill, fill_text, map_or_insert, part};
+use crate::defaults::{fill, fill_text, map_or_insert, maps_in_list, part};
 use crate::pods;
 use crate::table::cell::PathReader;
 use crate::table::workload::{CONTAINERS, IMAGES, containers, replicas};
@@ -75,7 +75,7 @@ impl Strategy for StatefulSet {
             fill_text(retention, "whenDeleted", "Retain");
             fill_text(retention, "whenScaled", "Retain");
         }
-        for claim in each(spec, "volumeClaimTemplates") {
+        for claim in maps_in_list(spec, "volumeClaimTemplates") {
             claim.insert("apiVersion".to_owned(), json!("v1"));
             claim.insert("kind".to_owned(), json!("PersistentVolumeClaim"));
             if let Some(spec) = map_or_insert(claim, "spec") {
@@ -111,7 +111,7 @@ impl Strategy for StatefulSet {
     }
 }
 
-/// Removes the field of MaxUnavailableStatefulSet, which is off by default.
+/// Removes the field of the feature gate MaxUnavailableStatefulSet, which is off by default.
 fn remove_disabled(object: &mut Object) {
     let rolling = part(object, "spec")
         .and_then(|spec| spec.get_mut("updateStrategy"))

@@ -135,7 +135,8 @@ fn validate_update_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) 
     }
 }
 
-/// Validates the selector. Returns whether the selector can select pods.
+/// Validates the selector. Returns false for a malformed selector, which is not compared with the pod
+/// template.
 fn validate_selector(selector: &Field<'_, '_>, errors: &mut FieldErrors) -> bool {
     let Some(value) = selector.value() else {
         errors.push(selector.required(""));

@@ -67,7 +67,7 @@ impl Strategy for HorizontalPodAutoscaler {
     }
 }
 
-/// Removes the fields of HPAConfigurableTolerance, which is off by default.
+/// Removes the fields of the feature gate HPAConfigurableTolerance, which is off by default.
 fn remove_disabled(object: &mut Object) {
     for direction in ["scaleUp", "scaleDown"] {
         if let Some(rules) = part(object, &format!("spec.behavior.{direction}")) {

@@ -134,7 +134,7 @@ impl Conversion for HorizontalPodAutoscaler {
             remove_annotation(object, &key(names, name));
         }
 
-        let spec = part(object, "spec");
+        let spec = field_map(object, "spec");
         let mut all_metrics = metrics.unwrap_or_default();
         if let Some(percent) = spec.remove("targetCPUUtilizationPercentage").filter(|value| !value.is_null())
         {
@@ -147,7 +147,7 @@ impl Conversion for HorizontalPodAutoscaler {
         if let Some(behavior) = behavior {
             spec.insert("behavior".to_owned(), behavior);
         }
-        let status = part(object, "status");
+        let status = field_map(object, "status");
         let percent = status.remove("currentCPUUtilizationPercentage").filter(|value| !value.is_null());
         let percent =
             percent.map(|percent| vec![cpu_metric("current", json!({"averageUtilization": percent}))]);
@@ -162,7 +162,7 @@ impl Conversion for HorizontalPodAutoscaler {
     }
 
     fn convert_from_storage(&self, object: &mut Object, names: &Names) {
-        let spec = part(object, "spec");
+        let spec = field_map(object, "spec");
         let metrics = spec.remove("metrics");
         let behavior = spec.remove("behavior");
         let (cpu_metrics, other_metrics): (Vec<Value>, Vec<Value>) =
@@ -171,7 +171,7 @@ impl Conversion for HorizontalPodAutoscaler {
         {
             spec.insert("targetCPUUtilizationPercentage".to_owned(), percent.clone());
         }
-        let status = part(object, "status");
+        let status = field_map(object, "status");
         let current_metrics = items(status.remove("currentMetrics"));
         let conditions = items(status.remove("conditions"));
         let current_cpu = current_metrics.iter().rfind(|metric| is_cpu_metric(metric, "current"));
@@ -274,7 +274,7 @@ fn from_annotation_format(metric: Value, side: Side) -> Option<Value> {
             let path = path.replace('*', side.word());
             match path.split_once('.') {
                 Some((outer, inner)) => {
-                    drop(part(&mut converted, outer).insert(inner.to_owned(), value.clone()))
+                    drop(field_map(&mut converted, outer).insert(inner.to_owned(), value.clone()))
                 }
                 None => converted.set(&path, value.clone()),
             }
@@ -287,7 +287,7 @@ fn from_annotation_format(metric: Value, side: Side) -> Option<Value> {
                 "object" if !has("averageValue") => "Value",
                 _ => "AverageValue",
             };
-            part(&mut converted, "target").insert("type".to_owned(), kind.into());
+            field_map(&mut converted, "target").insert("type".to_owned(), kind.into());
         }
         out.set(source, converted.into_value());
     }
@@ -317,7 +317,7 @@ fn items(list: Option<Value>) -> Vec<Value> {
 }
 
 /// The map in a field of the object; inserts an empty map if the field is absent.
-fn part<'a>(object: &'a mut Object, field: &str) -> &'a mut Map<String, Value> {
+fn field_map<'a>(object: &'a mut Object, field: &str) -> &'a mut Map<String, Value> {
     let value = object.0.entry(field).or_insert_with(|| json!({}));
     if !value.is_object() {
         *value = json!({});

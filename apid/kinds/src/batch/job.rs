@@ -6,7 +6,7 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use super::{job_rules, job_spec, job_status};
-use crate::defaults::{each, fill, fill_text, label_like_template, part};
+use crate::defaults::{fill, fill_text, label_like_template, maps_in_list, part};
 use crate::pods;
 use crate::table::cell::{PathReader, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, template_cells};
@@ -69,8 +69,9 @@ impl Strategy for Job {
             if spec.contains_key("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
         fill(spec, "podReplacementPolicy", replacement_policy);
         if let Some(policy) = spec.get_mut("podFailurePolicy").and_then(Value::as_object_mut) {
-            for rule in each(policy, "rules") {
-                each(rule, "onPodConditions").for_each(|condition| fill_text(condition, "status", "True"));
+            for rule in maps_in_list(policy, "rules") {
+                maps_in_list(rule, "onPodConditions")
+                    .for_each(|condition| fill_text(condition, "status", "True"));
             }
         }
     }
@@ -99,7 +100,7 @@ impl Strategy for Job {
         }
     }
 
-    /// Number of succeeded pods.
+    /// The value of the only selectable field: the number of succeeded pods.
     fn field(&self, object: &Object, _field: &str) -> String {
         object.integer("status.succeeded").to_string()
     }

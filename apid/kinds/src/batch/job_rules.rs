@@ -26,7 +26,7 @@ fn pod_labels(names: &Names) -> [(String, bool); 4] {
 }
 
 /// Adds the labels of the job to the pod template, and a selector for them, unless the user chooses the selector.
-/// Labels of the user stay: validation reports those with other values.
+/// Labels that the user has set stay: validation reports other values than those of the job.
 pub(super) fn generate_selector(job: &mut Object, names: &Names) {
     if job.flag("spec.manualSelector") {
         return;

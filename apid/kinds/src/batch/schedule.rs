@@ -39,7 +39,7 @@ const FIELDS: [Bounds; 5] = [
     Bounds { min: 0, max: 6, names: &WEEKDAYS },
 ];
 
-/// Validates the field of a schedule, which is not empty.
+/// Validates the text of a schedule field that is not empty.
 pub(super) fn validate(schedule: &Field<'_, '_>, errors: &mut FieldErrors) {
     if let Err(detail) = check(schedule.text()) {
         errors.push(schedule.invalid(&detail));

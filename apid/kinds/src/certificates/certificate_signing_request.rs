@@ -64,7 +64,7 @@ impl Strategy for CertificateSigningRequest {
         }
     }
 
-    /// Keeps the request, which is immutable.
+    /// Keeps the spec, which is immutable.
     /// `approval` cannot change the certificate. `status` cannot change the approval conditions.
     fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
         status::restore_field(new, old, "spec");

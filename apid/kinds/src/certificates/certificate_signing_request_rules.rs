@@ -1,4 +1,4 @@
-//! Validation of certificate signing requests, and the conditions of their updates.
+//! Validation of certificate signing requests, and the conditions that an update keeps or completes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::format;
 use crate::table::cell::PathReader as _;
 use crate::validation::{Field, text};
 
-/// Usages of keys, sorted.
+/// Allowed usages of keys, sorted.
 pub const USAGES: [&str; 23] = [
     "any",
     "cert sign",
@@ -63,7 +63,8 @@ fn conditions_of_type<'o>(object: &'o Object, kind: &str) -> Vec<&'o Value> {
     object.items("status.conditions").iter().filter(|condition| condition.text("type") == kind).collect()
 }
 
-/// Restores the approval conditions. If the update adds or removes such a condition, validation reports it.
+/// Restores the conditions `Approved` and `Denied` from the stored request. If the update adds or removes
+/// conditions of one of these types, they stay as they are, and validation decides.
 pub(super) fn keep_approval(new: &mut Object, old: &Object) {
     for kind in APPROVAL {
         let old_conditions = conditions_of_type(old, kind);
@@ -82,7 +83,8 @@ fn conditions_mut(object: &mut Object) -> impl Iterator<Item = &mut Value> {
     conditions.and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Sets missing `lastUpdateTime` and `lastTransitionTime` of conditions.
+/// Sets missing `lastUpdateTime` and `lastTransitionTime` of conditions. Without a change of status, the
+/// transition time is that of the stored condition.
 pub(super) fn complete_conditions(new: &mut Object, old: &Object, clock: &dyn Clock) {
     let now = time::time(clock.now());
     let identity = |condition: &Value| ["type", "status"].map(|name| condition.text(name).to_owned());

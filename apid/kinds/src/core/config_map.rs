@@ -76,8 +76,8 @@ fn text_bytes(map: Option<&Map<String, Value>>) -> usize {
 
 /// Total decoded size in bytes of the canonical base64 values of a map.
 pub(super) fn base64_bytes(map: Option<&Map<String, Value>>) -> usize {
-    let decoded = |text: &str| {
+    let decoded_len = |text: &str| {
         (text.len() / 4 * 3).saturating_sub(text.bytes().rev().take_while(|b| *b == b'=').count())
     };
-    map.into_iter().flat_map(Map::values).filter_map(Value::as_str).map(decoded).sum()
+    map.into_iter().flat_map(Map::values).filter_map(Value::as_str).map(decoded_len).sum()
 }

@@ -6,7 +6,7 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
-use crate::defaults::{each, fill_text};
+use crate::defaults::{fill_text, maps_in_list};
 use crate::format;
 use crate::table::cell::{NONE, PathReader, first_three};
 use crate::table::{AGE, NAME, age};
@@ -30,8 +30,8 @@ struct Endpoints;
 
 impl Strategy for Endpoints {
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
-        for subset in each(&mut object.0, "subsets") {
-            for port in each(subset, "ports") {
+        for subset in maps_in_list(&mut object.0, "subsets") {
+            for port in maps_in_list(subset, "ports") {
                 fill_text(port, "protocol", "TCP");
             }
         }
@@ -47,7 +47,7 @@ impl Strategy for Endpoints {
 
     fn warnings(&self, new: &Object, _old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
         let mut warnings = Vec::new();
-        // The controller writes addresses in canonical form.
+        // The endpoint controller writes addresses in canonical form, which need no warnings.
         if new.label(&ctx.names.label_sub_key("endpoints", "managed-by")) == Some("endpoint-controller") {
             return warnings;
         }

@@ -28,7 +28,7 @@ pub(super) const VOLUME_SOURCE: Shape = Shape::Struct(&[
     Member("CSI", "csi", Shape::Optional(&Shape::Struct(CSI))),
 ]);
 
-/// The node affinity of a persistent volume.
+/// The internal type of kube-apiserver for the node affinity of a persistent volume.
 pub(super) const NODE_AFFINITY: Shape = Shape::Optional(&Shape::Struct(&[Member(
     "Required",
     "required",
@@ -48,7 +48,7 @@ const REQUIREMENT: Shape = Shape::Struct(&[
     Member("Values", "values", Shape::Any),
 ]);
 
-/// The spec of a claim.
+/// The internal type of kube-apiserver for the spec of a claim.
 pub(super) const CLAIM_SPEC: Shape = Shape::Struct(&[
     Member("AccessModes", "accessModes", Shape::Any),
     Member("Selector", "selector", Shape::Api("meta/v1.LabelSelector")),

@@ -52,7 +52,7 @@ fn complete_limit(limit: &mut Value) {
     }
 }
 
-/// Copies missing resources from one list of amounts to another.
+/// Copies from `from` the resources that `list` lacks.
 fn fill_amounts(limit: &mut Map<String, Value>, list: &str, from: &str) {
     let source = limit.get(from).and_then(Value::as_object).cloned().unwrap_or_default();
     if source.is_empty() {

@@ -41,7 +41,7 @@ struct Namespace;
 impl Strategy for Namespace {
     fn default(&self, object: &mut Object, ctx: &Context<'_>) {
         label_with_name(object, ctx);
-        let status = part(object, "status");
+        let status = field_map(object, "status");
         if status.get("phase").and_then(Value::as_str).unwrap_or("").is_empty() {
             status.insert("phase".to_owned(), ACTIVE.into());
         }
@@ -49,7 +49,7 @@ impl Strategy for Namespace {
 
     fn prepare_create(&self, object: &mut Object, ctx: &Context<'_>) {
         object.set("status", json!({ "phase": ACTIVE }));
-        let spec = part(object, "spec");
+        let spec = field_map(object, "spec");
         let finalizers = spec.entry("finalizers").or_insert_with(|| json!([]));
         if let Value::Array(finalizers) = finalizers
             && !finalizers.iter().any(|f| f == ctx.names.api_service)
@@ -96,12 +96,12 @@ impl Strategy for Namespace {
 
     fn begin_deletion(&self, object: &mut Object) {
         object.remove_meta("deletionGracePeriodSeconds");
-        part(object, "status").insert("phase".to_owned(), TERMINATING.into());
+        field_map(object, "status").insert("phase".to_owned(), TERMINATING.into());
     }
 }
 
 /// The map in a field of the object; inserts an empty map if the field is absent.
-fn part<'a>(object: &'a mut Object, field: &str) -> &'a mut Map<String, Value> {
+fn field_map<'a>(object: &'a mut Object, field: &str) -> &'a mut Map<String, Value> {
     let slot = object.0.entry(field).or_insert_with(|| Value::Object(Map::new()));
     if !slot.is_object() {
         *slot = Value::Object(Map::new());

@@ -26,7 +26,7 @@ pub(super) fn normalize_ranges(spec: &mut Fields) {
     }
 }
 
-/// Removes the fields of dynamic configuration of node agents, which no longer exists.
+/// Removes the fields of dynamic kubelet configuration, which no longer exists.
 pub(super) fn remove_config(object: &mut Object) {
     for (owner, name) in [("spec", "configSource"), ("status", "config")] {
         if let Some(owner) = part(object, owner) {
@@ -129,7 +129,7 @@ fn validate_ranges(ranges: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut families = Vec::new();
     let mut invalid = None;
     for (i, range) in ranges.items().enumerate() {
-        match parse_range(range.text()) {
+        match is_ipv6_range(range.text()) {
             Some(is_v6) => families.push(is_v6),
             None => {
                 let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
@@ -157,8 +157,8 @@ fn validate_ranges(ranges: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Whether a range of addresses is of IPv6; None if it is no range.
-fn parse_range(text: &str) -> Option<bool> {
+/// Whether a range of addresses is of IPv6; None if the text is no range.
+fn is_ipv6_range(text: &str) -> Option<bool> {
     let (address, length) = text.split_once('/')?;
     let address = network::parse_ip(address)?;
     let is_number = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());

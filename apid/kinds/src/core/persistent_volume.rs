@@ -73,7 +73,8 @@ impl Strategy for PersistentVolume {
     }
 }
 
-/// Removes the class of attributes: the feature VolumeAttributesClass is off by default.
+/// Removes the volume attributes class, unless the stored volume has one: the feature gate
+/// VolumeAttributesClass is off by default.
 fn drop_attributes_class(object: &mut Object, old: Option<&Object>) {
     const CLASS: &str = "volumeAttributesClassName";
     if old.is_none_or(|old| old.text("spec.volumeAttributesClassName").is_empty())

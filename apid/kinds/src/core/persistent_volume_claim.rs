@@ -68,7 +68,7 @@ impl Strategy for PersistentVolumeClaim {
     }
 }
 
-/// Removes fields of the feature VolumeAttributesClass, which is off by default.
+/// Removes fields of the feature gate VolumeAttributesClass, which is off by default.
 fn drop_status_fields(object: &mut Object) {
     if let Some(status) = part(object, "status") {
         status.remove("currentVolumeAttributesClassName");
@@ -91,9 +91,9 @@ fn normalize(object: &mut Object, old: Option<&Object>, ctx: &Context<'_>) {
     if !has_class {
         spec.remove("volumeAttributesClassName");
     }
-    // CrossNamespaceVolumeDataSource is off by default.
-    let is_in_namespace = |source: &Value| !source.text("namespace").is_empty();
-    if spec.get("dataSourceRef").is_some_and(is_in_namespace) {
+    // The feature gate CrossNamespaceVolumeDataSource is off by default.
+    let has_namespace = |source: &Value| !source.text("namespace").is_empty();
+    if spec.get("dataSourceRef").is_some_and(has_namespace) {
         spec.remove("dataSourceRef");
     }
     let lacks_reference =

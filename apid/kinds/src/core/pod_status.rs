@@ -30,7 +30,7 @@ pub(super) fn address(pod: &Object) -> &str {
     pod.items("status.podIPs").first().map_or_else(|| pod.text("status.podIP"), |address| address.text("ip"))
 }
 
-/// Makes the list of addresses begin with the single address, which older clients write.
+/// Replaces `podIPs` by `podIP` alone if its first address differs: older clients write only `podIP`.
 pub(super) fn complete_addresses(pod: &mut Object) {
     let Some(status) = part(pod, "status") else { return };
     let Some(address) = status.get("podIP").filter(|address| address.as_str() != Some("")).cloned() else {

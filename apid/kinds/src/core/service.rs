@@ -6,7 +6,7 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use super::{service_rules, service_update, service_warnings};
-use crate::defaults::{Fields, each, fill, fill_text, map_or_insert, part};
+use crate::defaults::{Fields, fill, fill_text, map_or_insert, maps_in_list, part};
 use crate::table::cell::{NONE, PathReader, UNKNOWN, join, labels, load_balancer, or_none};
 use crate::table::{AGE, NAME, age};
 use crate::validation::address_form;
@@ -48,7 +48,7 @@ impl Strategy for Service {
         } else {
             spec.remove("sessionAffinityConfig");
         }
-        for port in each(spec, "ports") {
+        for port in maps_in_list(spec, "ports") {
             fill_text(port, "protocol", "TCP");
             let is_unset =
                 port.get("targetPort").is_none_or(|target| *target == json!(0) || *target == json!(""));
@@ -70,7 +70,7 @@ impl Strategy for Service {
         }
         fill(spec, "allocateLoadBalancerNodePorts", true);
         let balancer = part(object, "status.loadBalancer");
-        for ingress in balancer.into_iter().flat_map(|balancer| each(balancer, "ingress")) {
+        for ingress in balancer.into_iter().flat_map(|balancer| maps_in_list(balancer, "ingress")) {
             if ingress.get("ip").and_then(Value::as_str).is_some_and(|ip| !ip.is_empty()) {
                 fill(ingress, "ipMode", "VIP");
             }
@@ -111,7 +111,7 @@ impl Strategy for Service {
     }
 }
 
-/// Makes the list of addresses agree with the single address.
+/// Sets an absent `clusterIPs` from `clusterIP`.
 /// Removes the internal traffic policy of a service with an external name.
 fn normalize(spec: &mut Fields) {
     if spec.get("type").is_some_and(|kind| kind == "ExternalName") {

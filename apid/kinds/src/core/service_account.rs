@@ -37,7 +37,7 @@ impl Strategy for ServiceAccount {
         keep_names_of_secrets(new);
     }
 
-    /// Warns of the annotation once, when it is new.
+    /// Warns of the annotation `enforce-mountable-secrets` once, when it is new.
     fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
         let key = ctx.names.label_key("enforce-mountable-secrets");
         if new.annotation(&key).is_none() || old.is_some_and(|old| old.annotation(&key).is_some()) {

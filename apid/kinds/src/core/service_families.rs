@@ -153,8 +153,8 @@ fn fill_families(spec: &mut Fields, policy: &str, configured: &[&str], is_headle
 mod tests {
     use super::*;
 
-    /// Completes a service; returns its policy and families, or the errors.
-    fn completed(spec: Value, old: Option<Value>, configured: &[&str]) -> String {
+    /// Completes a service, and returns its policy and families as text, or the errors.
+    fn complete_to_text(spec: Value, old: Option<Value>, configured: &[&str]) -> String {
         let object = |spec: Value| Object::from_value(json!({"spec": spec})).unwrap();
         let (mut new, old) = (object(spec), old.map(object));
         let errors = complete(&mut new, old.as_ref(), configured);
@@ -190,7 +190,7 @@ mod tests {
                 r#"SingleStack ["IPv6"]"#,
             ),
         ] {
-            assert_eq!(completed(spec, None, configured), expected);
+            assert_eq!(complete_to_text(spec, None, configured), expected);
         }
     }
 
@@ -207,7 +207,7 @@ mod tests {
                 "spec.clusterIPs[0]: Invalid value: [\"fd00::1\"]: IPv6 is not configured on this cluster",
             ),
         ] {
-            let errors = completed(spec, None, &["IPv4"]);
+            let errors = complete_to_text(spec, None, &["IPv4"]);
             assert!(errors.contains(expected), "{errors}");
         }
     }
@@ -218,13 +218,13 @@ mod tests {
             "type": "ClusterIP", "ipFamilyPolicy": PREFER, "ipFamilies": ["IPv4"],
             "clusterIP": "10.0.0.5", "clusterIPs": ["10.0.0.5"],
         });
-        assert_eq!(completed(old.clone(), Some(old.clone()), &DUAL), r#"PreferDualStack ["IPv4"]"#);
+        assert_eq!(complete_to_text(old.clone(), Some(old.clone()), &DUAL), r#"PreferDualStack ["IPv4"]"#);
         let mut required = old.clone();
         required["ipFamilyPolicy"] = json!(REQUIRE);
-        assert_eq!(completed(required, Some(old), &DUAL), r#"RequireDualStack ["IPv4","IPv6"]"#);
+        assert_eq!(complete_to_text(required, Some(old), &DUAL), r#"RequireDualStack ["IPv4","IPv6"]"#);
         let dual = json!({"ipFamilyPolicy": REQUIRE, "ipFamilies": ["IPv4", "IPv6"]});
         let single = json!({"ipFamilyPolicy": REQUIRE, "ipFamilies": ["IPv4"]});
-        let errors = completed(single, Some(dual), &DUAL);
+        let errors = complete_to_text(single, Some(dual), &DUAL);
         assert!(errors.contains("must be 'SingleStack' to release the secondary IP family"), "{errors}");
     }
 }

@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde_json::{Value, json};
 
-use crate::defaults::{Fields, each};
+use crate::defaults::{Fields, maps_in_list};
 use crate::table::cell::PathReader as _;
 
-/// Whether a service has a cluster IP address.
+/// Whether services of this type have a cluster IP address.
 fn has_address(spec: &Value) -> bool {
     matches!(spec.text("type"), "ClusterIP" | "NodePort" | "LoadBalancer")
 }
@@ -94,7 +94,7 @@ fn keep_node_ports(new: &mut Fields, spec: &Value, old: &Value) {
             .entry((port.get("protocol"), port.get("port")))
             .or_insert_with(|| port.integer("nodePort"));
     }
-    for port in each(new, "ports") {
+    for port in maps_in_list(new, "ports") {
         if port.get("nodePort").and_then(Value::as_i64).unwrap_or(0) != 0 {
             continue;
         }
@@ -107,7 +107,8 @@ fn keep_node_ports(new: &mut Fields, spec: &Value, old: &Value) {
     }
 }
 
-/// Makes the list of addresses follow a change of the single address by clients that do not know the list.
+/// Sets `clusterIPs` from a changed `clusterIP`, for clients that do not know `clusterIPs` and leave it
+/// unchanged.
 fn normalize_addresses(new: &mut Fields, old: &Value) {
     let spec = Value::Object(new.clone());
     let (address, old_address) = (spec.text("clusterIP"), old.text("clusterIP"));
@@ -136,7 +137,7 @@ fn remove_fields_of_type(new: &mut Fields, old: &Value) {
         spec.items("ports").iter().map(|port| port.integer("nodePort")).collect()
     };
     if has_lost(may_have_node_ports) && node_ports(&spec) == node_ports(old) {
-        for port in each(new, "ports") {
+        for port in maps_in_list(new, "ports") {
             port.remove("nodePort");
         }
     }

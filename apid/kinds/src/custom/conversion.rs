@@ -72,7 +72,7 @@ pub enum ReviewError {
 #[derive(Debug, PartialEq)]
 pub struct ConversionWebhook {
     client_config: Value,
-    /// The first listed version of the ConversionReview that apid sends.
+    /// The first of `conversionReviewVersions` that apid knows; None if apid knows none.
     review_version: Option<&'static str>,
     /// The `apiVersion` of all versions of the definition.
     api_versions: Vec<String>,
@@ -218,7 +218,7 @@ impl ConversionWebhook {
     }
 }
 
-/// Returns the text of a failed call of the webhook for a batch of objects.
+/// Returns the error text of a failed webhook call for a batch of objects.
 pub fn failure(objects: &[Object], reason: &str) -> String {
     format!("conversion webhook for {} failed: {reason}", type_of(objects))
 }

@@ -47,7 +47,7 @@ pub use self::schema::CustomSchema;
 pub use self::strategy::CustomStrategy;
 pub use self::table::{CustomColumn, CustomTable};
 
-/// The error of a definition without resources.
+/// The reason why a definition has no resources.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DefinitionError {
     /// No version is the storage version.
@@ -101,7 +101,7 @@ struct Builder<'a> {
     indexed_fields: Arc<[String]>,
     short_names: Arc<[String]>,
     categories: Arc<[String]>,
-    /// The version to use instead of deprecated older ones.
+    /// The newest served version that is not deprecated; warnings about deprecated versions name it.
     newest: Option<&'a str>,
     is_terminating: Arc<AtomicBool>,
     conversion_webhook: Option<Arc<ConversionWebhook>>,

@@ -26,7 +26,7 @@ impl CustomStrategy {
 }
 
 impl Strategy for CustomStrategy {
-    /// A string, boolean or number as text; `""` for other values.
+    /// Value of a selectable field: a string, boolean or number as text; `""` for other values.
     fn field(&self, object: &Object, field: &str) -> String {
         match object.find(field) {
             Some(Value::String(text)) => text.clone(),

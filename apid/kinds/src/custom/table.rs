@@ -59,7 +59,7 @@ impl CustomTable {
         Ok(CustomTable { columns: columns.iter().map(column).collect::<Result<_, JsonPathError>>()? })
     }
 
-    /// The columns.
+    /// The column Name, and the columns of the definition or Age.
     pub fn columns(&self) -> Vec<CustomColumn> {
         let name = CustomColumn {
             name: NAME.name.to_owned(),

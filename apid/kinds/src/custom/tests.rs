@@ -151,7 +151,7 @@ fn printer_columns_have_cells_of_their_type() {
     assert_eq!(described[0].0, "Name");
     assert_eq!(described[1].2, "Custom resource definition column (in JSONPath format): .a");
     let clock = ManualClock::at(time::parse("2024-01-02T00:00:00Z").unwrap());
-    // A path selects fields that the schema need not declare.
+    // The columns select fields that the schema does not declare.
     for (fields, cells) in [
         (
             json!({"a": "x", "n": 3.7, "f": 1.5, "b": true, "d": "2024-01-01T23:59:00Z"}),

@@ -6,7 +6,7 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use super::endpoint_slice_rules;
-use crate::defaults::{each, fill, map_at};
+use crate::defaults::{fill, map_at, maps_in_list};
 use crate::table::cell::{PathReader, UNSET, first_three};
 use crate::table::{AGE, NAME, age};
 use crate::validation::Field;
@@ -29,7 +29,7 @@ struct EndpointSlice;
 
 impl Strategy for EndpointSlice {
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
-        for port in each(&mut object.0, "ports") {
+        for port in maps_in_list(&mut object.0, "ports") {
             fill(port, "name", "");
             fill(port, "protocol", "TCP");
         }
@@ -46,8 +46,8 @@ impl Strategy for EndpointSlice {
     }
 
     fn canonicalize(&self, object: &mut Object, _ctx: &Context<'_>) {
-        // The feature PreferSameTrafficDistribution is off by default.
-        for endpoint in each(&mut object.0, "endpoints") {
+        // The feature gate PreferSameTrafficDistribution is off by default.
+        for endpoint in maps_in_list(&mut object.0, "endpoints") {
             if let Some(hints) = map_at(endpoint, "hints") {
                 hints.remove("forNodes");
             }
@@ -74,7 +74,7 @@ impl Strategy for EndpointSlice {
 
 /// Removes `deprecatedTopology`, which other fields of endpoints replaced.
 fn drop_topology(object: &mut Object) {
-    for endpoint in each(&mut object.0, "endpoints") {
+    for endpoint in maps_in_list(&mut object.0, "endpoints") {
         endpoint.remove("deprecatedTopology");
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn warnings(slice: &Object, names: &Names) -> Vec<String> {
     warnings
 }
 
-/// Reports a list that is too long. Returns whether it is.
+/// Reports a list with more than `max` items. Returns whether the list is too long.
 fn exceeds(list: &Field<'_, '_>, max: usize, errors: &mut FieldErrors) -> bool {
     let count = list.list().len();
     if count > max {

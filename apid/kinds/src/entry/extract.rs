@@ -67,7 +67,7 @@ impl<'de> Visitor<'de> for &FieldSelection {
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
-        while let Some(field) = access.next_key_seed(Field)? {
+        while let Some(field) = access.next_key_seed(KeySeed)? {
             match self.get(&field) {
                 Some(selection) => {
                     map.insert(field.into_owned(), access.next_value_seed(selection)?);
@@ -82,9 +82,9 @@ impl<'de> Visitor<'de> for &FieldSelection {
 }
 
 /// Seed for a key, borrowed unless the key has escapes.
-struct Field;
+struct KeySeed;
 
-impl<'de> DeserializeSeed<'de> for Field {
+impl<'de> DeserializeSeed<'de> for KeySeed {
     type Value = std::borrow::Cow<'de, str>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -92,7 +92,7 @@ impl<'de> DeserializeSeed<'de> for Field {
     }
 }
 
-impl<'de> Visitor<'de> for Field {
+impl<'de> Visitor<'de> for KeySeed {
     type Value = std::borrow::Cow<'de, str>;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -117,7 +117,7 @@ impl Strategy for Event {
         errors
     }
 
-    /// Renames the reporting controller, the only field whose errors have the name of this group.
+    /// Renames the path of the reporting controller; errors of other fields keep the names of the core group.
     fn errors_of_version(&self, errors: FieldErrors) -> FieldErrors {
         let rename = |error: &FieldError| {
             let mut error = error.clone();

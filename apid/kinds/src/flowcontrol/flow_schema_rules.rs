@@ -51,7 +51,7 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
     errors
 }
 
-/// The spec of a schema that the server requires.
+/// The fixed spec of a mandatory flow schema; None for other names.
 fn fixed_spec(name: &str) -> Option<Value> {
     let group = |name: &str| json!({"kind": "Group", "group": {"name": name}});
     let rule = |subjects: Vec<Value>| {
@@ -133,19 +133,19 @@ fn validate_service_account(account: &Field<'_, '_>, errors: &mut FieldErrors) {
 
 /// Reports an empty list, or a list with `*` and further items. Returns whether the list has `*`.
 fn check_wildcard(list: &Field<'_, '_>, missing: &str, items: &str, errors: &mut FieldErrors) -> bool {
-    let has_all = list.list().iter().any(|item| item.as_str() == Some("*"));
+    let has_wildcard = list.list().iter().any(|item| item.as_str() == Some("*"));
     if list.list().is_empty() {
         errors.push(list.required(missing));
-    } else if has_all && list.list().len() > 1 {
+    } else if has_wildcard && list.list().len() > 1 {
         errors.push(list.invalid(&format!("if '*' is present, must not specify other {items}")));
     }
-    has_all
+    has_wildcard
 }
 
 fn validate_verbs(verbs: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let has_all = check_wildcard(verbs, "verbs must contain at least one value", "verbs", errors);
+    let has_wildcard = check_wildcard(verbs, "verbs must contain at least one value", "verbs", errors);
     let is_known = |verb: &Value| verb.as_str().is_some_and(|verb| VERBS.contains(&verb));
-    if !has_all && !verbs.list().iter().all(is_known) {
+    if !has_wildcard && !verbs.list().iter().all(is_known) {
         errors.push(verbs.not_supported(&VERBS));
     }
 }

@@ -182,6 +182,7 @@ fn validate_limited(limited: &Field<'_, '_>, errors: &mut FieldErrors) {
 fn validate_limit_response(response: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (kind, queuing) = (response.child("type"), response.child("queuing"));
     match kind.text() {
+        // The messages of kube-apiserver name the type `Limited` instead of `Queue`.
         "Reject" => {
             if queuing.is_present() {
                 errors.push(queuing.forbidden("must be nil if limited.limitResponse.type is not Limited"));

@@ -5,7 +5,7 @@ use apimachinery::field::{FieldError, FieldErrors};
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
-use crate::defaults::{each, fill, part};
+use crate::defaults::{fill, maps_in_list, part};
 use crate::labels;
 
 use crate::table::cell::selector;
@@ -33,8 +33,8 @@ impl Strategy for NetworkPolicy {
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         let Some(spec) = part(object, "spec") else { return };
         for list in ["ingress", "egress"] {
-            for rule in each(spec, list) {
-                for port in each(rule, "ports") {
+            for rule in maps_in_list(spec, list) {
+                for port in maps_in_list(rule, "ports") {
                     fill(port, "protocol", "TCP");
                 }
             }

@@ -16,7 +16,7 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use super::CONTAINER_LISTS;
-use crate::defaults::{Fields, each, map_or_insert, part};
+use crate::defaults::{Fields, map_or_insert, maps_in_list, part};
 use crate::format;
 use crate::metadata::ANNOTATIONS_MAX;
 use crate::table::cell::PathReader as _;
@@ -38,7 +38,7 @@ pub(crate) fn complete_profiles(pod: &mut Object, names: &Names) {
     let (mut names_seen, mut size) = (HashSet::new(), 0);
     let Some(spec) = part(pod, "spec") else { return };
     for list in CONTAINER_LISTS {
-        for container in each(spec, list) {
+        for container in maps_in_list(spec, list) {
             let name = container.get("name").and_then(Value::as_str).unwrap_or("");
             // An annotation with an invalid name would repeat the error of the container.
             if !format::label(name).is_empty() {

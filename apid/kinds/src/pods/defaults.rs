@@ -9,57 +9,57 @@ use apimachinery::object::{Object, Value};
 use serde_json::json;
 
 use super::disabled;
-use crate::defaults::{Fields, each, fill, fill_text, map_at, map_or_insert, part};
+use crate::defaults::{Fields, fill, fill_text, map_at, map_or_insert, maps_in_list, part};
 use crate::volume_sources;
 
 /// Default file mode: the owner reads and writes, all others read.
-const MODE: i64 = 0o644;
+const FILE_MODE: i64 = 0o644;
 
 /// Sets the defaults of a pod.
 pub(crate) fn pod(object: &mut Object) {
     let Some(spec) = part(object, "spec") else { return };
-    disabled::remove(spec);
+    disabled::remove_from_spec(spec);
     fill(spec, "enableServiceLinks", true);
     let on_host = spec.get("hostNetwork") == Some(&Value::Bool(true));
     for list in ["containers", "initContainers"] {
-        for container in each(spec, list) {
+        for container in maps_in_list(spec, list) {
             if on_host {
-                host_ports(container);
+                default_host_ports(container);
             }
-            requests(container);
+            default_requests(container);
         }
     }
-    complete(spec);
+    default_spec(spec);
 }
 
 /// Sets the defaults of the pod template at a path, such as `spec.template`.
 pub(crate) fn template(object: &mut Object, path: &str) {
     if let Some(spec) = part(object, &format!("{path}.spec")) {
-        disabled::remove(spec);
-        complete(spec);
+        disabled::remove_from_spec(spec);
+        default_spec(spec);
     }
 }
 
 /// Sets the defaults that pods and templates share.
-fn complete(spec: &mut Fields) {
+fn default_spec(spec: &mut Fields) {
     fill_text(spec, "dnsPolicy", "ClusterFirst");
     fill_text(spec, "restartPolicy", "Always");
     fill_text(spec, "schedulerName", "default-scheduler");
     fill(spec, "securityContext", json!({}));
     fill(spec, "terminationGracePeriodSeconds", 30);
-    account(spec);
-    for each_volume in each(spec, "volumes") {
-        volume(each_volume);
+    default_service_account(spec);
+    for volume in maps_in_list(spec, "volumes") {
+        default_volume(volume);
     }
     for list in ["containers", "initContainers", "ephemeralContainers"] {
-        for each_container in each(spec, list) {
-            container(each_container);
+        for container in maps_in_list(spec, list) {
+            default_container(container);
         }
     }
 }
 
 /// Keeps `serviceAccount`, the deprecated name of `serviceAccountName`, equal to it.
-fn account(spec: &mut Fields) {
+fn default_service_account(spec: &mut Fields) {
     let named =
         |field: &str| spec.get(field).filter(|name| !matches!(name.as_str(), None | Some(""))).cloned();
     if let Some(name) = named("serviceAccountName").or_else(|| named("serviceAccount")) {
@@ -69,8 +69,8 @@ fn account(spec: &mut Fields) {
 }
 
 /// Sets host ports of a container in the host network to its container ports.
-fn host_ports(container: &mut Fields) {
-    for port in each(container, "ports") {
+fn default_host_ports(container: &mut Fields) {
+    for port in maps_in_list(container, "ports") {
         if let Some(number) = port.get("containerPort").cloned() {
             fill(port, "hostPort", number);
         }
@@ -78,7 +78,7 @@ fn host_ports(container: &mut Fields) {
 }
 
 /// Sets missing resource requests to the limits.
-fn requests(container: &mut Fields) {
+fn default_requests(container: &mut Fields) {
     let Some(resources) = map_at(container, "resources") else { return };
     let Some(Value::Object(limits)) = resources.get("limits") else { return };
     let requested =
@@ -92,17 +92,17 @@ fn requests(container: &mut Fields) {
     }
 }
 
-fn container(container: &mut Fields) {
+fn default_container(container: &mut Fields) {
     let newest = container.get("image").and_then(Value::as_str).is_some_and(has_latest_tag);
     fill_text(container, "imagePullPolicy", if newest { "Always" } else { "IfNotPresent" });
     fill_text(container, "terminationMessagePath", "/dev/termination-log");
     fill_text(container, "terminationMessagePolicy", "File");
-    for port in each(container, "ports") {
+    for port in maps_in_list(container, "ports") {
         fill_text(port, "protocol", "TCP");
     }
-    for variable in each(container, "env") {
+    for variable in maps_in_list(container, "env") {
         if let Some(source) = map_at(variable, "valueFrom") {
-            field_version(source);
+            default_field_version(source);
         }
     }
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
@@ -111,7 +111,7 @@ fn container(container: &mut Fields) {
             fill(probe, "periodSeconds", 10);
             fill(probe, "successThreshold", 1);
             fill(probe, "failureThreshold", 3);
-            request(probe);
+            default_http_request(probe);
             if let Some(call) = map_at(probe, "grpc") {
                 fill(call, "service", "");
             }
@@ -120,14 +120,14 @@ fn container(container: &mut Fields) {
     if let Some(lifecycle) = map_at(container, "lifecycle") {
         for name in ["postStart", "preStop"] {
             if let Some(handler) = map_at(lifecycle, name) {
-                request(handler);
+                default_http_request(handler);
             }
         }
     }
 }
 
 /// Sets the defaults of the HTTP request of a probe or a handler.
-fn request(handler: &mut Fields) {
+fn default_http_request(handler: &mut Fields) {
     if let Some(get) = map_at(handler, "httpGet") {
         fill_text(get, "path", "/");
         fill_text(get, "scheme", "HTTP");
@@ -135,7 +135,7 @@ fn request(handler: &mut Fields) {
 }
 
 /// Sets the default API version of a pod field reference.
-fn field_version(source: &mut Fields) {
+fn default_field_version(source: &mut Fields) {
     if let Some(field) = map_at(source, "fieldRef") {
         fill_text(field, "apiVersion", "v1");
     }
@@ -165,21 +165,21 @@ fn has_latest_tag(image: &str) -> bool {
         }
 }
 
-fn volume(volume: &mut Fields) {
+fn default_volume(volume: &mut Fields) {
     if volume.keys().all(|field| field == "name") {
         volume.insert("emptyDir".to_owned(), json!({}));
     }
     for (source, fields) in volume.iter_mut() {
         let Value::Object(fields) = fields else { continue };
         match source.as_str() {
-            "secret" | "configMap" => fill(fields, "defaultMode", MODE),
+            "secret" | "configMap" => fill(fields, "defaultMode", FILE_MODE),
             "downwardAPI" => {
-                fill(fields, "defaultMode", MODE);
-                each(fields, "items").for_each(field_version);
+                fill(fields, "defaultMode", FILE_MODE);
+                maps_in_list(fields, "items").for_each(default_field_version);
             }
             "projected" => {
-                fill(fields, "defaultMode", MODE);
-                each(fields, "sources").for_each(projection);
+                fill(fields, "defaultMode", FILE_MODE);
+                maps_in_list(fields, "sources").for_each(default_projection);
             }
             "ephemeral" => {
                 let template = map_at(fields, "volumeClaimTemplate");
@@ -194,12 +194,12 @@ fn volume(volume: &mut Fields) {
 }
 
 /// Sets the defaults of a source of a projected volume.
-fn projection(source: &mut Fields) {
+fn default_projection(source: &mut Fields) {
     if let Some(token) = map_at(source, "serviceAccountToken") {
         fill(token, "expirationSeconds", 3600);
     }
     if let Some(fields) = map_at(source, "downwardAPI") {
-        each(fields, "items").for_each(field_version);
+        maps_in_list(fields, "items").for_each(default_field_version);
     }
 }
 
@@ -207,7 +207,7 @@ fn projection(source: &mut Fields) {
 mod tests {
     use super::*;
 
-    fn filled(spec: Value, rule: impl Fn(&mut Object)) -> Value {
+    fn spec_after(spec: Value, rule: impl Fn(&mut Object)) -> Value {
         let mut object = Object::from_value(json!({"spec": spec})).unwrap();
         rule(&mut object);
         object.remove("spec").unwrap()
@@ -237,26 +237,27 @@ mod tests {
     fn pod_gets_defaults_that_template_lacks() {
         let spec = json!({"hostNetwork": true, "containers": [{"name": "a", "image": "a:1",
             "ports": [{"containerPort": 80}], "resources": {"limits": {"cpu": "1"}, "requests": {"memory": "1Gi"}}}]});
-        let alone = filled(spec.clone(), pod);
+        let alone = spec_after(spec.clone(), pod);
         assert_eq!(alone["enableServiceLinks"], true);
         assert_eq!(
             alone["containers"][0]["ports"],
             json!([{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}])
         );
         assert_eq!(alone["containers"][0]["resources"]["requests"], json!({"cpu": "1", "memory": "1Gi"}));
-        let inside = filled(json!({"template": {"spec": spec}}), |object| template(object, "spec.template"));
+        let inside =
+            spec_after(json!({"template": {"spec": spec}}), |object| template(object, "spec.template"));
         let inside = &inside["template"]["spec"];
         assert_eq!(inside.get("enableServiceLinks"), None);
         assert_eq!(inside["containers"][0]["ports"], json!([{"containerPort": 80, "protocol": "TCP"}]));
         assert_eq!(inside["containers"][0]["resources"]["requests"], json!({"memory": "1Gi"}));
         assert_eq!((&inside["restartPolicy"], &inside["securityContext"]), (&json!("Always"), &json!({})));
-        let twice = filled(alone.clone(), pod);
+        let twice = spec_after(alone.clone(), pod);
         assert_eq!(twice, alone, "defaults of defaults are none");
     }
 
     #[test]
     fn pod_spec_parts_get_defaults() {
-        let spec = filled(
+        let spec = spec_after(
             json!({
                 "serviceAccount": "robot", "terminationGracePeriodSeconds": 0,
                 "initContainers": [{"name": "i", "image": "i"}],

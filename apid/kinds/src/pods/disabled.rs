@@ -7,58 +7,58 @@ use std::collections::HashSet;
 
 use apimachinery::object::Value;
 
-use crate::defaults::{Fields, each};
+use crate::defaults::{Fields, maps_in_list};
 
 /// Removes the fields of disabled features from a pod spec.
-pub(super) fn remove(spec: &mut Fields) {
-    // PodLevelResources and DynamicResourceAllocation.
+pub(super) fn remove_from_spec(spec: &mut Fields) {
+    // Feature gates PodLevelResources and DynamicResourceAllocation.
     spec.remove("resources");
     spec.remove("resourceClaims");
-    image_volumes(spec);
-    for volume in each(spec, "volumes") {
-        trust_bundles(volume);
+    remove_image_volumes(spec);
+    for volume in maps_in_list(spec, "volumes") {
+        remove_trust_bundles(volume);
     }
     for list in ["containers", "initContainers", "ephemeralContainers"] {
-        for container in each(spec, list) {
-            container_fields(container, list);
+        for container in maps_in_list(spec, list) {
+            remove_from_container(container, list);
         }
     }
 }
 
 /// Removes the fields of disabled features from the status of a pod.
 pub(crate) fn remove_from_status(status: &mut Fields) {
-    // DynamicResourceAllocation and PodObservedGenerationTracking.
+    // Feature gates DynamicResourceAllocation and PodObservedGenerationTracking.
     status.remove("resourceClaimStatuses");
     status.remove("observedGeneration");
-    for condition in each(status, "conditions") {
+    for condition in maps_in_list(status, "conditions") {
         condition.remove("observedGeneration");
     }
-    // ResourceHealthStatus.
+    // Feature gate ResourceHealthStatus.
     for list in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
-        for container in each(status, list) {
+        for container in maps_in_list(status, list) {
             container.remove("allocatedResourcesStatus");
         }
     }
 }
 
-fn container_fields(container: &mut Fields, list: &str) {
+fn remove_from_container(container: &mut Fields, list: &str) {
     if let Some(Value::Object(resources)) = container.get_mut("resources") {
         resources.remove("claims");
     }
-    // ContainerStopSignals.
+    // Feature gate ContainerStopSignals.
     if let Some(Value::Object(lifecycle)) = container.get_mut("lifecycle") {
         lifecycle.remove("stopSignal");
     }
-    // ContainerRestartRules: only init containers have their own policy. kube-apiserver treats an empty text
-    // as absent.
+    // Feature gate ContainerRestartRules: without it, only init containers have their own policy.
+    // kube-apiserver treats an empty text as absent.
     let is_unset = container.get("restartPolicy").and_then(Value::as_str) == Some("");
     if list == "containers" || is_unset {
         container.remove("restartPolicy");
     }
 }
 
-/// Removes volumes with an image (ImageVolume), and the mounts of these volumes.
-fn image_volumes(spec: &mut Fields) {
+/// Removes volumes with an image (feature gate ImageVolume), and the mounts of these volumes.
+fn remove_image_volumes(spec: &mut Fields) {
     let Some(Value::Array(volumes)) = spec.get_mut("volumes") else { return };
     let has_image = |volume: &Value| volume.get("image").is_some_and(|image| !image.is_null());
     let images: HashSet<Value> = volumes
@@ -74,7 +74,7 @@ fn image_volumes(spec: &mut Fields) {
         spec.remove("volumes");
     }
     for list in ["containers", "initContainers", "ephemeralContainers"] {
-        for container in each(spec, list) {
+        for container in maps_in_list(spec, list) {
             if let Some(Value::Array(mounts)) = container.get_mut("volumeMounts") {
                 mounts.retain(|mount| mount.get("name").is_none_or(|name| !images.contains(name)));
             }
@@ -82,10 +82,10 @@ fn image_volumes(spec: &mut Fields) {
     }
 }
 
-/// Removes projections of trust bundles (ClusterTrustBundleProjection).
-fn trust_bundles(volume: &mut Fields) {
+/// Removes projections of trust bundles (feature gate ClusterTrustBundleProjection).
+fn remove_trust_bundles(volume: &mut Fields) {
     let Some(Value::Object(projected)) = volume.get_mut("projected") else { return };
-    for source in each(projected, "sources") {
+    for source in maps_in_list(projected, "sources") {
         source.remove("clusterTrustBundle");
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`template`] returns the warnings about a pod template, [`pod`] those about a new pod. An accepted object may have them:
-//! they name deprecated fields, and values that other values hide.
+//! [`template`] returns the warnings about a pod template, [`pod`] those about a new pod. An object with
+//! warnings is accepted: the warnings name deprecated fields, and values that other values hide.
 //!
 //! # Reference
 //!
@@ -80,7 +80,7 @@ fn parts(metadata: &Field<'_, '_>, spec: &Field<'_, '_>, names: &Names, warnings
         warnings.push(format!("{path}: must be >= 0; negative values are invalid and will be treated as 1"));
     }
     scheduling::null_selectors(spec, warnings);
-    paths::overlapping(&spec.child("volumes"), warnings);
+    paths::overlapping_files(&spec.child("volumes"), warnings);
     addresses(spec, warnings);
 }
 

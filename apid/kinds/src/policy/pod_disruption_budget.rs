@@ -6,7 +6,7 @@ use apimachinery::object::Object;
 use serde_json::json;
 
 use crate::labels;
-use crate::pods::validation::{at_most_all, count_or_percent};
+use crate::pods::validation::{at_most_100_percent, count_or_percent};
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
 use crate::validation::internal::{self, Member, Shape};
@@ -48,7 +48,7 @@ impl Strategy for PodDisruptionBudget {
     }
 }
 
-/// The internal type of the spec, which a message shows.
+/// The internal type of kube-apiserver for the spec, which a message shows.
 const SPEC: Shape = Shape::Struct(&[
     Member("MinAvailable", "minAvailable", Shape::Any),
     Member("Selector", "selector", Shape::Api("meta/v1.LabelSelector")),
@@ -65,7 +65,7 @@ fn validate_spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     for field in [&min, &max] {
         if field.is_present() {
             count_or_percent(field, errors);
-            at_most_all(field, errors);
+            at_most_100_percent(field, errors);
         }
     }
     let selector = spec.child("selector");

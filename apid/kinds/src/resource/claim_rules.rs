@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use apimachinery::field::FieldErrors;
 
 use super::rules;
-use crate::defaults::{Fields, each, fill, fill_text, map_at};
+use crate::defaults::{Fields, fill, fill_text, map_at, maps_in_list};
 use crate::format;
 use crate::validation::{Field, text};
 
@@ -17,11 +17,11 @@ const EXACT_COUNT: &str = "ExactCount";
 /// Sets the defaults of a claim.
 pub(super) fn default(spec: &mut Fields) {
     let Some(devices) = map_at(spec, "devices") else { return };
-    for request in each(devices, "requests") {
+    for request in maps_in_list(devices, "requests") {
         if let Some(exact) = map_at(request, "exactly") {
             default_request(exact);
         }
-        each(request, "firstAvailable").for_each(default_request);
+        maps_in_list(request, "firstAvailable").for_each(default_request);
     }
 }
 

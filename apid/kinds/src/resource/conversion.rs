@@ -26,7 +26,7 @@ pub(super) enum EarlierVersion {
 impl Conversion for EarlierVersion {
     fn to_stored(&self, object: &mut Object, _names: &Names) {
         match self {
-            EarlierVersion::Claim(path) => each(object, path, &["devices", "requests"], |request| {
+            EarlierVersion::Claim(path) => for_each_map(object, path, &["devices", "requests"], |request| {
                 let exact: Fields = EXACT
                     .iter()
                     .filter_map(|name| Some(((*name).to_owned(), request.remove(*name)?)))
@@ -39,7 +39,7 @@ impl Conversion for EarlierVersion {
             EarlierVersion::Slice => {
                 remove_zero(object, "nodeName");
                 remove_zero(object, "allNodes");
-                each(object, &["spec"], &["devices"], |device| {
+                for_each_map(object, &["spec"], &["devices"], |device| {
                     if let Some(Value::Object(basic)) = device.remove("basic") {
                         device.extend(basic);
                     }
@@ -50,12 +50,12 @@ impl Conversion for EarlierVersion {
 
     fn convert_from_storage(&self, object: &mut Object, _names: &Names) {
         match self {
-            EarlierVersion::Claim(path) => each(object, path, &["devices", "requests"], |request| {
+            EarlierVersion::Claim(path) => for_each_map(object, path, &["devices", "requests"], |request| {
                 if let Some(Value::Object(exact)) = request.remove("exactly") {
                     request.extend(exact);
                 }
             }),
-            EarlierVersion::Slice => each(object, &["spec"], &["devices"], |device| {
+            EarlierVersion::Slice => for_each_map(object, &["spec"], &["devices"], |device| {
                 let name = device.remove("name");
                 let basic = std::mem::take(device);
                 device.extend(name.map(|name| ("name".to_owned(), name)));
@@ -94,7 +94,7 @@ fn remove_zero(object: &mut Object, name: &str) {
 }
 
 /// Calls `change` for each map in the list at `list`, which is a path below `path`.
-fn each(object: &mut Object, path: &[&str], list: &[&str], change: impl FnMut(&mut Fields)) {
+fn for_each_map(object: &mut Object, path: &[&str], list: &[&str], change: impl FnMut(&mut Fields)) {
     let Some((first, rest)) = path.split_first() else { return };
     let mut value = object.get_mut(first);
     for name in rest.iter().chain(list) {

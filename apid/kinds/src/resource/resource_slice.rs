@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::conversion::EarlierVersion;
 use super::slice_rules;
-use crate::defaults::{each, fill, part};
+use crate::defaults::{fill, maps_in_list, part};
 use crate::strategy::DefaultStrategy;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
@@ -53,8 +53,8 @@ struct ResourceSlice;
 impl Strategy for ResourceSlice {
     fn default(&self, object: &mut Object, ctx: &Context<'_>) {
         let Some(spec) = part(object, "spec") else { return };
-        for device in each(spec, "devices") {
-            for taint in each(device, "taints") {
+        for device in maps_in_list(spec, "devices") {
+            for taint in maps_in_list(device, "taints") {
                 fill(taint, "timeAdded", time::time(ctx.clock.now()));
             }
         }

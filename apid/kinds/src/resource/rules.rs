@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use apimachinery::field::{FieldError, FieldErrors};
 use expressions::{Environment, Type};
 
-use crate::defaults::{Fields, each, fill_text};
+use crate::defaults::{Fields, fill_text, maps_in_list};
 use crate::format;
 use crate::validation::{Field, text};
 
@@ -173,7 +173,7 @@ pub(super) fn validate_tolerations(tolerations: &Field<'_, '_>, errors: &mut Fie
 
 /// Sets the default operator of tolerations.
 pub(super) fn default_tolerations(owner: &mut Fields) {
-    for toleration in each(owner, "tolerations") {
+    for toleration in maps_in_list(owner, "tolerations") {
         fill_text(toleration, "operator", "Equal");
     }
 }

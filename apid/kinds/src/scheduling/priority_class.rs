@@ -18,7 +18,7 @@ pub(super) const KIND: Kind = Kind {
     short_names: &["pc"],
     schema: "scheduling/v1.PriorityClass",
     metadata_checks: MetadataChecks::CHANGES,
-    // The generation is fixed, because no counted field is mutable.
+    // The generation stays 1: changes of the mutable fields (`description`, `globalDefault`) do not increment it.
     generation: Generation::Fixed,
     revalidation: Revalidation::Never,
     table: &TABLE,

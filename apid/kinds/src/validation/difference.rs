@@ -128,7 +128,8 @@ fn longest_block(
     longest
 }
 
-/// A line of one or both texts: `-`, `+` or a space, and the numbers of lines of both texts before it.
+/// A line of the old text (`-`), of the new text (`+`) or of both (space), with the numbers of lines of both
+/// texts that precede it.
 struct Line<'t> {
     mark: char,
     text: &'t str,

@@ -116,7 +116,7 @@ impl<'v, 'p> Field<'v, 'p> {
         self.value.is_some()
     }
 
-    /// The path.
+    /// The rendered path of the field.
     pub(crate) fn path(&self) -> FieldPath {
         self.path.render()
     }

@@ -78,7 +78,7 @@ pub(crate) fn check_host_name(field: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Parses an IP network such as `10.0.0.0/8` as kube-apiserver does for existing fields: with leading zeros, and with
-/// bits behind the prefix. Returns the address with the length of the prefix.
+/// bits set after the prefix. Returns the address with the length of the prefix.
 pub fn parse_cidr(text: &str) -> Option<(IpAddr, u32)> {
     let (address, length) = text.split_once('/')?;
     let address = parse_ip(address)?;

@@ -71,7 +71,8 @@ fn is_standard(name: &str) -> bool {
         || name.strip_prefix("requests.").is_some_and(is_huge_page)
 }
 
-/// Whether a quota can limit a resource by its own name.
+/// Whether a name is that of a standard resource which a quota can limit; storage is limited as
+/// `requests.storage`.
 pub(crate) fn is_standard_quota(name: &str) -> bool {
     is_standard(name) && name != "storage"
 }

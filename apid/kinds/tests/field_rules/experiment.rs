@@ -92,7 +92,7 @@ impl<'a> Experiment<'a> {
         candidates.any(|(base, item)| {
             let mut object_without = base.clone();
             insert(&mut object_without, path, item, None);
-            // A value of a wrong type is an error of the type.
+            // An object that does not decode reaches no rule.
             let Some(object_without) = self.decode(&object_without) else { return false };
             let expected_on_creation = self.creation_errors(&object_without);
             let expected_on_updates: Vec<Errors> = writes

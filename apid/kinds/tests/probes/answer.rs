@@ -11,9 +11,9 @@ use serde_json::{Map, Value};
 const VOLATILE: [&str; 4] = ["uid", "creationTimestamp", "resourceVersion", "managedFields"];
 
 /// Maximum number of recorded causes.
-const CAUSES: usize = 12;
+const CAUSES_MAX: usize = 12;
 /// Maximum characters of a recorded message.
-const TEXT: usize = 240;
+const MESSAGE_CHARS_MAX: usize = 240;
 
 /// An answer of the write path.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ impl Answer {
 }
 
 fn shorten(text: &str) -> String {
-    match text.char_indices().nth(TEXT) {
+    match text.char_indices().nth(MESSAGE_CHARS_MAX) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", &text[..end]),
     }
@@ -87,7 +87,7 @@ pub(super) fn clean(value: &Value) -> Value {
 }
 
 /// Pointers at which two values differ: the highest ones that contain the whole difference.
-pub(super) fn changed(a: &Value, b: &Value) -> Vec<String> {
+pub(super) fn changed_pointers(a: &Value, b: &Value) -> Vec<String> {
     fn collect(a: &Value, b: &Value, pointer: &str, pointers: &mut Vec<String>) {
         match (a, b) {
             (Value::Object(x), Value::Object(y)) => {
@@ -168,7 +168,7 @@ pub(super) fn compare(fact: &Value, answer: &Answer) -> Comparison {
     if let (Some(recorded), Some(object)) = (fact.get("o"), &answer.object)
         && !agrees(Some(recorded), Some(object))
     {
-        let pointers = changed(recorded, object);
+        let pointers = changed_pointers(recorded, object);
         let examples = pointers.iter().take(6).map(|pointer| {
             format!(
                 "{pointer}: expected {:?}, actual {:?}",
@@ -195,7 +195,7 @@ pub(super) fn compare(fact: &Value, answer: &Answer) -> Comparison {
 fn same_texts(recorded: &[[&str; 3]], actual: &[[String; 3]]) -> bool {
     let mut recorded = recorded.to_vec();
     let mut actual: Vec<[&str; 3]> =
-        actual.iter().take(CAUSES).map(|c| c.each_ref().map(String::as_str)).collect();
+        actual.iter().take(CAUSES_MAX).map(|c| c.each_ref().map(String::as_str)).collect();
     recorded.sort_unstable();
     actual.sort_unstable();
     recorded.len() == actual.len()

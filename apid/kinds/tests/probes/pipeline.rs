@@ -10,7 +10,7 @@ use apimachinery::time;
 use kinds::{Context, Registry, Resource, Storage};
 use serde_json::Value;
 
-use super::answer::{Answer, changed, clean};
+use super::answer::{Answer, changed_pointers, clean};
 use super::edits::{apply, edits_of, expand, value_at};
 
 /// A kind with the base objects of its facts.
@@ -194,15 +194,16 @@ impl<'a> Probe<'a> {
         let mut twice = once.clone();
         self.resource.stored().default(&mut twice, &ctx);
         if twice != once {
-            let difference = changed(&once.into_value(), &twice.into_value());
+            let difference = changed_pointers(&once.into_value(), &twice.into_value());
             return Some(Err(format!("the second defaulting changes {difference:?}")));
         }
         let WriteResult::Stored(stored) = self.create(body) else { return None };
         Some(match self.update(stored.clone().into_value(), &stored, "") {
             WriteResult::Stored(new) if new == stored => Ok(()),
-            WriteResult::Stored(new) => {
-                Err(format!("the update changes {:?}", changed(&stored.into_value(), &new.into_value())))
-            }
+            WriteResult::Stored(new) => Err(format!(
+                "the update changes {:?}",
+                changed_pointers(&stored.into_value(), &new.into_value())
+            )),
             WriteResult::Malformed(message) => Err(message),
             WriteResult::Invalid(errors) => Err(errors.iter().map(|error| format!("{error}; ")).collect()),
         })
@@ -252,7 +253,7 @@ impl<'a> Probe<'a> {
         match old {
             Some(old) if !(fact.get("s").is_some() && pointer.is_some()) => {
                 answer.code = 200;
-                answer.changed = Some(changed(&clean(&old.clone().into_value()), &clean(&object)));
+                answer.changed = Some(changed_pointers(&clean(&old.clone().into_value()), &clean(&object)));
             }
             old => {
                 answer.code = if old.is_some() { 200 } else { 201 };

@@ -26,7 +26,7 @@ pub(super) struct Event {
 
 /// The events about resources, without those of the server itself. Empty lines are skipped.
 ///
-/// The keys of annotations are those of any of `names`.
+/// An annotation is found under its key in any preset of `names`.
 pub(super) fn events(text: &str, names: &[&Names]) -> Result<Vec<Event>, AuditError> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let mut events = Vec::new();
@@ -45,7 +45,7 @@ fn parse_event(value: &Value, names: &[&Names]) -> Option<Event> {
         names.iter().find_map(|names| annotations.get(names.group_key(name)))?.as_str()
     };
     let resource = text("/objectRef/resource");
-    // A migration of clients does not concern requests of the server itself.
+    // Requests of the server itself need no migration.
     if resource.is_empty() || text("/user/username") == APISERVER {
         return None;
     }

@@ -50,7 +50,7 @@ fn parse_labels(text: &str) -> Option<(BTreeMap<String, String>, &str)> {
     }
 }
 
-/// The text up to the closing quote without escapes, and the text after the quote.
+/// The unescaped text up to the closing quote, and the text after the quote.
 fn parse_quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();

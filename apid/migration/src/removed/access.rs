@@ -10,17 +10,17 @@ const AUTHORIZATION: (&str, &str) = ("authorization", "v1");
 const RBAC: (&str, &str) = ("rbac.authorization", "v1");
 
 pub(super) const VERSIONS: &[RemovedVersion] = &[
-    RemovedVersion::same("authentication", "v1beta1", "TokenReview", ("authentication", "v1")),
+    RemovedVersion::with_same_fields("authentication", "v1beta1", "TokenReview", ("authentication", "v1")),
     review("SubjectAccessReview"),
     review("LocalSubjectAccessReview"),
-    RemovedVersion::same(AUTHORIZATION.0, "v1beta1", "SelfSubjectAccessReview", AUTHORIZATION),
-    RemovedVersion::same(AUTHORIZATION.0, "v1beta1", "SelfSubjectRulesReview", AUTHORIZATION),
-    RemovedVersion::same(RBAC.0, "v1beta1", "Role", RBAC),
-    RemovedVersion::same(RBAC.0, "v1beta1", "RoleBinding", RBAC),
-    RemovedVersion::same(RBAC.0, "v1beta1", "ClusterRole", RBAC),
-    RemovedVersion::same(RBAC.0, "v1beta1", "ClusterRoleBinding", RBAC),
-    RemovedVersion::same(RBAC.0, "v1alpha1", "Role", RBAC),
-    RemovedVersion::same(RBAC.0, "v1alpha1", "ClusterRole", RBAC),
+    RemovedVersion::with_same_fields(AUTHORIZATION.0, "v1beta1", "SelfSubjectAccessReview", AUTHORIZATION),
+    RemovedVersion::with_same_fields(AUTHORIZATION.0, "v1beta1", "SelfSubjectRulesReview", AUTHORIZATION),
+    RemovedVersion::with_same_fields(RBAC.0, "v1beta1", "Role", RBAC),
+    RemovedVersion::with_same_fields(RBAC.0, "v1beta1", "RoleBinding", RBAC),
+    RemovedVersion::with_same_fields(RBAC.0, "v1beta1", "ClusterRole", RBAC),
+    RemovedVersion::with_same_fields(RBAC.0, "v1beta1", "ClusterRoleBinding", RBAC),
+    RemovedVersion::with_same_fields(RBAC.0, "v1alpha1", "Role", RBAC),
+    RemovedVersion::with_same_fields(RBAC.0, "v1alpha1", "ClusterRole", RBAC),
     binding("RoleBinding"),
     binding("ClusterRoleBinding"),
 ];
@@ -29,7 +29,7 @@ const fn review(kind: &'static str) -> RemovedVersion {
     RemovedVersion {
         upgrade: |object, _, _| rename_groups(object, "group", "groups"),
         downgrade: |object, _| rename_groups(object, "groups", "group"),
-        ..RemovedVersion::same(AUTHORIZATION.0, "v1beta1", kind, AUTHORIZATION)
+        ..RemovedVersion::with_same_fields(AUTHORIZATION.0, "v1beta1", kind, AUTHORIZATION)
     }
 }
 
@@ -43,7 +43,7 @@ const fn binding(kind: &'static str) -> RemovedVersion {
     RemovedVersion {
         upgrade: upgrade_binding,
         downgrade: downgrade_binding,
-        ..RemovedVersion::same(RBAC.0, "v1alpha1", kind, RBAC)
+        ..RemovedVersion::with_same_fields(RBAC.0, "v1alpha1", kind, RBAC)
     }
 }
 

@@ -12,7 +12,10 @@ pub(super) const VERSIONS: &[RemovedVersion] =
 
 const fn configuration(kind: &'static str) -> RemovedVersion {
     let v1 = ("admissionregistration", "v1");
-    RemovedVersion { upgrade, ..RemovedVersion::same("admissionregistration", "v1beta1", kind, v1) }
+    RemovedVersion {
+        upgrade,
+        ..RemovedVersion::with_same_fields("admissionregistration", "v1beta1", kind, v1)
+    }
 }
 
 /// Defaults of a webhook in `v1beta1`, with the default of `v1` for the note.
@@ -34,7 +37,7 @@ fn upgrade(object: &mut Object, _names: &Names, notes: &mut Notes) {
     for (field, value, hint) in defaults() {
         let mut is_set = false;
         for webhook in items(&mut object.0, "webhooks") {
-            // An empty list of versions has the default too.
+            // An empty list gets the default too.
             if value.is_array() && is_zero(webhook, field) {
                 webhook.remove(field);
             }

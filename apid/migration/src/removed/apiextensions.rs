@@ -16,10 +16,15 @@ use super::{Notes, RemovedVersion};
 pub(super) const VERSIONS: &[RemovedVersion] = &[RemovedVersion {
     upgrade,
     downgrade,
-    ..RemovedVersion::same("apiextensions", "v1beta1", "CustomResourceDefinition", ("apiextensions", "v1"))
+    ..RemovedVersion::with_same_fields(
+        "apiextensions",
+        "v1beta1",
+        "CustomResourceDefinition",
+        ("apiextensions", "v1"),
+    )
 }];
 
-/// Fields of the specification in `v1beta1`, and of each version in `v1`.
+/// Fields that `v1beta1` has in `spec` and `v1` has in each version: old name, new name.
 const PER_VERSION: [(&str, &str); 3] = [
     ("validation", "schema"),
     ("subresources", "subresources"),

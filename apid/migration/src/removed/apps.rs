@@ -2,8 +2,8 @@
 //!
 //! # Reference
 //!
-//! The old versions default the selector and the labels from the pod template (not `v1beta2`), and have other defaults
-//! for update strategies and history limits. Fields that `v1` lacks are annotations without a domain.
+//! Both `v1beta1` versions default the selector and the labels from the pod template, and have other defaults
+//! for update strategies and history limits. Fields that `v1` lacks are annotations without a domain in it.
 
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object, Value};
@@ -32,12 +32,12 @@ pub(super) const VERSIONS: &[RemovedVersion] = &[
     version("apps", "v1beta1", "Deployment", upgrade_v1beta1_deployment, downgrade_deployment),
     version("apps", "v1beta1", "StatefulSet", upgrade_v1beta1_stateful_set, remove_null_selector),
     version("apps", "v1beta1", "ReplicaSet", default_selector_and_labels, remove_null_selector),
-    RemovedVersion::same("apps", "v1beta1", "ControllerRevision", ("apps", "v1")),
-    RemovedVersion::same("apps", "v1beta2", "Deployment", ("apps", "v1")),
+    RemovedVersion::with_same_fields("apps", "v1beta1", "ControllerRevision", ("apps", "v1")),
+    RemovedVersion::with_same_fields("apps", "v1beta2", "Deployment", ("apps", "v1")),
     version("apps", "v1beta2", "DaemonSet", upgrade_v1beta2_daemon_set, require_template_generation),
-    RemovedVersion::same("apps", "v1beta2", "ReplicaSet", ("apps", "v1")),
-    RemovedVersion::same("apps", "v1beta2", "StatefulSet", ("apps", "v1")),
-    RemovedVersion::same("apps", "v1beta2", "ControllerRevision", ("apps", "v1")),
+    RemovedVersion::with_same_fields("apps", "v1beta2", "ReplicaSet", ("apps", "v1")),
+    RemovedVersion::with_same_fields("apps", "v1beta2", "StatefulSet", ("apps", "v1")),
+    RemovedVersion::with_same_fields("apps", "v1beta2", "ControllerRevision", ("apps", "v1")),
 ];
 
 const fn version(
@@ -47,7 +47,11 @@ const fn version(
     upgrade: fn(&mut Object, &Names, &mut Notes),
     downgrade: fn(&mut Object, &Names),
 ) -> RemovedVersion {
-    RemovedVersion { upgrade, downgrade, ..RemovedVersion::same(group, version, kind, ("apps", "v1")) }
+    RemovedVersion {
+        upgrade,
+        downgrade,
+        ..RemovedVersion::with_same_fields(group, version, kind, ("apps", "v1"))
+    }
 }
 
 /// Defaults the selector and the labels of the object from the labels of the pod template.
@@ -197,7 +201,7 @@ fn upgrade_v1beta1_stateful_set(object: &mut Object, names: &Names, notes: &mut 
     }
 }
 
-/// Sets the update strategy that the old versions default to.
+/// Sets the strategy type `OnDelete`, the default of both `v1beta1` versions, if the type is unset.
 fn default_on_delete(strategy: &mut Map<String, Value>, notes: &mut Notes) {
     if strategy.get("type").is_none_or(|value| value.is_null() || value.as_str() == Some("")) {
         strategy.insert("type".to_owned(), "OnDelete".into());

@@ -13,7 +13,8 @@ use super::fields::{annotate, child_or_new, part, remove_annotation};
 use super::{Notes, RemovedVersion};
 
 const KIND: &str = "HorizontalPodAutoscaler";
-/// Fields of `v2beta1` with the annotation of `v1` for each.
+/// Parent and name of each field of `v2beta1` that `v1` has as an annotation, with the name of the
+/// annotation.
 const FIELDS: [(&str, &str, &str); 3] = [
     ("spec", "metrics", "metrics"),
     ("status", "currentMetrics", "current-metrics"),
@@ -30,18 +31,18 @@ pub(super) const VERSIONS: &[RemovedVersion] = &[
         upgrade,
         downgrade,
         latest: Some(("autoscaling", "v2")),
-        ..RemovedVersion::same("autoscaling", "v2beta1", KIND, ("autoscaling", "v1"))
+        ..RemovedVersion::with_same_fields("autoscaling", "v2beta1", KIND, ("autoscaling", "v1"))
     },
-    RemovedVersion::same("autoscaling", "v2beta2", KIND, ("autoscaling", "v2")),
+    RemovedVersion::with_same_fields("autoscaling", "v2beta2", KIND, ("autoscaling", "v2")),
 ];
 
-fn annotation(names: &Names, name: &str) -> String {
+fn annotation_key(names: &Names, name: &str) -> String {
     names.label_sub_key("autoscaling.alpha", name)
 }
 
 fn upgrade(object: &mut Object, names: &Names, _notes: &mut Notes) {
     for (owner, field, name) in FIELDS {
-        let key = annotation(names, name);
+        let key = annotation_key(names, name);
         remove_annotation(object, &key);
         let value = part(object, owner).and_then(|owner| owner.remove(field)).filter(Value::is_array);
         if let Some(value) = value {
@@ -52,7 +53,7 @@ fn upgrade(object: &mut Object, names: &Names, _notes: &mut Notes) {
 
 fn downgrade(object: &mut Object, names: &Names) {
     for (owner, field, name) in FIELDS {
-        let text = remove_annotation(object, &annotation(names, name));
+        let text = remove_annotation(object, &annotation_key(names, name));
         let value = text.and_then(|text| serde_json::from_str::<Value>(&text).ok()).filter(Value::is_array);
         if let (Some(value), Some(owner)) = (value, child_or_new(&mut object.0, owner)) {
             owner.insert(field.to_owned(), value);

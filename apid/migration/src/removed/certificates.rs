@@ -16,7 +16,12 @@ use super::{Notes, RemovedVersion};
 
 pub(super) const VERSIONS: &[RemovedVersion] = &[RemovedVersion {
     upgrade,
-    ..RemovedVersion::same("certificates", "v1beta1", "CertificateSigningRequest", ("certificates", "v1"))
+    ..RemovedVersion::with_same_fields(
+        "certificates",
+        "v1beta1",
+        "CertificateSigningRequest",
+        ("certificates", "v1"),
+    )
 }];
 
 fn upgrade(object: &mut Object, names: &Names, notes: &mut Notes) {
@@ -39,28 +44,28 @@ fn upgrade(object: &mut Object, names: &Names, notes: &mut Notes) {
     }
 }
 
-/// The signer that `v1beta1` derives from a request, as a name in the domain of labels.
+/// The signer that `v1beta1` derives from a request, as a name without its domain.
 fn default_signer(request: &str, usages: &BTreeSet<&str>) -> &'static str {
     const UNKNOWN: &str = "legacy-unknown";
     let Some(node) = NodeRequest::parse(request) else { return UNKNOWN };
-    let is_usage = |usage: &str| {
+    let has_usages_of = |usage: &str| {
         let required = BTreeSet::from(["digital signature", usage]);
         let mut with_encipherment = required.clone();
         with_encipherment.insert("key encipherment");
         *usages == required || *usages == with_encipherment
     };
     match node {
-        NodeRequest { has_names: false, has_other_names: false } if is_usage("client auth") => {
+        NodeRequest { has_names: false, has_other_names: false } if has_usages_of("client auth") => {
             "kube-apiserver-client-kubelet"
         }
-        NodeRequest { has_names: true, has_other_names: false } if is_usage("server auth") => {
+        NodeRequest { has_names: true, has_other_names: false } if has_usages_of("server auth") => {
             "kubelet-serving"
         }
         _ => UNKNOWN,
     }
 }
 
-/// The alternative names of a certificate request of a node.
+/// A certificate request of a node, with the forms of its alternative names.
 struct NodeRequest {
     /// Whether the request has DNS names or addresses.
     has_names: bool,

@@ -10,7 +10,7 @@ use super::{Notes, RemovedVersion};
 pub(super) const VERSIONS: &[RemovedVersion] = &[RemovedVersion {
     upgrade,
     downgrade,
-    ..RemovedVersion::same("discovery", "v1beta1", "EndpointSlice", ("discovery", "v1"))
+    ..RemovedVersion::with_same_fields("discovery", "v1beta1", "EndpointSlice", ("discovery", "v1"))
 }];
 
 fn zone_key(names: &Names) -> String {

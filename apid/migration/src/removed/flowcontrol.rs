@@ -16,13 +16,13 @@ const V1: (&str, &str) = ("flowcontrol.apiserver", "v1");
 const OLD_SHARES: &str = "assuredConcurrencyShares";
 /// Name of the shares since `v1beta3`.
 const SHARES: &str = "nominalConcurrencyShares";
-/// Shares of a level without a value.
+/// Default of the shares of a priority level.
 const DEFAULT_SHARES: i32 = 30;
 
 pub(super) const VERSIONS: &[RemovedVersion] = &[
-    RemovedVersion::same(V1.0, "v1beta1", "FlowSchema", V1),
-    RemovedVersion::same(V1.0, "v1beta2", "FlowSchema", V1),
-    RemovedVersion::same(V1.0, "v1beta3", "FlowSchema", V1),
+    RemovedVersion::with_same_fields(V1.0, "v1beta1", "FlowSchema", V1),
+    RemovedVersion::with_same_fields(V1.0, "v1beta2", "FlowSchema", V1),
+    RemovedVersion::with_same_fields(V1.0, "v1beta3", "FlowSchema", V1),
     level("v1beta1", upgrade_old, downgrade_old),
     level("v1beta2", upgrade_old, downgrade_old),
     level("v1beta3", upgrade_v1beta3, downgrade_v1beta3),
@@ -36,15 +36,16 @@ const fn level(
     RemovedVersion {
         upgrade,
         downgrade,
-        ..RemovedVersion::same(V1.0, version, "PriorityLevelConfiguration", V1)
+        ..RemovedVersion::with_same_fields(V1.0, version, "PriorityLevelConfiguration", V1)
     }
 }
 
-/// Annotation of `v1beta3` that marks 0 shares as a value; without it, 0 means unset.
+/// Key of the annotation of `v1beta3` that marks 0 shares as a value; without it, 0 means unset.
 fn zero_annotation(names: &Names) -> String {
     names.group_sub_key("flowcontrol", "v1beta3-preserve-zero-concurrency-shares")
 }
 
+/// The field `spec.limited` of a PriorityLevelConfiguration.
 fn limited(object: &mut Object) -> Option<&mut Fields> {
     child(part(object, "spec")?, "limited")
 }
@@ -68,7 +69,7 @@ fn upgrade_v1beta3(object: &mut Object, names: &Names, _notes: &mut Notes) {
     }
 }
 
-/// Sets the default of the shares. 0 is no value before `v1`.
+/// Sets the default of the shares if they are unset or 0: before `v1`, 0 means unset.
 fn default_shares(limited: &mut Fields) {
     if is_zero(limited, SHARES) {
         limited.insert(SHARES.to_owned(), DEFAULT_SHARES.into());

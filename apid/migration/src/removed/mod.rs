@@ -22,7 +22,7 @@ mod policy;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 
-/// All versions that are removed or off by default, by subject.
+/// All versions that are removed or off by default and that convert, by file.
 const ALL: [&[RemovedVersion]; 12] = [
     access::VERSIONS,
     admissionregistration::VERSIONS,
@@ -61,7 +61,7 @@ pub(crate) struct RemovedVersion {
 
 impl RemovedVersion {
     /// A version with the fields and defaults of the served version.
-    const fn same(
+    const fn with_same_fields(
         group: &'static str,
         version: &'static str,
         kind: &'static str,
@@ -85,10 +85,10 @@ impl RemovedVersion {
     }
 }
 
-/// A downgrade between versions with equal fields.
+/// The downgrade to a version with the fields of the served version.
 fn unchanged(_object: &mut Object, _names: &Names) {}
 
-/// All versions that are removed or off by default, and that convert.
+/// Iterates over [`ALL`].
 pub(crate) fn all() -> impl Iterator<Item = &'static RemovedVersion> {
     ALL.iter().copied().flatten()
 }

@@ -14,11 +14,11 @@ pub(super) const VERSIONS: &[RemovedVersion] = &[
     ingress("networking"),
     RemovedVersion {
         restore: restore_class_scope,
-        ..RemovedVersion::same("networking", "v1beta1", "IngressClass", V1)
+        ..RemovedVersion::with_same_fields("networking", "v1beta1", "IngressClass", V1)
     },
     RemovedVersion {
         restore: restore_protocols,
-        ..RemovedVersion::same("extensions", "v1beta1", "NetworkPolicy", V1)
+        ..RemovedVersion::with_same_fields("extensions", "v1beta1", "NetworkPolicy", V1)
     },
 ];
 
@@ -26,7 +26,7 @@ const fn ingress(group: &'static str) -> RemovedVersion {
     RemovedVersion {
         upgrade: upgrade_ingress,
         downgrade: downgrade_ingress,
-        ..RemovedVersion::same(group, "v1beta1", "Ingress", V1)
+        ..RemovedVersion::with_same_fields(group, "v1beta1", "Ingress", V1)
     }
 }
 
@@ -104,7 +104,7 @@ fn downgrade_backend(backend: &mut Fields) {
     backend.insert("servicePort".to_owned(), port.unwrap_or_else(|| 0.into()));
 }
 
-/// `v1beta1` has no default scope of parameters; the server sets it when the object is created.
+/// Unsets a defaulted scope of the parameters: `v1beta1` has no default, and the server sets one at creation.
 fn restore_class_scope(old: &Object, new: &mut Object) {
     let is_unset = |object: &Object| object.at(&["spec", "parameters", "scope"]).is_none_or(Value::is_null);
     if is_unset(old)
@@ -115,7 +115,7 @@ fn restore_class_scope(old: &Object, new: &mut Object) {
     }
 }
 
-/// `extensions/v1beta1` leaves a port without protocol as it is; the server sets TCP when the object is created.
+/// Removes defaulted protocols: `extensions/v1beta1` has no default, and the server sets TCP at creation.
 fn restore_protocols(old: &Object, new: &mut Object) {
     for direction in ["ingress", "egress"] {
         let empty = Vec::new();

@@ -10,7 +10,7 @@ use super::{Notes, RemovedVersion};
 pub(super) const VERSIONS: &[RemovedVersion] = &[RemovedVersion {
     upgrade,
     downgrade,
-    ..RemovedVersion::same("policy", "v1beta1", "PodDisruptionBudget", ("policy", "v1"))
+    ..RemovedVersion::with_same_fields("policy", "v1beta1", "PodDisruptionBudget", ("policy", "v1"))
 }];
 
 /// A selector on a label that no pod has.

@@ -75,7 +75,7 @@ fn add_types(name: &str, types: &mut BTreeSet<String>) {
     }
 }
 
-/// The text of a shape. Adds the values of enumerated types to `values`.
+/// Returns a shape in the notation of the type table. Adds the values of enumerated types to `values`.
 fn shape_text(outer: &Shape, values: &mut BTreeSet<(String, String)>) -> String {
     match outer {
         Shape::Pointer(inner) => format!("*{}", shape_text(inner, values)),
@@ -114,7 +114,7 @@ fn gates() -> Vec<Vec<String>> {
     GATES.iter().map(row).collect()
 }
 
-/// Keys by their names. The class of a key is its stage.
+/// Keys of annotations and labels. The stage of a key is in its name: `alpha`, `beta`, or neither.
 fn keys() -> Vec<Vec<String>> {
     let stage = |name: &str| match name {
         _ if name.contains("alpha") => "ALPHA",

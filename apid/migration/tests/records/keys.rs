@@ -45,7 +45,8 @@ const NODE_LABELS: &[&str] = &[
     "topology/zone",
 ];
 
-/// Calls with arguments that are neither literals nor constants: file, arguments, keys. A star is any text.
+/// Calls with arguments that are neither literals nor constants: file, arguments, keys. In a key, `*` is any
+/// text.
 ///
 /// A call without keys builds prefixes, types of secrets or names of signers.
 const VARIABLES: &[(&str, &str, &[&str])] = &[
@@ -180,7 +181,7 @@ const VARIABLES: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// Returns the keys, each with its domain.
+/// Returns the keys in the form `DOMAIN KEY`, where the domain is `group` or `label`.
 ///
 /// # Panics
 ///

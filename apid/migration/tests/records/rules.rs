@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use migration::lifecycle::{CURRENT, Stage};
 
-/// The record of a release: rows of four tables.
+/// The record of a release: the rows of four tables, with these columns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Record {
     /// Group stem, version, plural, kind, `stored` or `served`.
@@ -21,11 +21,11 @@ pub(super) struct Record {
     pub(super) elements: Vec<Vec<String>>,
 }
 
-/// A release that does not come. A key without an alpha name disappears only with its API version, which has its own
-/// key.
+/// A number of releases that never passes. A key without `alpha` in its name disappears only with its API
+/// version, which has its own key.
 const NEVER: u32 = 1_000;
 
-/// Minimum lifetimes of a class and stage in releases: from the introduction, and after the deprecation.
+/// Class, stage, and minimum lifetimes in releases: from the introduction, and after the deprecation.
 const LIFETIMES: [(&str, &str, u32, u32); 19] = [
     ("key", "GA", 0, NEVER),
     ("key", "BETA", 0, NEVER),
@@ -48,7 +48,7 @@ const LIFETIMES: [(&str, &str, u32, u32); 19] = [
     ("feature", "BETA", 0, 0),
 ];
 
-/// Deprecated gates whose release of deprecation is older than the table.
+/// Deprecated gates whose deprecation is older than the table of gates.
 const OLD_GATES: [&str; 1] = ["KMSv1"];
 
 /// Releases after which a deprecated metric is hidden; one release later it is deleted.

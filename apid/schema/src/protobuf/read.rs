@@ -53,7 +53,8 @@ pub enum ProtobufError {
 type Result<T, E = ProtobufError> = std::result::Result<T, E>;
 
 impl Schema {
-    /// Decodes a message of this type. Of `limits`, only the numbers of values and of tree bytes apply.
+    /// Decodes a message of this type. Of `limits`, only those of the number of values and of tree bytes
+    /// apply.
     ///
     /// # Errors
     ///
@@ -74,7 +75,7 @@ struct DecodeContext<'b> {
 }
 
 impl DecodeContext<'_> {
-    /// Reborrows the same level for a call.
+    /// Reborrows the context for a call at the same depth.
     fn reborrow(&mut self) -> DecodeContext<'_> {
         DecodeContext { budget: self.budget, depth: self.depth }
     }

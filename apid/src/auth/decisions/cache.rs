@@ -34,8 +34,8 @@ use tokio::sync::Notify;
 
 use crate::auth::decisions::revisions::{DependencySet, PolicyRevisions};
 
-/// Maximum size of all entries, in bytes. A maximum number would not limit memory, because clients choose
-/// the lengths of paths and selectors.
+/// Maximum size of all entries, in bytes. A maximum number of entries would not limit memory, because
+/// clients choose the lengths of paths and selectors.
 const CAPACITY: u64 = 32 << 20;
 /// Estimated bytes of an entry without its strings.
 const ENTRY_OVERHEAD: usize = 512;
@@ -61,7 +61,7 @@ pub(in crate::auth) const MIN_WATCH_TTL: Duration = Duration::from_secs(1);
 /// The TTL of a webhook response.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::auth) struct Expiry {
-    /// The monotonic time before the request.
+    /// The monotonic time just before apid sent the request to authd.
     requested_at: Duration,
     /// The TTL, counted from `requested_at`.
     ttl: Duration,
@@ -85,7 +85,7 @@ impl Expiry {
     }
 }
 
-/// How long a decision is valid.
+/// The condition under which a decision stays valid.
 #[derive(Clone, Debug)]
 pub(in crate::auth) struct Validity {
     /// The revision of the policy reading taken before the request.
@@ -94,12 +94,12 @@ pub(in crate::auth) struct Validity {
     pub(in crate::auth) dependencies: DependencySet,
     /// The epoch of the decision. None: the decision serves only the request that caused it.
     pub(in crate::auth) epoch: Option<u64>,
-    /// The TTL of a webhook response.
+    /// The TTL of the webhook response on which the decision is based. None: no time limit.
     pub(in crate::auth) expiry: Option<Expiry>,
 }
 
 impl Validity {
-    /// The validity of the decision on work of the process itself, which no policy change can end.
+    /// The validity of decisions on internal work of apid: no policy change ends it, and it is not cached.
     pub(in crate::auth) fn internal() -> Self {
         Validity { as_of: u64::MAX, dependencies: DependencySet::default(), epoch: None, expiry: None }
     }
@@ -153,7 +153,7 @@ impl Validity {
 pub(in crate::auth) struct CachedDecision {
     /// The decision.
     pub(in crate::auth) decision: Decision,
-    /// How long the decision is valid.
+    /// The condition under which the decision stays valid.
     pub(in crate::auth) validity: Validity,
 }
 
@@ -163,7 +163,7 @@ impl CachedDecision {
     }
 }
 
-/// Converts a decision from the wire.
+/// Converts the response of authd to a decision.
 pub(in crate::auth) fn from_wire(response: &AuthorizeResponse) -> Decision {
     let verdict = match response.verdict() {
         WireVerdict::Deny => Verdict::Deny,
@@ -268,7 +268,8 @@ impl Hasher for PassThroughHasher {
     }
 }
 
-/// The two hashes of a request: for an entry that covers any name, and for one that covers only its name.
+/// The two hashes of a request: for an entry that covers any name, and for one that covers only the name
+/// in the request.
 struct KeyHashes(DefaultHasher);
 
 impl KeyHashes {
@@ -291,22 +292,23 @@ impl KeyHashes {
 
 /// The approximate size of an entry in bytes.
 fn weight(user: &UserInfo, a: &Attributes, cached_decision: &CachedDecision) -> usize {
-    let texts = |list: &[String]| list.iter().map(|text| STRING_OVERHEAD + text.len()).sum::<usize>();
-    let selector = |selector: &ParsedSelector| match selector {
+    let texts_size = |list: &[String]| list.iter().map(|text| STRING_OVERHEAD + text.len()).sum::<usize>();
+    let selector_size = |selector: &ParsedSelector| match selector {
         ParsedSelector::Unparsable(text) => text.len(),
-        ParsedSelector::Requirements(all) => {
-            all.iter().map(|one| 2 * STRING_OVERHEAD + one.key.len() + texts(&one.values)).sum()
-        }
+        ParsedSelector::Requirements(requirements) => requirements
+            .iter()
+            .map(|requirement| 2 * STRING_OVERHEAD + requirement.key.len() + texts_size(&requirement.values))
+            .sum(),
     };
     let UserInfo { name, uid, groups, extra } = user;
-    let extra: usize =
-        extra.iter().map(|(key, values)| 2 * STRING_OVERHEAD + key.len() + texts(values)).sum();
-    let request =
+    let extra_size: usize =
+        extra.iter().map(|(key, values)| 2 * STRING_OVERHEAD + key.len() + texts_size(values)).sum();
+    let request_texts =
         [&a.verb, &a.group, &a.version, &a.resource, &a.subresource, &a.namespace, &a.name, &a.path];
     ENTRY_OVERHEAD
-        + (name.len() + uid.len() + texts(groups) + extra)
-        + request.iter().map(|text| text.len()).sum::<usize>()
-        + (selector(&a.field_selector) + selector(&a.label_selector))
+        + (name.len() + uid.len() + texts_size(groups) + extra_size)
+        + request_texts.iter().map(|text| text.len()).sum::<usize>()
+        + (selector_size(&a.field_selector) + selector_size(&a.label_selector))
         + (cached_decision.decision.reason.len() + cached_decision.decision.evaluation_error.len())
 }
 
@@ -314,7 +316,7 @@ fn weight(user: &UserInfo, a: &Attributes, cached_decision: &CachedDecision) -> 
 pub(in crate::auth) struct DecisionCache {
     hash_state: RandomState,
     entries: Cache<DecisionKey, Arc<CachedDecision>, BuildHasherDefault<PassThroughHasher>>,
-    /// Inserts since the last maintenance.
+    /// Inserts since an insert last woke the maintenance task.
     inserts: AtomicUsize,
     maintenance: Notify,
 }
@@ -441,8 +443,8 @@ mod tests {
         UserInfo { name: "u".into(), groups: vec!["g".into(), "h".into()], ..UserInfo::default() }
     }
 
-    /// Every way in which a request can differ from `pods()` of `user()`.
-    fn others() -> Vec<(&'static str, UserInfo, Attributes)> {
+    /// Requests that differ from `pods()` of `user()` in one field each, with the name of the field.
+    fn requests_with_one_difference() -> Vec<(&'static str, UserInfo, Attributes)> {
         let selector = |key: &str| {
             ParsedSelector::Requirements(vec![Requirement {
                 key: key.into(),
@@ -486,8 +488,8 @@ mod tests {
             let cache = DecisionCache::new();
             cache.insert(&Arc::new(user()), &Arc::new(pods()), covers, &cached_decision());
             assert!(cache.find(&Arc::new(user()), &Arc::new(pods()), |_| true).is_some());
-            for (field, other, attributes) in others() {
-                let found = cache.find(&Arc::new(other), &Arc::new(attributes), |_| true);
+            for (field, other_user, attributes) in requests_with_one_difference() {
+                let found = cache.find(&Arc::new(other_user), &Arc::new(attributes), |_| true);
                 assert!(found.is_none(), "{covers:?}: differs in {field}");
             }
         }
@@ -495,12 +497,12 @@ mod tests {
 
     #[test]
     fn only_any_name_entry_serves_other_names() {
-        let other =
+        let other_pod =
             Arc::new(Attributes { name: "y".into(), path: "/api/v1/namespaces/a/pods/y".into(), ..pods() });
         for (covers, expected) in [(Covers::This, false), (Covers::AnyName, true)] {
             let cache = DecisionCache::new();
             cache.insert(&Arc::new(user()), &Arc::new(pods()), covers, &cached_decision());
-            assert_eq!(cache.find(&Arc::new(user()), &other, |_| true).is_some(), expected);
+            assert_eq!(cache.find(&Arc::new(user()), &other_pod, |_| true).is_some(), expected);
         }
     }
 
@@ -519,7 +521,7 @@ mod tests {
     fn decision_cache_with_largest_requests_stays_within_capacity() {
         let cache = DecisionCache::new();
         let user = Arc::new(user());
-        let long = "x".repeat(60_000);
+        let long_path = "x".repeat(60_000);
         for i in 0..2_000 {
             let key = |j: usize| Requirement {
                 key: format!("{i}-{j}"),
@@ -527,10 +529,10 @@ mod tests {
                 values: vec!["v".into()],
             };
             let label_selector = match i % 2 {
-                0 => ParsedSelector::Unparsable(format!("{i}{long}")),
+                0 => ParsedSelector::Unparsable(format!("{i}{long_path}")),
                 _ => ParsedSelector::Requirements((0..1_000).map(key).collect()),
             };
-            let attributes = Attributes { path: long.clone(), label_selector, ..pods() };
+            let attributes = Attributes { path: long_path.clone(), label_selector, ..pods() };
             cache.insert(&user, &Arc::new(attributes), Covers::AnyName, &cached_decision());
         }
         cache.run_maintenance();
@@ -543,12 +545,12 @@ mod tests {
     fn different_requests_have_different_key_hashes() {
         let hash_state = RandomState::new();
         let key_hashes = |user: &UserInfo, a: &Attributes| KeyHashes::new(&hash_state, user, a);
-        let any = |user: &UserInfo, a: &Attributes| key_hashes(user, a).any_name();
-        for (field, other, attributes) in others() {
-            assert_ne!(any(&user(), &pods()), any(&other, &attributes), "{field}");
+        let any_name = |user: &UserInfo, a: &Attributes| key_hashes(user, a).any_name();
+        for (field, other_user, attributes) in requests_with_one_difference() {
+            assert_ne!(any_name(&user(), &pods()), any_name(&other_user, &attributes), "{field}");
         }
         let named = Attributes { name: "y".into(), ..pods() };
-        assert_eq!(any(&user(), &pods()), any(&user(), &named));
+        assert_eq!(any_name(&user(), &pods()), any_name(&user(), &named));
         assert_ne!(
             key_hashes(&user(), &pods()).this_name(&pods()),
             key_hashes(&user(), &named).this_name(&named)

@@ -5,8 +5,8 @@
 //! Each new authd process or configuration starts an *epoch*, which invalidates all cached responses. An
 //! *era* ends only when a credential may now belong to another user: with a new authd process, or with a
 //! change of the authentication configuration. When only policy changes, open watches continue after
-//! re-authorization. When the era ends, open watches end, because apid does not store their credentials and cannot
-//! re-authenticate.
+//! re-authorization. When the era ends, open watches end: apid keeps the credentials of watches only for
+//! webhook identities, so it cannot re-authenticate all of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ use authproto::auth::Epoch;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// The current epoch, and counters of epochs and eras.
+/// The current epoch of authd, and the numbers of the current epoch and era, counted from 0.
 #[derive(Debug)]
 pub(in crate::auth) struct Epochs {
     current: Mutex<Option<Epoch>>,
@@ -45,7 +45,7 @@ impl Epochs {
     }
 
     /// Returns a receiver of the number of the current epoch, for tasks that wait for a change.
-    pub(in crate::auth) fn changed(&self) -> watch::Receiver<u64> {
+    pub(in crate::auth) fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
@@ -57,7 +57,7 @@ impl Epochs {
         self.observe_with_era(epoch).map(|(count, _)| count)
     }
 
-    /// As [`Epochs::observe`], and also returns the number of the era at the same moment.
+    /// As [`Epochs::observe`], but returns the numbers of the epoch and of the era, read at the same moment.
     pub(in crate::auth) fn observe_with_era(&self, epoch: Option<&Epoch>) -> Option<(u64, u64)> {
         let epoch = epoch?;
         let mut current = self.current.lock();

@@ -27,7 +27,7 @@ pub enum Escalation<'a> {
 }
 
 impl Auth {
-    /// Checks that the user holds all rules of the written or bound role, or has `escalate` or `bind`.
+    /// Checks that the user has all rights of the written or bound role, or `escalate` or `bind` on it.
     ///
     /// # Errors
     ///
@@ -41,21 +41,21 @@ impl Auth {
             return Ok(());
         }
         let attributes = authorized.attributes();
-        let (object, written) = match escalation {
+        let (object, write) = match escalation {
             Escalation::Role { object } => (object, What::Role(role_write(attributes, object)?)),
             Escalation::Binding { object } => (object, What::Binding(binding_write(object))),
         };
         let request = CoversRequest {
             user: Some((&**authorized.user()).into()),
             namespace: attributes.namespace.clone(),
-            what: Some(written.clone()),
+            what: Some(write.clone()),
             at_least: Some(self.revisions.full_reading().at_least),
         };
         let response = self.authd_api.covers(request).await?;
         if response.allowed {
             return Ok(());
         }
-        if let (true, What::Binding(binding)) = (response.role_not_found, &written) {
+        if let (true, What::Binding(binding)) = (response.role_not_found, &write) {
             let resource = if binding.role_kind == "ClusterRole" { "clusterroles" } else { "roles" };
             let role = GroupResource { group: attributes.group.clone(), resource: resource.to_owned() };
             return Err(Status::not_found(&role, &binding.role_name));
@@ -66,8 +66,10 @@ impl Auth {
     }
 }
 
-/// Describes the write of a role for authd. The name is that of the URL, which a create lacks: a rule that grants
-/// `escalate` only on certain names does not permit create, as with every verb.
+/// Describes the write of a role for authd, with the name from the URL.
+///
+/// The URL of a create has no name: a rule that grants `escalate` only on certain names does not permit a
+/// create, as with every verb.
 fn role_write(attributes: &Attributes, role: &Object) -> Result<RoleWrite, Status> {
     let rules = match role.get("rules") {
         None | Some(Value::Null) => Vec::new(),
@@ -86,8 +88,8 @@ fn role_write(attributes: &Attributes, role: &Object) -> Result<RoleWrite, Statu
 }
 
 fn binding_write(binding: &Object) -> BindingWrite {
-    let text = |field: &str| binding.str_at(&["roleRef", field]).unwrap_or_default().to_owned();
-    BindingWrite { role_kind: text("kind"), role_name: text("name") }
+    let role_ref_field = |field: &str| binding.str_at(&["roleRef", field]).unwrap_or_default().to_owned();
+    BindingWrite { role_kind: role_ref_field("kind"), role_name: role_ref_field("name") }
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 //!
 //! # Contract
 //!
-//! The audit log and callers who may create SubjectAccessReviews may read explanations. Such a caller can get the same
-//! text from a review. Every other caller gets a response that does not depend on the rules of the policy.
+//! The audit log contains explanations. Among the clients, only those that may create SubjectAccessReviews
+//! get them, because a review contains the same text. The response to every other client does not depend on
+//! the rules of the policy.
 //!
 //! # Invariants
 //!
@@ -20,7 +21,7 @@ use authproto::auth::{ExplainRequest, decide_request, decide_response};
 use crate::auth::{Auth, Authenticated, Authorized};
 
 impl Auth {
-    /// Allows a user to create an AccessExplanation if they may create SelfSubjectAccessReviews.
+    /// Allows a user to create an AccessExplanation if the user may create SelfSubjectAccessReviews.
     ///
     /// Returns None for any other request and for other users. The default policy lets each authenticated
     /// user create SelfSubjectAccessReviews. To such a user, authd explains only requests of the same user.
@@ -46,8 +47,8 @@ impl Auth {
     /// Whether the user may create SubjectAccessReviews and so may read explanations of denials.
     pub async fn can_read_explanations(&self, user: &Arc<UserInfo>, names: &Names, request_id: &str) -> bool {
         let review = create_review(names, "subjectaccessreviews");
-        let decided = self.decide(user, &Arc::new(review), request_id).await;
-        decided.is_ok_and(|cached_decision| cached_decision.decision.allowed())
+        let outcome = self.decide(user, &Arc::new(review), request_id).await;
+        outcome.is_ok_and(|cached_decision| cached_decision.decision.allowed())
     }
 
     /// Returns the nearest misses of a denied request, one per line; empty when authd gives no explanation.

@@ -1,4 +1,5 @@
-//! Rejections by authentication and authorization: the response of the client and the reason for the audit log.
+//! Rejections by authentication and authorization: the response to the client and the reason for the audit
+//! log.
 //!
 //! The message of a 403 is that of the reference (requirements A-AZD-47).
 
@@ -14,11 +15,11 @@ use apimachinery::user::UserInfo;
 /// The rejection of a request by authentication or authorization, or because authd gave no decision.
 #[derive(Clone, Debug)]
 pub struct Rejection {
-    /// The client's response: 401, 403, or 503 when authd gives no decision.
+    /// The response to the client: 401, 403, or 503 when authd gives no decision.
     pub status: Box<Status>,
     /// The reason of the authenticator or authorizer, for the audit log.
     pub reason: Arc<str>,
-    /// Whether an authorizer failed, so a later decision can differ.
+    /// Whether an authorizer reported an evaluation error, so a later decision can differ.
     pub has_evaluation_error: bool,
 }
 
@@ -36,7 +37,7 @@ impl From<Rejection> for Status {
 }
 
 impl From<Status> for Rejection {
-    /// A rejection without a decision: no authorizer gave a reason.
+    /// A rejection without a decision of an authorizer: the reason is the message of the Status.
     fn from(status: Status) -> Self {
         Rejection {
             reason: Arc::from(status.message.as_str()),
@@ -46,7 +47,7 @@ impl From<Status> for Rejection {
     }
 }
 
-/// A 403 for a user and the rejected attributes.
+/// The 403 for a user and request attributes that no authorizer allows.
 pub(in crate::auth) fn forbidden(user: &UserInfo, attributes: &Attributes, decision: &Decision) -> Rejection {
     let reason = decision.reason.as_str();
     let mut message = denial_message(user, attributes);

@@ -3,16 +3,16 @@
 //! # Contract
 //!
 //! [`PolicyRevisions`] is an observer of the store: it processes every change before the writer gets its
-//! response. A component advances only when the [reduction](crate::auth::reduce) of an object changed. apid takes
-//! a [`Reading`] before a request to authd. The response stays valid while every component it depends on is
-//! no newer than the reading ([`PolicyRevisions::unchanged`]). Subscribers
-//! ([`PolicyRevisions::subscribe`]), such as the mirror, get the reduced changes in order.
+//! response. A component advances only when the [reduction](crate::auth::reduce) of an object changed. apid
+//! takes a [`Reading`] before a request to authd. The response stays valid while every component that it
+//! depends on is no newer than the reading ([`PolicyRevisions::unchanged`]). Subscribers
+//! ([`PolicyRevisions::subscribe`]), such as the mirror, get the reduced changes in revision order.
 //!
 //! # Invariants
 //!
-//! INVARIANT (fresh policy): when a policy write is acknowledged its component has advanced, and every
-//! later read sees it. Components advance before `observed`, and a reading loads `observed` first: a
-//! reading as of `r` includes every policy write up to `r`.
+//! INVARIANT (fresh policy): when a policy write is acknowledged, its component has advanced, and every
+//! later reading includes the write. Components advance before `observed`, and a reading loads `observed`
+//! first: a reading as of `r` includes every policy write up to `r`.
 //! INVARIANT (monotonic revisions): no value ever decreases, so an invalid cache entry stays invalid.
 //!
 //! # Concurrency
@@ -35,10 +35,10 @@ use crate::auth::reduce::{Component, Reductions, VOLUMES, graph_part};
 
 /// Number of slots for namespaces, and number of slots for nodes.
 const SLOTS: usize = 4096;
-/// Maximum changes that a mirror may lag behind before it restarts with a snapshot.
+/// Maximum number of changes by which a mirror may lag behind; then the mirror restarts with a snapshot.
 const BACKLOG: usize = 4096;
-/// The prefix of the users of the Node authorizer.
-const NODE_USER: &str = "system:node:";
+/// The prefix of the user names of nodes, on which the Node authorizer decides.
+const NODE_USER_PREFIX: &str = "system:node:";
 
 /// The policy vector of this process.
 pub struct PolicyRevisions {
@@ -69,9 +69,9 @@ pub(in crate::auth) struct PolicyChange {
 /// The vector at the moment before a request to authd.
 #[derive(Clone, Debug)]
 pub(in crate::auth) struct Reading {
-    /// Every policy write up to this revision is included.
+    /// The reading includes every policy write up to this revision.
     pub(in crate::auth) as_of: u64,
-    /// The components that concern the request, for the wire.
+    /// The revisions of the components that concern the request, as authd gets them.
     pub(in crate::auth) at_least: Revisions,
 }
 
@@ -85,7 +85,7 @@ pub(in crate::auth) struct DependencySet {
 }
 
 impl PolicyRevisions {
-    /// A vector at 0 for the kinds of a table.
+    /// Creates the vector for the policy kinds of `table`, with each component at revision 0.
     pub fn new(table: Reductions) -> Self {
         PolicyRevisions {
             table,
@@ -101,9 +101,8 @@ impl PolicyRevisions {
         }
     }
 
-    /// Starts at the revision of the opened store.
-    ///
-    /// All components advance to this revision. An authd that outlives an apid therefore never decides on
+    /// Advances all components to the revision of the opened store.
+    /// An authd that outlives an apid therefore never decides on
     /// the mirror of the previous apid.
     pub fn start_at(&self, revision: Revision) {
         for value in self.values() {
@@ -144,13 +143,12 @@ impl PolicyRevisions {
         self.advances.subscribe()
     }
 
-    /// The reading before an authorization in a namespace (`""`: in the cluster).
+    /// Takes the reading before an authorization in a namespace (`""`: cluster-wide).
     pub(in crate::auth) fn reading(&self, user: &UserInfo, namespace: &str) -> Reading {
         let as_of = self.observed();
-        let node = user.name.strip_prefix(NODE_USER);
-        let single = |slots: &Slots, name: &str| [(name.to_owned(), slots.revision_of(name))].into();
-        // The Node authorizer also follows volumes to their claims. All nodes share the part of the volumes.
-        let graph =
+        let node = user.name.strip_prefix(NODE_USER_PREFIX);
+        // The Node authorizer also follows volumes to their claims. All nodes share the part `VOLUMES`.
+        let graph_parts =
             |node: &str| [node, VOLUMES].map(|part| (part.to_owned(), self.nodes.revision_of(part))).into();
         Reading {
             as_of,
@@ -159,21 +157,21 @@ impl PolicyRevisions {
                 rbac_namespace: if namespace.is_empty() {
                     Default::default()
                 } else {
-                    single(&self.namespaces, namespace)
+                    [(namespace.to_owned(), self.namespaces.revision_of(namespace))].into()
                 },
                 identity: self.identity(),
-                graph_node: node.map(graph).unwrap_or_default(),
+                graph_node: node.map(graph_parts).unwrap_or_default(),
             },
         }
     }
 
-    /// The reading before an authentication, which depends only on the component `identity`.
+    /// Takes the reading before an authentication, which depends only on the component `identity`.
     pub(in crate::auth) fn identity_reading(&self) -> Reading {
         let as_of = self.observed();
         Reading { as_of, at_least: Revisions { identity: self.identity(), ..Revisions::default() } }
     }
 
-    /// The reading before a request that may concern any component: reviews name their own users and
+    /// Takes the reading before a request that may concern any component: reviews name their own users and
     /// namespaces.
     pub(in crate::auth) fn full_reading(&self) -> Reading {
         let as_of = self.observed();
@@ -184,11 +182,11 @@ impl PolicyRevisions {
         }
     }
 
-    /// Whether no write after the reading changed a dependency of the response.
+    /// Whether no policy write after the revision `as_of` changed one of the dependencies.
     pub(in crate::auth) fn unchanged(&self, dependencies: &DependencySet, as_of: u64) -> bool {
-        let old = |value: &AtomicU64| value.load(Ordering::SeqCst) <= as_of;
-        (!dependencies.cluster || old(&self.cluster))
-            && (!dependencies.identity || old(&self.identity))
+        let is_unchanged = |value: &AtomicU64| value.load(Ordering::SeqCst) <= as_of;
+        (!dependencies.cluster || is_unchanged(&self.cluster))
+            && (!dependencies.identity || is_unchanged(&self.identity))
             && dependencies.namespaces.iter().all(|&slot| self.namespaces.revision_at(slot) <= as_of)
             && dependencies.nodes.iter().all(|&slot| self.nodes.revision_at(slot) <= as_of)
     }
@@ -198,7 +196,7 @@ impl PolicyRevisions {
         self.identity.load(Ordering::SeqCst)
     }
 
-    /// Whether `identity` has not advanced since a reading.
+    /// Whether the component `identity` has not advanced since the revision `as_of`.
     pub(in crate::auth) fn identity_unchanged(&self, as_of: u64) -> bool {
         self.identity() <= as_of
     }
@@ -231,7 +229,7 @@ impl PolicyRevisions {
         let reduce = |value: &[u8]| {
             let reduced = self.table.reduce(entry, value);
             if reduced.is_none() {
-                tracing::error!(key = %change.key, "stored policy object cannot be decoded; it grants nothing");
+                tracing::error!(key = %change.key, "stored policy object cannot be decoded; the object grants nothing");
             }
             reduced
         };
@@ -280,7 +278,7 @@ impl Observer for PolicyRevisions {
     }
 }
 
-/// The revisions of namespaces or of nodes, by the hash of the name.
+/// The revisions of the components of namespaces or of nodes, in slots by the hash of the name.
 struct Slots {
     values: Box<[AtomicU64]>,
     hash: RandomState,

@@ -2,8 +2,9 @@
 //!
 //! # Contract
 //!
-//! apid logs each rejection with the id that the client gets in `Audit-Id`; the client gets only 401. authd
-//! logs the method and the check once for each request to authd.
+//! apid logs each rejection with the request id, which the client gets in `Audit-Id`; the client gets no
+//! other detail than 401. authd logs the method, and for a rejection the failed check, once for each request
+//! to authd.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ use crate::auth::transport::authd_api::AuthdError;
 use crate::auth::{Auth, Authenticated, to_authd_error};
 
 /// The prefix of the `credential-id` of a client certificate.
-const CERTIFICATE_ID: &str = "X509SHA256=";
+const CERTIFICATE_ID_PREFIX: &str = "X509SHA256=";
 
 /// A decision that authd made together with the authentication of the same request.
 ///
@@ -132,7 +133,7 @@ impl Auth {
         outcome
     }
 
-    /// Returns the identity of a cache hit; else authenticates by authd and caches the result.
+    /// Returns the outcome of a cache hit; on a miss authenticates by authd and caches the outcome.
     async fn identify_uncached(
         &self,
         credentials: &Credentials<'_>,
@@ -153,7 +154,7 @@ impl Auth {
         }
         let requested_at = self.clock.monotonic();
         let reading = self.revisions.identity_reading();
-        // The user determines which components matter, so the request demands all of them.
+        // The components that matter depend on the user, who is not known yet: authd must have all of them.
         let next = prefetch.map(|attributes| (attributes, self.revisions.full_reading()));
         let mut request = credentials.authenticate_request(reading.at_least);
         request.next = next.as_ref().map(|(attributes, reading)| AuthorizeNext {
@@ -211,8 +212,8 @@ impl Auth {
     }
 
     fn look_up(&self, digests: &Digests<'_>) -> Option<IdentityCacheHit> {
-        let unchanged = |as_of| self.revisions.identity_unchanged(as_of);
-        self.identities.find(digests, self.epochs.count(), &*self.clock, unchanged)
+        let identity_unchanged = |as_of| self.revisions.identity_unchanged(as_of);
+        self.identities.find(digests, self.epochs.count(), &*self.clock, identity_unchanged)
     }
 
     /// Caches the identity from authd, unless one of its dependencies may have changed meanwhile.
@@ -244,7 +245,8 @@ impl Auth {
             0 => None,
             ms => Some(Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX)),
         };
-        // A response from an older configuration serves only this request: its era is 0, which no era has.
+        // A response from an older configuration serves only this request: its era is 0, and real eras count
+        // from 1.
         let era = Some(epoch_and_era.map_or(0, |(_, era)| era));
         let lifetime = Arc::new(IdentityLifetime { not_before, expires, identity_dependencies, era });
         if !lifetime.is_valid_at(self.clock.now()) {
@@ -260,8 +262,8 @@ impl Auth {
             } else if identity.rests_on.iter().all(|o| self.revisions.table().mirrors(&o.group, &o.resource))
                 && (identity.rests_on.is_empty() || self.revisions.identity_unchanged(as_of))
             {
-                // The dependencies are tracked and `identity` has not advanced since the request, so no change
-                // is missed.
+                // The dependencies are tracked, and the component `identity` has not advanced since the
+                // request, so no change is missed.
                 let accepted = AcceptedIdentity {
                     user: Arc::clone(&user),
                     lifetime: Arc::clone(&lifetime),
@@ -275,9 +277,11 @@ impl Auth {
     }
 }
 
-/// Whether the certificate of the client established its identity: the extra key `credential-id` names the method.
+/// Whether a client certificate established the identity.
+///
+/// The extra attribute `credential-id` of the user names the authentication method.
 fn is_of_certificate(user: &UserInfo) -> bool {
-    let is_certificate = |id: &String| id.starts_with(CERTIFICATE_ID);
+    let is_certificate = |id: &String| id.starts_with(CERTIFICATE_ID_PREFIX);
     user.extra.iter().any(|(key, ids)| key.ends_with("/credential-id") && ids.iter().any(is_certificate))
 }
 

@@ -4,12 +4,12 @@
 //!
 //! The key of an accepted credential is its digest. The entry ends when the credential expires, when the
 //! epoch ends, or when an object that the identity depends on changes. New objects of the same kinds do not
-//! affect it. The entry serves only after the credential's not-before time, because the wall clock can be
-//! set back. An identity from a webhook also ends with its TTL, measured on the monotonic clock for the
+//! affect the entry. The entry serves only after the credential's not-before time, because the wall clock can
+//! be set back. An identity from a webhook also ends with its TTL, measured on the monotonic clock for the
 //! same reason.
 //!
-//! The key of anonymous access and of a rejection is the digest with the path. These entries are
-//! short-lived and end with any change of `identity`, because a new object may make a rejected token valid.
+//! The key of anonymous access and of a rejection is the digest with the path. These entries are short-lived
+//! and end when the component `identity` advances, because a new object may make a rejected token valid.
 //!
 //! # Invariants
 //!
@@ -29,7 +29,8 @@ use crate::auth::identity::dependencies::IdentityDependency;
 
 /// Maximum number of cached accepted credentials.
 const MAX_ACCEPTED: u64 = 16 * 1024;
-/// Maximum number of cached rejections and anonymous paths. Random tokens evict only these entries.
+/// Maximum number of cached rejections and anonymous paths. They have their own limit, so that requests with
+/// random tokens do not evict accepted credentials.
 const MAX_SHORT_LIVED: u64 = 4 * 1024;
 /// The idle time after which an accepted credential is dropped.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
@@ -69,14 +70,14 @@ pub(in crate::auth) struct AcceptedIdentity {
     pub(in crate::auth) lifetime: Arc<IdentityLifetime>,
     /// The epoch of the response.
     pub(in crate::auth) epoch: u64,
-    /// The TTL of a webhook response; apid re-authenticates after it, even within `lifetime`.
+    /// The TTL of a webhook response; apid re-authenticates after the TTL, even within `lifetime`.
     pub(in crate::auth) webhook_expiry: Option<Expiry>,
 }
 
 /// A cached anonymous access or rejection.
 #[derive(Clone, Debug)]
 pub(in crate::auth) struct ShortLivedEntry {
-    /// The anonymous user with the lifetime, or the reason of a rejection.
+    /// The anonymous user with the lifetime of the identity, or the reason of a rejection.
     pub(in crate::auth) outcome: Result<(Arc<UserInfo>, Arc<IdentityLifetime>), Arc<str>>,
     /// The revision of the policy reading taken before the request to authd.
     pub(in crate::auth) as_of: u64,
@@ -86,9 +87,9 @@ pub(in crate::auth) struct ShortLivedEntry {
     pub(in crate::auth) webhook_expiry: Option<Expiry>,
 }
 
-/// A cache hit.
+/// A hit in the identity cache.
 pub(in crate::auth) enum IdentityCacheHit {
-    /// An accepted credential, with the TTL of a webhook response.
+    /// An accepted credential, with the TTL of a webhook response; or the anonymous user.
     Accepted(Authenticated, Option<Expiry>),
     /// A cached rejection, with its reason.
     Rejected(Arc<str>),
@@ -144,7 +145,8 @@ impl IdentityCache {
             && identity_unchanged(short_lived.as_of);
         is_valid.then(|| match short_lived.outcome {
             Ok((user, lifetime)) => {
-                IdentityCacheHit::Accepted(Authenticated::without_impersonation(user, lifetime), None)
+                let client = Authenticated::without_impersonation(user, lifetime);
+                IdentityCacheHit::Accepted(client, short_lived.webhook_expiry)
             }
             Err(detail) => IdentityCacheHit::Rejected(detail),
         })

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (secrets stay secret): a credential is never a cache key. The key is an HMAC with random bytes
-//! of this process, useless outside it.
+//! INVARIANT (secrets stay secret): a credential is never a cache key. The cache key is an HMAC with a random
+//! key of this process, so it is useless outside the process.
 
 use authproto::auth::{AuthenticateRequest, Header, Revisions};
 use aws_lc_rs::hmac;
@@ -20,9 +20,9 @@ pub struct Credentials<'a> {
     pub certificate_chain: &'a [Bytes],
     /// SHA-256 over the chain, computed once per connection. When None, each request digests the chain.
     pub chain_fingerprint: Option<&'a [u8; 32]>,
-    /// The request's path: anonymous access may depend on it.
+    /// The path of the request: anonymous access may depend on the path.
     pub path: &'a str,
-    /// The request id in the logs of both processes.
+    /// The request id in the logs of apid and authd.
     pub request_id: &'a str,
 }
 
@@ -50,7 +50,7 @@ impl Credentials<'_> {
 /// The keyed digest of a credential: an HMAC-SHA256.
 pub(in crate::auth) type Digest = [u8; 32];
 
-/// The two cache keys of a credential.
+/// The two keys of a credential in the identity cache: without and with the path.
 pub(in crate::auth) struct Digests<'a> {
     credential: Digest,
     context: hmac::Context,
@@ -179,11 +179,15 @@ mod tests {
         }
         let none = header_credentials(&[]);
         let root = digester.digest(&credentials(&none, &[], "/"));
-        let other = digester.digest(&credentials(&none, &[], "/x"));
-        assert_eq!(root.credential(), other.credential());
-        assert_ne!(root.with_path(), other.with_path());
-        let another = Digester::new().unwrap();
-        assert_ne!(root.credential(), another.digest(&credentials(&none, &[], "/")).credential(), "keyed");
+        let other_path = digester.digest(&credentials(&none, &[], "/x"));
+        assert_eq!(root.credential(), other_path.credential());
+        assert_ne!(root.with_path(), other_path.with_path());
+        let other_digester = Digester::new().unwrap();
+        assert_ne!(
+            root.credential(),
+            other_digester.digest(&credentials(&none, &[], "/")).credential(),
+            "keyed"
+        );
     }
 
     #[test]

@@ -4,10 +4,10 @@
 //!
 //! # Contract
 //!
-//! Before caching an identity, the cache [tracks](IdentityDependencies::track) each object it depends on, then checks
-//! that no write happened meanwhile. The policy vector first advances `identity` and then
-//! [reports](IdentityDependencies::invalidate) every object whose reduction changed. This order leaves no gap in which
-//! a change is missed.
+//! Before apid caches an identity, it [tracks](IdentityDependencies::track) each object on which the identity
+//! depends. Then it checks that the component `identity` has not advanced meanwhile. For a policy write, the
+//! policy vector first advances `identity` and then [reports](IdentityDependencies::invalidate) the changed
+//! object. This order leaves no gap in which a change is missed.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 /// The name of an object: full group, resource, namespace, name.
 type ObjectName = (String, String, String, String);
 
-/// An object that identities depend on, in its state when they were established.
+/// An object that identities depend on, as it was when authd established them.
 #[derive(Debug, Default)]
 pub(in crate::auth) struct IdentityDependency {
     is_changed: AtomicBool,
@@ -40,12 +40,12 @@ pub(in crate::auth) struct IdentityDependencies {
 #[derive(Debug, Default)]
 struct TrackedObjects {
     by_name: HashMap<ObjectName, Weak<IdentityDependency>>,
-    /// The number of entries from which [`IdentityDependencies::track`] removes the unused ones.
+    /// The number of entries at which [`IdentityDependencies::track`] removes the unused entries.
     sweep_at: usize,
 }
 
 impl IdentityDependencies {
-    /// Tracks an object. All identities that depend on it share the handle.
+    /// Tracks an object. All identities that depend on the object share the returned handle.
     pub(in crate::auth) fn track(
         &self,
         group: &str,
@@ -91,24 +91,24 @@ mod tests {
 
     #[test]
     fn object_change_ends_only_dependent_identities() {
-        let all = IdentityDependencies::default();
-        let a = all.track("", "serviceaccounts", "ns", "a");
-        let same = all.track("", "serviceaccounts", "ns", "a");
-        let b = all.track("", "serviceaccounts", "ns", "b");
-        all.invalidate("", "serviceaccounts", "ns", "a");
+        let dependencies = IdentityDependencies::default();
+        let a = dependencies.track("", "serviceaccounts", "ns", "a");
+        let same = dependencies.track("", "serviceaccounts", "ns", "a");
+        let b = dependencies.track("", "serviceaccounts", "ns", "b");
+        dependencies.invalidate("", "serviceaccounts", "ns", "a");
         assert!(!a.is_unchanged() && !same.is_unchanged() && b.is_unchanged());
         assert!(
-            all.track("", "serviceaccounts", "ns", "a").is_unchanged(),
+            dependencies.track("", "serviceaccounts", "ns", "a").is_unchanged(),
             "a new identity must depend on the new object"
         );
     }
 
     #[test]
     fn unused_identity_dependencies_are_removed() {
-        let all = IdentityDependencies::default();
+        let dependencies = IdentityDependencies::default();
         for i in 0..10_000 {
-            all.track("", "pods", "ns", &i.to_string());
+            dependencies.track("", "pods", "ns", &i.to_string());
         }
-        assert!(all.tracked.lock().by_name.len() <= 64);
+        assert!(dependencies.tracked.lock().by_name.len() <= 64);
     }
 }

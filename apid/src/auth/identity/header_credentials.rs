@@ -13,8 +13,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (removed for all others): after `take`, no header contains a credential, and no proxy header
-//! is left that could be mistaken for one. The type has no `Debug`.
+//! INVARIANT (removed for all later readers): after `take`, no header contains a credential or is a header of
+//! an authenticating proxy. [`HeaderCredentials`] has no `Debug`.
 
 use apimachinery::names::Names;
 use base64::Engine as _;
@@ -24,7 +24,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// The headers of an authenticating proxy, from the flags.
 ///
-/// Empty: no proxy is trusted, no header is passed on.
+/// Empty: apid trusts no proxy and sends no proxy header to authd.
 #[derive(Clone, Debug, Default)]
 pub struct ProxyHeaders {
     /// Full names, lower case.
@@ -86,8 +86,8 @@ impl HeaderCredentials {
         let from_header = || {
             let header = self.authorization.as_ref()?.as_bytes();
             let mut words = header.trim_ascii().split(|&b| b == b' ');
-            let bearer = words.next()?.eq_ignore_ascii_case(b"bearer");
-            words.next().filter(|word| bearer && !word.is_empty())
+            let is_bearer = words.next()?.eq_ignore_ascii_case(b"bearer");
+            words.next().filter(|word| is_bearer && !word.is_empty())
         };
         from_header().or(self.websocket_token.as_deref())
     }
@@ -97,7 +97,7 @@ impl HeaderCredentials {
         self.proxy.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))
     }
 
-    /// Why a credential is unreadable; empty when every credential is readable.
+    /// The reason why a credential is unreadable; empty when every credential is readable.
     pub(in crate::auth) fn unreadable(&self) -> &'static str {
         self.unreadable
     }
@@ -111,16 +111,16 @@ fn take_websocket_token(headers: &mut HeaderMap, names: &Names) -> Result<Option
         let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).any(|part| part.trim().eq_ignore_ascii_case(word))
     };
-    let upgrade = has_word(UPGRADE, "websocket") && has_word(CONNECTION, "upgrade");
+    let is_upgrade = has_word(UPGRADE, "websocket") && has_word(CONNECTION, "upgrade");
     let prefix = format!("base64url.bearer.{}.", names.group("authorization"));
-    let mut others: Vec<&[u8]> = Vec::new();
+    let mut other_protocols: Vec<&[u8]> = Vec::new();
     let mut tokens: Vec<&[u8]> = Vec::new();
     for value in headers.get_all(SEC_WEBSOCKET_PROTOCOL) {
         for protocol in value.as_bytes().split(|&b| b == b',').map(<[u8]>::trim_ascii) {
             match protocol.strip_prefix(prefix.as_bytes()) {
                 Some(token) => tokens.push(token),
                 None if protocol.is_empty() => {}
-                None => others.push(protocol),
+                None => other_protocols.push(protocol),
             }
         }
     }
@@ -129,24 +129,24 @@ fn take_websocket_token(headers: &mut HeaderMap, names: &Names) -> Result<Option
         1 => URL_SAFE_NO_PAD.decode(first).map_err(|_| "the token among the sub-protocols is not base64url"),
         _ => Err("several tokens among the sub-protocols; the client must send one"),
     };
-    let rest = HeaderValue::from_bytes(&others.join(&b", "[..]));
-    let alone = others.is_empty();
+    let remaining = HeaderValue::from_bytes(&other_protocols.join(&b", "[..]));
+    let is_alone = other_protocols.is_empty();
     headers.remove(SEC_WEBSOCKET_PROTOCOL);
-    if let (false, Ok(rest)) = (alone, rest) {
-        headers.insert(SEC_WEBSOCKET_PROTOCOL, rest);
+    if let (false, Ok(remaining)) = (is_alone, remaining) {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, remaining);
     }
-    if !upgrade {
+    if !is_upgrade {
         return Ok(None);
     }
     let token = token?;
     if std::str::from_utf8(&token).is_err() {
         return Err("the token among the sub-protocols is not UTF-8");
     }
-    match (token.is_empty(), alone) {
+    match (token.is_empty(), is_alone) {
         (true, _) => Ok(None),
-        (false, true) => {
-            Err("the token stands alone among the sub-protocols; the client must offer another one")
-        }
+        (false, true) => Err(
+            "the token is the only WebSocket sub-protocol; the client must also offer one that is no token",
+        ),
         (false, false) => Ok(Some(token)),
     }
 }

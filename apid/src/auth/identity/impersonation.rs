@@ -4,15 +4,15 @@
 //!
 //! `Impersonate-User` names the user, `Impersonate-Group` (repeated) the groups, `Impersonate-Uid` the uid,
 //! and `Impersonate-Extra-<key>` the extra fields. The client needs the verb `impersonate` on each of them.
-//! The first missing right is the rejection, before the request itself is authorized. The impersonated user
-//! has only the named groups and the groups that every user of its kind has.
+//! apid rejects the request for the first missing right, before it authorizes the request itself. The
+//! impersonated user has only the named groups and the groups that every user of its kind has.
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded by the rights): the impersonated identity carries the impersonation rights, so an open watch
-//! ends when one of them ends.
-//! INVARIANT (all or nothing): an unreadable header rejects the request; the other headers are not used
-//! without it.
+//! INVARIANT (bounded by the rights): the impersonated identity carries the impersonation rights, so an open
+//! watch ends when one of these rights ends.
+//! INVARIANT (all or nothing): a request with an unreadable impersonation header is rejected; the other
+//! headers are not used alone.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ impl ImpersonationHeaders {
         Ok(is_present.then_some(impersonation))
     }
 
-    /// The attributes that the client must be allowed, in the order of the checks.
+    /// The rights that the client needs, as request attributes in the order of the checks.
     fn required_rights(&self, names: &Names) -> Vec<Attributes> {
         let right_to = |resource: &str, name: &str| Attributes {
             verb: "impersonate".to_owned(),
@@ -79,7 +79,8 @@ impl ImpersonationHeaders {
             ..Attributes::default()
         };
         let authentication = names.group("authentication");
-        let in_group = |attributes: Attributes| Attributes { group: authentication.clone(), ..attributes };
+        let in_authentication_group =
+            |attributes: Attributes| Attributes { group: authentication.clone(), ..attributes };
         let user = match service_account(&self.user) {
             Some((namespace, name)) => {
                 Attributes { namespace: namespace.to_owned(), ..right_to("serviceaccounts", name) }
@@ -89,10 +90,10 @@ impl ImpersonationHeaders {
         let mut rights = vec![user];
         rights.extend(self.groups.iter().map(|group| right_to("groups", group)));
         rights.extend(self.extra.iter().map(|(key, value)| {
-            in_group(Attributes { subresource: key.clone(), ..right_to("userextras", value) })
+            in_authentication_group(Attributes { subresource: key.clone(), ..right_to("userextras", value) })
         }));
         if !self.uid.is_empty() {
-            rights.push(in_group(right_to("uids", &self.uid)));
+            rights.push(in_authentication_group(right_to("uids", &self.uid)));
         }
         rights
     }
@@ -103,8 +104,8 @@ impl ImpersonationHeaders {
         let groups = self.groups.iter().map(|group| format!("{{Group  {group}    }}"));
         let extra = self.extra.iter().map(|(key, value)| format!("{{UserExtra  {value}  {version}  {key}}}"));
         let uid = (!self.uid.is_empty()).then(|| format!("{{UID  {}  {version}  }}", self.uid));
-        let all: Vec<String> = groups.chain(extra).chain(uid).collect();
-        Status::bad_request(format!("requested [{}] without impersonating a user", all.join(" ")))
+        let requested: Vec<String> = groups.chain(extra).chain(uid).collect();
+        Status::bad_request(format!("requested [{}] without impersonating a user", requested.join(" ")))
     }
 
     fn into_user(self) -> UserInfo {
@@ -134,7 +135,7 @@ fn unescape(key: &str) -> String {
 }
 
 impl Auth {
-    /// The impersonated user. None: the request has no impersonation headers.
+    /// Returns the impersonated user. None: the request has no impersonation headers.
     ///
     /// # Errors
     ///

@@ -87,7 +87,7 @@ const BUCKETS: &[f64] = &[
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384,
 ];
 
-/// Upper limits of the buckets of cache look-ups in seconds.
+/// Upper limits of the buckets of authentications by status of the cache look-up, in seconds.
 const CACHE_BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// The result of an authentication.
@@ -101,12 +101,15 @@ pub(in crate::auth) enum AuthenticationResult {
     Error,
 }
 
-/// Handles of the metrics, looked up once.
+/// The series of the authentication and authorization metrics, looked up once.
 pub(in crate::auth) struct AuthMetrics {
     /// Authentications by result: success, failure, error.
     results: [(Counter, Histogram); 3],
+    /// Authenticated requests by label value of the user name; the last value is [`OTHER`].
     users: [(&'static str, Counter); 6],
+    /// Authentications with a hit in the identity cache.
     hit: (Counter, Histogram),
+    /// Authentications with a miss in the identity cache.
     miss: (Counter, Histogram),
     /// Requests to authd for an authentication, by outcome: ok, error.
     fetches: [Counter; 2],
@@ -138,9 +141,9 @@ impl AuthMetrics {
             let label = [("result", result)];
             (attempts.get_or_create(&label).clone(), durations.get_or_create(&label).clone())
         };
-        let user = |name| (name, users.get_or_create(&[("username", name)]).clone());
+        let user_counter = |name| (name, users.get_or_create(&[("username", name)]).clone());
         let cache_durations: Histograms<Label> = metrics.histogram(&CACHE_DURATION, CACHE_BUCKETS);
-        let status = |status| {
+        let lookup_metrics = |status| {
             let label = [("status", status)];
             (cache.get_or_create(&label).clone(), cache_durations.get_or_create(&label).clone())
         };
@@ -148,7 +151,7 @@ impl AuthMetrics {
         let active_fetches: Gauges<Label> = metrics.gauge(&ACTIVE_FETCHES);
         let authorizations: Counters<Label> = metrics.counter(&AUTHORIZATIONS);
         let authorization_durations: Histograms<Label> = metrics.histogram(&AUTHORIZATION_DURATION, BUCKETS);
-        let authorization = |result| {
+        let authorization_metrics = |result| {
             let label = [("result", result)];
             let counter = authorizations.get_or_create(&label).clone();
             (counter, authorization_durations.get_or_create(&label).clone())
@@ -157,19 +160,19 @@ impl AuthMetrics {
         AuthMetrics {
             results: [result_metrics("success"), result_metrics("failure"), result_metrics("error")],
             users: [
-                user("admin"),
-                user("client"),
-                user("kube_proxy"),
-                user("kubelet"),
-                user(EMAIL),
-                user(OTHER),
+                user_counter("admin"),
+                user_counter("client"),
+                user_counter("kube_proxy"),
+                user_counter("kubelet"),
+                user_counter(EMAIL),
+                user_counter(OTHER),
             ],
-            hit: status("hit"),
-            miss: status("miss"),
+            hit: lookup_metrics("hit"),
+            miss: lookup_metrics("miss"),
             fetches: ["ok", "error"].map(|status| fetches.get_or_create(&[("status", status)]).clone()),
             active_fetches: active_fetches.get_or_create(&[("status", "in_flight")]).clone(),
             expiration: metrics.single_histogram(&EXPIRATION, EXPIRATION_BUCKETS),
-            authorizations: ["allowed", "denied", "no-opinion", "error"].map(authorization),
+            authorizations: ["allowed", "denied", "no-opinion", "error"].map(authorization_metrics),
             decision_lookups: ["hit", "miss"]
                 .map(|status| lookups.get_or_create(&[("status", status)]).clone()),
         }
@@ -190,13 +193,13 @@ impl AuthMetrics {
     /// Counts a successful authentication by the user name.
     pub(in crate::auth) fn count_user(&self, name: &str) {
         let label = if name.contains('@') { EMAIL } else { name };
-        let known = self.users.iter().find(|(known, _)| *known == label).or(self.users.last());
-        if let Some((_, counter)) = known {
+        let series = self.users.iter().find(|(value, _)| *value == label).or(self.users.last());
+        if let Some((_, counter)) = series {
             counter.inc();
         }
     }
 
-    /// Counts an authentication by the status of the look-up in the identity cache.
+    /// Records the status of the look-up in the identity cache and the duration of the authentication.
     pub(in crate::auth) fn record_cache_lookup(&self, is_hit: bool, duration: Duration) {
         let (counter, histogram) = if is_hit { &self.hit } else { &self.miss };
         counter.inc();

@@ -11,7 +11,7 @@ use crate::auth::transport::authd_api::{AuthdError, from_failure};
 impl Auth {
     /// Issues a service-account token.
     ///
-    /// The caller checks that the account and the bound object exist.
+    /// The caller must check that the ServiceAccount and the bound object exist.
     ///
     /// # Errors
     ///
@@ -20,15 +20,19 @@ impl Auth {
         match self.authd_api.issue_token(request).await?.outcome {
             Some(Outcome::Token(token)) => Ok(token),
             Some(Outcome::Failure(failure)) => {
-                tracing::error!(reason = failure.detail, "a service-account token was not issued");
+                tracing::error!(
+                    reason = failure.detail,
+                    "authd issued no service-account token; the request fails"
+                );
                 Err(from_failure(&failure))
             }
             None => Err(AuthdError::Malformed.into()),
         }
     }
 
-    /// The keys that verify tokens, and the issuer's discovery document. `address`: host and port of this
-    /// server.
+    /// Returns the keys that verify service-account tokens, and the discovery document of the issuer.
+    ///
+    /// `address`: host and port of this server.
     ///
     /// # Errors
     ///

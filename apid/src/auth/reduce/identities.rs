@@ -14,12 +14,12 @@ use std::collections::BTreeMap;
 use super::PolicyNames;
 use super::meta::{Meta, MetadataOnly, StringMap, select_entries};
 
-pub(super) fn service_account(bytes: &[u8]) -> Option<MirrorObject> {
+pub(super) fn reduce_service_account(bytes: &[u8]) -> Option<MirrorObject> {
     let MetadataOnly { metadata } = serde_json::from_slice(bytes).ok()?;
     Some(metadata.object(StringMap::new(), StringMap::new(), Kind::ServiceAccount(MirrorServiceAccount {})))
 }
 
-pub(super) fn node(bytes: &[u8]) -> Option<MirrorObject> {
+pub(super) fn reduce_node(bytes: &[u8]) -> Option<MirrorObject> {
     let MetadataOnly { metadata } = serde_json::from_slice(bytes).ok()?;
     Some(metadata.object(StringMap::new(), StringMap::new(), Kind::Node(MirrorNode {})))
 }
@@ -29,16 +29,19 @@ pub(super) fn node(bytes: &[u8]) -> Option<MirrorObject> {
 struct DataObject<'a> {
     #[serde(borrow)]
     metadata: Meta<'a>,
+    /// The type of a Secret; a ConfigMap has none.
     #[serde(rename = "type")]
-    kind: Option<String>,
+    secret_type: Option<String>,
     data: Option<BTreeMap<String, Value>>,
 }
 
-/// Reduces a Secret. Only a Secret of a token type keeps its data: other tokens may be bound to it by its uid.
-pub(super) fn secret(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorObject> {
-    let DataObject { metadata, kind, data } = serde_json::from_slice(bytes).ok()?;
-    let kind = kind.unwrap_or_default();
-    let holds_a_token = policy_names.token_types.contains(&kind);
+/// Reduces a Secret. Only the types of token Secrets keep their data.
+///
+/// Every other Secret is mirrored with its uid alone, because a token can be bound to it.
+pub(super) fn reduce_secret(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorObject> {
+    let DataObject { metadata, secret_type, data } = serde_json::from_slice(bytes).ok()?;
+    let secret_type = secret_type.unwrap_or_default();
+    let holds_a_token = policy_names.token_types.contains(&secret_type);
     let decode_entry = |(key, value): (String, Value)| {
         let bytes = STANDARD.decode(value.as_str()?).ok()?;
         Some((key, bytes))
@@ -47,13 +50,13 @@ pub(super) fn secret(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorO
         data.filter(|_| holds_a_token).unwrap_or_default().into_iter().filter_map(decode_entry).collect();
     let labels = select_entries(metadata.labels()?, &policy_names.legacy_labels);
     let annotations = select_entries(metadata.annotations()?, &policy_names.account_annotations);
-    Some(metadata.object(labels, annotations, Kind::Secret(MirrorSecret { r#type: kind, data })))
+    Some(metadata.object(labels, annotations, Kind::Secret(MirrorSecret { r#type: secret_type, data })))
 }
 
 /// Reduces a ConfigMap to its string entries.
-pub(super) fn config_map(bytes: &[u8]) -> Option<MirrorObject> {
+pub(super) fn reduce_config_map(bytes: &[u8]) -> Option<MirrorObject> {
     let DataObject { metadata, data, .. } = serde_json::from_slice(bytes).ok()?;
-    let string_entry = |(key, value): (String, Value)| Some((key, value.as_str()?.to_owned()));
-    let data = data.unwrap_or_default().into_iter().filter_map(string_entry).collect();
+    let to_string_entry = |(key, value): (String, Value)| Some((key, value.as_str()?.to_owned()));
+    let data = data.unwrap_or_default().into_iter().filter_map(to_string_entry).collect();
     Some(metadata.object(StringMap::new(), StringMap::new(), Kind::ConfigMap(MirrorConfigMap { data })))
 }

@@ -25,7 +25,7 @@ pub(super) struct Meta<'a> {
     annotations: Option<&'a RawValue>,
 }
 
-/// An object of which only the metadata matters.
+/// A stored object, of which only the metadata is parsed.
 #[derive(Deserialize)]
 pub(super) struct MetadataOnly<'a> {
     #[serde(borrow)]
@@ -45,9 +45,9 @@ impl Meta<'_> {
         parse_map(self.annotations)
     }
 
-    /// Whether an annotation with this key exists.
+    /// Whether an annotation with this key exists, or may exist in annotations that are no map of strings.
     pub(super) fn is_annotated(&self, key: &str) -> bool {
-        // This search spares most pods the parsing of their annotations.
+        // The search in the text avoids the parsing of the annotations of most pods.
         self.annotations.is_some_and(|text| text.get().contains(key))
             && self.annotations().is_none_or(|annotations| annotations.contains_key(key))
     }

@@ -4,8 +4,7 @@
 //!
 //! A [`Reductions`] table gives for each storage key whether its object is policy-relevant, in which
 //! component of the policy vector, and its reduction. Two versions of an object with equal reductions lead
-//! to the same decisions. A write that does not change the reduction is not a policy write. Each file
-//! contains the reductions of one subject.
+//! to the same decisions. A write that does not change the reduction is not a policy write.
 //!
 //! # Invariants
 //!
@@ -129,34 +128,37 @@ pub struct Reductions {
 /// The policy-relevant names of labels, annotations and types.
 #[derive(Debug)]
 struct PolicyNames {
+    /// The annotation that can exempt default policy from updates at the start.
     autoupdate: String,
+    /// The label that marks default policy.
     bootstrapping: String,
     /// The Secret types of service-account tokens and bootstrap tokens.
     token_types: [String; 2],
     /// The annotations of a token Secret that name its service account.
     account_annotations: [String; 2],
+    /// The labels of a token Secret with the dates of its last use and of its invalidation.
     legacy_labels: [String; 2],
-    /// The annotation of a mirror pod, created by a node.
+    /// The annotation that marks a mirror pod: the API object of a static pod, created by its node.
     mirror: String,
 }
 
 impl Reductions {
-    /// The policy-relevant kinds of the registry.
+    /// Creates the table of the mirrored kinds that the registry stores.
     pub fn new(registry: &Registry, names: &Names) -> Self {
         let entry = |&(stem, resource, kind, component): &(&str, &'static str, MirroredKind, Component)| {
             let group = names.group(stem);
-            let found = registry
+            let resource_entry = registry
                 .stored()
                 .find(|r| r.group_resource.group == group && r.group_resource.resource == resource)?;
             Some(Reduction {
-                prefix: found.key_prefix.clone(),
+                prefix: resource_entry.key_prefix.clone(),
                 kind,
                 component,
                 group,
                 resource,
-                namespaced: found.kind.namespaced(),
+                namespaced: resource_entry.kind.namespaced(),
                 only_key: (kind == MirroredKind::ConfigMap)
-                    .then(|| found.key(names.public_namespace, "cluster-info")),
+                    .then(|| resource_entry.key(names.public_namespace, "cluster-info")),
             })
         };
         Reductions::with_entries(TABLE.iter().filter_map(entry).collect(), names)
@@ -188,7 +190,7 @@ impl Reductions {
         &self.entries
     }
 
-    /// The mirrored kind of a key. None: the object is not policy-relevant.
+    /// The mirrored kind of the object under a storage key. None: the object is not policy-relevant.
     pub(super) fn find_by_key(&self, key: &str) -> Option<&Reduction> {
         self.entries
             .iter()
@@ -196,34 +198,35 @@ impl Reductions {
             .filter(|entry| entry.only_key.as_ref().is_none_or(|only_key| only_key == key))
     }
 
-    /// Whether the mirror observes changes of such objects.
+    /// Whether objects of this resource are mirrored, so that their changes are observed.
     pub(super) fn mirrors(&self, group: &str, resource: &str) -> bool {
         self.entries.iter().any(|entry| entry.group == group && entry.resource == resource)
     }
 
-    /// A fast comparison of two versions: true when their reductions are certainly equal, false when
-    /// unknown.
+    /// Compares two versions of an object fast: true when their reductions are certainly equal, false when
+    /// only a comparison of the reductions can tell.
     pub(super) fn is_certainly_equal(&self, entry: &Reduction, old: &[u8], new: &[u8]) -> bool {
         entry.kind == MirroredKind::Pod && pods::is_certainly_equal(old, new, &self.policy_names)
     }
 
-    /// Reduces an object. None when the bytes are not an object of the kind, or when it is not
-    /// policy-relevant.
+    /// Reduces an object of a mirrored kind. None when the bytes are not an object of the kind.
     pub(super) fn reduce(&self, entry: &Reduction, value: &[u8]) -> Option<MirrorObject> {
         let policy_names = &self.policy_names;
         match entry.kind {
-            MirroredKind::Role | MirroredKind::ClusterRole => policy::role(value, entry.kind, policy_names),
-            MirroredKind::RoleBinding | MirroredKind::ClusterRoleBinding => {
-                policy::binding(value, entry.kind, policy_names)
+            MirroredKind::Role | MirroredKind::ClusterRole => {
+                policy::reduce_role(value, entry.kind, policy_names)
             }
-            MirroredKind::ServiceAccount => identities::service_account(value),
-            MirroredKind::Secret => identities::secret(value, policy_names),
-            MirroredKind::Pod => pods::pod(value, policy_names),
-            MirroredKind::Node => identities::node(value),
-            MirroredKind::ConfigMap => identities::config_map(value),
-            MirroredKind::Volume => volumes::volume(value),
+            MirroredKind::RoleBinding | MirroredKind::ClusterRoleBinding => {
+                policy::reduce_binding(value, entry.kind, policy_names)
+            }
+            MirroredKind::ServiceAccount => identities::reduce_service_account(value),
+            MirroredKind::Secret => identities::reduce_secret(value, policy_names),
+            MirroredKind::Pod => pods::reduce_pod(value, policy_names),
+            MirroredKind::Node => identities::reduce_node(value),
+            MirroredKind::ConfigMap => identities::reduce_config_map(value),
+            MirroredKind::Volume => volumes::reduce_volume(value),
             MirroredKind::VolumeAttachment | MirroredKind::ResourceSlice => {
-                volumes::node_bound_object(value, entry.kind)
+                volumes::reduce_node_bound_object(value, entry.kind)
             }
         }
     }
@@ -265,7 +268,7 @@ impl Reductions {
     pub(super) fn for_tests() -> Self {
         let names =
             Names::new(apimachinery::names::Preset::Svc, apimachinery::names::DEFAULT_API_DOMAIN).unwrap();
-        let cluster = ["nodes", "persistentvolumes", "volumeattachments", "resourceslices"];
+        let cluster_scoped = ["nodes", "persistentvolumes", "volumeattachments", "resourceslices"];
         let entries = TABLE
             .iter()
             .map(|&(stem, resource, kind, component)| Reduction {
@@ -274,7 +277,7 @@ impl Reductions {
                 component,
                 group: names.group(stem),
                 resource,
-                namespaced: !resource.starts_with("cluster") && !cluster.contains(&resource),
+                namespaced: !resource.starts_with("cluster") && !cluster_scoped.contains(&resource),
                 only_key: (kind == MirroredKind::ConfigMap)
                     .then(|| "configmaps/svc-public/cluster-info".to_owned()),
             })

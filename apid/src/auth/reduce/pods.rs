@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::PolicyNames;
 use super::meta::{Meta, StringMap};
-use super::references::{DriverSource, OptionalText, Reference, secrets};
+use super::references::{DriverSource, OptionalText, Reference, driver_secret_references};
 
 /// A pod whose spec has not been parsed.
 #[derive(Deserialize)]
@@ -37,19 +37,19 @@ struct PodStatus<'a> {
 impl UnparsedPod<'_> {
     /// Whether all policy-relevant fields have the same bytes.
     fn is_certainly_equal(&self, other: &UnparsedPod<'_>, policy_names: &PolicyNames) -> bool {
-        fn claims<'p>(pod: &'p UnparsedPod<'_>) -> Option<&'p str> {
+        fn claim_statuses<'p>(pod: &'p UnparsedPod<'_>) -> Option<&'p str> {
             pod.status.as_ref()?.resource_claim_statuses.map(RawValue::get)
         }
         self.metadata.uid == other.metadata.uid
             && self.metadata.deletion_timestamp == other.metadata.deletion_timestamp
             && self.spec.map(RawValue::get) == other.spec.map(RawValue::get)
-            && claims(self) == claims(other)
+            && claim_statuses(self) == claim_statuses(other)
             && self.metadata.is_annotated(&policy_names.mirror)
                 == other.metadata.is_annotated(&policy_names.mirror)
     }
 }
 
-/// Whether the reductions of two versions of a pod are certainly equal; false: reduce them to know.
+/// Whether the reductions of two versions of a pod are certainly equal; false: only the reductions tell.
 ///
 /// Most writes of pods do not change their references, and this comparison costs much less than two
 /// reductions.
@@ -60,7 +60,7 @@ pub(super) fn is_certainly_equal(old: &[u8], new: &[u8], policy_names: &PolicyNa
 }
 
 /// Reduces a pod to its node, its service account and the objects that it references.
-pub(super) fn pod(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorObject> {
+pub(super) fn reduce_pod(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorObject> {
     let UnparsedPod { metadata, spec, status } = serde_json::from_slice(bytes).ok()?;
     let spec: PodSpec<'_> = match spec {
         Some(text) => serde_json::from_str(text.get()).ok()?,
@@ -81,7 +81,7 @@ pub(super) fn pod(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorObje
     Some(metadata.object(StringMap::new(), StringMap::new(), Kind::Pod(pod)))
 }
 
-/// Collects the references of a pod.
+/// Sets the references of a pod: the names of the objects that its node must read.
 fn collect_references(pod: &mut MirrorPod, name: &str, spec: &PodSpec<'_>, statuses: &[ClaimStatus<'_>]) {
     let mut references = PodReferences::default();
     for reference in spec.image_pull_secrets.iter().flatten() {
@@ -168,7 +168,7 @@ struct Variable<'a> {
     value_from: Option<Source<'a>>,
 }
 
-/// The source of one variable, or of all variables of an object.
+/// The source of environment variables: one key (`valueFrom`) or all keys (`envFrom`) of an object.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Source<'a> {
@@ -268,7 +268,7 @@ impl PodVolume<'_> {
         references
             .secrets
             .extend(secret_volumes.filter_map(|volume| volume.secret_name.as_deref().map(str::to_owned)));
-        let driver_secrets = secrets([
+        let driver_secrets = driver_secret_references([
             &self.cephfs,
             &self.cinder,
             &self.flex_volume,

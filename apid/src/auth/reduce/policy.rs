@@ -21,7 +21,11 @@ struct Role<'a> {
 /// Reduces a Role or ClusterRole.
 ///
 /// All labels of a ClusterRole matter, since any aggregation selector may match them.
-pub(super) fn role(bytes: &[u8], kind: MirroredKind, policy_names: &PolicyNames) -> Option<MirrorObject> {
+pub(super) fn reduce_role(
+    bytes: &[u8],
+    kind: MirroredKind,
+    policy_names: &PolicyNames,
+) -> Option<MirrorObject> {
     let Role { metadata, rules, aggregation_rule } = serde_json::from_slice(bytes).ok()?;
     let is_cluster_role = kind == MirroredKind::ClusterRole;
     let aggregation = aggregation_rule.filter(|_| is_cluster_role);
@@ -54,7 +58,11 @@ struct Binding<'a> {
     subjects: Option<Vec<StoredSubject>>,
 }
 
-pub(super) fn binding(bytes: &[u8], kind: MirroredKind, policy_names: &PolicyNames) -> Option<MirrorObject> {
+pub(super) fn reduce_binding(
+    bytes: &[u8],
+    kind: MirroredKind,
+    policy_names: &PolicyNames,
+) -> Option<MirrorObject> {
     let Binding { metadata, role_ref, subjects } = serde_json::from_slice(bytes).ok()?;
     let role_ref = role_ref.unwrap_or_default();
     let binding = MirrorBinding {

@@ -1,4 +1,4 @@
-//! References in specs: to an object by name, and to the Secret of a storage driver.
+//! References in the specs of pods and volumes: to an object by name, and to the Secret of a storage driver.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// A string that may be absent.
 pub(super) type OptionalText<'a> = Option<Cow<'a, str>>;
 
-/// A reference by name, to an object of the same namespace unless it names another.
+/// A reference by name, to an object in the same namespace unless `namespace` names another one.
 #[derive(Deserialize)]
 pub(super) struct Reference<'a> {
     #[serde(borrow)]
@@ -24,8 +24,8 @@ pub(super) struct DriverSource<'a> {
     secret_ref: Option<Reference<'a>>,
 }
 
-/// The Secrets of a volume's storage drivers.
-pub(super) fn secrets<'s, 'a>(
+/// The references of a volume's storage drivers to their Secrets.
+pub(super) fn driver_secret_references<'s, 'a>(
     drivers: impl IntoIterator<Item = &'s Option<DriverSource<'a>>>,
 ) -> impl Iterator<Item = &'s Reference<'a>>
 where

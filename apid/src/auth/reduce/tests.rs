@@ -13,11 +13,11 @@ fn reduce(key: &str, value: &serde_json::Value) -> Option<MirrorObject> {
 fn only_policy_relevant_fields_change_the_reduction() {
     let base = json!({"metadata": {"name": "r", "namespace": "a", "uid": "1"}, "rules": [{"verbs": ["get"], "apiGroups": [""]}]});
     let reduced = reduce("roles/a/r", &base).unwrap();
-    let changed = |pointer: &str, value: serde_json::Value| {
-        let mut other = base.clone();
+    let reduce_changed = |pointer: &str, value: serde_json::Value| {
+        let mut changed = base.clone();
         let (parent, field) = pointer.rsplit_once('/').unwrap();
-        other.pointer_mut(parent).unwrap()[field] = value;
-        reduce("roles/a/r", &other).unwrap()
+        changed.pointer_mut(parent).unwrap()[field] = value;
+        reduce("roles/a/r", &changed).unwrap()
     };
     for (pointer, value) in [
         ("/rules", json!([])),
@@ -28,7 +28,7 @@ fn only_policy_relevant_fields_change_the_reduction() {
         ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
         ("/metadata/annotations", json!({"rbac.authorization.svc.internal/autoupdate": "false"})),
     ] {
-        assert_ne!(changed(pointer, value), reduced, "{pointer} must change the reduction");
+        assert_ne!(reduce_changed(pointer, value), reduced, "{pointer} must change the reduction");
     }
     for (pointer, value) in [
         ("/metadata/labels", json!({"team": "x"})),
@@ -36,7 +36,7 @@ fn only_policy_relevant_fields_change_the_reduction() {
         ("/metadata/managedFields", json!([{"manager": "m"}])),
         ("/rules/0/resourceNames", json!(null)),
     ] {
-        assert_eq!(changed(pointer, value), reduced, "{pointer} must not change the reduction");
+        assert_eq!(reduce_changed(pointer, value), reduced, "{pointer} must not change the reduction");
     }
 }
 
@@ -49,20 +49,21 @@ fn cluster_role_reduction_contains_all_labels() {
 
 #[test]
 fn empty_aggregation_rule_differs_from_absent_rule() {
-    let with = reduce("clusterroles/r", &json!({"metadata": {"name": "r"}, "aggregationRule": {}})).unwrap();
-    let without = reduce("clusterroles/r", &json!({"metadata": {"name": "r"}})).unwrap();
-    assert_ne!(with, without);
+    let with_rule =
+        reduce("clusterroles/r", &json!({"metadata": {"name": "r"}, "aggregationRule": {}})).unwrap();
+    let without_rule = reduce("clusterroles/r", &json!({"metadata": {"name": "r"}})).unwrap();
+    assert_ne!(with_rule, without_rule);
 }
 
 #[test]
 fn invalid_bytes_have_no_reduction() {
-    for bad in [
+    for invalid in [
         json!([]),
         json!({}),
         json!({"metadata": {"name": 5}}),
         json!({"metadata": {"name": "r"}, "rules": {}}),
     ] {
-        assert_eq!(reduce("roles/a/r", &bad), None, "{bad}");
+        assert_eq!(reduce("roles/a/r", &invalid), None, "{invalid}");
     }
     assert!(Reductions::for_tests().find_by_key("configmaps/a/x").is_none());
 }
@@ -111,7 +112,7 @@ fn pod_reduction_contains_uid_node_and_deletion_time() {
     assert_eq!(
         Some(&running),
         reduce("pods/a/p", &pod("Pending", None)).as_ref(),
-        "a status write is none of policy"
+        "a status write is not a policy write"
     );
     let ending = reduce("pods/a/p", &pod("Running", Some("1970-01-01T00:00:10Z"))).unwrap();
     assert_eq!((ending.terminating, ending.deleted_at_ms), (true, 10_000));
@@ -207,7 +208,7 @@ fn fast_comparison_agrees_with_reductions() {
     });
     let table = Reductions::for_tests();
     let entry = table.find_by_key("pods/a/p").unwrap();
-    for (pointer, value, alike) in [
+    for (pointer, value, is_equal) in [
         ("/status", json!({"phase": "Running", "podIP": "10.0.0.1"}), true),
         ("/metadata/labels", json!({"a": "b"}), true),
         ("/metadata/managedFields", json!([{"manager": "m"}]), true),
@@ -219,16 +220,16 @@ fn fast_comparison_agrees_with_reductions() {
         ("/spec/containers", json!([]), false),
         ("/spec/ephemeralContainers", json!([{"envFrom": [{"configMapRef": {"name": "c"}}]}]), false),
     ] {
-        let mut other = base.clone();
+        let mut changed = base.clone();
         let (parent, field) = pointer.rsplit_once('/').unwrap();
         match parent {
-            "" => other[field] = value,
-            parent => other.pointer_mut(parent).unwrap()[field] = value,
+            "" => changed[field] = value,
+            parent => changed.pointer_mut(parent).unwrap()[field] = value,
         }
-        let quick =
-            table.is_certainly_equal(entry, base.to_string().as_bytes(), other.to_string().as_bytes());
-        assert_eq!(quick, alike, "{pointer}");
-        assert_eq!(reduce("pods/a/p", &base) == reduce("pods/a/p", &other), alike, "{pointer}");
+        let is_certainly_equal =
+            table.is_certainly_equal(entry, base.to_string().as_bytes(), changed.to_string().as_bytes());
+        assert_eq!(is_certainly_equal, is_equal, "{pointer}");
+        assert_eq!(reduce("pods/a/p", &base) == reduce("pods/a/p", &changed), is_equal, "{pointer}");
     }
     assert!(!table.is_certainly_equal(entry, b"{}", b"{}"), "unreadable bytes must not count as equal");
 }

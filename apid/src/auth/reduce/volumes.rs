@@ -1,16 +1,17 @@
-//! The reductions of PersistentVolumes, VolumeAttachments and ResourceSlices: their claim or node.
+//! The reductions of PersistentVolumes, VolumeAttachments and ResourceSlices.
 //!
 //! # Reference
 //!
-//! The reduction contains the Secrets that nodes use to mount a volume, not those of its controller. As in
-//! Kubernetes, a Secret reference without a namespace refers to the namespace of the claim.
+//! The reduction of a PersistentVolume contains its claim and the Secrets that nodes use to mount the volume,
+//! not the Secrets of the CSI controller. As in Kubernetes, a Secret reference without a namespace refers to
+//! the namespace of the claim.
 
 use authproto::auth::{MirrorObject, MirrorPlaced, MirrorVolume, Named, mirror_object::Kind};
 use serde::Deserialize;
 
 use super::MirroredKind;
 use super::meta::{Meta, StringMap};
-use super::references::{DriverSource, OptionalText, Reference, secrets};
+use super::references::{DriverSource, OptionalText, Reference, driver_secret_references};
 
 #[derive(Deserialize)]
 struct Volume<'a> {
@@ -66,12 +67,12 @@ struct PersistentCsi<'a> {
 }
 
 impl VolumeSpec<'_> {
-    /// The Secrets as (namespace or `""`, name).
+    /// The Secrets that nodes use, as pairs of namespace (`""` when the reference has none) and name.
     fn secrets(&self) -> Vec<(&str, &str)> {
         fn pair<'s>(namespace: &'s OptionalText<'_>, name: &'s OptionalText<'_>) -> (&'s str, &'s str) {
             (namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default())
         }
-        let driver_secrets = secrets([
+        let driver_secrets = driver_secret_references([
             &self.cephfs,
             &self.cinder,
             &self.flex_volume,
@@ -90,7 +91,7 @@ impl VolumeSpec<'_> {
 }
 
 /// Reduces a PersistentVolume to its claim and the Secrets that nodes use to mount it.
-pub(super) fn volume(bytes: &[u8]) -> Option<MirrorObject> {
+pub(super) fn reduce_volume(bytes: &[u8]) -> Option<MirrorObject> {
     let Volume { metadata, spec } = serde_json::from_slice(bytes).ok()?;
     let spec = spec.unwrap_or_default();
     let claim = spec.claim_ref.as_ref().map(|claim| Named {
@@ -127,7 +128,7 @@ struct NodeBoundSpec<'a> {
 }
 
 /// Reduces a VolumeAttachment or ResourceSlice to its node.
-pub(super) fn node_bound_object(bytes: &[u8], kind: MirroredKind) -> Option<MirrorObject> {
+pub(super) fn reduce_node_bound_object(bytes: &[u8], kind: MirroredKind) -> Option<MirrorObject> {
     let NodeBoundObject { metadata, spec } = serde_json::from_slice(bytes).ok()?;
     let node_name = spec.and_then(|spec| spec.node_name).unwrap_or_default().into_owned();
     let node_bound = MirrorPlaced { node_name };

@@ -7,7 +7,7 @@ use super::*;
 use crate::auth::transport::scripted::{ScriptedAuthd, verdict};
 
 /// A decision that depends on the cluster's policy and on that of namespace `a`.
-fn rbac(allowed: bool) -> AuthorizeResponse {
+fn rbac_decision(allowed: bool) -> AuthorizeResponse {
     let depends_on =
         Dependencies { rbac_cluster: true, rbac_namespace: vec!["a".into()], ..Dependencies::default() };
     AuthorizeResponse { depends_on: Some(depends_on), ..verdict(allowed) }
@@ -25,7 +25,7 @@ async fn cached_decision_ends_with_write_to_its_dependencies() {
         ("configmaps/a/c", 0),
     ] {
         for allowed in [true, false] {
-            let script = ScriptedAuthd::new(move |_| Ok(rbac(allowed)));
+            let script = ScriptedAuthd::new(move |_| Ok(rbac_decision(allowed)));
             let vector = vector();
             let auth = Auth::scripted(script.clone(), vector.clone(), clock());
             for _ in 0..3 {
@@ -48,7 +48,7 @@ async fn decision_overtaken_by_policy_write_is_not_cached() {
     let script = ScriptedAuthd::new(move |_| {
         revision += 1;
         write(&vector_for_script, "rolebindings/a/b", revision);
-        Ok(rbac(true))
+        Ok(rbac_decision(true))
     });
     let auth = Auth::scripted(script.clone(), vector, clock());
     for _ in 0..3 {
@@ -63,7 +63,7 @@ async fn authorize_request_carries_current_policy_vector() {
     let requests_for_script = seen.clone();
     let script = ScriptedAuthd::new(move |request| {
         requests_for_script.lock().push(request.at_least.clone().unwrap());
-        Ok(rbac(false))
+        Ok(rbac_decision(false))
     });
     let vector = vector();
     vector.start_at(Revision(7));
@@ -128,7 +128,7 @@ async fn decision_with_zero_ttl_serves_only_its_request() {
 
 #[tokio::test]
 async fn new_epoch_invalidates_cached_decisions() {
-    let script = ScriptedAuthd::new(|_| Ok(rbac(true)));
+    let script = ScriptedAuthd::new(|_| Ok(rbac_decision(true)));
     let auth = Auth::scripted(script.clone(), vector(), clock());
     auth.authorize(&user("u"), pods("a"), "").await.unwrap();
     script.epoch.lock().generation = 2;
@@ -145,7 +145,7 @@ async fn cached_decisions_serve_30_seconds_after_loss_of_authd() {
     let is_gone = gone.clone();
     let script = ScriptedAuthd::new(move |_| match is_gone.load(std::sync::atomic::Ordering::SeqCst) {
         true => Err(AuthdError::Unreachable("gone".into())),
-        false => Ok(rbac(true)),
+        false => Ok(rbac_decision(true)),
     });
     let clock = clock();
     let vector = vector();
@@ -170,16 +170,16 @@ async fn cached_decisions_serve_30_seconds_after_loss_of_authd() {
 #[tokio::test]
 async fn unknown_verdict_is_denied() {
     use authproto::auth::Verdict;
-    for (word, expected) in [(Verdict::Deny, 403), (Verdict::NoOpinion, 403), (Verdict::Allow, 200)] {
+    for (wire_verdict, expected) in [(Verdict::Deny, 403), (Verdict::NoOpinion, 403), (Verdict::Allow, 200)] {
         let script = ScriptedAuthd::new(move |_| {
-            Ok(AuthorizeResponse { verdict: word.into(), ..AuthorizeResponse::default() })
+            Ok(AuthorizeResponse { verdict: wire_verdict.into(), ..AuthorizeResponse::default() })
         });
         let auth = Auth::scripted(script, vector(), clock());
         let code = auth
             .authorize(&user("u"), pods("a"), "")
             .await
             .map_or_else(|rejection| rejection.status.code, |_| 200);
-        assert_eq!(code, expected, "{word:?}");
+        assert_eq!(code, expected, "{wire_verdict:?}");
     }
     let script =
         ScriptedAuthd::new(|_| Ok(AuthorizeResponse { verdict: 77, ..AuthorizeResponse::default() }));

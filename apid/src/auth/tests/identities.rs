@@ -153,14 +153,14 @@ async fn webhook_identity_is_cached_until_ttl() {
         let (script, clock) = (script(), clock());
         let auth = Auth::scripted(script.clone(), vector(), clock.clone());
         let token = bearer(name);
-        let ask =
+        let log_in =
             || async { auth.authenticate(&credentials(&token, "/")).await.map(|client| client.lifetime) };
         script.ttl.store(3001, std::sync::atomic::Ordering::SeqCst);
-        let first = ask().await;
+        let first = log_in().await;
         for (passed, requests) in [(0, 0), (2999, 0), (1, 1), (2999, 0), (1, 1)] {
             script.take_request_count();
             clock.advance(Duration::from_millis(passed));
-            assert_eq!(ask().await.is_ok(), name == "u");
+            assert_eq!(log_in().await.is_ok(), name == "u");
             assert_eq!(script.take_request_count(), requests, "{name} after {passed} ms more");
         }
         // The end of the TTL does not end the lifetime: an open watch re-authenticates and continues.
@@ -168,7 +168,7 @@ async fn webhook_identity_is_cached_until_ttl() {
     }
 }
 
-/// One request returns the identity and the decision.
+/// One request to authd returns the identity and the decision.
 #[tokio::test]
 async fn authentication_prefetches_the_decision() {
     let (script, vector) = (script(), vector());
@@ -200,9 +200,9 @@ async fn authentication_prefetches_the_decision() {
             auth.authorize_prefetched(&client, Arc::clone(&prefetch), prefetched, "test").await;
         assert_eq!(cached_decision.is_ok(), name == "good", "{name} {between:?}");
         assert_eq!(script.take_request_count(), requests, "{name}, with a write of {between:?} in between");
-        let other = auth.authorize(&client, Arc::new(pods("c")), "test").await;
+        let second_decision = auth.authorize(&client, Arc::new(pods("c")), "test").await;
         assert_eq!(
-            (other.is_ok(), script.take_request_count()),
+            (second_decision.is_ok(), script.take_request_count()),
             (name == "good", 1),
             "another request of {name}"
         );

@@ -1,4 +1,4 @@
-//! Tests of the caches of authd's responses and their invalidation.
+//! Tests of the caches of authd's responses, of their invalidation, and of the streams to authd.
 
 mod decisions;
 mod identities;
@@ -23,7 +23,7 @@ fn vector() -> Arc<PolicyRevisions> {
     Arc::new(PolicyRevisions::new(Reductions::for_tests()))
 }
 
-/// A policy write: each revision has another uid, so the reduction always differs.
+/// Writes a policy object: each revision has another uid, so the reduction always differs.
 fn write(vector: &PolicyRevisions, key: &str, revision: u64) {
     let name = key.rsplit('/').next().unwrap();
     let value = serde_json::json!({"metadata": {"name": name, "uid": revision.to_string()}});

@@ -125,7 +125,7 @@ async fn watches_of_one_user_share_authorization_in_one_batch() {
     write(&s.vector, "rolebindings/a/b", 4);
     let _last = s.open("u").await;
     write(&s.vector, "rolebindings/a/b", 5);
-    while s.auth.watches.open() > 1 {
+    while s.auth.watches.authorization_count() > 1 {
         tokio::task::yield_now().await;
     }
 }
@@ -135,7 +135,7 @@ async fn watch_continues_under_constant_policy_writes() {
     let s = setup();
     let guard = s.open("u").await;
     let vector = s.vector.clone();
-    let busy = tokio::spawn(async move {
+    let policy_writer = tokio::spawn(async move {
         for revision in 3.. {
             write(&vector, "rolebindings/a/b", revision);
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -146,7 +146,7 @@ async fn watch_continues_under_constant_policy_writes() {
         guard.renew(upto).await.unwrap();
         assert!(guard.admits(upto));
     }
-    busy.abort();
+    policy_writer.abort();
 }
 
 #[tokio::test]
@@ -226,12 +226,15 @@ async fn impersonated_watch_ends_with_impersonation_right() {
     let may_impersonate = Arc::new(AtomicBool::new(true));
     let is_allowed = may_impersonate.clone();
     *s.script.authorize.lock() = Box::new(move |request| {
-        let impersonation = request.attributes.as_ref().unwrap().verb == "impersonate";
-        let depends_on = Some(match impersonation {
+        let is_impersonation = request.attributes.as_ref().unwrap().verb == "impersonate";
+        let depends_on = Some(match is_impersonation {
             true => Dependencies { rbac_cluster: true, ..Dependencies::default() },
             false => Dependencies { rbac_namespace: vec!["a".into()], ..Dependencies::default() },
         });
-        Ok(AuthorizeResponse { depends_on, ..verdict(!impersonation || is_allowed.load(Ordering::SeqCst)) })
+        Ok(AuthorizeResponse {
+            depends_on,
+            ..verdict(!is_impersonation || is_allowed.load(Ordering::SeqCst))
+        })
     });
     let headers = [
         (http::HeaderName::from_static("impersonate-user"), "other".parse().unwrap()),
@@ -322,11 +325,11 @@ async fn watch_ends_with_era_and_survives_policy_change() {
     assert_eq!(guard.renew(Revision(1)).await.unwrap_err().code, 401);
 }
 
-/// A webhook decides; its responses take `slow` and have the TTL `ttl`.
-fn webhook_decides(s: &Setup, slow: Duration, ttl: Duration) {
+/// Lets a webhook decide: its responses take `latency` and have the TTL `ttl`.
+fn decide_by_webhook(s: &Setup, latency: Duration, ttl: Duration) {
     let (clock, allowed) = (s.clock.clone(), s.allowed.clone());
     *s.script.authorize.lock() = Box::new(move |_| {
-        clock.advance(slow);
+        clock.advance(latency);
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap() + 1;
         Ok(AuthorizeResponse { ttl_ms, ..verdict(allowed.load(Ordering::SeqCst)) })
     });
@@ -335,7 +338,7 @@ fn webhook_decides(s: &Setup, slow: Duration, ttl: Duration) {
 #[tokio::test]
 async fn watch_with_zero_ttl_webhook_reauthorizes_once_per_second() {
     let s = setup();
-    webhook_decides(&s, Duration::ZERO, Duration::ZERO);
+    decide_by_webhook(&s, Duration::ZERO, Duration::ZERO);
     let guard = s.open("u").await;
     s.script.take_request_count();
     for revision in 2..1000 {
@@ -359,7 +362,7 @@ async fn watch_with_zero_ttl_webhook_reauthorizes_once_per_second() {
 #[tokio::test]
 async fn expired_response_covers_events_before_its_request() {
     let s = setup();
-    webhook_decides(&s, Duration::from_secs(9), Duration::from_secs(2));
+    decide_by_webhook(&s, Duration::from_secs(9), Duration::from_secs(2));
     let guard = s.open("u").await;
     for revision in [5, 6] {
         write(&s.vector, "configmaps/a/x", revision);
@@ -397,7 +400,7 @@ async fn hanging_webhook_does_not_delay_end_of_other_watches() {
     assert_eq!(guard.renew(Revision(3)).await.unwrap_err().code, 403);
 }
 
-/// A policy write affects watches that need a webhook that hangs, and ends other watches.
+/// A batch with a watch whose webhook hangs does not delay the other watch of the batch.
 #[tokio::test]
 async fn hanging_webhook_does_not_delay_watches_in_same_batch() {
     let s = setup();
@@ -429,10 +432,11 @@ async fn hanging_webhook_does_not_delay_watches_in_same_batch() {
     assert!(!slow.admits(Revision(3)), "no event may go out without a confirmed authorization");
 }
 
-/// Opens watches in as many namespaces, all on the same policy, and on a webhook that may hang when
-/// `timed`.
-async fn open_many(s: &Setup, watches: usize, timed: bool) -> Vec<WatchGuard> {
-    let ttl_ms = u64::from(timed);
+/// Opens `watches` watches, each in its own namespace, on decisions that depend on the cluster-wide policy.
+///
+/// With `is_timed`, the decisions have the TTL 0, as decisions of a webhook.
+async fn open_many(s: &Setup, watches: usize, is_timed: bool) -> Vec<WatchGuard> {
+    let ttl_ms = u64::from(is_timed);
     *s.script.authorize.lock() = Box::new(move |_| {
         let depends_on = Some(Dependencies { rbac_cluster: true, ..Dependencies::default() });
         Ok(AuthorizeResponse { depends_on, ttl_ms, ..verdict(true) })
@@ -447,8 +451,8 @@ async fn open_many(s: &Setup, watches: usize, timed: bool) -> Vec<WatchGuard> {
 }
 
 /// Waits until authd has received this many requests.
-async fn wait_for_requests(s: &Setup, questions: usize) {
-    while s.script.request_count.load(Ordering::SeqCst) < questions {
+async fn wait_for_requests(s: &Setup, count: usize) {
+    while s.script.request_count.load(Ordering::SeqCst) < count {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -457,15 +461,15 @@ async fn wait_for_requests(s: &Setup, questions: usize) {
 async fn slow_authd_gets_limited_concurrent_watch_requests() {
     const WATCHES: usize = 4 * MAX_SINGLE_REQUESTS;
     // With a webhook, single requests start at once; otherwise when the batches take too long.
-    for (timed, batches) in [(true, 0), (false, WATCHES.div_ceil(BATCH))] {
+    for (is_timed, batches) in [(true, 0), (false, WATCHES.div_ceil(BATCH))] {
         let s = setup();
-        let guards = open_many(&s, WATCHES, timed).await;
+        let guards = open_many(&s, WATCHES, is_timed).await;
         s.script.hang_batches(|_| true);
         write(&s.vector, "clusterroles/r", 3);
         wait_for_requests(&s, batches + MAX_SINGLE_REQUESTS).await;
         // Requests beyond the limit would arrive within this time.
         tokio::time::sleep(Duration::from_millis(200)).await;
-        assert_eq!(s.script.take_request_count(), batches + MAX_SINGLE_REQUESTS, "webhook: {timed}");
+        assert_eq!(s.script.take_request_count(), batches + MAX_SINGLE_REQUESTS, "webhook: {is_timed}");
         s.script.hang_batches(|_| false);
         let renewed = join_all(guards.iter().map(|guard| guard.renew(Revision(3)))).await;
         assert!(renewed.iter().all(Result::is_ok), "every watch must be re-authorized");
@@ -525,7 +529,7 @@ async fn watch_waits_while_authd_cannot_reauthenticate() {
     assert_eq!(s.script.take_request_count(), 3);
 }
 
-/// A clock with some additional microseconds.
+/// A manual clock with additional microseconds on its monotonic time.
 struct OffsetClock(Arc<ManualClock>, AtomicU64);
 
 impl Clock for OffsetClock {
@@ -556,7 +560,7 @@ async fn watch_reauthenticates_only_after_cached_identity_expires() {
     }
 }
 
-/// A clock whose wall time was set back by an hour.
+/// A manual clock whose wall time is an hour back while the flag is set.
 struct SetBackClock(Arc<ManualClock>, AtomicBool);
 
 impl Clock for SetBackClock {

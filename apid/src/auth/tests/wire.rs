@@ -55,13 +55,13 @@ impl Decide for ReversedResponses {
     }
 }
 
-/// Forwards the received messages, and requests one write.
-struct Recording {
+/// A mirror that forwards the received messages to a test, and requests one write.
+struct RecordingMirror {
     seen: mpsc::UnboundedSender<Update>,
 }
 
 #[tonic::async_trait]
-impl Mirror for Recording {
+impl Mirror for RecordingMirror {
     type SyncStream = ResponseStream<MirrorDemand>;
 
     async fn sync(
@@ -90,7 +90,7 @@ impl Mirror for Recording {
     }
 }
 
-/// A server in its own runtime, so its connections end with it, as with a process.
+/// A server in its own runtime: a drop closes its connections, as the end of a process does.
 struct Server(Option<tokio::runtime::Runtime>);
 
 impl Drop for Server {
@@ -109,7 +109,7 @@ fn serve(socket: &Path, seen: mpsc::UnboundedSender<Update>) -> Server {
     runtime.spawn(async move {
         tonic::transport::Server::builder()
             .add_service(DecideServer::new(ReversedResponses))
-            .add_service(MirrorServer::new(Recording { seen }))
+            .add_service(MirrorServer::new(RecordingMirror { seen }))
             .serve_with_incoming(UnixListenerStream::new(listener))
             .await
             .unwrap();
@@ -125,8 +125,8 @@ fn ask(name: &str) -> decide_request::Ask {
     })
 }
 
-fn allowed(answer: Result<DecideResponse, AuthdError>) -> Option<bool> {
-    match answer.ok()?.answer? {
+fn is_allowed(response: Result<DecideResponse, AuthdError>) -> Option<bool> {
+    match response.ok()?.answer? {
         decide_response::Answer::Authorize(response) => {
             Some(crate::auth::decisions::cache::from_wire(&response).allowed())
         }
@@ -141,14 +141,14 @@ async fn responses_in_any_order_reach_their_requests() {
     let server = serve(&socket, mpsc::unbounded_channel().0);
     let link = Arc::new(Link::new(clock()));
     let client = Client::connect(socket, Duration::from_secs(10), link.clone());
-    let questions = (0..1000).map(|i| {
+    let requests = (0..1000).map(|i| {
         let client = &client;
         async move {
             let name = ["good", "evil", "broken"][i % 3];
-            (name, allowed(client.decide("", ask(name)).await))
+            (name, is_allowed(client.decide("", ask(name)).await))
         }
     });
-    for (name, answer) in futures_util::future::join_all(questions).await {
+    for (name, answer) in futures_util::future::join_all(requests).await {
         assert_eq!(
             answer,
             [("good", Some(true)), ("evil", Some(false)), ("broken", None)]
@@ -188,13 +188,13 @@ async fn decision_stream_reconnects_after_authd_restart() {
     );
     for _ in 0..3 {
         let server = serve(&socket, mpsc::unbounded_channel().0);
-        let both = loop {
-            let both = tokio::join!(client.decide("", ask("good")), client.decide("", ask("evil")));
-            if both.0.is_ok() {
-                break both;
+        let responses = loop {
+            let responses = tokio::join!(client.decide("", ask("good")), client.decide("", ask("evil")));
+            if responses.0.is_ok() {
+                break responses;
             }
         };
-        assert_eq!((allowed(both.0), allowed(both.1)), (Some(true), Some(false)));
+        assert_eq!((is_allowed(responses.0), is_allowed(responses.1)), (Some(true), Some(false)));
         // A request is open while the server stops.
         let waiting = client.decide("", ask("good"));
         tokio::pin!(waiting);
@@ -301,18 +301,18 @@ async fn mirror_snapshot_contains_only_cluster_info_config_map() {
         instance: "i".into(),
     };
     let mirror = tokio::spawn(auth.run_mirror(options, store, Arc::new(Writer)));
-    let mut put = Vec::new();
+    let mut mirrored = Vec::new();
     loop {
         match updates.recv().await.unwrap() {
             Update::Put(object) => {
                 let object = object.object.unwrap();
-                put.push(format!("{}/{}", object.namespace, object.name));
+                mirrored.push(format!("{}/{}", object.namespace, object.name));
             }
             Update::Synced(_) => break,
             _ => {}
         }
     }
-    assert_eq!(put, ["svc-public/cluster-info"]);
+    assert_eq!(mirrored, ["svc-public/cluster-info"]);
     mirror.abort();
     drop(server);
 }

@@ -26,7 +26,7 @@ pub(in crate::auth) trait AuthdApi: Send + Sync + 'static {
     async fn review(&self, request: ReviewRequest) -> Result<ReviewResponse, AuthdError>;
 }
 
-/// Why authd gave no decision. The request then fails: apid never treats this error as an allow.
+/// The reason why authd gave no response. The request then fails: apid never treats this error as an allow.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(in crate::auth) enum AuthdError {
     /// No connection to authd exists, or the connection broke before the response.
@@ -35,8 +35,8 @@ pub(in crate::auth) enum AuthdError {
     /// authd did not respond within the timeout.
     #[error("authd did not respond within the timeout")]
     Timeout,
-    /// authd responded that it cannot decide.
-    #[error("authd could not decide: {}", .0.detail)]
+    /// authd responded that it cannot process the request.
+    #[error("authd could not process the request: {}", .0.detail)]
     Failed(Failure),
     /// The response does not match the request.
     #[error("authd sent a response that does not match the request")]
@@ -47,7 +47,7 @@ pub(in crate::auth) enum AuthdError {
 const RETRY_AFTER_SECONDS: u32 = 1;
 
 impl From<AuthdError> for Status {
-    /// The client's response: 503, unless authd named another failure.
+    /// The response to the client: 503, unless authd named another HTTP code.
     fn from(error: AuthdError) -> Self {
         match &error {
             // `Link` logs the loss of the connection once, at the level `warn`.
@@ -70,7 +70,7 @@ impl From<AuthdError> for Status {
     }
 }
 
-/// A failure from the wire as a Status.
+/// Converts a failure that authd reported to a Status.
 pub(in crate::auth) fn from_failure(failure: &Failure) -> Status {
     let mut status = Status::failure(reason_of(&failure.reason, failure.code), failure.message.clone());
     status.code = u16::try_from(failure.code).unwrap_or(500);
@@ -104,13 +104,13 @@ fn reason_of(word: &str, code: u32) -> Reason {
     by_word.or_else(by_code).copied().unwrap_or(Reason::InternalError)
 }
 
-/// A Status body from authd as a Status.
+/// Decodes a Status from the JSON that authd sent.
 pub(in crate::auth) fn from_status_body(body: &[u8]) -> Status {
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(body) else {
         tracing::error!("Status from authd is not JSON; the request fails");
         return AuthdError::Malformed.into();
     };
-    let text = |value: &serde_json::Value, field: &str| {
+    let string_field = |value: &serde_json::Value, field: &str| {
         value.get(field).and_then(|v| v.as_str()).unwrap_or("").to_owned()
     };
     let code = value
@@ -120,23 +120,23 @@ pub(in crate::auth) fn from_status_body(body: &[u8]) -> Status {
         .unwrap_or(500);
     let failure = Failure {
         code,
-        reason: text(&value, "reason"),
-        message: text(&value, "message"),
+        reason: string_field(&value, "reason"),
+        message: string_field(&value, "message"),
         detail: String::new(),
     };
     let status = from_failure(&failure);
     let Some(details) = value.get("details") else { return status };
     let causes = details.get("causes").and_then(serde_json::Value::as_array).into_iter().flatten();
     status.with_details(apimachinery::status::Details {
-        name: text(details, "name"),
-        group: text(details, "group"),
-        kind: text(details, "kind"),
-        uid: text(details, "uid"),
+        name: string_field(details, "name"),
+        group: string_field(details, "group"),
+        kind: string_field(details, "kind"),
+        uid: string_field(details, "uid"),
         causes: causes
             .map(|cause| apimachinery::status::Cause {
-                reason: text(cause, "reason"),
-                message: text(cause, "message"),
-                field: text(cause, "field"),
+                reason: string_field(cause, "reason"),
+                message: string_field(cause, "message"),
+                field: string_field(cause, "field"),
             })
             .collect(),
         retry_after_seconds: 0,

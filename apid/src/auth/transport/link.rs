@@ -23,7 +23,7 @@ pub enum AuthdProblem {
     #[error("authd cannot be reached: {0}")]
     Unreachable(String),
     /// authd has no complete snapshot of the policy.
-    #[error("authd has not been sent the stored policy yet: {0}")]
+    #[error("authd has no complete copy of the stored policy yet: {0}")]
     NoPolicy(String),
     /// authd has not reported its readiness yet.
     #[error("authd has not reported its readiness yet")]
@@ -39,7 +39,7 @@ pub(in crate::auth) struct Link {
     state: Mutex<LinkState>,
     /// Whether [`LinkState::lost`] is None, for reads without the lock. Written only under the lock.
     connected: AtomicBool,
-    /// Whether the decision stream is open; tasks wait for a change of this value.
+    /// Whether the decision stream is open, for tasks that wait for this state.
     reached: watch::Sender<bool>,
     /// Notifies of each change of [`LinkState`] that health depends on.
     changed: watch::Sender<()>,
@@ -50,7 +50,7 @@ pub(in crate::auth) struct Link {
 struct LinkState {
     /// The monotonic time at which the connection was lost, and the reason; None while it is open.
     lost: Option<(Duration, String)>,
-    /// Why authd has no complete snapshot on the current mirror stream; None when it has.
+    /// The reason why authd has no complete snapshot of the policy; None when it has one.
     mirror_problem: Option<String>,
     /// Whether the process shuts down, and authd with it.
     is_shutting_down: bool,
@@ -125,7 +125,7 @@ impl Link {
         self.changed.send_replace(());
     }
 
-    /// Records that the mirror stream is open and its snapshot is sent.
+    /// Records that the mirror stream is open and a complete snapshot has been sent on it.
     pub(in crate::auth) fn set_mirror_synced(&self) {
         self.state.lock().mirror_problem = None;
         self.changed.send_replace(());
@@ -136,7 +136,7 @@ impl Link {
         self.mirror_sent.store(revision, Ordering::Relaxed);
     }
 
-    /// The newest revision sent to the mirror, and whether its snapshot is complete.
+    /// The newest revision sent to the mirror, and whether authd has a complete snapshot.
     pub(in crate::auth) fn mirror_progress(&self) -> (u64, bool) {
         (self.mirror_sent.load(Ordering::Relaxed), self.state.lock().mirror_problem.is_none())
     }

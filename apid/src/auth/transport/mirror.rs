@@ -5,8 +5,8 @@
 //! A stream begins with a hello and a snapshot of every policy object, reduced, all at one revision. Every
 //! change follows in revision order. Progress messages report the store's revision when no policy object
 //! changes. When the stream breaks or authd falls too far behind, a new stream begins with a new snapshot.
-//! authd sends its epoch, its readiness, and batches of writes. apid performs the batches one after the
-//! other and returns each result.
+//! authd sends its epoch, its readiness, its metrics, and batches of writes. apid performs the batches one
+//! after the other and returns the result of each write.
 //!
 //! # Invariants
 //!
@@ -36,13 +36,13 @@ use crate::auth::Auth;
 use crate::auth::decisions::revisions::PolicyChange;
 use crate::auth::reduce::Reduction;
 use crate::auth::transport::link::Link;
-use crate::auth::transport::stream::{Backoff, channel, with_source};
+use crate::auth::transport::stream::{Backoff, error_chain_text, open_channel};
 
-/// Maximum number of queued messages to authd.
+/// Maximum number of queued messages to authd, and of write batches that wait to be performed.
 const QUEUE: usize = 1024;
 /// Maximum rows of one read of the snapshot.
 const PAGE: usize = 500;
-/// The interval of progress messages.
+/// The interval at which a progress message is sent if the revision has advanced.
 const PROGRESS: Duration = Duration::from_secs(1);
 
 /// The options of the mirror; the hello contains all but the socket.
@@ -73,8 +73,10 @@ impl MirrorOptions {
 /// Performs the writes that authd requests, through the ordinary verbs and with audit.
 #[async_trait]
 pub trait PolicyWriter: Send + Sync + 'static {
-    /// Waits until writes see every change up to a revision. A change reaches authd before the watch cache, so a
-    /// write can depend on an object that the cache has not observed yet.
+    /// Waits until writes see every change up to a revision.
+    ///
+    /// A change reaches authd before the watch cache, so a write can depend on an object that the cache has
+    /// not observed yet.
     async fn wait_for(&self, revision: Revision);
 
     /// Performs one write in the name of a controller. Returns the HTTP code of the success.
@@ -109,7 +111,7 @@ impl Auth {
         writer: &Arc<dyn PolicyWriter>,
         backoff: &mut Backoff,
     ) -> Result<(), String> {
-        let channel = channel(&options.socket).await.map_err(|error| with_source(&error))?;
+        let channel = open_channel(&options.socket).await.map_err(|error| error_chain_text(&error))?;
         let (updates, outgoing) = mpsc::channel(QUEUE);
         let hello = MirrorHello {
             preset: options.preset.clone(),
@@ -168,10 +170,10 @@ impl Auth {
         updates: &mpsc::Sender<MirrorUpdate>,
     ) -> Result<(), String> {
         let mut changes = self.revisions.subscribe();
-        let snapshot = store.revision();
+        let snapshot_revision = store.revision();
         for entry in self.revisions.table().entries() {
             if let Some(key) = &entry.only_key {
-                let row = store.get(key, Some(snapshot)).await.map_err(|e| e.to_string())?;
+                let row = store.get(key, Some(snapshot_revision)).await.map_err(|e| e.to_string())?;
                 if let Some(row) = row {
                     self.send_row(entry, &row, updates).await?;
                 }
@@ -180,7 +182,7 @@ impl Auth {
             let mut start = String::new();
             loop {
                 let page = store
-                    .range(&entry.prefix, &start, PAGE, Some(snapshot))
+                    .range(&entry.prefix, &start, PAGE, Some(snapshot_revision))
                     .await
                     .map_err(|e| e.to_string())?;
                 for row in &page.rows {
@@ -193,14 +195,14 @@ impl Auth {
                 }
             }
         }
-        send(updates, Update::Synced(MirrorSynced { revision: snapshot.0 })).await?;
+        send(updates, Update::Synced(MirrorSynced { revision: snapshot_revision.0 })).await?;
         self.link.set_mirror_synced();
-        self.link.set_mirror_sent(snapshot.0);
-        tracing::info!(revision = snapshot.0, "policy snapshot sent to authd");
-        self.send_changes(&mut changes, snapshot, updates).await
+        self.link.set_mirror_sent(snapshot_revision.0);
+        tracing::info!(revision = snapshot_revision.0, "policy snapshot sent to authd");
+        self.send_changes(&mut changes, snapshot_revision, updates).await
     }
 
-    /// Sends the reduced form of a stored object, if it has one.
+    /// Sends the reduction of a stored object; sends nothing when the object has no reduction.
     async fn send_row(
         &self,
         entry: &Reduction,
@@ -211,13 +213,15 @@ impl Auth {
         send(updates, Update::Put(MirrorPut { revision: row.revision.0, object: Some(object) })).await
     }
 
+    /// Sends each change after the snapshot, and progress messages, until the stream or the subscription
+    /// breaks.
     async fn send_changes(
         &self,
         changes: &mut broadcast::Receiver<PolicyChange>,
-        snapshot: Revision,
+        snapshot_revision: Revision,
         updates: &mpsc::Sender<MirrorUpdate>,
     ) -> Result<(), String> {
-        let mut last_sent = snapshot.0;
+        let mut last_sent = snapshot_revision.0;
         let mut tick = tokio::time::interval(PROGRESS);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -257,17 +261,17 @@ impl Auth {
             return Ok(());
         }
         *last_sent = change.revision;
-        updates.send(change.update).await.map_err(|_| stream_closed())?;
+        updates.send(change.update).await.map_err(|_| stream_closed_error())?;
         self.link.set_mirror_sent(*last_sent);
         Ok(())
     }
 }
 
 async fn send(updates: &mpsc::Sender<MirrorUpdate>, update: Update) -> Result<(), String> {
-    updates.send(MirrorUpdate { update: Some(update) }).await.map_err(|_| stream_closed())
+    updates.send(MirrorUpdate { update: Some(update) }).await.map_err(|_| stream_closed_error())
 }
 
-fn stream_closed() -> String {
+fn stream_closed_error() -> String {
     "the mirror stream closed".to_owned()
 }
 

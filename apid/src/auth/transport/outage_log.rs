@@ -1,10 +1,10 @@
-//! The log of outages of authd: no listener on the socket, different names, an unreadable file.
+//! The log of outages of authd: times in which authd cannot decide requests.
 //!
 //! # Contract
 //!
-//! A start in the right order logs nothing. A problem that lasts [`FIRST_LOG_DELAY`] is logged at the default
-//! level, with the reason from `/readyz?verbose` and the path of the socket. The log line repeats at
-//! growing intervals, and one more line reports the end of the problem.
+//! A start of both processes within a few seconds logs nothing. A problem that lasts [`FIRST_LOG_DELAY`] is
+//! logged at the default level, with the reason from `/readyz?verbose` and the path of the socket. The log
+//! line repeats at growing intervals, and one more line reports the end of the problem.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::auth::{Auth, AuthdProblem};
 
 /// The delay of the first line: two processes that start together connect within this time.
 const FIRST_LOG_DELAY: Duration = Duration::from_secs(3);
-/// The interval between the first and the second line; it doubles from then on.
+/// The interval between the first and the second line; the interval doubles with each further line.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 /// The longest interval between two lines.
 const MAX_REPEAT_INTERVAL: Duration = Duration::from_secs(3600);
@@ -21,7 +21,7 @@ const MAX_REPEAT_INTERVAL: Duration = Duration::from_secs(3600);
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Auth {
-    /// Logs when and why authd does not decide; never returns.
+    /// Logs each outage of authd and its end; never returns.
     pub async fn log_outages(&self, socket: &Path) {
         let mut schedule = OutageSchedule::new();
         loop {
@@ -29,7 +29,7 @@ impl Auth {
                 Some(OutageEvent::Ongoing(reason)) if !self.link.is_shutting_down() => tracing::warn!(
                     %reason,
                     socket = %socket.display(),
-                    "authd does not decide; requests wait or get 503"
+                    "authd gives no decisions; requests wait or get 503"
                 ),
                 Some(OutageEvent::Ended) => tracing::info!("authd decides again"),
                 Some(OutageEvent::Ongoing(_)) | None => {}
@@ -39,7 +39,7 @@ impl Auth {
     }
 }
 
-/// A line to log.
+/// An event to log.
 #[derive(Debug, PartialEq, Eq)]
 enum OutageEvent {
     /// authd cannot decide, for this reason.
@@ -48,9 +48,9 @@ enum OutageEvent {
     Ended,
 }
 
-/// Decides when a line is due, with growing intervals.
+/// Determines when the next log line about an outage is due, at growing intervals.
 struct OutageSchedule {
-    /// The monotonic time at which the next line is due; None while authd decides.
+    /// The monotonic time at which the next line is due; None while authd can decide requests.
     due: Option<Duration>,
     /// The interval between the next line and the one after it; None when no line was logged.
     pause: Option<Duration>,
@@ -61,7 +61,7 @@ impl OutageSchedule {
         OutageSchedule { due: None, pause: None }
     }
 
-    /// The line to log at this moment.
+    /// The event to log at this moment, if any.
     fn next_event(&mut self, now: Duration, health: Result<(), AuthdProblem>) -> Option<OutageEvent> {
         let Err(reason) = health else {
             self.due = None;

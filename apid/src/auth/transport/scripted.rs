@@ -22,11 +22,11 @@ use crate::auth::*;
 type BatchPredicate = Arc<dyn Fn(&[AuthorizeRequest]) -> bool + Send + Sync>;
 type Authorizer = Box<dyn FnMut(&AuthorizeRequest) -> Result<AuthorizeResponse, AuthdError> + Send>;
 
-/// A scripted authd: tokens are user names, or `name@group`, and `bad` is rejected.
+/// A scripted authd: a bearer token is a user name or `name@group`, and the token `bad` is rejected.
 pub(crate) struct ScriptedAuthd {
     /// Decides authorization requests.
     pub(in crate::auth) authorize: Mutex<Authorizer>,
-    /// The identity without its user.
+    /// The identity of each accepted token, without the user.
     pub(crate) identity: Mutex<Identity>,
     /// The TTL of identities and rejections in milliseconds.
     pub(in crate::auth) ttl: AtomicU64,
@@ -36,9 +36,9 @@ pub(crate) struct ScriptedAuthd {
     pub(crate) request_count: AtomicUsize,
     /// The rejected token: `bad` unless a test sets another.
     rejected_token: Mutex<String>,
-    /// The batches that get no response, until a test changes the predicate.
+    /// Selects the batches that get no response, until a test changes the predicate.
     hangs: watch::Sender<BatchPredicate>,
-    /// The number of next authentications that fail with 503.
+    /// The number of further authentications that fail with 503.
     failing_authentications: AtomicUsize,
     /// The nearest misses of every denial.
     pub(crate) nearest_misses: Mutex<Vec<String>>,
@@ -47,7 +47,7 @@ pub(crate) struct ScriptedAuthd {
 }
 
 impl ScriptedAuthd {
-    /// A script with an authorizer.
+    /// A scripted authd that decides authorization requests with `authorize`.
     pub(in crate::auth) fn new(
         authorize: impl FnMut(&AuthorizeRequest) -> Result<AuthorizeResponse, AuthdError> + Send + 'static,
     ) -> Arc<Self> {
@@ -82,7 +82,7 @@ impl ScriptedAuthd {
     /// Withholds the response to batches that contain this user.
     pub(in crate::auth) fn hang_batches_of(&self, user: &'static str) {
         self.hang_batches(move |batch| {
-            batch.iter().any(|one| one.user.as_ref().is_some_and(|requester| requester.name == user))
+            batch.iter().any(|request| request.user.as_ref().is_some_and(|info| info.name == user))
         });
     }
 
@@ -205,8 +205,8 @@ impl Auth {
         Auth::scripted(ScriptedAuthd::new(|_| Ok(verdict(true))), revisions, clock)
     }
 
-    /// Decides by a predicate and explains every denial with the same nearest misses. Also returns the number of
-    /// requested explanations.
+    /// Decides by a predicate and explains every denial with the same nearest misses. Also returns the
+    /// counter of requested explanations.
     pub(crate) fn with_explanations(
         clock: Arc<dyn Clock>,
         is_allowed: impl Fn(&AuthorizeRequest) -> bool + Send + 'static,

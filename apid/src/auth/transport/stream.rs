@@ -3,15 +3,15 @@
 //! # Contract
 //!
 //! [`Client::connect`] returns at once and keeps a stream open, reconnecting with back-off. A request waits
-//! for a short time for a stream that is being reopened, then for its response. Every other outcome is an
-//! [`AuthdError`].
+//! for a short time for a stream that is being reopened, then for its response. A request without a response
+//! fails with an [`AuthdError`].
 //!
 //! # Concurrency
 //!
 //! Requests go through one queue, and all queued requests go out in one write. The stream has its own
 //! connection and one task, which writes the requests, reads the responses and wakes the waiting callers
 //! (see [`serving::single_task`]). When the stream breaks, all pending requests fail at once. The response to
-//! a request of a dropped future is discarded. Other calls share a second connection.
+//! a request whose future was dropped is discarded. All other gRPC calls share a second connection.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -47,21 +47,22 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use crate::auth::transport::authd_api::{AuthdApi, AuthdError};
 use crate::auth::transport::link::{AuthdProblem, Link};
 
-/// Maximum number of requests that wait to be written to the stream.
+/// Maximum number of requests that wait until they are written to the stream.
 const QUEUE: usize = 4096;
-/// The `:authority` header. The socket determines the destination.
+/// The origin in the URIs of gRPC requests. The socket, not this name, determines the destination.
 const ORIGIN: &str = "http://authd";
 /// The interval of keep-alive pings.
 ///
-/// An authd that hangs counts as lost after the timeout [`KEEP_ALIVE_TIMEOUT`], so the cached responses of apid expire.
+/// An authd that hangs counts as lost when a ping has no response within [`KEEP_ALIVE_TIMEOUT`], so the
+/// cached responses of apid expire.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum time that a request waits for a stream that is being reopened.
 const REOPEN_TIMEOUT: Duration = Duration::from_millis(300);
-/// The first pause before a reconnection; it doubles up to [`LONGEST_PAUSE`].
+/// The first pause before a reconnection; the pause doubles up to [`LONGEST_PAUSE`].
 ///
-/// The pauses are short: apid serves nothing without authd, and a failed connection to a Unix socket costs
-/// some microseconds.
+/// The pauses are short: without authd, apid serves only by cached decisions, and a failed connection to a
+/// Unix socket costs some microseconds.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// The pause after authd rejected the mirror stream: each attempt is rejected and logged until flags change.
@@ -71,7 +72,7 @@ const LARGEST_MESSAGE: usize = 16 * 1024 * 1024;
 /// The flow-control window in bytes, large enough for a burst of requests.
 const WINDOW: u32 = 4 * 1024 * 1024;
 
-/// A connection to authd that is kept open.
+/// A client of authd that keeps a decision stream open.
 pub(in crate::auth) struct Client {
     open: watch::Receiver<Option<OpenStream>>,
     timeout: Duration,
@@ -99,8 +100,8 @@ impl PendingRequests {
 
     fn add(&self) -> Result<(PendingRequest<'_>, oneshot::Receiver<DecideResponse>), AuthdError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let (answer, response) = oneshot::channel();
-        self.waiting.lock().as_mut().ok_or_else(no_stream)?.insert(id, answer);
+        let (waiter, response) = oneshot::channel();
+        self.waiting.lock().as_mut().ok_or_else(no_stream_error)?.insert(id, waiter);
         Ok((PendingRequest { pending: self, id }, response))
     }
 
@@ -140,8 +141,8 @@ impl Client {
         let mut receiver = self.open.clone();
         let reopened = tokio::time::timeout(REOPEN_TIMEOUT, receiver.wait_for(Option::is_some)).await;
         match reopened {
-            Ok(Ok(open)) => open.clone().ok_or_else(no_stream),
-            _ => Err(no_stream()),
+            Ok(Ok(open)) => open.clone().ok_or_else(no_stream_error),
+            _ => Err(no_stream_error()),
         }
     }
 
@@ -150,7 +151,7 @@ impl Client {
         let (pending_request, response) = open.pending.add()?;
         let request =
             DecideRequest { id: pending_request.id, request_id: request_id.to_owned(), ask: Some(ask) };
-        open.requests.send(request).await.map_err(|_| no_stream())?;
+        open.requests.send(request).await.map_err(|_| no_stream_error())?;
         response
             .await
             .map_err(|_| AuthdError::Unreachable("the stream closed before the response".to_owned()))
@@ -164,11 +165,12 @@ impl Client {
     }
 }
 
-fn no_stream() -> AuthdError {
+fn no_stream_error() -> AuthdError {
     AuthdError::Unreachable("no stream is open".to_owned())
 }
 
-/// Classifies a failed call: a connection failure, or an invalid response.
+/// Converts the gRPC status of a failed call: codes of a lost connection to `Unreachable`, all others to
+/// `Malformed`.
 fn classify_status(status: tonic::Status) -> AuthdError {
     match status.code() {
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
@@ -229,7 +231,9 @@ impl AuthdApi for Client {
 }
 
 /// Opens a channel over a Unix socket.
-pub(in crate::auth) async fn channel(socket: &std::path::Path) -> Result<Channel, tonic::transport::Error> {
+pub(in crate::auth) async fn open_channel(
+    socket: &std::path::Path,
+) -> Result<Channel, tonic::transport::Error> {
     let path = socket.to_owned();
     Endpoint::from_static(ORIGIN)
         .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
@@ -244,13 +248,15 @@ pub(in crate::auth) async fn channel(socket: &std::path::Path) -> Result<Channel
         .await
 }
 
-/// Calls authd's health service over a new connection.
+/// Calls authd's health service over a new connection. Any response of the service passes, whatever its
+/// status.
 ///
 /// # Errors
 ///
-/// authd cannot be reached, or its response is not one of a health service.
+/// authd cannot be reached, or responds with a gRPC error.
 pub(crate) async fn check_health(socket: &std::path::Path) -> Result<(), AuthdProblem> {
-    let channel = channel(socket).await.map_err(|error| AuthdProblem::Unreachable(with_source(&error)))?;
+    let channel =
+        open_channel(socket).await.map_err(|error| AuthdProblem::Unreachable(error_chain_text(&error)))?;
     let mut client = HealthClient::new(channel);
     let response = client.check(HealthCheckRequest::default()).await;
     response.map(drop).map_err(|status| AuthdProblem::Unreachable(status.message().to_owned()))
@@ -278,13 +284,13 @@ impl Backoff {
         self.next = (self.next * 2).min(LONGEST_PAUSE);
     }
 
-    /// Sets the next pause to that after a rejection.
+    /// Sets the next pause to [`REJECTED_PAUSE`].
     pub(in crate::auth) fn set_rejection_pause(&mut self) {
         self.next = REJECTED_PAUSE;
     }
 }
 
-/// Keeps a stream open until the client is dropped.
+/// Keeps a decision stream open until the client is dropped.
 ///
 /// A panic must not end this loop: without the report of the loss, cached responses would serve for ever.
 async fn keep_open(socket: PathBuf, link: Arc<Link>, open: watch::Sender<Option<OpenStream>>) {
@@ -314,7 +320,7 @@ async fn run_stream(
     open: &watch::Sender<Option<OpenStream>>,
     backoff: &mut Backoff,
 ) -> Result<(), String> {
-    let channel = channel(socket).await.map_err(|error| with_source(&error))?;
+    let channel = open_channel(socket).await.map_err(|error| error_chain_text(&error))?;
     let stream = LocalStream::connect(socket).await.map_err(|error| error.to_string())?;
     run_as_single_task(|spawner| run_connection(stream, spawner, channel, link, open, backoff)).await
 }
@@ -337,14 +343,14 @@ async fn run_connection(
         .initial_connection_window_size(WINDOW)
         .handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| with_source(&error))?;
+        .map_err(|error| error_chain_text(&error))?;
     let call = tower::service_fn(move |request| sender.clone().send_request(request));
     let mut client = DecideClient::with_origin(call, Uri::from_static(ORIGIN))
         .max_encoding_message_size(LARGEST_MESSAGE)
         .max_decoding_message_size(LARGEST_MESSAGE);
     let exchange = async {
         let (requests, outgoing) = mpsc::channel(QUEUE);
-        let mut answers = client
+        let mut responses = client
             .stream(ReceiverStream::new(outgoing))
             .await
             .map_err(|status| format!("authd rejected the decision stream: {}", status.message()))?
@@ -354,8 +360,8 @@ async fn run_connection(
         link.set_connected();
         backoff.reset();
         tracing::info!("decision stream to authd opened");
-        while let Some(response) = answers.message().await.map_err(|status| status.message().to_owned())? {
-            // None: the caller no longer waits for the response.
+        while let Some(response) = responses.message().await.map_err(|status| status.message().to_owned())? {
+            // A response without a waiter is discarded: its caller waits no longer.
             if let Some(waiter) = pending.take(response.id) {
                 let _ = waiter.send(response);
             }
@@ -366,13 +372,13 @@ async fn run_connection(
         // Responses that arrived before the end of the connection are delivered first.
         biased;
         result = exchange => result,
-        result = connection => result.map_err(|error| with_source(&error)),
+        result = connection => result.map_err(|error| error_chain_text(&error)),
         () = open.closed() => Ok(()),
     }
 }
 
-/// The error and its sources in one line: tonic's own text is only `transport error`.
-pub(in crate::auth) fn with_source(error: &dyn std::error::Error) -> String {
+/// Returns the texts of an error and its sources in one line: tonic's own text is only `transport error`.
+pub(in crate::auth) fn error_chain_text(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

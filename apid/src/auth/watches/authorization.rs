@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! [`Auth::guard`] registers an open watch. Before an event the stream calls [`WatchGuard::admits`] (an
-//! atomic load). On false it awaits [`WatchGuard::renew`], whose error ends the stream. While it waits for events,
-//! the stream also awaits [`WatchGuard::changed`], which returns when the authorization ends or cannot be
-//! confirmed. `renew` then returns the reason.
+//! [`Auth::guard`] registers an open watch. Before each event, the stream calls [`WatchGuard::admits`], which
+//! takes no lock while authd is connected. On false the stream awaits [`WatchGuard::renew`], whose error ends
+//! the stream. While the stream waits for events, it also awaits [`WatchGuard::changed`], which returns when
+//! the authorization ends or cannot be confirmed. `renew` then returns the reason.
 //!
 //! # Invariants
 //!
@@ -14,27 +14,27 @@
 //! An older authorization is equivalent while its dependencies have not advanced, because policy writes
 //! advance the vector before the event becomes visible.
 //! INVARIANT (no longer than the TTL): a watch relies on a webhook response for its TTL, and for
-//! [`MIN_WATCH_TTL`](crate::auth::decisions::cache::MIN_WATCH_TTL) at least. Then apid sends a new request: one per
-//! TTL, not one per event. The response to a request also covers all events from before the request, however short
-//! its TTL.
+//! [`MIN_WATCH_TTL`](crate::auth::decisions::cache::MIN_WATCH_TTL) at least. Then apid sends a new request:
+//! one per TTL, not one per event. The response to a request also covers all events from before the request,
+//! however short the TTL is.
 //!
 //! # Concurrency
 //!
-//! Streams of the same user with the same attributes share one [`SharedAuthorization`]. The re-authorization task
-//! re-authorizes those whose policy changed, in batches. A stream in `renew` wakes the task. Ten thousand
-//! watches of a hundred users thus cost a hundred authorizations in one batch. The task does not wait for
-//! responses, and an authorization has at most one refresh in progress.
+//! Streams of the same user with the same attributes share one [`SharedAuthorization`]. The re-authorization
+//! task refreshes the authorizations whose policy changed, in batches. A stream in `renew` wakes the task.
+//! Ten thousand watches of a hundred users thus cost a hundred authorizations in one batch. The task does not
+//! wait for responses, and an authorization has at most one refresh in progress.
 //!
-//! An authorization with a TTL gets its own request. When a batch has no response within [`BATCH_RESPONSE_DELAY`],
-//! each of its authorizations also gets its own request, because one of them may wait for a slow webhook. A webhook
-//! that hangs therefore delays the end of other watches by at most [`BATCH_RESPONSE_DELAY`]. An impersonated watch
-//! also holds the impersonation rights.
+//! An authorization with a TTL is refreshed with a single request. When a batch has no response within
+//! [`BATCH_RESPONSE_DELAY`], each of its authorizations also gets a single request, because one of them may
+//! wait for a slow webhook. A webhook that hangs therefore delays the end of other watches by at most
+//! [`BATCH_RESPONSE_DELAY`]. An impersonated watch also holds the impersonation rights.
 //!
-//! At most [`MAX_SINGLE_REQUESTS`] such single requests are open at a time. This limits the load on a slow authd and
-//! leaves room for ordinary requests. Further single requests wait in FIFO order. When a webhook hangs for more
-//! watches than [`MAX_SINGLE_REQUESTS`], later watches end later: by one timeout of a request to authd for each
-//! [`MAX_SINGLE_REQUESTS`] watches ahead of them. Their events wait meanwhile, and [`WatchGuard::renew`] fails after
-//! [`CONFIRM_TIMEOUT`].
+//! At most [`MAX_SINGLE_REQUESTS`] single requests are open at a time. This limits the load on a slow authd
+//! and leaves room for ordinary requests. Further single requests wait in FIFO order. When a webhook hangs
+//! for more watches than [`MAX_SINGLE_REQUESTS`], later watches end later: by one timeout of a request to
+//! authd for each [`MAX_SINGLE_REQUESTS`] watches ahead of them. Their events wait meanwhile, and
+//! [`WatchGuard::renew`] fails after [`CONFIRM_TIMEOUT`].
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -60,27 +60,28 @@ use crate::auth::transport::authd_api::AuthdError;
 use crate::auth::watches::webhook_identity::Reauthentication;
 use crate::auth::{Auth, Authorized};
 
-/// Limit of the authorizations in one batch.
+/// Maximum number of authorizations in one batch.
 pub(in crate::auth) const BATCH: usize = 256;
 /// Limit of the size of a batch in bytes.
 ///
-/// It is well below authd's largest message. A single selector, as long as request headers may be, stays
-/// below it.
+/// This limit is well below the largest message that authd accepts. The selectors of one request are always
+/// smaller, because the size of the request line is limited.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// Limit of the open single requests.
 ///
-/// It is well below authd's limit of waiting requests per stream (10,000), which ordinary requests share. A
-/// webhook that hangs for some hundred watches does not exhaust it.
+/// This limit is well below authd's limit of waiting requests per stream (10,000), which ordinary requests
+/// share. A webhook that hangs for some hundred watches does not exhaust this limit.
 pub(in crate::auth) const MAX_SINGLE_REQUESTS: usize = 1024;
 /// Time without a response to a batch after which single requests start.
 const BATCH_RESPONSE_DELAY: Duration = Duration::from_millis(500);
 /// The shortest interval between two passes of the re-authorization task, unless a stream waits.
 const MIN_PASS_INTERVAL: Duration = Duration::from_millis(20);
-/// The delay after a failed request.
+/// The delay after a failed request to authd, before the next attempt.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
-/// The longest wait of a watch whose identity has neither an expiry nor a TTL.
+/// The sleep of an idle watch between two checks when its identity has neither an expiry nor a TTL.
 const NO_DEADLINE: Duration = Duration::from_secs(3600);
-/// A larger change of the difference between wall clock and monotonic clock is a clock step, in milliseconds.
+/// A change of the difference between wall clock and monotonic clock above this limit is a clock step, in
+/// milliseconds.
 const CLOCK_STEP_MS: u64 = 250;
 /// Maximum time that a stream waits until its authorization is confirmed.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
@@ -90,7 +91,8 @@ pub(in crate::auth) struct Watches {
     authorizations: Mutex<HashMap<AuthorizationKey, Weak<SharedAuthorization>>>,
     /// Wakes the re-authorization task at once: a stream waits in `renew`.
     wake: Notify,
-    /// Wakes the re-authorization task for its next pass: policy changed during a refresh, which may have missed it.
+    /// Wakes the re-authorization task for its next pass: policy changed during a refresh, which may have
+    /// missed the change.
     refresh_missed: Notify,
     /// The revision of the component `identity` at the last pass of the re-authorization task.
     identity_seen: AtomicU64,
@@ -124,7 +126,7 @@ struct SharedAuthorization {
     state: ArcSwap<AuthorizationState>,
     /// Whether a refresh is in progress.
     is_refreshing: AtomicBool,
-    /// Incremented so that the open watches check the state again.
+    /// Incremented when the open watches must check `state` and their identity again.
     signal: watch::Sender<u64>,
 }
 
@@ -186,7 +188,7 @@ impl Auth {
     /// The task re-authorizes open watches when policy changes or a TTL ends.
     pub(in crate::auth) async fn run_reauthorization_task(self: Arc<Self>) {
         let mut policy_advances = self.revisions.subscribe_to_advances();
-        let mut epoch = self.epochs.changed();
+        let mut epoch = self.epochs.subscribe();
         let Watches { wake, refresh_missed, .. } = &self.watches;
         loop {
             // The tick covers changes without an event: expiry, and the end of the grace period after the
@@ -211,20 +213,20 @@ impl Auth {
     ///
     /// Authorizations with a refresh in progress are skipped. Does not wait for responses.
     fn refresh_stale_authorizations(self: &Arc<Self>) {
-        let open = self.watches.all();
+        let in_use = self.watches.authorizations_in_use();
         let (identity_advanced, era_ended) = (
             self.watches.has_identity_advanced(&self.revisions),
             self.watches.has_era_ended(self.epochs.era()),
         );
         let clock_stepped = self.watches.has_clock_stepped(&*self.clock);
         if identity_advanced || era_ended || clock_stepped || !self.link.cache_serves() {
-            open.iter().for_each(|authorization| authorization.signal_change());
+            in_use.iter().for_each(|authorization| authorization.signal_change());
         }
-        let stale = open.into_iter().filter(|authorization| authorization.is_stale(self));
+        let stale = in_use.into_iter().filter(|authorization| authorization.is_stale(self));
         let leases = stale.filter_map(|authorization| RefreshLease::new(self, authorization));
         let (single_requests, batch_leases): (Vec<RefreshLease>, Vec<RefreshLease>) =
             leases.partition(|lease| lease.authorization.is_timed());
-        for batch in batches(batch_leases) {
+        for batch in split_into_batches(batch_leases) {
             tokio::spawn(Arc::clone(self).refresh_batch(batch));
         }
         if !single_requests.is_empty() {
@@ -233,7 +235,9 @@ impl Auth {
         }
     }
 
-    /// Refreshes authorizations with one batch request. After [`BATCH_RESPONSE_DELAY`], single requests run beside it;
+    /// Refreshes authorizations with one batch request.
+    ///
+    /// After [`BATCH_RESPONSE_DELAY`], single requests run beside the batch request; for each authorization
     /// the first response counts.
     async fn refresh_batch(self: Arc<Self>, leases: Vec<RefreshLease>) {
         let keys: Vec<AuthorizationKey> =
@@ -243,7 +247,7 @@ impl Auth {
             Ok(response) => response,
             Err(_) => match select(batch_response, pin!(self.refresh_individually(&leases))).await {
                 Either::Left((Err(_), single_requests)) => return single_requests.await,
-                Either::Left((answered, _)) => answered,
+                Either::Left((response, _)) => response,
                 Either::Right(((), _)) => return,
             },
         };
@@ -285,8 +289,8 @@ impl Auth {
     }
 }
 
-/// Groups refreshes into batches of at most [`BATCH`] requests and about [`BATCH_BYTES`].
-fn batches(leases: Vec<RefreshLease>) -> Vec<Vec<RefreshLease>> {
+/// Splits refreshes into batches of at most [`BATCH`] requests and about [`BATCH_BYTES`].
+fn split_into_batches(leases: Vec<RefreshLease>) -> Vec<Vec<RefreshLease>> {
     let mut batches: Vec<Vec<RefreshLease>> = Vec::new();
     let mut bytes = 0;
     for lease in leases {
@@ -309,59 +313,60 @@ fn batches(leases: Vec<RefreshLease>) -> Vec<Vec<RefreshLease>> {
 fn request_bytes((user, attributes): &AuthorizationKey) -> usize {
     /// Upper estimate of the bytes of the tag and the length of a field.
     const FIELD: usize = 16;
-    let texts = |list: &[String]| list.iter().map(|text| text.len() + FIELD).sum::<usize>();
-    let selector = |selector: &ParsedSelector| match selector {
+    let texts_bytes = |list: &[String]| list.iter().map(|text| text.len() + FIELD).sum::<usize>();
+    let selector_bytes = |selector: &ParsedSelector| match selector {
         ParsedSelector::Unparsable(text) => text.len() + FIELD,
-        ParsedSelector::Requirements(all) => all
+        ParsedSelector::Requirements(requirements) => requirements
             .iter()
-            .map(|requirement| requirement.key.len() + 2 * FIELD + texts(&requirement.values) + FIELD)
+            .map(|requirement| requirement.key.len() + 2 * FIELD + texts_bytes(&requirement.values) + FIELD)
             .sum(),
     };
-    let extra = user.extra.iter().map(|(key, values)| key.len() + 2 * FIELD + texts(values)).sum::<usize>();
+    let extra_bytes: usize =
+        user.extra.iter().map(|(key, values)| key.len() + 2 * FIELD + texts_bytes(values)).sum();
     let Attributes { verb, group, version, resource, subresource, namespace, name, path, .. } = &**attributes;
-    let texts_of_request = [verb, group, version, resource, subresource, namespace, name, path];
-    let request: usize = texts_of_request.iter().map(|text| text.len() + FIELD).sum();
+    let attribute_texts = [verb, group, version, resource, subresource, namespace, name, path];
+    let attribute_bytes: usize = attribute_texts.iter().map(|text| text.len() + FIELD).sum();
     user.name.len()
         + user.uid.len()
-        + texts(&user.groups)
-        + extra
-        + request
-        + selector(&attributes.field_selector)
-        + selector(&attributes.label_selector)
+        + texts_bytes(&user.groups)
+        + extra_bytes
+        + attribute_bytes
+        + selector_bytes(&attributes.field_selector)
+        + selector_bytes(&attributes.label_selector)
         + 8 * FIELD
 }
 
-fn log_refresh_failure(watches: usize, reason: &AuthdError) {
-    tracing::warn!(%reason, watches, "re-authorization of open watches failed; retrying");
+fn log_refresh_failure(authorizations: usize, reason: &AuthdError) {
+    tracing::warn!(%reason, authorizations, "re-authorization of open watches failed; retrying");
 }
 
 impl Watches {
-    /// Returns the authorizations that streams hold, and forgets the others.
-    fn all(&self) -> Vec<Arc<SharedAuthorization>> {
-        let mut all = self.authorizations.lock();
-        all.retain(|_, authorization| authorization.strong_count() > 0);
-        all.values().filter_map(Weak::upgrade).collect()
+    /// Returns the authorizations that streams hold, and removes the others from the map.
+    fn authorizations_in_use(&self) -> Vec<Arc<SharedAuthorization>> {
+        let mut authorizations = self.authorizations.lock();
+        authorizations.retain(|_, authorization| authorization.strong_count() > 0);
+        authorizations.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// The authorization that all streams of a key share.
+    /// Returns the shared authorization of a key; a new one when none exists or the existing one is denied.
     fn share(&self, key: AuthorizationKey, validity: Validity) -> Arc<SharedAuthorization> {
-        let mut all = self.authorizations.lock();
-        if let Some(authorization) = all.get(&key).and_then(Weak::upgrade) {
+        let mut authorizations = self.authorizations.lock();
+        if let Some(authorization) = authorizations.get(&key).and_then(Weak::upgrade) {
             authorization.update(validity.as_of, || AuthorizationState::Allowed(validity.clone()));
-            // Streams on a rejected authorization are about to end; this stream was authorized later.
+            // Streams on a denied authorization are about to end; this stream was authorized later.
             if !authorization.is_denied() {
                 authorization.signal_change();
                 return authorization;
             }
         }
         let authorization = SharedAuthorization::new(key.clone(), validity);
-        all.insert(key, Arc::downgrade(&authorization));
+        authorizations.insert(key, Arc::downgrade(&authorization));
         authorization
     }
 
     /// The number of registered authorizations.
     #[cfg(test)]
-    pub(in crate::auth) fn open(&self) -> usize {
+    pub(in crate::auth) fn authorization_count(&self) -> usize {
         self.authorizations.lock().len()
     }
 
@@ -415,7 +420,7 @@ impl SharedAuthorization {
         }
     }
 
-    /// Whether the policy that the authorization depends on has changed.
+    /// Whether the epoch or the policy on which the authorization depends has changed.
     fn is_behind(&self, auth: &Auth) -> bool {
         match &**self.state.load() {
             AuthorizationState::Allowed(validity) => {
@@ -426,9 +431,9 @@ impl SharedAuthorization {
         }
     }
 
-    /// Changes the state, unless it is as of a later reading.
+    /// Replaces the state, unless it is of a later reading than the revision `as_of`.
     ///
-    /// A slow decision thus does not overwrite a newer one. A rejection is final.
+    /// A slow decision thus does not overwrite a newer decision. A denial is final.
     fn update(&self, as_of: u64, state: impl Fn() -> AuthorizationState) {
         self.state.rcu(|now| match &**now {
             AuthorizationState::Allowed(validity) if validity.as_of <= as_of => Arc::new(state()),
@@ -449,6 +454,7 @@ struct RefreshLease {
 }
 
 impl RefreshLease {
+    /// Takes the lease. None: another refresh of the authorization is in progress.
     fn new(auth: &Arc<Auth>, authorization: Arc<SharedAuthorization>) -> Option<Self> {
         let is_free = !authorization.is_refreshing.swap(true, Ordering::SeqCst);
         is_free.then(|| RefreshLease {
@@ -458,7 +464,8 @@ impl RefreshLease {
         })
     }
 
-    /// Stores a decision and releases the lease. A decision after the release is ignored.
+    /// Stores a decision in the shared authorization and releases the lease. A decision after the release is
+    /// ignored.
     fn settle(&self, cached_decision: &CachedDecision) {
         if self.released.load(Ordering::SeqCst) {
             return;
@@ -495,12 +502,12 @@ impl Drop for RefreshLease {
     }
 }
 
-fn unconfirmed() -> Status {
+fn unconfirmed_status() -> Status {
     Status::unavailable("the authorization of this watch could not be confirmed", 1)
 }
 
 impl WatchGuard {
-    /// Whether an event of this revision may go out on the current authorization.
+    /// Whether the event of this revision may be sent to the client on the current authorization.
     pub fn admits(&self, revision: Revision) -> bool {
         self.lifetime.is_valid_at(self.auth.clock.now())
             && self.reauthentication.as_ref().is_none_or(|reauthentication| !reauthentication.time_left(self.auth.clock.monotonic()).is_zero())
@@ -512,7 +519,7 @@ impl WatchGuard {
 
     /// Whether the era of the identity has ended.
     ///
-    /// The user may still be authorized: the client can open a new watch with its credentials.
+    /// The credentials may still be valid: the client can open a new watch with them.
     pub fn is_outdated(&self) -> bool {
         self.lifetime.era.is_some_and(|era| era != self.auth.epochs.era())
     }
@@ -521,8 +528,8 @@ impl WatchGuard {
     ///
     /// # Errors
     ///
-    /// The stream ends with 401 when the identity ended or [`WatchGuard::is_outdated`], 403 when the
-    /// authorizer rejects, 503 when authd gives no decision.
+    /// 401 when the identity or its era has ended, 403 when no authorizer allows the watch, 503 when authd
+    /// gives no decision.
     pub async fn renew(&self, min_revision: Revision) -> Result<(), Status> {
         let confirmation = async {
             while let Some(reauthentication) = &self.reauthentication
@@ -541,7 +548,9 @@ impl WatchGuard {
             }
             Ok(())
         };
-        tokio::time::timeout(CONFIRM_TIMEOUT, confirmation).await.unwrap_or_else(|_| Err(unconfirmed()))
+        tokio::time::timeout(CONFIRM_TIMEOUT, confirmation)
+            .await
+            .unwrap_or_else(|_| Err(unconfirmed_status()))
     }
 
     async fn wait_until_confirmed(
@@ -561,7 +570,9 @@ impl WatchGuard {
                 {
                     return Ok(());
                 }
-                AuthorizationState::Allowed(_) if !self.auth.link.cache_serves() => return Err(unconfirmed()),
+                AuthorizationState::Allowed(_) if !self.auth.link.cache_serves() => {
+                    return Err(unconfirmed_status());
+                }
                 AuthorizationState::Allowed(_) => {}
             }
             self.auth.watches.wake.notify_one();
@@ -570,7 +581,8 @@ impl WatchGuard {
         }
     }
 
-    /// Waits until the authorization has ended or cannot be confirmed any more, or re-authentication is due.
+    /// Waits until the identity or the authorization has ended or cannot be confirmed, or re-authentication
+    /// is due.
     pub async fn changed(&self) {
         // The common case of one authorization needs no allocation.
         if let [authorization] = self.authorizations.as_slice() {

@@ -3,15 +3,15 @@
 //! # Contract
 //!
 //! Such a watch holds a copy of the credentials while it is open. When the TTL of the webhook response
-//! ends, [`Reauthentication::reauthenticate`] re-authenticates with this copy. The watch continues when the user is the
-//! same. It ends with 401 otherwise, also when the webhook fails, because a new request would be rejected
-//! too. While authd gives no response, the watch sends no event. Times are on the monotonic clock, because the
-//! wall clock can be set back.
+//! ends, [`Reauthentication::reauthenticate`] re-authenticates with this copy. The watch continues when the
+//! user is the same. Otherwise the watch ends with 401, also when the webhook fails, because a new request
+//! would be rejected too. While authd gives no response, the watch sends no event. Times are on the monotonic
+//! clock, because the wall clock can be set back.
 //!
 //! # Invariants
 //!
-//! INVARIANT (secrets stay secret): the copy lives in the request and in its watch, never in a cache. It
-//! has no `Debug`.
+//! INVARIANT (secrets stay secret): only the request and its watch hold the copy, never a cache. The copy has
+//! no `Debug`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ use crate::auth::identity::credentials::Credentials;
 use crate::auth::identity::header_credentials::HeaderCredentials;
 use crate::auth::{Auth, Authenticated};
 
-/// A copy of a request's credentials.
+/// A copy of the credentials of a request, without lifetime parameters.
 struct CredentialsCopy {
     header_credentials: HeaderCredentials,
     certificate_chain: Vec<Bytes>,
@@ -55,7 +55,7 @@ impl CredentialsCopy {
     }
 }
 
-/// An identity from a webhook, with what a watch needs to re-authenticate.
+/// An identity from a webhook: its user and TTL, with the credentials for re-authentication.
 #[derive(Clone)]
 pub(in crate::auth) struct WebhookIdentity {
     credentials_copy: Arc<CredentialsCopy>,
@@ -73,18 +73,18 @@ impl std::fmt::Debug for WebhookIdentity {
 }
 
 impl Authenticated {
-    /// Adds a copy of the credentials when a webhook supplied the identity.
+    /// Adds a copy of the credentials when a webhook supplied the identity, that is with a `webhook_expiry`.
     pub(in crate::auth) fn with_webhook_identity(
         mut self,
         credentials: &Credentials<'_>,
         webhook_expiry: Option<Expiry>,
     ) -> Self {
-        let with_expiry = |webhook_expiry| WebhookIdentity {
+        let new_webhook_identity = |webhook_expiry| WebhookIdentity {
             credentials_copy: Arc::new(CredentialsCopy::new(credentials)),
             user: Arc::clone(&self.user),
             webhook_expiry,
         };
-        self.webhook_identity = webhook_expiry.map(with_expiry);
+        self.webhook_identity = webhook_expiry.map(new_webhook_identity);
         self
     }
 }
@@ -92,19 +92,19 @@ impl Authenticated {
 /// The re-authentication state of an open watch.
 pub(in crate::auth) struct Reauthentication {
     webhook_identity: WebhookIdentity,
-    /// The monotonic time of the next re-authentication in nanoseconds. An earlier one would only hit the
-    /// identity cache.
+    /// The monotonic time of the next re-authentication in nanoseconds. An earlier re-authentication would
+    /// only hit the identity cache.
     due: AtomicU64,
 }
 
 impl Reauthentication {
-    /// The state after the authentication of the request.
+    /// The state after the authentication of the watch request, at the monotonic time `now`.
     pub(in crate::auth) fn new(webhook_identity: WebhookIdentity, now: Duration) -> Self {
         let due = AtomicU64::new(next_due(Some(webhook_identity.webhook_expiry), now));
         Reauthentication { webhook_identity, due }
     }
 
-    /// The time until the next re-authentication; zero when it is due.
+    /// The time until the next re-authentication; zero when re-authentication is due.
     pub(in crate::auth) fn time_left(&self, now: Duration) -> Duration {
         Duration::from_nanos(self.due.load(Ordering::SeqCst)).saturating_sub(now)
     }
@@ -126,7 +126,9 @@ impl Reauthentication {
     }
 }
 
-/// The end of the TTL, and at least [`MIN_WATCH_TTL`] from now, for webhooks that forbid caching.
+/// The monotonic time of the next re-authentication in nanoseconds.
+///
+/// This is the end of the TTL, but at least [`MIN_WATCH_TTL`] from `now`, for webhooks that forbid caching.
 fn next_due(webhook_expiry: Option<Expiry>, now: Duration) -> u64 {
     let earliest = now.saturating_add(MIN_WATCH_TTL);
     let due = webhook_expiry.map_or(earliest, |expiry| expiry.end().max(earliest));

@@ -2,9 +2,10 @@
 //!
 //! # Contract
 //!
-//! The cleaner examines all requests at its start and every hour. It deletes an issued, denied or failed request one
-//! hour after the last update of its condition. It deletes a request without conditions after a day, and a request
-//! with an expired certificate. An approved request without a certificate stays.
+//! The cleaner examines all requests at its start and every hour. It deletes an issued, denied or failed
+//! request one hour after the last update of its condition. It deletes a request without conditions one day
+//! after its creation, and an issued request when its certificate has expired. An approved request without a
+//! certificate stays.
 //!
 //! # Reference
 //!
@@ -29,9 +30,9 @@ use crate::verbs::deletion::options::DeleteOptions;
 
 /// Time between two examinations of all requests.
 const INTERVAL: Duration = Duration::from_secs(3600);
-/// Seconds after which an issued, denied or failed request is deleted.
+/// Seconds after the last update of its condition at which an issued, denied or failed request is deleted.
 const ENDED_MAX: i64 = 3600;
-/// Seconds after which a pending request is deleted.
+/// Seconds after its creation at which a request without conditions is deleted.
 const PENDING_MAX: i64 = 24 * 3600;
 
 /// Deletes old requests until the process ends.
@@ -95,8 +96,8 @@ fn deletion_cause(request: &Object, now: Timestamp) -> Option<&'static str> {
 
 /// Whether the issued certificate of a request has expired; false for an unreadable certificate.
 fn is_expired(request: &Object, now: Timestamp) -> bool {
-    let text = STANDARD.decode(certificate(request)).ok();
-    text.and_then(|text| not_after(&text)).is_some_and(|end| now > end)
+    let pem = STANDARD.decode(certificate(request)).ok();
+    pem.and_then(|pem| not_after(&pem)).is_some_and(|end| now > end)
 }
 
 #[cfg(test)]
@@ -108,7 +109,7 @@ mod tests {
 
     const CREATED: &str = "2025-05-01T00:00:00Z";
 
-    fn after(text: &str, seconds: i64) -> Timestamp {
+    fn time_after(text: &str, seconds: i64) -> Timestamp {
         Timestamp::from_second(time::parse(text).unwrap().as_second() + seconds).unwrap()
     }
 
@@ -132,7 +133,7 @@ mod tests {
             (&["Approved"], "", 1000 * HOUR, None),
         ] {
             let request = request(kinds, certificate);
-            let cause = |seconds| deletion_cause(&request, after(CREATED, seconds));
+            let cause = |seconds| deletion_cause(&request, time_after(CREATED, seconds));
             assert_eq!(cause(last_second), None, "{kinds:?}");
             assert_eq!(cause(last_second + 1), expected, "{kinds:?}");
         }
@@ -140,7 +141,7 @@ mod tests {
 
     #[test]
     fn request_with_expired_certificate_is_deleted_at_once() {
-        let start = after(CREATED, -7200);
+        let start = time_after(CREATED, -7200);
         let authority = Authority::generate("ca", start).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let (cert, key) = (folder.path().join("ca.crt"), folder.path().join("ca.key"));
@@ -149,14 +150,14 @@ mod tests {
         let authority = Authority::load(&cert, &key).unwrap();
         let pair = authority.client("jane", &[], Duration::from_secs(7200 + 600), start).unwrap();
         let request = request(&["Approved"], &STANDARD.encode(pair.cert));
-        assert_eq!(deletion_cause(&request, after(CREATED, 600)), None);
-        assert_eq!(deletion_cause(&request, after(CREATED, 601)), Some("expired"));
+        assert_eq!(deletion_cause(&request, time_after(CREATED, 600)), None);
+        assert_eq!(deletion_cause(&request, time_after(CREATED, 601)), Some("expired"));
     }
 
     #[test]
     fn condition_without_time_deletes_nothing() {
         let status = json!({"conditions": [{"type": "Denied", "status": "True"}]});
         let request = Object::from_value(json!({"metadata": {"name": "r"}, "status": status})).unwrap();
-        assert_eq!(deletion_cause(&request, after(CREATED, i64::from(u32::MAX))), None);
+        assert_eq!(deletion_cause(&request, time_after(CREATED, i64::from(u32::MAX))), None);
     }
 }

@@ -14,8 +14,9 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (own account): the signer always writes as the service account `certificate-controller`. The admission
-//! plugin `CertificateSigning` requires the permission `sign`; the shared identity lacks it.
+//! INVARIANT (own account): the signer always writes as the service account `certificate-controller`. The
+//! admission plugin `CertificateSigning` requires the permission `sign`, which the shared identity of the
+//! controllers lacks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +47,7 @@ mod tests;
 /// Delay before a request whose processing failed is processed again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Error from issuing a certificate.
+/// The reason why no certificate was issued.
 enum IssueError {
     /// The request is invalid or breaks a rule of its signer; it gets the condition `Failed`.
     Refused(String),
@@ -104,25 +105,27 @@ async fn process(
         let issue = move || issue(signer, &request, &signing, now);
         tokio::task::spawn_blocking(issue).await.map_err(|error| Status::internal(error.to_string()))?
     };
-    let new = match result {
+    let updated = match result {
         Ok(certificate) => with_certificate(request.clone(), &certificate),
         Err(IssueError::Refused(message)) => {
             let reason = "SignerValidationFailure";
             let failed = Condition { kind: "Failed", status_is_true: true, reason, message };
-            let Some(new) = with_conditions(&request, &[failed], &time::time(now)) else { return Ok(()) };
-            new
+            let Some(updated) = with_conditions(&request, &[failed], &time::time(now)) else {
+                return Ok(());
+            };
+            updated
         }
         Err(IssueError::Unavailable(message)) => return Err(Status::internal(message)),
     };
     let target = Target { collection: requests, namespace: "", name, subresource: "status" };
-    match actor.update(target, new).await {
+    match actor.update(target, updated).await {
         // Another client changed the request; the notification about that change starts the next attempt.
         Err(status) if is_race(&status) => Ok(()),
         result => result.map(drop),
     }
 }
 
-/// Issues the certificate of a request. Returns it as PEM.
+/// Issues the certificate of a request. Returns the certificate as PEM.
 fn issue(
     signer: Signer,
     request: &Object,
@@ -130,9 +133,9 @@ fn issue(
     now: jiff::Timestamp,
 ) -> Result<String, IssueError> {
     let encoded = request.str_at(&["spec", "request"]).unwrap_or("");
-    let text = STANDARD.decode(encoded).map_err(|error| IssueError::Refused(error.to_string()))?;
-    let content =
-        CertificateRequest::from_pem(&text).map_err(|error| IssueError::Refused(error.to_string()))?;
+    let pem = STANDARD.decode(encoded).map_err(|error| IssueError::Refused(error.to_string()))?;
+    let parsed_request =
+        CertificateRequest::from_pem(&pem).map_err(|error| IssueError::Refused(error.to_string()))?;
     let usages: Vec<&str> = request
         .at(&["spec", "usages"])
         .and_then(Value::as_array)
@@ -140,15 +143,17 @@ fn issue(
         .flatten()
         .filter_map(Value::as_str)
         .collect();
-    signer.validate(content.identity(), &usages).map_err(|rule| IssueError::Refused(rule.to_string()))?;
+    signer
+        .validate(parsed_request.identity(), &usages)
+        .map_err(|rule| IssueError::Refused(rule.to_string()))?;
     let unavailable = |error: serving::certs::CertError| IssueError::Unavailable(error.to_string());
     let authority = Authority::load(&signing.cert, &signing.key).map_err(unavailable)?;
-    let requested = request.at(&["spec", "expirationSeconds"]).and_then(Value::as_i64);
-    let end = authority.not_after();
-    let (not_before, not_after) = rules::validity(requested, signing.duration, now, end)
+    let requested_seconds = request.at(&["spec", "expirationSeconds"]).and_then(Value::as_i64);
+    let authority_end = authority.not_after();
+    let (not_before, not_after) = rules::validity(requested_seconds, signing.duration, now, authority_end)
         .map_err(|error| IssueError::Unavailable(error.to_string()))?;
     authority
-        .issue(&content, &CertificateParameters { usages: &usages, not_before, not_after })
+        .issue(&parsed_request, &CertificateParameters { usages: &usages, not_before, not_after })
         .map_err(unavailable)
 }
 

@@ -13,15 +13,15 @@ use apimachinery::time;
 use jiff::Timestamp;
 use serving::certs::requests::RequestedIdentity;
 
-/// The organization that the certificate of a node must have, and no other.
+/// The only organization in the certificate of a node.
 const NODES: &str = "system:nodes";
 /// Prefix of the common name in certificates of nodes.
 const NODE_PREFIX: &str = "system:node:";
 
-/// Seconds before the issue at which the validity of a certificate begins, for clients whose clocks are
+/// Seconds by which the validity of a certificate begins before its issue, for clients whose clocks are
 /// behind.
 const BACKDATING: i64 = 5 * 60;
-/// Lower limit of a requested duration, in seconds; a shorter request is raised to it.
+/// Lower limit of a requested duration, in seconds; a shorter duration is raised to this limit.
 const DURATION_MIN: i64 = 10 * 60;
 /// Duration in seconds from which on [`BACKDATING`] is subtracted from the end of the validity.
 const SHORT_DURATION: i64 = 8 * 3600;
@@ -138,21 +138,21 @@ fn require_common_name(identity: &RequestedIdentity) -> Result<(), BrokenRule> {
 ///
 /// `key encipherment` is optional, because only RSA keys need it.
 fn require_node_usages(usages: &[&str], purpose: &str) -> Result<(), BrokenRule> {
-    let mut given: BTreeSet<&str> = usages.iter().copied().collect();
-    given.remove("key encipherment");
-    if given == BTreeSet::from(["digital signature", purpose]) {
+    let mut requested: BTreeSet<&str> = usages.iter().copied().collect();
+    requested.remove("key encipherment");
+    if requested == BTreeSet::from(["digital signature", purpose]) {
         return Ok(());
     }
-    let mut all = ["digital signature", "key encipherment", purpose];
-    all.sort_unstable();
-    Err(BrokenRule::NodeUsages(all.join(" ")))
+    let mut accepted = ["digital signature", "key encipherment", purpose];
+    accepted.sort_unstable();
+    Err(BrokenRule::NodeUsages(accepted.join(" ")))
 }
 
 fn require(is_met: bool, rule: BrokenRule) -> Result<(), BrokenRule> {
     if is_met { Ok(()) } else { Err(rule) }
 }
 
-/// Whether a request waits for its certificate: it is approved, not denied, not failed and has no certificate.
+/// Whether a request waits for its certificate: approved, not denied, not failed, without a certificate.
 pub(super) fn is_ready(request: &Object) -> bool {
     let has_condition = |kind: &str| conditions(request).any(|condition| condition["type"] == kind);
     has_condition("Approved")
@@ -173,7 +173,8 @@ pub(super) fn certificate(request: &Object) -> &str {
 
 /// Returns start and end of the validity of a certificate.
 ///
-/// `default` is also the maximum duration. The certificate expires no later than the certificate of the CA.
+/// `default` is the duration without a requested one, and the maximum. The certificate expires no later than
+/// the certificate of the CA, at `authority_end`.
 ///
 /// # Errors
 ///

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serving::certs::Authority;
 use serving::certs::requests::{CertificateParameters, CertificateRequest};
 
-/// A request for `system:node:n1`.
+/// A certificate signing request in PEM for the user `system:node:n1`.
 const REQUEST: &str = "-----BEGIN CERTIFICATE REQUEST-----
 MIHrMIGSAgEAMDAxFTATBgNVBAoMDHN5c3RlbTpub2RlczEXMBUGA1UEAwwOc3lz
 dGVtOm5vZGU6bjEwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAAQF+2kyvKYOMWaH

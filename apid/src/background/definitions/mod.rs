@@ -405,7 +405,7 @@ impl ServedResources {
     }
 }
 
-/// Whether names are to be accepted or refused.
+/// Whether the names of a definition still await a decision: they are new, changed, or in conflict.
 fn has_undecided_names(definition: &Object) -> bool {
     !conditions::is_condition_true(definition, NAMES_ACCEPTED) || conditions::has_pending_names(definition)
 }

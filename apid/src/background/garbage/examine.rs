@@ -1,12 +1,14 @@
-//! Examination of a dependent: looks up its owners. If an owner exists, the object stays and loses its references to
-//! owners that are gone or wait for their dependents. Otherwise the object is deleted.
+//! Examination of a dependent: looks up its owners.
+//!
+//! If an owner exists, the dependent stays and loses its references to owners that are gone or wait for their
+//! dependents. Otherwise the dependent is deleted.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use kinds::metadata::{FOREGROUND, ORPHAN};
 use serde_json::{Map, Value, json};
 
-use super::owners::{OwnerState, exists_in_other_namespace, locate};
+use super::owners::{OwnerState, exists_in_other_namespace, look_up_owner};
 use super::ownership_data::{Owner, OwnershipData, Uid};
 use super::{Collector, Subject, WorkError};
 use crate::verbs::deletion::options::{DeleteOptions, Preconditions, Propagation};
@@ -20,8 +22,9 @@ struct Owners<'a> {
 }
 
 impl Collector {
-    /// Examines the object at a key. If an owner exists, the object stays and loses the references to missing
-    /// owners; otherwise it is deleted.
+    /// Examines the owners of the object at a key, and again after each conflict with another write.
+    ///
+    /// An object without owners stays.
     pub(super) async fn examine(&self, key: &str) -> Result<(), WorkError> {
         loop {
             match self.examine_once(key).await {
@@ -39,13 +42,13 @@ impl Collector {
         }
         let Some(owners) = self.look_up_owners(&subject, &ownership).await? else { return Ok(()) };
         if !owners.existing.is_empty() {
-            let superfluous: Vec<_> = owners.gone.iter().chain(&owners.waiting).map(|o| &o.uid).collect();
-            if superfluous.is_empty() {
+            let ended_uids: Vec<_> = owners.gone.iter().chain(&owners.waiting).map(|o| &o.uid).collect();
+            if ended_uids.is_empty() {
                 return Ok(());
             }
             let is_kept = |reference: &Map<String, Value>| {
                 let uid = reference.get("uid").and_then(Value::as_str).unwrap_or("");
-                !superfluous.iter().any(|gone| *gone == uid)
+                !ended_uids.iter().any(|ended| *ended == uid)
             };
             let change = |reference| is_kept(&reference).then_some(reference);
             return self.change_references(&subject, change).await.map(drop);
@@ -84,7 +87,7 @@ impl Collector {
     ) -> Result<Option<Owners<'t>>, WorkError> {
         let mut owners = Owners::default();
         for owner in &ownership.owners {
-            match locate(self.server_state(), owner, subject.namespace).await? {
+            match look_up_owner(self.server_state(), owner, subject.namespace).await? {
                 OwnerState::Exists => owners.existing.push(owner),
                 OwnerState::Waiting => owners.waiting.push(owner),
                 OwnerState::Gone => owners.gone.push(owner),
@@ -96,7 +99,7 @@ impl Collector {
             }
         }
         for owner in &owners.gone {
-            let is_gone = self.index.lock().is_gone(Uid::of(&owner.uid));
+            let is_gone = self.index.lock().is_gone(Uid::from_text(&owner.uid));
             if !is_gone && exists_in_other_namespace(self.server_state(), owner).await? {
                 self.report(subject, ownership, owner).await;
             }
@@ -105,40 +108,42 @@ impl Collector {
     }
 
     fn has_dependents(&self, uid: &str) -> bool {
-        self.index.lock().dependents(Uid::of(uid), None).next().is_some()
+        self.index.lock().dependents(Uid::from_text(uid), None).next().is_some()
     }
 
     /// Whether a dependent of the object waits for its own dependents, which may include this object.
     fn is_in_cycle(&self, uid: &str) -> bool {
         let index = self.index.lock();
-        index.dependents(Uid::of(uid), None).any(|(key, _)| index.is_ending(key))
+        index.dependents(Uid::from_text(uid), None).any(|(key, _)| index.is_waiting_at_key(key))
     }
 
-    /// Applies `change` to each owner reference of an object; None removes the reference. Returns whether a
-    /// reference changed. The write fails with `Conflict` if the object has changed since it was read.
+    /// Applies `change` to each owner reference of an object; a result None removes the reference. Returns
+    /// whether a reference changed. The write fails with `Conflict` if the object has changed since it was
+    /// read.
     pub(super) async fn change_references(
         &self,
         subject: &Subject<'_>,
         change: impl Fn(Map<String, Value>) -> Option<Map<String, Value>>,
     ) -> Result<bool, WorkError> {
         let object = decode_object(subject)?;
-        let old = object.meta().and_then(|meta| meta.get("ownerReferences")).and_then(Value::as_array);
-        let old = old.cloned().unwrap_or_default();
-        let new: Vec<Value> = old
+        let old_references =
+            object.meta().and_then(|meta| meta.get("ownerReferences")).and_then(Value::as_array);
+        let old_references = old_references.cloned().unwrap_or_default();
+        let new_references: Vec<Value> = old_references
             .iter()
             .filter_map(|reference| change(reference.as_object()?.clone()).map(Value::Object))
             .collect();
-        if new == old {
+        if new_references == old_references {
             return Ok(false);
         }
-        let references = if new.is_empty() { Value::Null } else { Value::Array(new) };
+        let references = if new_references.is_empty() { Value::Null } else { Value::Array(new_references) };
         self.patch_metadata(subject, &object, "ownerReferences", references).await.map(|()| true)
     }
 
     /// Replaces a field of the metadata if the object still has the revision that was read.
     ///
-    /// A response that the object does not exist counts as success. A response that its namespace does not exist does
-    /// not, because the object stays until the namespace controller deletes it.
+    /// A 404 for the object counts as success. A 404 for its namespace does not, because the object stays
+    /// until the namespace controller deletes the object.
     pub(super) async fn patch_metadata(
         &self,
         subject: &Subject<'_>,
@@ -163,7 +168,7 @@ impl Collector {
 
     /// Deletes an object if it still has the revision that was read before the lookup of its owners.
     ///
-    /// This ensures INVARIANT (no living owner). An object that does not exist counts as success.
+    /// This condition ensures INVARIANT (no living owner). A 404 counts as success.
     pub(super) async fn delete(
         &self,
         subject: &Subject<'_>,

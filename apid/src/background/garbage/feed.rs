@@ -7,8 +7,8 @@
 //! the new one is complete.
 //!
 //! INVARIANT (no missed dependents): when [`Collector::wait_until_indexed`] returns without an error, the
-//! index contains every reference that was stored before the call. Every removal of an owner's finalizer
-//! calls it first.
+//! index contains every reference that was stored before the call. The collector waits in this way before
+//! each removal of an owner's finalizer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use storage::{Change, Result, Revision};
 
 use super::Collector;
 use super::index::{Index, WorkItem};
-use super::owners::{OwnerState, locate};
+use super::owners::{OwnerState, look_up_owner};
 use super::ownership_data::{DeletionState, OwnershipData, may_have_owners_or_deletion};
 
 /// Maximum number of objects in one read of the store.
@@ -26,10 +26,10 @@ const PAGE: usize = 2_000;
 const PAUSE: Duration = Duration::from_secs(1);
 /// Delay after which the collector completes a deletion that takes two writes and stopped after the first.
 const FINISH_AFTER: Duration = Duration::from_secs(5);
-/// Maximum wait until the index contains a revision; the work that waits is retried later.
+/// Maximum wait until the index contains a revision; then the work that needs the revision is retried later.
 const INDEX_WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Follows the store until the process ends. Calls `on_loaded` when the index is complete.
+/// Follows the store until the process ends. Calls `on_loaded` each time the index has been built.
 pub(super) async fn follow(collector: Arc<Collector>, on_loaded: impl Fn()) {
     loop {
         let result = follow_once(&collector, &on_loaded).await;
@@ -75,7 +75,7 @@ async fn load(collector: &Collector) -> Result<Revision> {
                 if ownership.deletion_state == Some(DeletionState::Complete) {
                     work.push(WorkItem::Finish(Arc::clone(&row.key)));
                 }
-                collector.drop_if_owners_exist(&mut work, &row.key, &ownership).await;
+                collector.drop_needless_examination(&mut work, &row.key, &ownership).await;
             }
         }
         match page.rows.last() {
@@ -90,7 +90,7 @@ async fn load(collector: &Collector) -> Result<Revision> {
     }
 }
 
-/// The index of owners does not contain a revision in time; the work that needs it is retried later.
+/// The index of owners did not reach a revision in time; the work that needs this revision is retried later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the index of owners has not reached revision {revision}")]
 pub(super) struct IndexBehind {
@@ -111,6 +111,7 @@ impl Collector {
         ownership
     }
 
+    /// Applies a change of the store to the index, and queues the resulting work.
     async fn apply(&self, change: &Change) {
         let key = &change.key;
         let is_deleted = change.new.is_none();
@@ -129,7 +130,7 @@ impl Collector {
         let mut work = Vec::new();
         self.index.lock().apply(key, before.as_ref(), after.as_ref(), is_deleted, &mut work);
         if let Some(after) = &after {
-            self.drop_if_owners_exist(&mut work, key, after).await;
+            self.drop_needless_examination(&mut work, key, after).await;
             let state_before = before.and_then(|ownership| ownership.deletion_state);
             if after.deletion_state == Some(DeletionState::Complete) && state_before != after.deletion_state {
                 self.queue.add_after(WorkItem::Finish(Arc::clone(key)), FINISH_AFTER);
@@ -142,7 +143,12 @@ impl Collector {
     ///
     /// The owners are looked up before the examination is queued, so a store full of such objects does not
     /// fill the queue.
-    async fn drop_if_owners_exist(&self, work: &mut Vec<WorkItem>, key: &str, ownership: &OwnershipData) {
+    async fn drop_needless_examination(
+        &self,
+        work: &mut Vec<WorkItem>,
+        key: &str,
+        ownership: &OwnershipData,
+    ) {
         let is_examination =
             |work: &WorkItem| matches!(work, WorkItem::Examine(examined) if **examined == *key);
         if !work.iter().any(is_examination) {
@@ -150,7 +156,7 @@ impl Collector {
         }
         let namespace = self.namespace(key);
         for owner in &ownership.owners {
-            match locate(self.server_state(), owner, &namespace).await {
+            match look_up_owner(self.server_state(), owner, &namespace).await {
                 Ok(OwnerState::Exists) => {}
                 _ => return,
             }

@@ -39,7 +39,7 @@ impl WorkItem {
     }
 
     /// Every unit of work that can exist for the object at a key.
-    pub(super) fn of_object(key: &str) -> [WorkItem; 3] {
+    pub(super) fn all_for_object(key: &str) -> [WorkItem; 3] {
         let key: Arc<str> = key.into();
         [
             WorkItem::Examine(Arc::clone(&key)),
@@ -54,11 +54,11 @@ impl WorkItem {
 pub(super) struct Index {
     /// Whether a dependent blocks the deletion of an owner, by uid of the owner and key of the dependent.
     references: BTreeMap<(Uid, Arc<str>), bool>,
-    /// Keys of the owners whose deletion waits for dependents, by uid.
+    /// Storage keys of the owners whose deletion waits for dependents, by uid of the owner.
     waiting_owners: HashMap<Uid, Arc<str>>,
-    /// Uids of the same owners, by key.
-    waiting_owner_keys: HashMap<Arc<str>, Uid>,
-    /// Uids of recently deleted owners, oldest first. They exist in no namespace.
+    /// Uids of the same owners, by storage key.
+    waiting_owner_uids: HashMap<Arc<str>, Uid>,
+    /// Uids of recently deleted owners, oldest first. These owners exist in no namespace.
     recently_deleted: VecDeque<Uid>,
 }
 
@@ -81,7 +81,11 @@ impl Index {
         work: &mut Vec<WorkItem>,
     ) {
         let owners = |ownership: Option<&OwnershipData>| -> Vec<(Uid, bool)> {
-            ownership.into_iter().flat_map(|t| &t.owners).map(|o| (Uid::of(&o.uid), o.blocks)).collect()
+            ownership
+                .into_iter()
+                .flat_map(|t| &t.owners)
+                .map(|o| (Uid::from_text(&o.uid), o.blocks))
+                .collect()
         };
         let (old, new) = (owners(before), owners(after));
         for (owner, _) in old.iter().filter(|(owner, _)| !new.iter().any(|(o, _)| o == owner)) {
@@ -112,24 +116,22 @@ impl Index {
         is_deleted: bool,
         work: &mut Vec<WorkItem>,
     ) {
-        let was_waiting =
-            |ownership: Option<&OwnershipData>| ownership.is_some_and(OwnershipData::waits_for_dependents);
         if let Some(after) = after.filter(|ownership| ownership.waits_for_dependents()) {
-            let uid = Uid::of(&after.uid);
+            let uid = Uid::from_text(&after.uid);
             self.waiting_owners.insert(uid, Arc::clone(key));
-            self.waiting_owner_keys.insert(Arc::clone(key), uid);
+            self.waiting_owner_uids.insert(Arc::clone(key), uid);
             if before.and_then(|ownership| ownership.deletion_state) != after.deletion_state {
                 if after.deletion_state == Some(DeletionState::WaitingForDependents) {
                     work.push(WorkItem::Dependents(uid));
                 }
                 work.push(WorkItem::OwnerDeletion(Arc::clone(key)));
             }
-        } else if let Some(before) = before.filter(|_| was_waiting(before)) {
-            self.waiting_owners.remove(&Uid::of(&before.uid));
-            self.waiting_owner_keys.remove(key);
+        } else if let Some(before) = before.filter(|ownership| ownership.waits_for_dependents()) {
+            self.waiting_owners.remove(&Uid::from_text(&before.uid));
+            self.waiting_owner_uids.remove(key);
         }
         if let (true, Some(before)) = (is_deleted, before) {
-            let uid = Uid::of(&before.uid);
+            let uid = Uid::from_text(&before.uid);
             if self.dependents(uid, None).next().is_some() {
                 work.push(WorkItem::Dependents(uid));
                 if self.recently_deleted.len() == RECENTLY_DELETED_MAX {
@@ -151,8 +153,9 @@ impl Index {
             Some(key) => Bound::Excluded((owner, Arc::clone(key))),
             None => Bound::Included((owner, Arc::from(""))),
         };
-        let rest = self.references.range((start, Bound::Unbounded));
-        rest.take_while(move |((reference_owner, _), _)| *reference_owner == owner)
+        let following = self.references.range((start, Bound::Unbounded));
+        following
+            .take_while(move |((reference_owner, _), _)| *reference_owner == owner)
             .map(|((_, key), blocks)| (key, *blocks))
     }
 
@@ -161,14 +164,14 @@ impl Index {
         self.recently_deleted.contains(&owner)
     }
 
-    /// Whether the deletion of an owner waits for dependents.
+    /// Whether the deletion of the owner with this uid waits for dependents.
     pub(super) fn is_waiting(&self, owner: Uid) -> bool {
         self.waiting_owners.contains_key(&owner)
     }
 
-    /// Whether the deletion of the object at a key waits for dependents.
-    pub(super) fn is_ending(&self, key: &str) -> bool {
-        self.waiting_owner_keys.contains_key(key)
+    /// Whether the deletion of the object at this storage key waits for dependents.
+    pub(super) fn is_waiting_at_key(&self, key: &str) -> bool {
+        self.waiting_owner_uids.contains_key(key)
     }
 
     /// Whether an owner and a dependent block each other, directly or through other objects.
@@ -176,7 +179,7 @@ impl Index {
         let mut seen = HashSet::new();
         let mut next = vec![dependent];
         while let Some(key) = next.pop() {
-            let Some(uid) = self.waiting_owner_keys.get(key).filter(|_| seen.insert(key)) else { continue };
+            let Some(uid) = self.waiting_owner_uids.get(key).filter(|_| seen.insert(key)) else { continue };
             if *uid == owner {
                 return true;
             }
@@ -221,7 +224,7 @@ mod tests {
             self.0.apply(&Arc::from(key), before, after, after.is_none(), &mut work);
             let name = |work: WorkItem| match work {
                 WorkItem::Examine(key) => format!("examine {key}"),
-                WorkItem::Dependents(uid) if uid == Uid::of("a") => "dependents of a".to_owned(),
+                WorkItem::Dependents(uid) if uid == Uid::from_text("a") => "dependents of a".to_owned(),
                 WorkItem::Dependents(uid) => format!("dependents of {uid:?}"),
                 WorkItem::OwnerDeletion(key) => format!("process deletion of {key}"),
                 WorkItem::Finish(key) => format!("finish {key}"),
@@ -230,7 +233,10 @@ mod tests {
         }
 
         fn dependents_of(&self, uid: &str) -> Vec<(String, bool)> {
-            self.0.dependents(Uid::of(uid), None).map(|(key, blocks)| (key.to_string(), blocks)).collect()
+            self.0
+                .dependents(Uid::from_text(uid), None)
+                .map(|(key, blocks)| (key.to_string(), blocks))
+                .collect()
         }
     }
 
@@ -262,11 +268,11 @@ mod tests {
             index.apply("owner", Some(&owner), Some(&terminating_owner)),
             ["dependents of a", "process deletion of owner"]
         );
-        assert!(index.0.is_ending("owner"));
+        assert!(index.0.is_waiting_at_key("owner"));
         assert_eq!(index.apply("owner", Some(&terminating_owner), Some(&terminating_owner)), [""; 0]);
         assert_eq!(index.apply("k1", Some(&with_one_owner), None), ["process deletion of owner"]);
         assert_eq!(index.apply("owner", Some(&terminating_owner), None), ["dependents of a"]);
-        assert!(!index.0.is_ending("owner"));
+        assert!(!index.0.is_waiting_at_key("owner"));
         assert_eq!(index.apply("k2", Some(&second), None), [""; 0]);
         assert_eq!(index.0.len(), 0);
         assert_eq!(
@@ -284,7 +290,7 @@ mod tests {
         }
         let after: Arc<str> = Arc::from("k7");
         let rest: Vec<_> =
-            index.0.dependents(Uid::of("a"), Some(&after)).map(|(k, _)| k.to_string()).collect();
+            index.0.dependents(Uid::from_text("a"), Some(&after)).map(|(k, _)| k.to_string()).collect();
         assert_eq!(rest, ["k8", "k9"]);
     }
 }

@@ -10,8 +10,8 @@
 //! identity.
 //!
 //! [`feed`] maintains an [`index`] of references from the changes of the store, in order. Objects to process
-//! go into a [`queue`]. Workers process them by their current state: [`examine`] for dependents, [`owner_deletion`]
-//! for owners.
+//! go into a [`queue`]. Workers process the objects by their current state: [`examine`] for dependents,
+//! [`owner_deletion`] for owners.
 //!
 //! # Invariants
 //!
@@ -66,7 +66,7 @@ const INDEX_BATCH: usize = 256;
 /// The name of the work queue in metrics.
 const QUEUE_NAME: &str = "garbage_collector";
 
-/// Runs the garbage collector until the process ends. It reads the store when authd is healthy, not before.
+/// Runs the garbage collector until the process ends. It starts when authd can decide requests.
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     server_state.auth.wait_until_healthy().await;
     let collector = Arc::new(Collector::new(server_state, own_account));
@@ -111,7 +111,7 @@ struct Collector {
 enum WorkError {
     /// Another client changed the object after it was read.
     Conflict,
-    /// The kind of the object or of an owner is not served. The work is repeated when the served kinds change.
+    /// The kind of the object or of an owner is not served. The work is retried when the served kinds change.
     NotServed,
     /// Another failure; contains its text.
     Failed(String),
@@ -239,8 +239,10 @@ impl Collector {
         }
     }
 
-    /// Defers work until the served kinds change. Queues the work again at once if they have changed since `before`, and
-    /// drops the work if its object is deleted.
+    /// Defers work until the served kinds change.
+    ///
+    /// `before`: the number of changes of the served kinds before the work began. If the kinds have changed
+    /// since then, the work is queued again at once. The work on a deleted object is dropped.
     async fn defer(&self, work: &WorkItem, before: u64) {
         self.unserved.add(work.clone());
         if *self.kinds_changes.borrow() != before {
@@ -257,7 +259,7 @@ impl Collector {
         }
     }
 
-    /// Repeats the work on kinds that were not served, after each change of the served kinds.
+    /// Queues the deferred work again after each change of the served kinds.
     async fn follow_kinds(&self) {
         let mut changes = self.kinds_changes.clone();
         loop {
@@ -271,25 +273,26 @@ impl Collector {
         }
     }
 
-    /// Examines every dependent of an owner; for a waiting owner, only those that block its deletion. A
-    /// dependent whose examination fails is queued as a separate unit of work.
+    /// Examines every dependent of an owner; if the deletion of the owner waits, only the dependents that
+    /// block this deletion. A dependent whose examination fails is queued as a separate unit of work.
     async fn examine_dependents(&self, owner: ownership_data::Uid) -> Result<(), WorkError> {
         let mut after = None;
         loop {
-            let part: Vec<_> = {
+            let batch: Vec<_> = {
                 let index = self.index.lock();
-                let waits = index.is_waiting(owner);
-                let part = index.dependents(owner, after.as_ref()).filter(|(_, blocks)| *blocks || !waits);
-                part.take(INDEX_BATCH).map(|(key, _)| Arc::clone(key)).collect()
+                let owner_waits = index.is_waiting(owner);
+                let dependents = index.dependents(owner, after.as_ref());
+                let selected = dependents.filter(|(_, blocks)| *blocks || !owner_waits);
+                selected.take(INDEX_BATCH).map(|(key, _)| Arc::clone(key)).collect()
             };
-            let Some(last) = part.last() else { return Ok(()) };
+            let Some(last) = batch.last() else { return Ok(()) };
             after = Some(Arc::clone(last));
             let examine = |key: Arc<str>| async move {
                 if self.examine(&key).await.is_err() {
                     self.queue.add(WorkItem::Examine(key));
                 }
             };
-            stream::iter(part).for_each_concurrent(DEPENDENT_CONCURRENCY, examine).await;
+            stream::iter(batch).for_each_concurrent(DEPENDENT_CONCURRENCY, examine).await;
         }
     }
 }

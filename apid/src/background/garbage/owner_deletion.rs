@@ -30,24 +30,26 @@ impl Collector {
         }
     }
 
-    /// Completes a deletion that stopped between marking the object and removing it.
+    /// Removes an object whose deletion stopped after the object was marked for removal.
     pub(super) async fn finish(&self, key: &str) -> Result<(), WorkError> {
-        let Some(subject) = self.subject(key).await? else { return Ok(()) };
-        match OwnershipData::parse(subject.item.value()) {
-            Some(OwnershipData { uid, deletion_state: Some(DeletionState::Complete), .. }) => {
-                match self.delete(&subject, &uid, Propagation::Background).await {
-                    // The object has changed since it was read, so its deletion is in progress elsewhere.
-                    Err(WorkError::Conflict) => Ok(()),
-                    other => other,
-                }
+        loop {
+            let Some(subject) = self.subject(key).await? else { return Ok(()) };
+            let Some(OwnershipData { uid, deletion_state: Some(DeletionState::Complete), .. }) =
+                OwnershipData::parse(subject.item.value())
+            else {
+                return Ok(());
+            };
+            match self.delete(&subject, &uid, Propagation::Background).await {
+                // The object has changed since it was read.
+                Err(WorkError::Conflict) => {}
+                other => return other,
             }
-            _ => Ok(()),
         }
     }
 
-    /// Removes the owner references from the dependents, then the finalizer from the owner.
+    /// Removes the references to the owner from its dependents, then the finalizer `orphan` from the owner.
     async fn orphan(&self, owner: &Subject<'_>, ownership: &OwnershipData) -> Result<(), WorkError> {
-        let uid = Uid::of(&ownership.uid);
+        let uid = Uid::from_text(&ownership.uid);
         loop {
             let removed = self.remove_references(uid, &ownership.uid).await?;
             self.wait_until_indexed().await?;
@@ -64,7 +66,7 @@ impl Collector {
         let mut after = None;
         let mut count = 0;
         loop {
-            let part: Vec<Arc<str>> = {
+            let batch: Vec<Arc<str>> = {
                 let index = self.index.lock();
                 index
                     .dependents(owner, after.as_ref())
@@ -72,11 +74,11 @@ impl Collector {
                     .map(|(key, _)| Arc::clone(key))
                     .collect()
             };
-            let Some(last) = part.last() else { return Ok(count) };
+            let Some(last) = batch.last() else { return Ok(count) };
             after = Some(Arc::clone(last));
-            count += part.len();
+            count += batch.len();
             let remove = |key: Arc<str>| async move { self.remove_reference(&key, uid).await };
-            stream::iter(part).map(Ok).try_for_each_concurrent(DEPENDENT_CONCURRENCY, remove).await?;
+            stream::iter(batch).map(Ok).try_for_each_concurrent(DEPENDENT_CONCURRENCY, remove).await?;
         }
     }
 
@@ -95,7 +97,7 @@ impl Collector {
 
     /// Removes the finalizer `foregroundDeletion` of an owner if no dependent blocks its deletion.
     async fn release(&self, owner: &Subject<'_>, ownership: &OwnershipData) -> Result<(), WorkError> {
-        let uid = Uid::of(&ownership.uid);
+        let uid = Uid::from_text(&ownership.uid);
         let is_blocked = || {
             let index = self.index.lock();
             let mut dependents = index.dependents(uid, None);
@@ -115,8 +117,9 @@ impl Collector {
 
     async fn remove_finalizer(&self, owner: &Subject<'_>, finalizer: &str) -> Result<(), WorkError> {
         let object = decode_object(owner)?;
-        let rest: Vec<Value> = object.finalizers().filter(|f| *f != finalizer).map(Value::from).collect();
-        let rest = if rest.is_empty() { Value::Null } else { Value::Array(rest) };
-        self.patch_metadata(owner, &object, "finalizers", rest).await
+        let remaining: Vec<Value> =
+            object.finalizers().filter(|f| *f != finalizer).map(Value::from).collect();
+        let remaining = if remaining.is_empty() { Value::Null } else { Value::Array(remaining) };
+        self.patch_metadata(owner, &object, "finalizers", remaining).await
     }
 }

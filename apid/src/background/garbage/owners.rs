@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`locate`] reads the watch cache, and reads the store itself before it reports that an owner is gone. It
-//! finds kinds in the registry, so every served kind can be an owner.
+//! [`look_up_owner`] reads the watch cache, and reads the store itself before it reports that an owner is
+//! gone. An owner can be of any served kind.
 //!
 //! # Reference
 //!
@@ -47,7 +47,11 @@ pub(super) fn collection(server_state: &ServerState, owner: &Owner) -> Option<Ar
 /// # Errors
 ///
 /// The store cannot be read, or the object with the owner's name cannot be decoded.
-pub(super) async fn locate(server_state: &ServerState, owner: &Owner, namespace: &str) -> Result<OwnerState> {
+pub(super) async fn look_up_owner(
+    server_state: &ServerState,
+    owner: &Owner,
+    namespace: &str,
+) -> Result<OwnerState> {
     let Some(collection) = collection(server_state, owner) else { return Ok(OwnerState::NotServed) };
     let resource = &collection.resource;
     if resource.kind.namespaced() && namespace.is_empty() {
@@ -62,11 +66,12 @@ pub(super) async fn locate(server_state: &ServerState, owner: &Owner, namespace:
         }
     }
     let row = server_state.store.get(&key, None).await?;
-    let found = row.and_then(|row| OwnershipData::parse(&row.value)).filter(|found| found.uid == owner.uid);
-    Ok(match found {
+    let ownership = row.and_then(|row| OwnershipData::parse(&row.value));
+    Ok(match ownership.filter(|ownership| ownership.uid == owner.uid) {
         None => OwnerState::Gone,
-        Some(found)
-            if found.deletion_state == Some(super::ownership_data::DeletionState::WaitingForDependents) =>
+        Some(ownership)
+            if ownership.deletion_state
+                == Some(super::ownership_data::DeletionState::WaitingForDependents) =>
         {
             OwnerState::Waiting
         }

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`OwnershipData::parse`] parses only the metadata. [`may_have_owners_or_deletion`] detects by a substring search
-//! that most objects have neither owners nor a deletion timestamp.
+//! [`OwnershipData::parse`] parses only the metadata. [`may_have_owners_or_deletion`] searches for
+//! substrings, so that most objects, which have neither owners nor a deletion timestamp, are not parsed.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -15,13 +15,13 @@ use serde::Deserialize;
 /// The text before the metadata in the JSON of a stored object.
 const METADATA: &str = "\"metadata\":";
 
-/// Compact uid of an object or owner, as a key of the index. Texts that are not UUIDs may have equal keys.
+/// Compact uid of an object or owner, as a key of the index. Texts that are no UUIDs may become equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Uid(u128);
 
 impl Uid {
-    /// Returns the 32 hexadecimal digits of a UUID as a number; other texts are hashed.
-    pub(super) fn of(text: &str) -> Self {
+    /// Converts the 32 hexadecimal digits of a UUID to a number; hashes any other text.
+    pub(super) fn from_text(text: &str) -> Self {
         let add_digit = |number: u128, byte: u8| match char::from(byte).to_digit(16) {
             Some(digit) => number.rotate_left(4) ^ u128::from(digit),
             None if byte == b'-' => number,
@@ -46,7 +46,7 @@ pub(super) struct Owner {
     pub(super) blocks: bool,
 }
 
-/// How the deletion of an object proceeds.
+/// The state of the deletion of a terminating object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeletionState {
     /// The references to the object in its dependents are removed first.
@@ -105,7 +105,7 @@ pub(super) fn may_have_owners_or_deletion(stored: &[u8]) -> bool {
 }
 
 impl OwnershipData {
-    /// Parses the metadata in the bytes of a stored object. Returns None if they cannot be parsed.
+    /// Parses the metadata in the bytes of a stored object. Returns None if the metadata cannot be parsed.
     pub(super) fn parse(stored: &[u8]) -> Option<Self> {
         let position = memchr::memmem::find(stored, METADATA.as_bytes())?;
         let metadata = stored.get(position + METADATA.len()..)?;
@@ -202,9 +202,9 @@ mod tests {
 
     #[test]
     fn compact_uid_of_uuid_is_unique() {
-        let uid = Uid::of("11111111-2222-3333-4444-555555555555");
+        let uid = Uid::from_text("11111111-2222-3333-4444-555555555555");
         assert_eq!(uid, Uid(0x1111_1111_2222_3333_4444_5555_5555_5555));
-        assert_ne!(uid, Uid::of("11111111-2222-3333-4444-555555555556"));
-        assert_ne!(Uid::of("a"), Uid::of("b"));
+        assert_ne!(uid, Uid::from_text("11111111-2222-3333-4444-555555555556"));
+        assert_ne!(Uid::from_text("a"), Uid::from_text("b"));
     }
 }

@@ -3,9 +3,9 @@
 //! # Contract
 //!
 //! An item that is queued already is not added again. An item that is added while a worker processes it is
-//! queued again afterwards. [`Queue::wait_for_capacity`] applies back-pressure to the reflector while many items are
-//! ready, so the queue stays small compared to the objects. Each failure doubles the back-off, from 100
-//! ms to five minutes; a success resets it.
+//! queued again afterwards. [`Queue::wait_for_capacity`] applies back-pressure to the reflector while many
+//! items are ready, so the queue stays small compared to the number of objects. Each failure doubles the
+//! back-off, from 100 ms to five minutes; a success resets it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -43,10 +43,10 @@ struct State<W> {
     delay_order: BinaryHeap<Reverse<(Duration, u64)>>,
     /// Delayed items by number.
     delayed: HashMap<u64, W>,
-    /// The number that the last delayed item got.
+    /// The number of the newest delayed item; numbers count up from 1.
     number: u64,
     /// The states of all items that are ready or in process.
-    known: HashMap<W, ItemState>,
+    item_states: HashMap<W, ItemState>,
     /// Number of consecutive failures of each item.
     failures: HashMap<W, u32>,
 }
@@ -68,7 +68,7 @@ impl<W: Clone + Eq + Hash> Queue<W> {
             delay_order: BinaryHeap::new(),
             delayed: HashMap::new(),
             number: 0,
-            known: HashMap::new(),
+            item_states: HashMap::new(),
             failures: HashMap::new(),
         };
         Queue {
@@ -95,7 +95,7 @@ impl<W: Clone + Eq + Hash> Queue<W> {
 
     /// Sets the gauges of the times for which the items in process have been processed.
     pub(super) fn update_metrics(&self) {
-        let times = RunningTimes::of(&self.state.lock().running, self.clock.monotonic());
+        let times = RunningTimes::compute(&self.state.lock().running, self.clock.monotonic());
         self.metrics.set_running(&times);
     }
 
@@ -115,21 +115,23 @@ impl<W: Clone + Eq + Hash> Queue<W> {
     /// Waits while [`READY_MAX`] or more items are ready.
     pub(super) async fn wait_for_capacity(&self) {
         loop {
-            let taken = self.item_taken.notified();
+            let taken_notification = self.item_taken.notified();
             if self.state.lock().ready.len() < READY_MAX {
                 return;
             }
-            taken.await;
+            taken_notification.await;
         }
     }
 
-    /// Waits for the next item. The caller must then call [`Queue::mark_done`] or [`Queue::mark_failed`]. Cancel-safe.
+    /// Waits for the next item. The caller must then call [`Queue::mark_done`] or [`Queue::mark_failed`].
+    ///
+    /// Cancel-safe.
     pub(super) async fn take(&self) -> W {
         loop {
-            let added = self.item_added.notified();
+            let added_notification = self.item_added.notified();
             let now = self.clock.monotonic();
-            let (taken, next, depth) = self.try_take(now);
-            if let Some((work, waited)) = taken {
+            let (ready_item, next_due, depth) = self.try_take(now);
+            if let Some((work, waited)) = ready_item {
                 self.metrics.record_start(waited, depth);
                 if depth > 0 {
                     self.item_added.notify_one();
@@ -137,22 +139,21 @@ impl<W: Clone + Eq + Hash> Queue<W> {
                 self.item_taken.notify_one();
                 return work;
             }
-            match next {
-                Some(at) => drop(tokio::time::timeout(at.saturating_sub(now), added).await),
-                None => added.await,
+            match next_due {
+                Some(at) => drop(tokio::time::timeout(at.saturating_sub(now), added_notification).await),
+                None => added_notification.await,
             }
         }
     }
 
-    /// Returns a ready item and how long it waited; if there is none, the due time of the next delayed item.
-    /// Also returns the number of ready items.
+    /// Takes a ready item: see [`State::take`]. Also returns the number of items that are still ready.
     fn try_take(&self, now: Duration) -> (Option<(W, Duration)>, Option<Duration>, usize) {
         let mut state = self.state.lock();
-        let (taken, next) = state.take(now);
-        (taken, next, state.ready.len())
+        let (ready_item, next_due) = state.take(now);
+        (ready_item, next_due, state.ready.len())
     }
 
-    /// Marks an item as completed.
+    /// Marks an item as completed, which resets its back-off.
     pub(super) fn mark_done(&self, work: &W) {
         let now = self.clock.monotonic();
         let mut state = self.state.lock();
@@ -187,21 +188,21 @@ impl<W: Clone + Eq + Hash> Queue<W> {
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         let state = self.state.lock();
-        state.known.is_empty() && state.delayed.is_empty()
+        state.item_states.is_empty() && state.delayed.is_empty()
     }
 }
 
 impl<W: Clone + Eq + Hash> State<W> {
     /// Adds an item. Returns whether it became ready, so that a worker must be woken.
     fn add(&mut self, work: W, now: Duration) -> bool {
-        match self.known.get_mut(&work) {
+        match self.item_states.get_mut(&work) {
             Some(ItemState::Ready | ItemState::RunningAndQueued) => false,
             Some(running) => {
                 *running = ItemState::RunningAndQueued;
                 false
             }
             None => {
-                self.known.insert(work.clone(), ItemState::Ready);
+                self.item_states.insert(work.clone(), ItemState::Ready);
                 self.ready.push_back((work, now));
                 true
             }
@@ -223,7 +224,7 @@ impl<W: Clone + Eq + Hash> State<W> {
         let Some((work, added)) = self.ready.pop_front() else {
             return (None, self.delay_order.peek().map(|Reverse((at, _))| *at));
         };
-        self.known.insert(work.clone(), ItemState::Running);
+        self.item_states.insert(work.clone(), ItemState::Running);
         self.running.insert(work.clone(), now);
         (Some((work, now.saturating_sub(added))), None)
     }
@@ -232,7 +233,7 @@ impl<W: Clone + Eq + Hash> State<W> {
     /// and how long it was processed.
     fn finish(&mut self, work: &W, now: Duration) -> (bool, Duration) {
         let started_at = self.running.remove(work).unwrap_or(now);
-        let is_requeued = match self.known.remove(work) {
+        let is_requeued = match self.item_states.remove(work) {
             Some(ItemState::RunningAndQueued) => self.add(work.clone(), now),
             _ => false,
         };

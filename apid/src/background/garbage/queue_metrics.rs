@@ -40,7 +40,7 @@ const BUCKETS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1
 
 type Label = [(&'static str, &'static str); 1];
 
-/// Handles of the metrics of one queue.
+/// The series of the metrics of one queue.
 pub(super) struct QueueMetrics {
     adds: Counter,
     depth: serving::metrics::Gauge,
@@ -86,7 +86,7 @@ impl QueueMetrics {
         self.retries.inc();
     }
 
-    /// Records the start of the processing of an item.
+    /// Records the start of the processing of an item, after `waited` in the queue.
     pub(super) fn record_start(&self, waited: Duration, depth: usize) {
         self.queue_duration.observe(waited.as_secs_f64());
         self.set_depth(depth);
@@ -116,9 +116,9 @@ pub(super) struct RunningTimes {
 }
 
 impl RunningTimes {
-    /// Computes the times. `starts` contains the start of the processing of each item, `now` is the current
-    /// time.
-    pub(super) fn of<W: Hash + Eq>(starts: &HashMap<W, Duration>, now: Duration) -> Self {
+    /// Computes sum and maximum. `starts` has the monotonic time at which the processing of each item began,
+    /// `now` is the current monotonic time.
+    pub(super) fn compute<W: Hash + Eq>(starts: &HashMap<W, Duration>, now: Duration) -> Self {
         let times = starts.values().map(|start| now.saturating_sub(*start));
         times.fold(RunningTimes { total: Duration::ZERO, longest: Duration::ZERO }, |sum, time| {
             RunningTimes { total: sum.total + time, longest: sum.longest.max(time) }

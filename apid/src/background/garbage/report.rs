@@ -16,7 +16,7 @@ use crate::background::stored;
 const COMPONENT: &str = "garbage-collector-controller";
 /// The namespace of events about cluster-scoped objects.
 const DEFAULT_NAMESPACE: &str = "default";
-/// Maximum number of remembered reports.
+/// Maximum number of references in [`ReportedReferences`].
 const REPORTED_MAX: usize = 1024;
 
 /// Uids of dependent and owner of the recently reported references, oldest first.
@@ -24,7 +24,7 @@ const REPORTED_MAX: usize = 1024;
 pub(super) struct ReportedReferences(VecDeque<(Uid, Uid)>);
 
 impl ReportedReferences {
-    /// Records that a reference is reported. Returns false if it was reported before.
+    /// Records that a reference is reported. Returns false if the same reference was reported recently.
     fn insert(&mut self, dependent: Uid, owner: Uid) -> bool {
         if self.0.contains(&(dependent, owner)) {
             return false;
@@ -41,7 +41,7 @@ impl Collector {
     /// Creates a warning event for an owner reference, if none was created recently. A failure is only
     /// logged.
     pub(super) async fn report(&self, dependent: &Subject<'_>, ownership: &OwnershipData, owner: &Owner) {
-        let is_new = self.reported.lock().insert(Uid::of(&ownership.uid), Uid::of(&owner.uid));
+        let is_new = self.reported.lock().insert(Uid::from_text(&ownership.uid), Uid::from_text(&owner.uid));
         let Some(collection) = stored::core(self.server_state(), "events").ok().filter(|_| is_new) else {
             return;
         };
@@ -52,7 +52,7 @@ impl Collector {
         let event = self.event(dependent, ownership, owner, namespace);
         let target = Target { collection: &collection, namespace, name: "", subresource: "" };
         match self.actor.create(target, event).await {
-            // `Forbidden` and `NotFound` mean that the namespace is being deleted.
+            // `Forbidden` and `NotFound` mean that the namespace is being deleted or does not exist.
             Err(status) if !matches!(status.reason, Reason::Forbidden | Reason::NotFound) => {
                 tracing::warn!(reason = %status, "creating the event for an invalid owner reference failed");
             }

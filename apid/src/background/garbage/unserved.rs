@@ -2,8 +2,9 @@
 //!
 //! # Contract
 //!
-//! Each item is work on an object whose own kind, or the kind of an owner, is not served. The item stays until the
-//! served kinds change or until the object is deleted, so short-lived objects with such owners leave nothing behind.
+//! Each item is work on an object whose own kind, or the kind of an owner, is not served. The item stays
+//! until the served kinds change or until the object is deleted, so short-lived objects do not accumulate
+//! work.
 
 use std::collections::HashSet;
 
@@ -30,7 +31,7 @@ impl UnservedWork {
     pub(super) fn remove_object(&self, key: &str) {
         let mut deferred = self.0.lock();
         if !deferred.is_empty() {
-            WorkItem::of_object(key).iter().for_each(|work| {
+            WorkItem::all_for_object(key).iter().for_each(|work| {
                 deferred.remove(work);
             });
         }
@@ -50,7 +51,7 @@ mod tests {
     fn deferred_work_of_deleted_object_is_removed() {
         let deferred = UnservedWork::default();
         for key in ["pods/a", "pods/b"] {
-            WorkItem::of_object(key).into_iter().for_each(|work| deferred.add(work));
+            WorkItem::all_for_object(key).into_iter().for_each(|work| deferred.add(work));
         }
         deferred.remove_object("pods/a");
         assert!(!deferred.remove(&WorkItem::Examine("pods/a".into())));

@@ -52,7 +52,7 @@ impl NamespaceDeletion {
         NamespaceDeletion { actor, busy: Mutex::default(), permits: Semaphore::new(NAMESPACE_CONCURRENCY) }
     }
 
-    /// Starts to empty a namespace unless that is in progress.
+    /// Starts to empty a terminating namespace, unless this is in progress.
     pub(super) fn begin(self: Arc<Self>, name: &str) {
         if !self.busy.lock().insert(name.to_owned()) {
             return;
@@ -67,7 +67,7 @@ impl NamespaceDeletion {
                 Ok(true) => Arc::clone(&self).begin(&name),
                 Ok(false) => {}
                 Err(status) => {
-                    tracing::warn!(namespace = name, reason = %status, "reading a terminating namespace failed");
+                    tracing::warn!(namespace = name, reason = %status, "reading a terminating namespace failed; its deletion continues after its next change");
                 }
             }
             tokio::time::sleep(SWEEP_DELAY).await;
@@ -77,11 +77,13 @@ impl NamespaceDeletion {
         });
     }
 
+    /// Whether a namespace with this name is terminating and waits for its deletion.
     async fn is_waiting(&self, name: &str) -> Result<bool, Status> {
         let namespaces = collection(self.actor.server_state())?;
         self.find_terminating(&namespaces, name).await.map(|namespace| namespace.is_some())
     }
 
+    /// Runs rounds until the namespace is gone or waits only for finalizers of others.
     async fn terminate(&self, name: &str) {
         let clock = &self.actor.server_state().clock;
         loop {
@@ -92,10 +94,10 @@ impl NamespaceDeletion {
             };
             match result {
                 Ok(RoundResult::Gone) => return,
-                Ok(RoundResult::Blocked { collection }) => {
+                Ok(RoundResult::Blocked { key_prefix }) => {
                     let duration = clock.monotonic().saturating_sub(started_at);
                     tokio::time::sleep(MIN_ROUND_INTERVAL.max(duration)).await;
-                    self.wait_for_change(name, &collection).await;
+                    self.wait_for_change(name, &key_prefix).await;
                 }
                 Err(status) => {
                     tracing::warn!(namespace = name, reason = %status, "emptying a terminating namespace failed; retrying");
@@ -112,7 +114,7 @@ impl NamespaceDeletion {
         if self.find_terminating(&namespaces, name).await?.is_none() {
             return Ok(RoundResult::Gone);
         }
-        let (outcome, first_blocked) = self.empty(name).await?;
+        let (outcome, first_blocked) = self.delete_content(name).await?;
         // The deletions may have taken long, so the namespace is read again.
         let Some(namespace) = self.find_terminating(&namespaces, name).await? else {
             return Ok(RoundResult::Gone);
@@ -125,7 +127,7 @@ impl NamespaceDeletion {
         if !outcome.is_empty() {
             let failures = outcome.failures.join(", ");
             return match first_blocked {
-                Some(collection) => Ok(RoundResult::Blocked { collection }),
+                Some(key_prefix) => Ok(RoundResult::Blocked { key_prefix }),
                 None => Err(Status::internal(failures)),
             };
         }
@@ -141,12 +143,13 @@ impl NamespaceDeletion {
 
     /// Deletes the objects of a namespace. Returns the outcome, and the key prefix of the first kind with
     /// remaining objects.
-    async fn empty(&self, name: &str) -> Result<(RoundOutcome, Option<String>), Status> {
+    async fn delete_content(&self, name: &str) -> Result<(RoundOutcome, Option<String>), Status> {
         let mut outcome = RoundOutcome::default();
         let is_pods = |content: &Collection| {
             content.resource.group_resource.group.is_empty() && content.resource.kind.resource() == "pods"
         };
-        let (pods, others): (Vec<_>, Vec<_>) = self.content().partition(|content| is_pods(content));
+        let (pods, others): (Vec<_>, Vec<_>) =
+            self.namespaced_collections().partition(|content| is_pods(content));
         let mut first_blocked = None;
         for stage in [pods, others] {
             let failures = join_all(stage.iter().map(|content| self.delete_all(content, name))).await;
@@ -154,7 +157,7 @@ impl NamespaceDeletion {
             let mut is_blocked = !outcome.failures.is_empty();
             for content in stage {
                 let Remaining { readable, unreadable } =
-                    self.count(&content, name, &mut outcome.finalizers).await?;
+                    self.count_remaining(&content, name, &mut outcome.finalizers).await?;
                 let group_resource = &content.resource.group_resource;
                 if readable + unreadable > 0 {
                     outcome.remaining.insert(
@@ -186,11 +189,11 @@ impl NamespaceDeletion {
         let mut items = snapshot.scope(&scope, "").peekable();
         items.peek()?;
         if items.any(|item| item.entry().is_err()) {
-            // `deletecollection` fails if it cannot decode an object, so the others are deleted one by one.
+            // `deletecollection` fails at an undecodable object, so the other objects are deleted one by one.
             return self.delete_each(content, namespace, |_| true).await.err().map(|status| status.message);
         }
         let target = Target { collection: content, namespace, name: "", subresource: "" };
-        let options = background();
+        let options = background_options();
         let result = self.actor.delete_collection(target, &options, OBJECT_CONCURRENCY).await;
         result.err().map(|status| status.message)
     }
@@ -213,7 +216,7 @@ impl NamespaceDeletion {
             let uid = Some(object.uid().to_owned());
             let options = DeleteOptions {
                 preconditions: Preconditions { uid, resource_version: None },
-                ..background()
+                ..background_options()
             };
             match self.actor.delete(target, &options).await {
                 Err(status) if !is_race(&status) => {
@@ -252,13 +255,13 @@ impl NamespaceDeletion {
     }
 
     /// Returns the collections of all namespaced kinds.
-    fn content(&self) -> impl Iterator<Item = Arc<Collection>> {
+    fn namespaced_collections(&self) -> impl Iterator<Item = Arc<Collection>> {
         let collections = self.actor.server_state().collections().into_iter();
         collections.filter(|collection| collection.resource.kind.namespaced())
     }
 
-    /// Counts the remaining objects and adds their finalizers to `finalizers`.
-    async fn count(
+    /// Counts the remaining objects of one kind in a namespace, and their finalizers in `finalizers`.
+    async fn count_remaining(
         &self,
         content: &Collection,
         namespace: &str,
@@ -283,22 +286,23 @@ impl NamespaceDeletion {
     /// Waits until an object of a kind changes in the namespace, at most [`RETRY`]. Returns at once if no
     /// object of the kind is left. `prefix` is the key prefix of the kind.
     async fn wait_for_change(&self, namespace: &str, prefix: &str) {
-        let Some(content) = self.content().find(|c| c.resource.key_prefix == prefix) else { return };
+        let content = self.namespaced_collections().find(|c| c.resource.key_prefix == prefix);
+        let Some(content) = content else { return };
         let scope = content.resource.key(namespace, "");
-        let changed = async {
+        let change = async {
             let (snapshot, mut watcher) = content.items.snapshot_and_watch(&scope).await.ok()?;
             if snapshot.scope(&scope, "").next().is_some() {
                 watcher.next().await.ok()?;
             }
             Some(())
         };
-        if let Ok(None) = tokio::time::timeout(RETRY, changed).await {
+        if let Ok(None) = tokio::time::timeout(RETRY, change).await {
             tokio::time::sleep(RETRY).await;
         }
     }
 
-    /// Deletes objects that were stored while the namespace was being deleted. If the namespace exists again,
-    /// newer objects stay.
+    /// Deletes objects that were stored while the namespace was being deleted. If a namespace of the name
+    /// exists again, the objects created since its creation stay.
     async fn sweep(&self, name: &str) -> Result<(), Status> {
         let namespaces = collection(self.actor.server_state())?;
         let key = namespaces.resource.key("", name);
@@ -309,7 +313,7 @@ impl NamespaceDeletion {
             current_namespace.as_ref().is_none_or(|namespace| is_older_than_namespace(object, namespace))
         };
         let mut result = Ok(());
-        for content in self.content() {
+        for content in self.namespaced_collections() {
             result = result.and(self.delete_each(&content, name, is_leftover).await);
         }
         result
@@ -336,28 +340,29 @@ fn is_older_than_namespace(object: &Object, namespace: &Object) -> bool {
 
 /// The work that a round left.
 enum RoundResult {
-    /// No work is left: the namespace is gone, or only finalizers of others block its deletion.
+    /// No work is left: the namespace is gone, or only finalizers of other components block its deletion.
     Gone,
     /// Objects remain, because of finalizers, grace periods or failed deletions.
     Blocked {
         /// The key prefix of the first kind with remaining objects.
-        collection: String,
+        key_prefix: String,
     },
 }
 
-fn background() -> DeleteOptions {
+fn background_options() -> DeleteOptions {
     DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() }
 }
 
+/// Returns the finalizers in `spec.finalizers` of a namespace.
 fn finalizers(namespace: &Object) -> impl Iterator<Item = &str> {
     let list = namespace.at(&["spec", "finalizers"]).and_then(Value::as_array);
     list.into_iter().flatten().filter_map(Value::as_str)
 }
 
 fn without_finalizer(mut namespace: Object, own_finalizer: &str) -> Object {
-    let rest: Vec<String> =
+    let remaining: Vec<String> =
         finalizers(&namespace).filter(|f| *f != own_finalizer).map(str::to_owned).collect();
-    namespace.set("spec", json!({ "finalizers": rest }));
+    namespace.set("spec", json!({ "finalizers": remaining }));
     namespace
 }
 

@@ -1,4 +1,4 @@
-//! Namespace controller: creates the built-in namespaces, and empties and removes terminating ones.
+//! Namespace controller: creates the built-in namespaces, and empties and removes terminating namespaces.
 //!
 //! # Contract
 //!
@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (generic): the code names no kinds but the namespace itself and the pod, which is deleted first.
-//! The registry defines which kinds are namespaced.
+//! INVARIANT (generic): the code names no kinds except Namespace and Pod; pods are deleted first. The
+//! registry defines which kinds are namespaced.
 
 mod conditions;
 mod deletion;
@@ -31,7 +31,7 @@ use crate::server_state::{Collection, ServerState};
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Returns the names of the built-in namespaces.
-fn built_in(server_state: &ServerState) -> [&'static str; 4] {
+fn built_in_namespaces(server_state: &ServerState) -> [&'static str; 4] {
     let names = &server_state.names;
     ["default", names.system_namespace, names.public_namespace, names.node_lease_namespace]
 }
@@ -43,11 +43,12 @@ fn built_in(server_state: &ServerState) -> [&'static str; 4] {
 /// A namespace cannot be created.
 pub async fn ensure_built_in(server_state: &Arc<ServerState>) -> Result<(), Status> {
     let actor = Actor::apiserver(server_state.clone());
-    let create = built_in(server_state).map(|name| create(&actor, name));
-    futures_util::future::try_join_all(create).await.map(drop)
+    let creations = built_in_namespaces(server_state).map(|name| create_if_missing(&actor, name));
+    futures_util::future::try_join_all(creations).await.map(drop)
 }
 
-async fn create(actor: &Actor, name: &'static str) -> Result<(), Status> {
+/// Creates a built-in namespace unless it exists.
+async fn create_if_missing(actor: &Actor, name: &'static str) -> Result<(), Status> {
     let collection = collection(actor.server_state())?;
     let key = collection.resource.key("", name);
     if collection.items.get(&key).await.is_ok_and(|(item, _)| item.is_some()) {
@@ -64,9 +65,9 @@ async fn create(actor: &Actor, name: &'static str) -> Result<(), Status> {
     }
 }
 
-/// Recreates a built-in namespace, and retries until it succeeds.
+/// Recreates a built-in namespace, and retries until the creation succeeds.
 async fn restore(actor: &Actor, name: &'static str) {
-    while let Err(status) = create(actor, name).await {
+    while let Err(status) = create_if_missing(actor, name).await {
         tracing::warn!(namespace = name, reason = %status, "creating a built-in namespace failed; retrying");
         tokio::time::sleep(RETRY).await;
     }
@@ -77,13 +78,13 @@ fn collection(server_state: &ServerState) -> Result<Arc<Collection>, Status> {
     stored::core(server_state, "namespaces")
 }
 
-/// Empties terminating namespaces and recreates deleted built-in ones, until the process ends.
+/// Empties terminating namespaces and recreates deleted built-in namespaces, until the process ends.
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     let Ok(namespaces) = collection(&server_state) else { return };
     let items = namespaces.items.clone();
     let actor = Actor::controller(server_state.clone(), "namespace-controller", own_account);
     let deletion = Arc::new(NamespaceDeletion::new(actor));
-    let built_in_names = built_in(&server_state);
+    let built_in_names = built_in_namespaces(&server_state);
     reflect(items, move |event| match event {
         ObjectEvent::Exists(namespace) if namespace.is_terminating() => {
             deletion.clone().begin(namespace.name())

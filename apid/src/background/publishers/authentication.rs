@@ -11,14 +11,14 @@ use tokio::sync::mpsc;
 use super::super::actor::Actor;
 use super::super::reflector::{ObjectEvent, reflect};
 use super::super::stored;
-use super::{RETRY, put, read_file, send_on_change};
+use super::{RETRY, put_config_map, read_file, send_on_change};
 use crate::config::PublishedConfig;
 use crate::server_state::ServerState;
 
 /// Name of the ConfigMap.
 const NAME: &str = "extension-apiserver-authentication";
 
-/// Writes the ConfigMap after each change of its files or of itself, until the process ends.
+/// Writes the ConfigMap after each change of the files or of the ConfigMap, until the process ends.
 pub(super) async fn run(server_state: Arc<ServerState>, published_config: PublishedConfig) {
     let Ok(maps) = stored::core(&server_state, "configmaps") else { return };
     let namespace = server_state.names.system_namespace;
@@ -36,8 +36,8 @@ pub(super) async fn run(server_state: Arc<ServerState>, published_config: Publis
     let actor = Actor::apiserver(server_state.clone());
     let publish = async {
         while requests.recv().await.is_some() {
-            let result = match data(&published_config) {
-                Ok(data) => put(&actor, &maps, (namespace, NAME), data, false).await,
+            let result = match config_map_data(&published_config) {
+                Ok(data) => put_config_map(&actor, &maps, (namespace, NAME), data, false).await,
                 Err(status) => Err(status),
             };
             if let Err(status) = result {
@@ -50,7 +50,8 @@ pub(super) async fn run(server_state: Arc<ServerState>, published_config: Publis
     tokio::join!(follow, publish);
 }
 
-fn data(published_config: &PublishedConfig) -> Result<Map<String, Value>, Status> {
+/// Builds the data of the ConfigMap from the flags and the files.
+fn config_map_data(published_config: &PublishedConfig) -> Result<Map<String, Value>, Status> {
     let mut data = Map::new();
     if let Some(file) = &published_config.client_ca {
         data.insert("client-ca-file".to_owned(), read_file(file)?.into());

@@ -25,13 +25,13 @@ use serde_json::json;
 
 use super::super::actor::{Actor, Target, is_race};
 use super::super::stored;
-use super::put;
+use super::put_config_map;
 use crate::server_state::{Collection, ServerState};
 use crate::verbs::deletion::options::DeleteOptions;
 
 /// Name of the ConfigMap. It is the same under both names presets.
 const NAME: &str = "kube-apiserver-legacy-service-account-token-tracking";
-/// Key in the ConfigMap of the day since which token use is tracked.
+/// Key of the entry of the ConfigMap with the day since which token use is tracked.
 const SINCE: &str = "since";
 /// Time without use until a token is marked as invalid, and then until it is deleted.
 const PERIOD: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -46,7 +46,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool) {
     let cleaner =
         Actor::controller(server_state.clone(), "legacy-service-account-token-cleaner", own_accounts);
     loop {
-        let result = match track(&server_state, &server).await {
+        let result = match ensure_tracking_day(&server_state, &server).await {
             Ok(since) => clean(&server_state, &cleaner, &since).await,
             Err(status) => Err(status),
         };
@@ -61,8 +61,10 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool) {
     }
 }
 
-/// Returns the day since which token use is tracked: that of the ConfigMap. If it has none, records today.
-async fn track(server_state: &ServerState, server: &Actor) -> Result<String, Status> {
+/// Returns the day in the ConfigMap since which token use is tracked.
+///
+/// If the ConfigMap has no valid day or a future day, today is recorded and returned.
+async fn ensure_tracking_day(server_state: &ServerState, server: &Actor) -> Result<String, Status> {
     let maps = stored::core(server_state, "configmaps")?;
     let namespace = server_state.names.system_namespace;
     let map = stored::get(&maps, namespace, NAME).await?;
@@ -73,10 +75,11 @@ async fn track(server_state: &ServerState, server: &Actor) -> Result<String, Sta
         return Ok(since.to_owned());
     }
     let data = Map::from_iter([(SINCE.to_owned(), Value::from(today.as_str()))]);
-    put(server, &maps, (namespace, NAME), data, false).await?;
+    put_config_map(server, &maps, (namespace, NAME), data, false).await?;
     Ok(today)
 }
 
+/// Marks or deletes the unused token Secrets. `since`: the day since which token use is tracked.
 async fn clean(server_state: &ServerState, cleaner: &Actor, since: &str) -> Result<(), Status> {
     let now = server_state.clock.now();
     let limit = day(now.checked_sub(PERIOD).unwrap_or(Timestamp::MIN));
@@ -129,13 +132,15 @@ async fn clean(server_state: &ServerState, cleaner: &Actor, since: &str) -> Resu
     Ok(())
 }
 
-/// Returns namespace and name of the objects that `objects` refer to, in their own namespaces.
+/// Returns namespace and name of all references of `objects`.
+///
+/// `names_in` returns the names to which an object refers, in its own namespace.
 fn names_of(objects: &[Object], names_in: impl Fn(&Object) -> Vec<String>) -> HashSet<(String, String)> {
-    let of = |object: &Object| {
+    let names_in_namespace = |object: &Object| {
         let namespace = object.namespace().to_owned();
         names_in(object).into_iter().map(move |name| (namespace.clone(), name))
     };
-    objects.iter().flat_map(of).collect()
+    objects.iter().flat_map(names_in_namespace).collect()
 }
 
 /// The action for a Secret that a service account lists and no pod mounts.
@@ -172,6 +177,7 @@ fn day(at: Timestamp) -> String {
     at.to_string().get(..10).unwrap_or_default().to_owned()
 }
 
+/// Whether a text is a valid day as `YYYY-MM-DD`.
 fn is_day(text: &str) -> bool {
     text.len() == 10 && format!("{text}T00:00:00Z").parse::<Timestamp>().is_ok()
 }
@@ -244,8 +250,10 @@ mod tests {
     #[test]
     fn days_are_formatted_and_parsed_in_utc() {
         assert_eq!(day(Timestamp::UNIX_EPOCH), "1970-01-01");
-        for (text, good) in [("2024-02-29", true), ("2023-02-29", false), ("2024-2-1", false), ("", false)] {
-            assert_eq!(is_day(text), good, "{text}");
+        for (text, is_valid) in
+            [("2024-02-29", true), ("2023-02-29", false), ("2024-2-1", false), ("", false)]
+        {
+            assert_eq!(is_day(text), is_valid, "{text}");
         }
     }
 }

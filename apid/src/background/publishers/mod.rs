@@ -54,8 +54,9 @@ fn send_on_change<T: Clone + Send + 'static>(
     })
 }
 
-/// Creates a ConfigMap with `data`, or adds `data` to it. If `is_exact`, all other entries are removed.
-async fn put(
+/// Creates a ConfigMap with `data`, or adds `data` to an existing one. If `is_exact`, its other entries are
+/// removed.
+async fn put_config_map(
     actor: &Actor,
     maps: &Collection,
     (namespace, name): (&str, &str),
@@ -73,10 +74,10 @@ async fn put(
         }
         Some(mut object) => {
             let existing = object.get("data").and_then(Value::as_object);
-            let has = |(key, value): (&String, &Value)| {
+            let is_present = |(key, value): (&String, &Value)| {
                 existing.is_some_and(|existing| existing.get(key) == Some(value))
             };
-            if data.iter().all(has)
+            if data.iter().all(is_present)
                 && (!is_exact || existing.is_some_and(|existing| existing.len() == data.len()))
             {
                 return Ok(());
@@ -104,7 +105,7 @@ async fn put(
     }
 }
 
-/// Reads a file. An error is a 503 status, so the caller retries.
+/// Reads a file. An error becomes a 503 with the path, and the caller retries.
 fn read_file(file: &Path) -> Result<String, Status> {
     std::fs::read_to_string(file)
         .map_err(|error| Status::unavailable(format!("{}: {error}", file.display()), 1))

@@ -14,7 +14,7 @@ use super::super::actor::{Actor, Target, is_race};
 use super::super::reflector::{ObjectEvent, reflect};
 use super::super::retries::RetryQueue;
 use super::super::stored;
-use super::{RETRY, put, read_file, send_on_change};
+use super::{RETRY, put_config_map, read_file, send_on_change};
 use crate::server_state::{Collection, ServerState};
 
 /// Name of the ConfigMap. It is the same under both names presets.
@@ -39,9 +39,9 @@ struct Publisher<'p> {
     maps: &'p Collection,
     secrets: &'p Collection,
     /// Identity that writes the ConfigMaps.
-    publisher: Actor,
+    publisher_actor: Actor,
     /// Identity that writes the Secrets.
-    tokens: Actor,
+    tokens_actor: Actor,
     file: PathBuf,
 }
 
@@ -71,10 +71,10 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, file
             send_task(&map_sender, Task::Namespace(map.namespace().to_owned()));
         }
     });
-    let kind = server_state.names.label_key("service-account-token");
+    let token_type = server_state.names.label_key("service-account-token");
     let follow_secrets = reflect(secrets.items.clone(), move |event| {
         if let ObjectEvent::Exists(secret) = event
-            && secret.field("type") == kind
+            && secret.field("type") == token_type
         {
             send_task(&secret_sender, Task::Secret(secret.namespace().to_owned(), secret.name().to_owned()));
         }
@@ -84,8 +84,8 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, file
         namespaces: &namespaces,
         maps: &maps,
         secrets: &secrets,
-        publisher: Actor::controller(server_state.clone(), "root-ca-cert-publisher", own_accounts),
-        tokens: Actor::controller(server_state.clone(), "tokens-controller", own_accounts),
+        publisher_actor: Actor::controller(server_state.clone(), "root-ca-cert-publisher", own_accounts),
+        tokens_actor: Actor::controller(server_state.clone(), "tokens-controller", own_accounts),
         file,
     };
     let work = async {
@@ -101,13 +101,13 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, file
 }
 
 impl Publisher<'_> {
-    /// Runs a task. `Task::All` queues all parts separately, so a failing part does not block the
-    /// others.
+    /// Runs a task. `Task::All` queues a task for each namespace and Secret, so a failure does not block the
+    /// other tasks.
     async fn perform(&self, task: &Task, queue: &mpsc::UnboundedSender<Task>) -> Result<(), Status> {
-        let authority = read_file(&self.file)?;
+        let ca_bundle = read_file(&self.file)?;
         match task {
-            Task::Namespace(namespace) => self.publish_in_namespace(namespace, &authority).await,
-            Task::Secret(namespace, name) => self.add_to_secret(namespace, name, &authority).await,
+            Task::Namespace(namespace) => self.publish_in_namespace(namespace, &ca_bundle).await,
+            Task::Secret(namespace, name) => self.add_to_secret(namespace, name, &ca_bundle).await,
             Task::All => {
                 let scope = |collection: &Collection| collection.items.prefix().to_string();
                 for namespace in stored::objects(self.namespaces, &scope(self.namespaces)).await? {
@@ -121,7 +121,7 @@ impl Publisher<'_> {
         }
     }
 
-    async fn publish_in_namespace(&self, namespace: &str, authority: &str) -> Result<(), Status> {
+    async fn publish_in_namespace(&self, namespace: &str, ca_bundle: &str) -> Result<(), Status> {
         let namespace_item = self.namespaces.items.get(&self.namespaces.resource.key("", namespace)).await;
         let (namespace_item, _) = namespace_item.map_err(stored::unavailable)?;
         let is_active =
@@ -129,14 +129,14 @@ impl Publisher<'_> {
         if !is_active {
             return Ok(());
         }
-        let data = Map::from_iter([(KEY.to_owned(), authority.into())]);
-        put(&self.publisher, self.maps, (namespace, NAME), data, true).await
+        let data = Map::from_iter([(KEY.to_owned(), ca_bundle.into())]);
+        put_config_map(&self.publisher_actor, self.maps, (namespace, NAME), data, true).await
     }
 
-    /// Adds the CA bundle to a Secret with a service account token, because clients need both.
-    async fn add_to_secret(&self, namespace: &str, name: &str, authority: &str) -> Result<(), Status> {
+    /// Adds the CA bundle to a Secret with a service-account token, because clients need both.
+    async fn add_to_secret(&self, namespace: &str, name: &str, ca_bundle: &str) -> Result<(), Status> {
         let Some(secret) = stored::get(self.secrets, namespace, name).await? else { return Ok(()) };
-        let encoded = STANDARD.encode(authority);
+        let encoded = STANDARD.encode(ca_bundle);
         let is_token =
             secret.str_at(&["type"]) == Some(&self.server_state.names.label_key("service-account-token"));
         let has_token = secret.str_at(&["data", "token"]).is_some();
@@ -149,7 +149,7 @@ impl Publisher<'_> {
         }
         let target = Target { collection: self.secrets, namespace, name, subresource: "" };
         let patch = json!({"metadata": {"uid": secret.uid()}, "data": {KEY: encoded}}).to_string();
-        match self.tokens.merge(target, patch.as_bytes()).await {
+        match self.tokens_actor.merge(target, patch.as_bytes()).await {
             Err(status) if !is_race(&status) => Err(status),
             _ => Ok(()),
         }

@@ -129,26 +129,26 @@ mod tests {
 
     #[test]
     fn compressed_document_round_trips() {
-        let mut packer = DocumentCompressor::new();
+        let mut compressor = DocumentCompressor::new();
         for _ in 0..1000 {
-            packer.write_all(b"the same again ").unwrap();
+            compressor.write_all(b"the same again ").unwrap();
         }
-        let packed = packer.finish().unwrap();
-        assert_eq!(packed.decompress().unwrap(), "the same again ".repeat(1000));
-        assert!(packed.gzip().len() < 1000 && packed.hash().len() == 128);
+        let document = compressor.finish().unwrap();
+        assert_eq!(document.decompress().unwrap(), "the same again ".repeat(1000));
+        assert!(document.gzip().len() < 1000 && document.hash().len() == 128);
     }
 
     #[test]
     fn decompressed_document_is_shared_and_freed_by_last_reader() {
-        let mut packer = DocumentCompressor::new();
-        packer.write_all(b"document").unwrap();
-        let packed = packer.finish().unwrap();
-        assert!(packed.decompressed_now().is_none());
-        let (one, other) = (packed.decompress().unwrap(), packed.clone().decompress().unwrap());
-        assert_eq!((one.as_ptr(), &one[..]), (other.as_ptr(), &b"document"[..]));
-        drop(one);
-        assert_eq!(packed.decompressed_now().unwrap().as_ptr(), other.as_ptr());
-        drop(other);
-        assert!(packed.decompressed_now().is_none());
+        let mut compressor = DocumentCompressor::new();
+        compressor.write_all(b"document").unwrap();
+        let document = compressor.finish().unwrap();
+        assert!(document.decompressed_now().is_none());
+        let (first, second) = (document.decompress().unwrap(), document.clone().decompress().unwrap());
+        assert_eq!((first.as_ptr(), &first[..]), (second.as_ptr(), &b"document"[..]));
+        drop(first);
+        assert_eq!(document.decompressed_now().unwrap().as_ptr(), second.as_ptr());
+        drop(second);
+        assert!(document.decompressed_now().is_none());
     }
 }

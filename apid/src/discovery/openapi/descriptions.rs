@@ -22,8 +22,8 @@ fn lines() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
 
 /// Returns the description of a field of a type.
 pub(super) fn of_field(type_name: &str, field: &str) -> Option<&'static str> {
-    let own = DESCRIPTIONS.get(&(type_name, field));
-    own.or_else(|| DESCRIPTIONS.get(&(ANY_TYPE, field))).copied()
+    let specific = DESCRIPTIONS.get(&(type_name, field));
+    specific.or_else(|| DESCRIPTIONS.get(&(ANY_TYPE, field))).copied()
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ enum OpenApiVersion {
 
 impl OpenApiVersion {
     /// Returns the prefix of a `$ref` to a definition.
-    fn definitions(self) -> &'static str {
+    fn definition_prefix(self) -> &'static str {
         match self {
             OpenApiVersion::V2 => "#/definitions/",
             OpenApiVersion::V3 => "#/components/schemas/",
@@ -177,18 +177,18 @@ impl OpenApi {
         let mut documents = BTreeMap::new();
         let mut paths = Map::new();
         for group_version in self.group_versions() {
-            let document = self.cached_or_built(&group_version)?;
+            let document = self.find_or_build(&group_version)?;
             let location = OpenApi::v3_location(&group_version.path, document.hash());
             paths.insert(group_version.path.clone(), json!({"serverRelativeURL": location}));
             documents.insert(group_version.path, document);
         }
         self.cached_documents.lock().retain(|path, _| documents.contains_key(path));
-        Ok(V3 { index: pack(&json!({"paths": paths}))?, documents })
+        Ok(V3 { index: compress_document(&json!({"paths": paths}))?, documents })
     }
 
     /// Returns the document of a group version. Builds the document unless one is cached for the same
     /// resources.
-    fn cached_or_built(&self, group_version: &GroupVersionResources) -> io::Result<CompressedDocument> {
+    fn find_or_build(&self, group_version: &GroupVersionResources) -> io::Result<CompressedDocument> {
         let is_same = |resources: &[Arc<Resource>]| {
             resources.iter().map(Arc::as_ptr).eq(group_version.resources.iter().map(Arc::as_ptr))
         };
@@ -197,7 +197,7 @@ impl OpenApi {
         {
             return Ok(document.clone());
         }
-        let document = pack(&v3::document(self, group_version))?;
+        let document = compress_document(&v3::document(self, group_version))?;
         let resources = group_version.resources.clone();
         self.cached_documents.lock().insert(group_version.path.clone(), (resources, document.clone()));
         Ok(document)
@@ -208,7 +208,7 @@ impl OpenApi {
     }
 
     fn group_versions(&self) -> Vec<GroupVersionResources> {
-        let mut all: Vec<GroupVersionResources> = Vec::new();
+        let mut group_versions: Vec<GroupVersionResources> = Vec::new();
         let mut indexes: HashMap<String, usize> = HashMap::new();
         for resource in self.registry.resources() {
             let group = &resource.group_resource.group;
@@ -218,11 +218,11 @@ impl OpenApi {
                 } else {
                     format!("apis/{group}/{version}")
                 };
-                match indexes.get(&path).and_then(|index| all.get_mut(*index)) {
+                match indexes.get(&path).and_then(|index| group_versions.get_mut(*index)) {
                     Some(known) => known.resources.push(Arc::clone(resource)),
                     None => {
-                        indexes.insert(path.clone(), all.len());
-                        all.push(GroupVersionResources {
+                        indexes.insert(path.clone(), group_versions.len());
+                        group_versions.push(GroupVersionResources {
                             path,
                             version: version.to_owned(),
                             resources: vec![Arc::clone(resource)],
@@ -231,7 +231,7 @@ impl OpenApi {
                 }
             }
         }
-        all
+        group_versions
     }
 
     fn info(&self) -> Value {
@@ -239,10 +239,10 @@ impl OpenApi {
     }
 }
 
-fn pack(document: &Value) -> io::Result<CompressedDocument> {
-    let mut packer = DocumentCompressor::new();
-    packer.write_all(&serde_json::to_vec(document)?)?;
-    packer.finish()
+fn compress_document(document: &Value) -> io::Result<CompressedDocument> {
+    let mut compressor = DocumentCompressor::new();
+    compressor.write_all(&serde_json::to_vec(document)?)?;
+    compressor.finish()
 }
 
 /// Returns the security scheme of all operations: a bearer token.
@@ -251,7 +251,7 @@ fn security_scheme() -> Value {
 }
 
 /// Adds `deprecated` and the vendor extensions of an operation to its JSON.
-fn extensions(operation: &operations::Operation, names: &Names, value: &mut Map<String, Value>) {
+fn add_extensions(operation: &operations::Operation, names: &Names, value: &mut Map<String, Value>) {
     if operation.deprecated {
         value.insert("deprecated".into(), true.into());
     }
@@ -261,7 +261,7 @@ fn extensions(operation: &operations::Operation, names: &Names, value: &mut Map<
 }
 
 /// Returns the reason phrase of a status code of an operation: 200, 201, 202 or 401.
-fn reason(code: u16) -> &'static str {
+fn reason_phrase(code: u16) -> &'static str {
     match code {
         200 => "OK",
         201 => "Created",

@@ -46,16 +46,16 @@ pub(super) struct Operation {
     pub(super) deprecated: bool,
 }
 
-const PATCHES: &[&str] = &[
+const PATCH_MEDIA_TYPES: &[&str] = &[
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
 ];
-const CUSTOM_PATCHES: &[&str] =
+const CUSTOM_PATCH_MEDIA_TYPES: &[&str] =
     &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
-const TEXT: &[&str] = &["text/plain", "application/json", "application/yaml"];
-const ANYTHING: &[&str] = &["*/*"];
+const TEXT_MEDIA_TYPES: &[&str] = &["text/plain", "application/json", "application/yaml"];
+const ANY_MEDIA_TYPE: &[&str] = &["*/*"];
 
 fn string_list(media_types: &[&str]) -> Vec<String> {
     media_types.iter().map(|media_type| (*media_type).to_owned()).collect()
@@ -90,7 +90,7 @@ pub(super) fn paths(resource: &Resource, version: &str, names: &Names) -> Vec<Pa
     let namespaced = if resource.kind.namespaced() { "/namespaces/{namespace}" } else { "" };
     let collection = format!("{root}{namespaced}/{plural}");
     let item = format!("{collection}/{{name}}");
-    let verbs = |verb: &Verb| resource.kind.verbs().contains(verb);
+    let has_verb = |verb: &Verb| resource.kind.verbs().contains(verb);
 
     let mut paths = Vec::new();
     paths.push(main.path(collection, false, main.collection_operations()));
@@ -98,24 +98,28 @@ pub(super) fn paths(resource: &Resource, version: &str, names: &Names) -> Vec<Pa
     for subresource in resource.kind.subresources() {
         main.subresource(&item, version, subresource, names, &mut paths);
     }
-    if verbs(&Verb::Watch) {
+    if has_verb(&Verb::Watch) {
         let watch_path = format!("{root}/watch{namespaced}/{plural}");
         paths.push(main.path(watch_path.clone(), false, vec![main.watch("List", main.scope, "")]));
         paths.push(main.path(format!("{watch_path}/{{name}}"), true, vec![main.watch("", main.scope, "")]));
     }
-    if resource.kind.namespaced() && verbs(&Verb::List) {
+    if resource.kind.namespaced() && has_verb(&Verb::List) {
         // List and watch across all namespaces.
         let list = main.operation("get", "list", "List", "ForAllNamespaces", parameters::READ_MANY);
         let list = Operation {
             id: main.operation_id("list", "", "ForAllNamespaces"),
             ..main.with_list_response(list)
         };
-        paths.push(Path { path: format!("{root}/{plural}"), parameters: pretty(), operations: vec![list] });
-        if verbs(&Verb::Watch) {
+        paths.push(Path {
+            path: format!("{root}/{plural}"),
+            parameters: pretty_parameter(),
+            operations: vec![list],
+        });
+        if has_verb(&Verb::Watch) {
             let watch = main.watch("List", "", "ForAllNamespaces");
             paths.push(Path {
                 path: format!("{root}/watch/{plural}"),
-                parameters: pretty(),
+                parameters: pretty_parameter(),
                 operations: vec![watch],
             });
         }
@@ -149,7 +153,7 @@ fn camel(words: &str) -> String {
         .collect()
 }
 
-fn pretty() -> Vec<Parameter> {
+fn pretty_parameter() -> Vec<Parameter> {
     parameters::general("pretty").into_iter().collect()
 }
 
@@ -174,7 +178,7 @@ impl ResourcePaths<'_> {
         if self.resource.kind.namespaced() {
             parameters.push(parameters::namespace());
         }
-        parameters.extend(pretty());
+        parameters.extend(pretty_parameter());
         Path { path, parameters, operations }
     }
 
@@ -283,8 +287,8 @@ impl ResourcePaths<'_> {
     }
 
     /// Returns the media types of patches. Custom kinds have no strategic merge patch.
-    fn patches(&self) -> &'static [&'static str] {
-        if self.resource.is_custom() { CUSTOM_PATCHES } else { PATCHES }
+    fn patch_media_types(&self) -> &'static [&'static str] {
+        if self.resource.is_custom() { CUSTOM_PATCH_MEDIA_TYPES } else { PATCH_MEDIA_TYPES }
     }
 
     fn put(&self, operation: Operation) -> Operation {
@@ -295,7 +299,7 @@ impl ResourcePaths<'_> {
     fn patch(&self, operation: Operation) -> Operation {
         Operation {
             body: Some((PATCH.to_owned(), true)),
-            consumes: self.patches(),
+            consumes: self.patch_media_types(),
             codes: &[200, 201],
             ..operation
         }
@@ -364,7 +368,7 @@ impl ResourcePaths<'_> {
                 {
                     Operation {
                         response: None,
-                        produces: string_list(TEXT),
+                        produces: string_list(TEXT_MEDIA_TYPES),
                         specific: parameters::option_parameters(&format!(
                             "{}{suffix}Options",
                             self.kind.kind
@@ -404,7 +408,7 @@ impl ResourcePaths<'_> {
                 self.resource.kind.kind()
             ),
             specific: specific.to_vec(),
-            produces: string_list(ANYTHING),
+            produces: string_list(ANY_MEDIA_TYPE),
             response: None,
             kind: kind.clone(),
             ..self.operation(method, "connect", "", suffix, &[])

@@ -48,12 +48,12 @@ pub(super) fn security_definitions(name: &str, scheme: &Value) -> SecurityDefini
     }
 }
 
-pub(super) fn parameters(all: &Value) -> ParameterDefinitions {
-    let named = |(name, value): (&String, &Value)| NamedParameter {
+pub(super) fn parameters(parameters: &Value) -> ParameterDefinitions {
+    let named_parameter = |(name, value): (&String, &Value)| NamedParameter {
         name: name.clone(),
         value: Some(parameter(value)),
     };
-    ParameterDefinitions { additional_properties: members(all).map(named).collect() }
+    ParameterDefinitions { additional_properties: members(parameters).map(named_parameter).collect() }
 }
 
 pub(super) fn path_item(path: &str, item: &Value) -> NamedPathItem {

@@ -66,7 +66,8 @@ impl Types<'_> {
 
     /// Returns the schema that refers to the definition of a type by `$ref`.
     pub(super) fn reference(&self, type_name: &str) -> Value {
-        json!({"$ref": format!("{}{}", self.openapi_version.definitions(), self.definition_name(type_name))})
+        let prefix = self.openapi_version.definition_prefix();
+        json!({"$ref": format!("{prefix}{}", self.definition_name(type_name))})
     }
 
     fn extension(&self, name: &str) -> String {
@@ -98,7 +99,8 @@ impl Types<'_> {
                 let (schema, has_description) = self.custom_schema(type_name, refer);
                 return self.with_kinds(type_name, schema, has_description);
             }
-            // A value of several JSON types has no `type`: arbitrary JSON, or a schema or a boolean or array.
+            // A value of several JSON types has no `type`: any JSON, or a schema that may be a boolean or an
+            // array.
             _ if self.is_any(type_name) => Map::new(),
             _ => self.object_schema(type_name, refer),
         };
@@ -236,7 +238,7 @@ impl Types<'_> {
 
     /// Returns the schema of a value. `facts` are its other members, such as `description`.
     fn shape(&self, shape: &Shape, mut facts: Map<String, Value>, refer: &mut dyn FnMut(&str)) -> Value {
-        let scalar = |facts: &mut Map<String, Value>, ty: &str, format: Option<&str>| {
+        let set_type = |facts: &mut Map<String, Value>, ty: &str, format: Option<&str>| {
             facts.insert("type".into(), ty.into());
             if let Some(format) = format {
                 facts.insert("format".into(), format.into());
@@ -244,18 +246,18 @@ impl Types<'_> {
         };
         match shape {
             Shape::String(name) => {
-                scalar(&mut facts, "string", None);
+                set_type(&mut facts, "string", None);
                 if let Some(values) = facts::values(name) {
                     let mut values: Vec<&str> = values.collect();
                     values.sort_unstable();
                     facts.insert("enum".into(), json!(values));
                 }
             }
-            Shape::Bool => scalar(&mut facts, "boolean", None),
-            Shape::Int32 => scalar(&mut facts, "integer", Some("int32")),
-            Shape::Int64 => scalar(&mut facts, "integer", Some("int64")),
-            Shape::Float64 => scalar(&mut facts, "number", Some("double")),
-            Shape::Bytes => scalar(&mut facts, "string", Some("byte")),
+            Shape::Bool => set_type(&mut facts, "boolean", None),
+            Shape::Int32 => set_type(&mut facts, "integer", Some("int32")),
+            Shape::Int64 => set_type(&mut facts, "integer", Some("int64")),
+            Shape::Float64 => set_type(&mut facts, "number", Some("double")),
+            Shape::Bytes => set_type(&mut facts, "string", Some("byte")),
             Shape::Named(type_name) => {
                 refer(type_name);
                 let reference = self.reference(type_name);
@@ -268,14 +270,14 @@ impl Types<'_> {
                     (_, reference) => drop(facts.insert("allOf".into(), json!([reference]))),
                 }
             }
-            Shape::Pointer(of) => return self.shape(of, facts, refer),
-            Shape::List(of) => {
-                scalar(&mut facts, "array", None);
-                facts.insert("items".into(), self.element(of, refer));
+            Shape::Pointer(inner) => return self.shape(inner, facts, refer),
+            Shape::List(inner) => {
+                set_type(&mut facts, "array", None);
+                facts.insert("items".into(), self.element(inner, refer));
             }
-            Shape::Map(of) => {
-                scalar(&mut facts, "object", None);
-                facts.insert("additionalProperties".into(), self.element(of, refer));
+            Shape::Map(inner) => {
+                set_type(&mut facts, "object", None);
+                facts.insert("additionalProperties".into(), self.element(inner, refer));
             }
         }
         Value::Object(facts)

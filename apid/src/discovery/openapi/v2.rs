@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::compressed_document::{CompressedDocument, DocumentCompressor};
 use super::operations::{self, Operation, Path};
 use super::types::Types;
-use super::{OpenApi, OpenApiVersion, extensions, gnostic, parameters, protobuf, security_scheme};
+use super::{OpenApi, OpenApiVersion, add_extensions, gnostic, parameters, protobuf, security_scheme};
 
 /// The `swagger` version of the document.
 const VERSION: &str = "2.0";
@@ -53,9 +53,9 @@ fn types(api: &OpenApi) -> Types<'_> {
 pub(super) fn json(api: &OpenApi) -> io::Result<CompressedDocument> {
     let types = types(api);
     let paths = paths(api);
-    let mut packer = DocumentCompressor::new();
+    let mut compressor = DocumentCompressor::new();
     write!(
-        packer,
+        compressor,
         "{{\"swagger\":\"{VERSION}\",\"info\":{},\"parameters\":{},\"security\":{},\"securityDefinitions\":{}",
         api.info(),
         general_parameters(),
@@ -63,10 +63,10 @@ pub(super) fn json(api: &OpenApi) -> io::Result<CompressedDocument> {
         json!({"BearerToken": security_scheme()}),
     )?;
     let items = paths.iter().map(|(name, tagged)| (name, item(tagged, &types)));
-    write_member(&mut packer, "paths", items)?;
-    write_member(&mut packer, "definitions", definitions(&paths, &types).iter())?;
-    packer.write_all(b"}")?;
-    packer.finish()
+    write_member(&mut compressor, "paths", items)?;
+    write_member(&mut compressor, "definitions", definitions(&paths, &types).iter())?;
+    compressor.write_all(b"}")?;
+    compressor.finish()
 }
 
 /// Writes a member of the document that is an object, entry by entry.
@@ -91,9 +91,9 @@ fn write_member<'n>(
 pub(super) fn protobuf(api: &OpenApi) -> io::Result<CompressedDocument> {
     let types = types(api);
     let paths = paths(api);
-    let mut packer = DocumentCompressor::new();
+    let mut compressor = DocumentCompressor::new();
     // A Protobuf decoder merges concatenated parts: fields, and entries of repeated fields.
-    let mut write_part = |document: gnostic::Document| packer.write_all(&document.encode_to_vec());
+    let mut write_part = |document: gnostic::Document| compressor.write_all(&document.encode_to_vec());
     write_part(gnostic::Document {
         swagger: VERSION.to_owned(),
         info: Some(protobuf::info(&api.info())),
@@ -116,7 +116,7 @@ pub(super) fn protobuf(api: &OpenApi) -> io::Result<CompressedDocument> {
             ..gnostic::Document::default()
         })?;
     }
-    packer.finish()
+    compressor.finish()
 }
 
 fn security() -> Value {
@@ -125,8 +125,8 @@ fn security() -> Value {
 
 /// Returns the general parameters by name, to which operations refer.
 fn general_parameters() -> Value {
-    let all = parameters::all_general();
-    all.map(|parameter| (parameter.name.to_owned(), parameter.to_value(OpenApiVersion::V2))).collect()
+    let parameters = parameters::all_general();
+    parameters.map(|parameter| (parameter.name.to_owned(), parameter.to_value(OpenApiVersion::V2))).collect()
 }
 
 fn item(tagged: &TaggedPath, types: &Types<'_>) -> Value {
@@ -174,10 +174,10 @@ fn operation_value(operation: &Operation, types: &Types<'_>, tag: &str) -> Value
         None => json!({"type": "string"}),
     };
     let response =
-        |code: u16| (code.to_string(), json!({"description": super::reason(code), "schema": schema}));
+        |code: u16| (code.to_string(), json!({"description": super::reason_phrase(code), "schema": schema}));
     let mut responses: Map<String, Value> = operation.codes.iter().map(|code| response(*code)).collect();
-    responses.insert("401".into(), json!({"description": super::reason(401)}));
+    responses.insert("401".into(), json!({"description": super::reason_phrase(401)}));
     value.insert("responses".into(), Value::Object(responses));
-    extensions(operation, types.names, &mut value);
+    add_extensions(operation, types.names, &mut value);
     Value::Object(value)
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::operations::{self, Operation, Path};
 use super::parameters;
 use super::types::Types;
-use super::{GroupVersionResources, OpenApi, OpenApiVersion, extensions, security_scheme};
+use super::{GroupVersionResources, OpenApi, OpenApiVersion, add_extensions, security_scheme};
 
 /// Builds the document of a group version.
 pub(super) fn document(api: &OpenApi, group_version: &GroupVersionResources) -> Value {
@@ -70,13 +70,14 @@ fn operation_value(operation: &Operation, types: &Types<'_>, tag: &str) -> Value
     };
     let mut responses = Map::new();
     for code in operation.codes {
-        let response =
-            json!({"description": super::reason(*code), "content": content(&operation.produces, &schema)});
+        let description = super::reason_phrase(*code);
+        let content = content(&operation.produces, &schema);
+        let response = json!({"description": description, "content": content});
         responses.insert(code.to_string(), response);
     }
-    responses.insert("401".into(), json!({"description": super::reason(401)}));
+    responses.insert("401".into(), json!({"description": super::reason_phrase(401)}));
     value.insert("responses".into(), Value::Object(responses));
-    extensions(operation, types.names, &mut value);
+    add_extensions(operation, types.names, &mut value);
     Value::Object(value)
 }
 

@@ -48,7 +48,7 @@ impl HealthMetrics {
         }
     }
 
-    /// The families in the text format.
+    /// Returns the metric families in the text format of Prometheus.
     pub(in crate::http) fn text(&self) -> String {
         self.registry.text()
     }

@@ -86,7 +86,7 @@ const DEPRECATED: Definition = Definition::new(
     "Requested deprecated APIs (value 1), by group, version, resource, subresource and removed release",
 );
 
-/// Upper bounds of durations in seconds.
+/// Upper bounds of the durations of requests in seconds.
 const DURATION_BUCKETS: &[f64] = &[
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
     20.0, 30.0, 45.0, 60.0,

@@ -42,7 +42,7 @@ pub(super) struct SeriesHandles {
     pub(super) duration: Option<Histogram>,
     /// None for watches.
     pub(super) sli: Option<Histogram>,
-    /// Only for reads.
+    /// Only for GET and LIST.
     pub(super) response_size: Option<Histogram>,
 }
 
@@ -74,17 +74,21 @@ impl Series {
         resource: Option<&Resource>,
         code: u16,
     ) -> Self {
-        let a = &info.attributes;
-        let subresource_of = |r: &Resource| r.kind.subresource(&a.subresource).copied();
-        let resource = resource.filter(|r| a.subresource.is_empty() || subresource_of(r).is_some());
+        let attributes = &info.attributes;
+        let subresource_of = |r: &Resource| r.kind.subresource(&attributes.subresource).copied();
+        let resource = resource.filter(|r| attributes.subresource.is_empty() || subresource_of(r).is_some());
         let subresource = match resource {
             Some(resource) => subresource_of(resource).map_or("", |s: Subresource| s.name),
             None => health_path(info),
         };
         Series {
-            verb: if a.resource_request { verb_label(&a.verb, head) } else { method_label(&head.method) },
+            verb: if attributes.resource_request {
+                verb_label(&attributes.verb, head)
+            } else {
+                method_label(&head.method)
+            },
             resource_hash: resource.map_or(0, |r| r.hash),
-            version: VersionLabel::new(resource.map_or("", |_| a.version.as_str())),
+            version: VersionLabel::new(resource.map_or("", |_| attributes.version.as_str())),
             subresource,
             scope: scope(info, resource.is_some()),
             component: if subresource.starts_with('/') { "" } else { "apiserver" },
@@ -202,8 +206,8 @@ fn scope(info: &RequestInfo, is_served: bool) -> &'static str {
     if !is_served {
         return "";
     }
-    let a = &info.attributes;
-    if !info.path_name().is_empty() || !a.name.is_empty() || a.verb == "create" {
+    let attributes = &info.attributes;
+    if !info.path_name().is_empty() || !attributes.name.is_empty() || attributes.verb == "create" {
         "resource"
     } else if !info.namespace.is_empty() {
         "namespace"

@@ -81,7 +81,7 @@ const MIRROR_SYNCED: Definition = Definition::new(
 const AUTHD_CONNECTED: Definition =
     Definition::new("apid_authd_connected", Stability::Alpha, "1 while the decision stream to authd is open");
 
-/// Gauges and counters of the state.
+/// Gauges and counters of the server state.
 struct StateMetrics {
     objects: Gauges<Labels>,
     cache_revision: Gauges<Labels>,

@@ -55,7 +55,7 @@ const REMOVED: &[(&str, &str, &[&str])] = &[
     ("apps", "v1beta2", &["daemonsets", "deployments", "replicasets", "statefulsets"]),
 ];
 
-/// The versions that replace them.
+/// The versions that replace those of [`REMOVED`], by group stem, with their resources.
 const SERVED: &[(&str, &str, &[&str])] = &[
     ("flowcontrol.apiserver", "v1", &["flowschemas", "prioritylevelconfigurations"]),
     (
@@ -364,7 +364,7 @@ async fn event_converts_between_core_and_events_group() {
         assert_eq!(converted[field], old[stored], "{field}");
     }
 
-    let selected = |field: &str| format!("{newer}?fieldSelector={field}");
+    let selection_url = |field: &str| format!("{newer}?fieldSelector={field}");
     let names = |list: Value| -> Vec<String> {
         list["items"]
             .as_array()
@@ -373,9 +373,9 @@ async fn event_converts_between_core_and_events_group() {
             .map(|e| e["metadata"]["name"].as_str().unwrap().to_owned())
             .collect()
     };
-    assert_eq!(names(server.get(&selected("regarding.name=p")).await.json()), ["e"]);
-    assert_eq!(names(server.get(&selected("metadata.name=old")).await.json()), ["old"]);
-    assert_eq!(server.get(&selected("involvedObject.name=p")).await.code, 400);
+    assert_eq!(names(server.get(&selection_url("regarding.name=p")).await.json()), ["e"]);
+    assert_eq!(names(server.get(&selection_url("metadata.name=old")).await.json()), ["old"]);
+    assert_eq!(server.get(&selection_url("involvedObject.name=p")).await.code, 400);
     assert_eq!(server.get(&format!("{core}?fieldSelector=regarding.name=p")).await.code, 400);
     assert_eq!(names(server.get(&format!("{core}?fieldSelector=involvedObject.name=p")).await.json()), ["e"]);
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::managed_fields::{entry, owned};
+use super::managed_fields::{entry, owned_fields};
 use super::{MAPS, Reply, Server};
 
 impl Server {
@@ -83,14 +83,14 @@ async fn apply_conflict_returns_409_with_every_field() {
     let before = server.get(&object_url()).await.body;
     let rejected =
         server.apply_with(&object_url(), "m2", "", &map(json!({"a": "2", "b": "2", "c": "2"}))).await;
-    let by_m1 = |field: &str| (r#"conflict with "m1""#.to_owned(), field.to_owned());
-    assert_eq!(causes(&rejected), [by_m1(".data.a"), by_m1(".data.b")]);
+    let conflict_with_m1 = |field: &str| (r#"conflict with "m1""#.to_owned(), field.to_owned());
+    assert_eq!(causes(&rejected), [conflict_with_m1(".data.a"), conflict_with_m1(".data.b")]);
     assert_eq!(server.get(&object_url()).await.body, before, "the object is unchanged");
 
     let forced = server.apply_with(&object_url(), "m2", "&force=true", &map(json!({"a": "2"}))).await;
     assert_eq!((forced.code, &forced.json()["data"]), (200, &json!({"a": "2", "b": "1"})));
-    assert_eq!(owned(&forced.json(), "m2"), json!({"f:data": {"f:a": {}}}));
-    assert_eq!(owned(&forced.json(), "m1"), json!({"f:data": {"f:b": {}}}));
+    assert_eq!(owned_fields(&forced.json(), "m2"), json!({"f:data": {"f:a": {}}}));
+    assert_eq!(owned_fields(&forced.json(), "m1"), json!({"f:data": {"f:b": {}}}));
 
     // A manager that changes a value with another verb owns it, and applies conflict with that manager.
     server.merge(&format!("{}?fieldManager=m3", object_url()), json!({"data": {"b": "3"}})).await;
@@ -105,16 +105,16 @@ async fn fields_applied_by_two_managers_are_shared() {
     let server = Server::start().await;
     server.apply(&object_url(), "m1", map(json!({"a": "1", "own": "1"}))).await;
     let shared = server.apply(&object_url(), "m2", map(json!({"a": "1"}))).await;
-    assert_eq!(owned(&shared, "m1"), json!({"f:data": {"f:a": {}, "f:own": {}}}));
-    assert_eq!(owned(&shared, "m2"), json!({"f:data": {"f:a": {}}}));
+    assert_eq!(owned_fields(&shared, "m1"), json!({"f:data": {"f:a": {}, "f:own": {}}}));
+    assert_eq!(owned_fields(&shared, "m2"), json!({"f:data": {"f:a": {}}}));
 
     let rejected = server.apply_with(&object_url(), "m1", "", &map(json!({"a": "2", "own": "1"}))).await;
     assert_eq!(causes(&rejected), [(r#"conflict with "m2""#.to_owned(), ".data.a".to_owned())]);
 
     let dropped = server.apply(&object_url(), "m1", map(json!({"own": "1"}))).await;
     assert_eq!(dropped["data"], json!({"a": "1", "own": "1"}), "the value has another owner");
-    assert_eq!(owned(&dropped, "m1"), json!({"f:data": {"f:own": {}}}));
-    assert_eq!(owned(&dropped, "m2"), json!({"f:data": {"f:a": {}}}));
+    assert_eq!(owned_fields(&dropped, "m1"), json!({"f:data": {"f:own": {}}}));
+    assert_eq!(owned_fields(&dropped, "m2"), json!({"f:data": {"f:a": {}}}));
 
     let reduced = server
         .apply(
@@ -137,7 +137,7 @@ async fn field_removed_by_apply_returns_to_default() {
     body["spec"].as_object_mut().unwrap().remove("replicas");
     let applied = server.apply(&url, "m1", body).await;
     assert_eq!(applied["spec"]["replicas"], 1);
-    assert_eq!(owned(&applied, "m1")["f:spec"].get("f:replicas"), None);
+    assert_eq!(owned_fields(&applied, "m1")["f:spec"].get("f:replicas"), None);
 }
 
 #[tokio::test]
@@ -174,7 +174,7 @@ async fn apply_merges_lists_by_list_type() {
     let ports = containers[0]["ports"].as_array().unwrap();
     assert_eq!(ports.iter().map(|p| p["protocol"].as_str().unwrap()).collect::<Vec<_>>(), ["TCP", "UDP"]);
     assert_eq!(merged["metadata"]["finalizers"], json!(["example.test/one", "example.test/two"]));
-    let m2 = owned(&merged, "m2");
+    let m2 = owned_fields(&merged, "m2");
     assert_eq!(m2["f:metadata"], json!({"f:finalizers": {"v:\"example.test/two\"": {}}}));
     let item = &m2["f:spec"]["f:template"]["f:spec"]["f:containers"][r#"k:{"name":"app"}"#];
     assert_eq!(item["."], json!({}));
@@ -194,7 +194,7 @@ async fn apply_merges_lists_by_list_type() {
     let forced = server.apply_with(&url, "m3", "&force=true", &args(json!(["-b"]))).await.json();
     assert_eq!(forced["spec"]["template"]["spec"]["containers"][0]["args"], json!(["-b"]));
     let args_of = |manager: &str| {
-        owned(&forced, manager)["f:spec"]["f:template"]["f:spec"]["f:containers"][r#"k:{"name":"app"}"#]
+        owned_fields(&forced, manager)["f:spec"]["f:template"]["f:spec"]["f:containers"][r#"k:{"name":"app"}"#]
             .get("f:args")
             .cloned()
     };
@@ -277,8 +277,8 @@ async fn invalid_apply_options_or_body_are_rejected() {
         ""
     );
 
-    // A stale resourceVersion is a conflict. The current one succeeds, and so does any when the object does
-    // not exist.
+    // A stale resourceVersion is a conflict. The current resourceVersion succeeds; for a missing object, any
+    // resourceVersion succeeds.
     let stale = server
         .apply_with(
             &object_url(),
@@ -312,12 +312,12 @@ async fn invalid_apply_options_or_body_are_rejected() {
 async fn kubectl_apply_migrates_client_side_fields() {
     let server = Server::start().await;
     const LAST: &str = "kubectl.example.test/last-applied-configuration";
-    let with_last = |data: Value, last: Value| {
+    let map_with_last_applied = |data: Value, last: Value| {
         let mut body = map(data);
         body["metadata"]["annotations"] = json!({LAST: last.to_string()});
         body
     };
-    let client_side = with_last(json!({"a": "1"}), map(json!({"a": "1"})));
+    let client_side = map_with_last_applied(json!({"a": "1"}), map(json!({"a": "1"})));
     server.post(&format!("{MAPS}?fieldManager=kubectl-client-side-apply"), client_side).await;
 
     // Another manager keeps the annotation and conflicts. The manager `kubectl` takes over its own
@@ -345,6 +345,9 @@ async fn apply_to_object_without_managed_fields_adds_before_first_apply() {
     server.post(&format!("{MAPS}?fieldManager=m1"), map(json!({"a": "1", "b": "1"}))).await;
     server.merge(&object_url(), json!({"metadata": {"managedFields": [{}]}})).await;
     let applied = server.apply(&object_url(), "m2", map(json!({"a": "1"}))).await;
-    assert_eq!(owned(&applied, "before-first-apply"), json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}}));
-    assert_eq!(owned(&applied, "m2"), json!({"f:data": {"f:a": {}}}));
+    assert_eq!(
+        owned_fields(&applied, "before-first-apply"),
+        json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}})
+    );
+    assert_eq!(owned_fields(&applied, "m2"), json!({"f:data": {"f:a": {}}}));
 }

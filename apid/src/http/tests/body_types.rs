@@ -48,7 +48,7 @@ async fn unregistered_kind_returns_400_with_scheme_of_resource() {
 }
 
 #[tokio::test]
-async fn message_about_unregistered_kind_has_no_scheme_under_neutral_names() {
+async fn message_about_unregistered_kind_has_no_scheme_under_svc_preset() {
     let server = with_controller(Server::start().await).await;
     let schema = json!({"openAPIV3Schema": {"type": "object"}});
     let definition = json!({

@@ -26,16 +26,16 @@ async fn cbor_is_read_and_written_for_built_in_kinds() {
     };
     let created = send("POST", MAPS, CBOR, map("one", "1")).await;
     assert_eq!((created.code, created.header("content-type")), (201, CBOR));
-    let one = format!("{MAPS}/one");
+    let object_url = format!("{MAPS}/one");
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let pods = "/api/v1/namespaces/a/pods";
     assert_eq!(send("POST", pods, CBOR, pod).await.code, 201);
-    for url in [one.as_str(), MAPS, "/api/v1/namespaces/a/pods/p", pods, "/api/v1", "/apis"] {
+    for url in [object_url.as_str(), MAPS, "/api/v1/namespaces/a/pods/p", pods, "/api/v1", "/apis"] {
         let reply = get(&server, url).await;
         assert_eq!((reply.code, reply.header("content-type")), (200, CBOR), "{url}");
         assert_eq!(decode_item(&reply.body), server.get(url).await.json(), "{url}");
     }
-    let changed = send("PUT", &one, CBOR, map("one", "2")).await;
+    let changed = send("PUT", &object_url, CBOR, map("one", "2")).await;
     assert_eq!((changed.code, &decode_item(&changed.body)["data"]["k"]), (200, &json!("2")));
     let status = get(&server, &format!("{MAPS}/none")).await;
     assert_eq!((status.code, &decode_item(&status.body)["kind"]), (404, &json!("Status")));
@@ -58,26 +58,27 @@ async fn cbor_is_read_and_written_for_built_in_kinds() {
     for broken in [&b""[..], b"\xa1", b"{}", b"\x01", b"\x9f\xff"] {
         assert_eq!(server.send("POST", MAPS, &headers, broken.to_vec()).await.code, 400, "{broken:?}");
     }
-    assert_eq!(send("DELETE", &one, CBOR, json!({"gracePeriodSeconds": 0})).await.code, 200);
+    assert_eq!(send("DELETE", &object_url, CBOR, json!({"gracePeriodSeconds": 0})).await.code, 200);
 }
 
 #[tokio::test]
 async fn cbor_apply_configuration_is_applied() {
     let server = Server::start_with_gates("CBORServingAndStorage=true").await;
-    let one = format!("{MAPS}/one?fieldManager=m");
+    let object_url = format!("{MAPS}/one?fieldManager=m");
     let intent =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"k": "v"}});
     let headers = [("content-type", "application/apply-patch+cbor")];
-    let applied = server.send("PATCH", &one, &headers, cbor::encode(&intent)).await;
+    let applied = server.send("PATCH", &object_url, &headers, cbor::encode(&intent)).await;
     let field = &applied.json()["metadata"]["managedFields"][0];
     assert_eq!((applied.code, &field["operation"], &field["manager"]), (201, &json!("Apply"), &json!("m")));
     let twice = b"\xa2\x44kind\x49ConfigMap\x44kind\x49ConfigMap".to_vec();
     for broken in [b"\xa1".to_vec(), b"{}".to_vec(), twice] {
-        assert_eq!(server.send("PATCH", &one, &headers, broken.clone()).await.code, 400, "{broken:?}");
+        assert_eq!(server.send("PATCH", &object_url, &headers, broken.clone()).await.code, 400, "{broken:?}");
     }
     for other in ["json-patch", "merge-patch", "strategic-merge-patch"] {
         let media_type = format!("application/{other}+cbor");
-        let reply = server.send("PATCH", &one, &[("content-type", &media_type)], cbor::encode(&intent)).await;
+        let reply =
+            server.send("PATCH", &object_url, &[("content-type", &media_type)], cbor::encode(&intent)).await;
         assert_eq!(reply.code, 415, "{other}");
     }
 }
@@ -110,14 +111,16 @@ async fn cbor_watch_is_cbor_sequence() {
 async fn cbor_without_feature_gate_returns_406_or_415() {
     let server = Server::start().await;
     server.post(MAPS, map("one", "1")).await;
-    let one = format!("{MAPS}/one");
-    assert_eq!(get(&server, &one).await.code, 406);
+    let object_url = format!("{MAPS}/one");
+    assert_eq!(get(&server, &object_url).await.code, 406);
     let watch =
         server.send("GET", &format!("{MAPS}?watch=1"), &[("accept", "application/cbor-seq")], "").await;
     assert_eq!(watch.code, 406);
-    for (method, url, media_type) in
-        [("POST", MAPS, CBOR), ("PUT", &one, CBOR), ("PATCH", &one, "application/apply-patch+cbor")]
-    {
+    for (method, url, media_type) in [
+        ("POST", MAPS, CBOR),
+        ("PUT", &object_url, CBOR),
+        ("PATCH", &object_url, "application/apply-patch+cbor"),
+    ] {
         let reply =
             server.send(method, url, &[("content-type", media_type)], cbor::encode(&map("one", "1"))).await;
         assert_eq!(reply.code, 415, "{method} {media_type}");

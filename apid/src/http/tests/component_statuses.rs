@@ -25,9 +25,12 @@ async fn components_of_control_plane_are_listed_with_their_health() {
         let healthy = json!([{"type": "Healthy", "status": "True", "message": "ok"}]);
         assert_eq!(list["items"][1]["conditions"], healthy);
 
-        let one = server.get(&format!("{STATUSES}/{store}")).await;
-        assert_eq!((one.code, &one.json()["kind"]), (200, &json!("ComponentStatus")));
-        assert_eq!((&one.json()["metadata"]["name"], &one.json()["conditions"]), (&json!(store), &healthy));
+        let component = server.get(&format!("{STATUSES}/{store}")).await;
+        assert_eq!((component.code, &component.json()["kind"]), (200, &json!("ComponentStatus")));
+        assert_eq!(
+            (&component.json()["metadata"]["name"], &component.json()["conditions"]),
+            (&json!(store), &healthy)
+        );
         assert_eq!(server.get(&format!("{STATUSES}/scheduler")).await.code, 404);
 
         let table = format!("application/json;as=Table;v=v1;g={group}");
@@ -63,10 +66,14 @@ async fn selectors_of_component_statuses_apply_to_names_and_labels() {
 #[tokio::test]
 async fn component_statuses_cannot_be_written_or_watched() {
     let server = Server::start().await;
-    let one = format!("{STATUSES}/storage-0");
-    for (method, url) in
-        [("POST", STATUSES), ("DELETE", STATUSES), ("PUT", &one), ("PATCH", &one), ("DELETE", &one)]
-    {
+    let object_url = format!("{STATUSES}/storage-0");
+    for (method, url) in [
+        ("POST", STATUSES),
+        ("DELETE", STATUSES),
+        ("PUT", &object_url),
+        ("PATCH", &object_url),
+        ("DELETE", &object_url),
+    ] {
         let reply = server.send(method, url, &[("content-type", "application/json")], "{}").await;
         assert_eq!(
             (reply.code, &reply.json()["reason"]),

@@ -144,8 +144,9 @@ async fn invalid_websocket_watch_returns_plain_http_response() {
 
 /// Maximum time of any operation in a test.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Number of objects in a collection, and the bytes of each.
+/// Number of objects in a collection.
 const OBJECTS: usize = 600;
+/// Size of the value of each object in bytes.
 const OBJECT_BYTES: usize = 50_000;
 /// Maximum bytes that wait for a client that does not read.
 ///

@@ -18,7 +18,7 @@ async fn get(server: &Server, url: &str, accept: &str) -> Reply {
 async fn accept_header_selects_media_type_by_quality_and_order() {
     let server = Server::start().await;
     server.post(MAPS, map("one", "1")).await;
-    let one = format!("{MAPS}/one");
+    let object_url = format!("{MAPS}/one");
     let (json, yaml, protobuf) = ("application/json", "application/yaml", "application/vnd.svc.protobuf");
     for (accept, code, media_type) in [
         ("", 200, json),
@@ -41,7 +41,7 @@ async fn accept_header_selects_media_type_by_quality_and_order() {
         ("application/json;q=0", 406, json),
         ("application/json;as=Nothing;g=meta.example.test;v=v1", 406, json),
     ] {
-        for url in [&one, MAPS] {
+        for url in [&object_url, MAPS] {
             let reply = get(&server, url, accept).await;
             assert_eq!((reply.code, reply.header("content-type")), (code, media_type), "{accept} {url}");
             if code == 406 {
@@ -49,9 +49,9 @@ async fn accept_header_selects_media_type_by_quality_and_order() {
             }
         }
     }
-    let nothing = server.send("GET", &one, &[], "").await;
+    let nothing = server.send("GET", &object_url, &[], "").await;
     assert_eq!(nothing.header("content-type"), json);
-    let several = server.send("GET", &one, &[("accept", "image/png"), ("accept", yaml)], "").await;
+    let several = server.send("GET", &object_url, &[("accept", "image/png"), ("accept", yaml)], "").await;
     assert_eq!(several.header("content-type"), yaml, "two Accept headers");
     assert_eq!(get(&server, &format!("{MAPS}?watch=1"), yaml).await.code, 406, "a watch has no YAML");
 }
@@ -59,14 +59,14 @@ async fn accept_header_selects_media_type_by_quality_and_order() {
 #[tokio::test]
 async fn write_responses_use_negotiated_representation() {
     let server = Server::start().await;
-    let one = format!("{MAPS}/one");
+    let object_url = format!("{MAPS}/one");
     let json_type = ("content-type", "application/json");
     let table = "application/json;as=Table;g=meta.example.test;v=v1";
     let partial = "application/json;as=PartialObjectMetadata;g=meta.example.test;v=v1";
     for (method, url, accept, body, code, kind) in [
         ("POST", MAPS, table, map("one", "1").to_string(), 201, "Table"),
-        ("PUT", &one, partial, map("one", "2").to_string(), 200, "PartialObjectMetadata"),
-        ("DELETE", &one, "application/json", String::new(), 200, "Status"),
+        ("PUT", &object_url, partial, map("one", "2").to_string(), 200, "PartialObjectMetadata"),
+        ("DELETE", &object_url, "application/json", String::new(), 200, "Status"),
     ] {
         let reply = server.send(method, url, &[json_type, ("accept", accept)], body).await;
         assert_eq!((reply.code, &reply.json()["kind"]), (code, &json!(kind)), "{method}");
@@ -91,7 +91,7 @@ async fn write_responses_use_negotiated_representation() {
 async fn content_type_selects_body_format() {
     let server = Server::start().await;
     server.post(MAPS, map("one", "1")).await;
-    let one = format!("{MAPS}/one");
+    let object_url = format!("{MAPS}/one");
     let json = map("x", "1").to_string();
     let yaml = "metadata:\n  name: x\ndata: {k: v}\n";
     for (method, url, media_type, body, code) in [
@@ -107,16 +107,16 @@ async fn content_type_selects_body_format() {
         ("POST", MAPS, Some("text/plain"), &json, 415),
         ("POST", MAPS, Some("application/cbor"), &json, 415),
         ("POST", MAPS, Some("application/x-www-form-urlencoded"), &json, 415),
-        ("PATCH", &one, None, "{}", 415),
-        ("PATCH", &one, Some("application/json"), "{}", 415),
-        ("PATCH", &one, Some("application/yaml"), "{}", 415),
-        ("PATCH", &one, Some("application/json-patch+cbor"), "{}", 415),
-        ("PATCH", &one, Some("application/merge-patch+cbor"), "{}", 415),
-        ("PATCH", &one, Some("application/strategic-merge-patch+cbor"), "{}", 415),
-        ("PATCH", &one, Some("application/apply-patch+cbor"), "{}", 415),
-        ("PATCH", &one, Some("application/merge-patch+json; charset=utf-8"), "{}", 200),
-        ("DELETE", &one, Some("text/plain"), "{}", 415),
-        ("DELETE", &one, Some("text/plain"), "", 200),
+        ("PATCH", &object_url, None, "{}", 415),
+        ("PATCH", &object_url, Some("application/json"), "{}", 415),
+        ("PATCH", &object_url, Some("application/yaml"), "{}", 415),
+        ("PATCH", &object_url, Some("application/json-patch+cbor"), "{}", 415),
+        ("PATCH", &object_url, Some("application/merge-patch+cbor"), "{}", 415),
+        ("PATCH", &object_url, Some("application/strategic-merge-patch+cbor"), "{}", 415),
+        ("PATCH", &object_url, Some("application/apply-patch+cbor"), "{}", 415),
+        ("PATCH", &object_url, Some("application/merge-patch+json; charset=utf-8"), "{}", 200),
+        ("DELETE", &object_url, Some("text/plain"), "{}", 415),
+        ("DELETE", &object_url, Some("text/plain"), "", 200),
     ] {
         let headers: Vec<_> = media_type.map(|media_type| ("content-type", media_type)).into_iter().collect();
         let reply = server.send(method, url, &headers, body.to_owned()).await;
@@ -214,9 +214,9 @@ async fn table_of_list_object_and_watch() {
         ("Object", json!("Role")),
         ("None", json!(null)),
     ] {
-        let one = get(&server, &format!("{roles}/r1?includeObject={include}"), mine).await.json();
-        assert_eq!((&one["kind"], one["rows"].as_array().unwrap().len()), (&json!("Table"), 1));
-        assert_eq!(one["rows"][0]["object"]["kind"], kind, "{include}");
+        let table = get(&server, &format!("{roles}/r1?includeObject={include}"), mine).await.json();
+        assert_eq!((&table["kind"], table["rows"].as_array().unwrap().len()), (&json!("Table"), 1));
+        assert_eq!(table["rows"][0]["object"]["kind"], kind, "{include}");
     }
     assert_eq!(get(&server, &format!("{roles}?includeObject=All"), mine).await.code, 400);
 
@@ -272,18 +272,18 @@ async fn large_response_is_compressed_if_client_accepts_gzip() {
         assert_eq!(server.post(MAPS, map(name, &large)).await.code, 201);
     }
     server.post("/api/v1/namespaces/b/configmaps", map("small", "1")).await;
-    let one = format!("{MAPS}/one");
+    let object_url = format!("{MAPS}/one");
     let small = "/api/v1/namespaces/b/configmaps/small".to_owned();
     let watch = format!("{MAPS}?watch=1&timeoutSeconds=1");
     for (url, encoding, compressed) in [
-        (&one, "gzip", true),
+        (&object_url, "gzip", true),
         (&MAPS.to_owned(), "gzip", true),
-        (&one, "deflate, gzip", true),
-        (&one, "GZIP", true),
-        (&one, "", false),
-        (&one, "identity", false),
-        (&one, "gzip;q=0.5", false),
-        (&one, "gzip;q=0", false),
+        (&object_url, "deflate, gzip", true),
+        (&object_url, "GZIP", true),
+        (&object_url, "", false),
+        (&object_url, "identity", false),
+        (&object_url, "gzip;q=0.5", false),
+        (&object_url, "gzip;q=0", false),
         (&small, "gzip", false),
         (&watch, "gzip", false),
     ] {
@@ -308,11 +308,11 @@ async fn large_response_is_compressed_if_client_accepts_gzip() {
         }
     }
     let protobuf = [("accept", "application/vnd.svc.protobuf"), ("accept-encoding", "gzip")];
-    let reply = server.send("GET", &one, &protobuf, "").await;
+    let reply = server.send("GET", &object_url, &protobuf, "").await;
     assert_eq!(reply.header("content-encoding"), "gzip");
     let off = Server::start_with_gates("APIResponseCompression=false").await;
     assert_eq!(off.post(MAPS, map("one", &large)).await.code, 201);
-    let reply = off.send("GET", &one, &[("accept-encoding", "gzip")], "").await;
+    let reply = off.send("GET", &object_url, &[("accept-encoding", "gzip")], "").await;
     assert_eq!((reply.code, reply.header("content-encoding")), (200, ""));
 }
 

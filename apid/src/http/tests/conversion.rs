@@ -20,12 +20,12 @@ const WIDGETS_V2: &str = "/apis/shop.example.com/v2/namespaces/a/widgets";
 #[derive(Default)]
 struct Converter {
     is_down: AtomicBool,
-    /// Whether requests get no response.
+    /// Whether calls wait forever.
     is_stuck: AtomicBool,
     changes_names: AtomicBool,
-    /// Whether responses have no objects.
+    /// Whether responses contain no objects.
     drops_objects: AtomicBool,
-    /// Whether reviews have no response.
+    /// Whether returned reviews have no field `response`.
     is_silent: AtomicBool,
     reviews: Mutex<Vec<Value>>,
 }
@@ -347,14 +347,17 @@ async fn selective_list_with_a_limit_converts_no_more_than_one_batch_beyond_it()
         let items = list["items"].as_array().unwrap().iter();
         items.map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     };
-    let converted = || {
+    let take_converted_counts = || {
         let reviews = std::mem::take(&mut *converter.reviews.lock());
         let counts = reviews.iter().map(|review| review["request"]["objects"].as_array().unwrap().len());
         counts.sum::<usize>()
     };
     let url = format!("{WIDGETS}?labelSelector=group%3Dfew&limit=3");
     let first = server.get(&url).await.json();
-    assert_eq!((names(&first), converted()), (vec!["w000".into(), "w001".into(), "w100".into()], 200));
+    assert_eq!(
+        (names(&first), take_converted_counts()),
+        (vec!["w000".into(), "w001".into(), "w100".into()], 200)
+    );
     let token = first["metadata"]["continue"].as_str().unwrap();
     let second = server.get(&format!("{url}&continue={token}")).await.json();
     assert_eq!(names(&second), ["w101", "w200", "w201"]);

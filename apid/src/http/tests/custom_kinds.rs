@@ -284,13 +284,13 @@ async fn each_version_of_definition_has_its_own_schema_and_columns() {
         json!([{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}]);
     define(&server, definition(&[version("v1", false), second])).await;
     let second = WIDGETS.replace("/v1/", "/v2/");
-    let large = |version: &str| {
+    let large_widget = |version: &str| {
         let mut object = widget("x", json!({"size": 50, "color": "red"}));
         object["apiVersion"] = format!("shop.example.com/{version}").into();
         object
     };
-    assert_eq!(server.post(WIDGETS, large("v1")).await.code, 422, "at most 9 in v1");
-    assert_eq!(server.post(&second, large("v2")).await.code, 201, "at most 99 in v2");
+    assert_eq!(server.post(WIDGETS, large_widget("v1")).await.code, 422, "at most 9 in v1");
+    assert_eq!(server.post(&second, large_widget("v2")).await.code, 201, "at most 99 in v2");
     for (url, cells) in [(WIDGETS, json!(["x", "red"])), (&second, json!(["x", 50]))] {
         let table = server.send("GET", url, &[TABLE], "").await.json();
         assert_eq!(table["rows"][0]["cells"], cells, "{url}");

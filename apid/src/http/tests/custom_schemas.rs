@@ -40,7 +40,7 @@ async fn definitions_with_invalid_schemas_are_rejected() {
         list.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         object(json!({"list": list}))
     };
-    let keyed = |keys: Value, item: Value| {
+    let list_with_keys = |keys: Value, item: Value| {
         list(json!({"items": item, "x-svc-list-type": "map", "x-svc-list-map-keys": keys}))
     };
     let key = |ty: &str| json!({"type": "object", "required": ["k"], "properties": {"k": {"type": ty}}});
@@ -56,16 +56,16 @@ async fn definitions_with_invalid_schemas_are_rejected() {
     for (row, spec, code, text) in [
         ("D-MRG-1", list(json!({"x-svc-list-type": "foo"})), 422, "Unsupported value: \"foo\""),
         ("D-MRG-2", list(set_of_objects), 422, "items"),
-        ("D-MRG-4", keyed(json!(["k"]), json!({"type": "string"})), 422, "items.type"),
-        ("D-MRG-11", keyed(json!("k"), key("string")), 400, "list-map-keys of type []string"),
+        ("D-MRG-4", list_with_keys(json!(["k"]), json!({"type": "string"})), 422, "items.type"),
+        ("D-MRG-11", list_with_keys(json!("k"), key("string")), 400, "list-map-keys of type []string"),
         (
             "D-MRG-12",
             list(json!({"x-svc-list-type": "set", "x-svc-list-map-keys": ["k"]})),
             422,
             "list-map-keys",
         ),
-        ("D-MRG-14", keyed(json!(["k"]), nested), 422, "must be a scalar type"),
-        ("D-MRG-15", keyed(json!(["k"]), object(json!({"k": {"type": "string"}}))), 422, "required"),
+        ("D-MRG-14", list_with_keys(json!(["k"]), nested), 422, "must be a scalar type"),
+        ("D-MRG-15", list_with_keys(json!(["k"]), object(json!({"k": {"type": "string"}}))), 422, "required"),
         ("D-MRG-16", json!({"type": "object", "x-svc-map-type": "foo"}), 422, "Unsupported value: \"foo\""),
         ("D-CEL-3", rule("1 + 1"), 422, "must evaluate to a bool"),
         ("D-CEL-8", rule("foo == 1"), 422, "undeclared reference to 'foo'"),
@@ -77,7 +77,7 @@ async fn definitions_with_invalid_schemas_are_rejected() {
         assert!(message(&rejected).contains(text), "{row}: {}", message(&rejected));
     }
     for (row, spec) in [
-        ("D-MRG-11", keyed(json!(["k"]), key("string"))),
+        ("D-MRG-11", list_with_keys(json!(["k"]), key("string"))),
         ("D-MRG-16", json!({"type": "object", "x-svc-map-type": "atomic"})),
         ("D-MRG-16", json!({"type": "object", "x-svc-map-type": "granular"})),
     ] {
@@ -116,13 +116,13 @@ async fn updates_that_add_costly_rules_are_rejected() {
         definition_of_thing(group, with_rules(object(json!({"list": bounded_list})), rules_of(count)))
     };
     let url = format!("{DEFINITIONS}?dryRun=All");
-    let in_other_group = |mut definition: Value| {
+    let move_to_other_group = |mut definition: Value| {
         definition["metadata"]["name"] = json!("things.sum.example.com");
         definition["spec"]["group"] = json!("sum.example.com");
         definition
     };
-    assert_eq!(server.post(&url, in_other_group(definition_with_rules(1))).await.code, 201);
-    let sum = server.post(&url, in_other_group(definition_with_rules(100))).await;
+    assert_eq!(server.post(&url, move_to_other_group(definition_with_rules(1))).await.code, 201);
+    let sum = server.post(&url, move_to_other_group(definition_with_rules(100))).await;
     assert_eq!(sum.code, 422);
     let text = message(&sum);
     assert!(text.contains("rule cost total for entire OpenAPIv3 schema exceeds budget"), "{text}");
@@ -213,7 +213,7 @@ async fn transition_rules_compare_with_the_stored_object() {
         definition_of_thing(group, with_rules(object(json!({"x": {"type": "integer"}, "s": set})), rules)),
     )
     .await;
-    let one = format!("{}/x", url(group));
+    let object_url = format!("{}/x", url(group));
     let created = server.post(&url(group), thing(group, json!({"x": 5, "s": ["a", "b"]}))).await;
     assert_eq!(created.code, 201, "D-CEL-5: no old object");
     for (row, spec, code, text) in [
@@ -222,7 +222,7 @@ async fn transition_rules_compare_with_the_stored_object() {
         ("D-CEL-19", json!({"s": ["b", "a"]}), 200, ""),
         ("D-CEL-19", json!({"s": ["b", "c"]}), 422, "s changed"),
     ] {
-        let patched = server.merge(&one, json!({"spec": spec})).await;
+        let patched = server.merge(&object_url, json!({"spec": spec})).await;
         assert_eq!(patched.code, code, "{row}: {}", message(&patched));
         assert!(message(&patched).contains(text), "{row}: {}", message(&patched));
     }
@@ -324,8 +324,8 @@ async fn start_with_colored_thing() -> Server {
 #[tokio::test]
 async fn protobuf_of_custom_object_returns_406_or_415() {
     let server = start_with_colored_thing().await;
-    let one = format!("{}/x", url(COLORED));
-    let get = async |accept: &str| server.send("GET", &one, &[("accept", accept)], "").await;
+    let object_url = format!("{}/x", url(COLORED));
+    let get = async |accept: &str| server.send("GET", &object_url, &[("accept", accept)], "").await;
     let protobuf = "application/vnd.svc.protobuf";
     assert_eq!(get(protobuf).await.code, 406, "D-PB-10");
     let posted = server.send("POST", &url(COLORED), &[("content-type", protobuf)], &b"k8s\0"[..]).await;
@@ -381,8 +381,8 @@ async fn custom_object_is_served_as_cbor() {
     let group = "binary.example.com";
     define(&server, definition_of_thing(group, object(json!({"color": {"type": "string"}})))).await;
     assert_eq!(server.post(&url(group), thing(group, json!({"color": "red"}))).await.code, 201);
-    let one = format!("{}/x", url(group));
-    let reply = server.send("GET", &one, &[("accept", "application/cbor")], "").await;
+    let object_url = format!("{}/x", url(group));
+    let reply = server.send("GET", &object_url, &[("accept", "application/cbor")], "").await;
     assert_eq!((reply.code, reply.header("content-type")), (200, "application/cbor"), "D-MT-13");
     assert_eq!(reply.body.get(..3), Some(&b"\xd9\xd9\xf7"[..]), "D-MT-32");
     let decoded = cbor::decode(&reply.body, Limits::BODY).unwrap();

@@ -237,12 +237,12 @@ async fn delete_dry_run_keeps_object() {
 #[tokio::test]
 async fn terminating_object_allows_finalizer_removal_but_not_addition() {
     let server = Server::start().await;
-    let one = format!("{MAPS}/x");
+    let object_url = format!("{MAPS}/x");
     let finalizers = ["example.com/a", "example.com/b", "example.com/c"];
     let live = server.post(MAPS, json!({"metadata": {"name": "x", "finalizers": finalizers}})).await.json();
     assert!(live["metadata"].get("deletionTimestamp").is_none());
-    server.delete(&one, Value::Null).await;
-    let ends = server.get(&one).await.json()["metadata"]["deletionTimestamp"].clone();
+    server.delete(&object_url, Value::Null).await;
+    let ends = server.get(&object_url).await.json()["metadata"]["deletionTimestamp"].clone();
     for (wanted, code) in [
         (json!(["example.com/c", "example.com/a", "example.com/b"]), 200),
         (json!(["example.com/c", "example.com/a"]), 200),
@@ -250,16 +250,16 @@ async fn terminating_object_allows_finalizer_removal_but_not_addition() {
         (json!(["example.com/c", "example.com/d"]), 422),
         (json!(["example.com/c"]), 200),
     ] {
-        let reply = server.merge(&one, json!({"metadata": {"finalizers": wanted}})).await;
+        let reply = server.merge(&object_url, json!({"metadata": {"finalizers": wanted}})).await;
         assert_eq!(reply.code, code, "{wanted}");
-        let now = server.get(&one).await.json();
+        let now = server.get(&object_url).await.json();
         assert_eq!(now["metadata"]["deletionTimestamp"], ends, "{wanted}");
     }
     // Concurrent removal of finalizers.
     let other = format!("{MAPS}/y");
     server.post(MAPS, json!({"metadata": {"name": "y", "finalizers": finalizers}})).await;
     server.delete(&other, Value::Null).await;
-    let clean = |finalizer: &'static str| {
+    let remove_finalizer = |finalizer: &'static str| {
         let (server, other) = (&server, &other);
         async move {
             loop {
@@ -276,15 +276,15 @@ async fn terminating_object_allows_finalizer_removal_but_not_addition() {
             }
         }
     };
-    futures_util::future::join_all(finalizers.map(clean)).await;
+    futures_util::future::join_all(finalizers.map(remove_finalizer)).await;
     assert_eq!(server.get(&other).await.code, 404);
     // Clients cannot change the deletion time.
     for metadata in [json!({"deletionTimestamp": null}), json!({"deletionGracePeriodSeconds": null})] {
-        assert_eq!(server.merge(&one, json!({"metadata": metadata})).await.code, 200);
-        assert_eq!(server.get(&one).await.json()["metadata"]["deletionTimestamp"], ends);
+        assert_eq!(server.merge(&object_url, json!({"metadata": metadata})).await.code, 200);
+        assert_eq!(server.get(&object_url).await.json()["metadata"]["deletionTimestamp"], ends);
     }
-    let last = server.merge(&one, json!({"metadata": {"finalizers": []}})).await;
-    assert_eq!((last.code, server.get(&one).await.code), (200, 404));
+    let last = server.merge(&object_url, json!({"metadata": {"finalizers": []}})).await;
+    assert_eq!((last.code, server.get(&object_url).await.code), (200, 404));
 }
 
 #[tokio::test]
@@ -344,13 +344,13 @@ async fn namespace_delete_precondition_failure_returns_409() {
 
 #[tokio::test]
 async fn unreadable_object_is_deleted_only_with_gate_and_option() {
-    let ignore = || json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true});
+    let ignore_read_error = || json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true});
     let bad = format!("{MAPS}/bad");
     for (gates, options, code) in [
         ("", json!({}), 500),
-        ("", ignore(), 500),
+        ("", ignore_read_error(), 500),
         ("AllowUnsafeMalformedObjectDeletion=true", json!({}), 500),
-        ("AllowUnsafeMalformedObjectDeletion=true", ignore(), 200),
+        ("AllowUnsafeMalformedObjectDeletion=true", ignore_read_error(), 200),
     ] {
         let server = Server::start_with_gates(gates).await;
         let key = server.server_state.registry().find("", "v1", "configmaps").unwrap().key("a", "bad");
@@ -373,9 +373,9 @@ async fn unreadable_object_is_deleted_only_with_gate_and_option() {
     // With the gate, a valid object is deleted as usual, and delete collection rejects the option.
     let server = Server::start_with_gates("AllowUnsafeMalformedObjectDeletion=true").await;
     server.post(MAPS, map_with_finalizer("h")).await;
-    assert_eq!(server.delete(&format!("{MAPS}/h"), ignore()).await.json()["kind"], "ConfigMap");
+    assert_eq!(server.delete(&format!("{MAPS}/h"), ignore_read_error()).await.json()["kind"], "ConfigMap");
     assert_eq!(server.get(&format!("{MAPS}/h")).await.code, 200);
-    let reply = server.delete(MAPS, ignore()).await;
+    let reply = server.delete(MAPS, ignore_read_error()).await;
     assert_eq!(reply.code, 422);
     assert_eq!(reply.json()["details"]["causes"][0]["reason"], "FieldValueInvalid");
 }
@@ -425,8 +425,10 @@ async fn unreadable_object_blocks_only_namespace_deletion() {
         loop {
             let namespace = server.get("/api/v1/namespaces/a").await.json();
             let conditions = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            let holds = |condition: &&Value| condition["type"] == "NamespaceDeletionContentFailure";
-            let failure = conditions.iter().find(holds).map(|condition| condition["message"].to_string());
+            let is_content_failure =
+                |condition: &&Value| condition["type"] == "NamespaceDeletionContentFailure";
+            let failure =
+                conditions.iter().find(is_content_failure).map(|condition| condition["message"].to_string());
             if let Some(failure) = failure.filter(|text| text.contains("of configmaps cannot be read")) {
                 break failure;
             }
@@ -441,9 +443,9 @@ async fn unreadable_object_blocks_only_namespace_deletion() {
     for name in ["x", "y"] {
         assert_eq!(server.get(&format!("{MAPS}/{name}")).await.code, 404, "{name}");
     }
-    let ignore = || json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true});
+    let ignore_read_error = || json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true});
     for path in [format!("{PODS}/bad"), format!("{MAPS}/bad")] {
-        assert_eq!(server.delete(&path, ignore()).await.code, 200);
+        assert_eq!(server.delete(&path, ignore_read_error()).await.code, 200);
     }
     let removal = async {
         while server.get("/api/v1/namespaces/a").await.code != 404 {

@@ -35,8 +35,8 @@ async fn collection_paths_follow_resource_scope() {
         ("/api/v1/namespaces/a", "Namespace", "a"),
         ("/api/v1/namespaces/b/configmaps/three", "ConfigMap", "three"),
     ] {
-        let one = server.get(url).await.json();
-        assert_eq!((&one["kind"], &one["metadata"]["name"]), (&json!(kind), &json!(name)), "{url}");
+        let object = server.get(url).await.json();
+        assert_eq!((&object["kind"], &object["metadata"]["name"]), (&json!(kind), &json!(name)), "{url}");
         let head = server.send("HEAD", url, &[], "").await;
         assert_eq!((head.code, head.body.len()), (200, 0), "{url}");
     }
@@ -134,35 +134,35 @@ async fn status_and_scale_subresources_of_deployment() {
         "spec": {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": template}});
     let deployments = "/apis/apps/v1/namespaces/a/deployments";
     assert_eq!(server.post(deployments, body).await.code, 201);
-    let one = format!("{deployments}/d");
-    let scale = server.get(&format!("{one}/scale")).await.json();
+    let object_url = format!("{deployments}/d");
+    let scale = server.get(&format!("{object_url}/scale")).await.json();
     assert_eq!((&scale["kind"], &scale["apiVersion"]), (&json!("Scale"), &json!("autoscaling/v1")));
     assert_eq!(scale["spec"]["replicas"], 2);
-    let status = server.get(&format!("{one}/status")).await.json();
+    let status = server.get(&format!("{object_url}/status")).await.json();
     assert_eq!((&status["kind"], &status["metadata"]["name"]), (&json!("Deployment"), &json!("d")));
     // The object and its status subresource do not change each other's fields.
-    let live = server.get(&one).await.json();
+    let live = server.get(&object_url).await.json();
     let mut changed = live.clone();
     changed["spec"]["replicas"] = json!(3);
     changed["status"] = json!({"replicas": 9});
-    let main = server.put(&one, changed.clone()).await.json();
+    let main = server.put(&object_url, changed.clone()).await.json();
     assert_eq!((&main["spec"]["replicas"], main["status"].get("replicas")), (&json!(3), None));
     changed["metadata"]["resourceVersion"] = main["metadata"]["resourceVersion"].clone();
     changed["spec"]["replicas"] = json!(7);
-    let status = server.put(&format!("{one}/status"), changed).await.json();
+    let status = server.put(&format!("{object_url}/status"), changed).await.json();
     assert_eq!((&status["spec"]["replicas"], &status["status"]["replicas"]), (&json!(3), &json!(9)));
     let merged = server
-        .merge(&format!("{one}/status"), json!({"spec": {"replicas": 8}, "status": {"replicas": 4}}))
+        .merge(&format!("{object_url}/status"), json!({"spec": {"replicas": 8}, "status": {"replicas": 4}}))
         .await;
     assert_eq!(
         (&merged.json()["spec"]["replicas"], &merged.json()["status"]["replicas"]),
         (&json!(3), &json!(4))
     );
     for (method, url, code) in [
-        ("GET", format!("{one}/nothing"), 404),
-        ("GET", format!("{one}/status/more"), 404),
-        ("POST", format!("{one}/scale"), 405),
-        ("DELETE", format!("{one}/status"), 405),
+        ("GET", format!("{object_url}/nothing"), 404),
+        ("GET", format!("{object_url}/status/more"), 404),
+        ("POST", format!("{object_url}/scale"), 405),
+        ("DELETE", format!("{object_url}/status"), 405),
         ("GET", format!("{deployments}/none/scale"), 404),
     ] {
         let reply = server.send(method, &url, &[], "").await;
@@ -308,7 +308,7 @@ fn is_status(reply: &Reply) -> bool {
 async fn failed_request_returns_status_with_reason() {
     let server = Server::start().await;
     server.post(MAPS, map("one", "1")).await;
-    let one = format!("{MAPS}/one");
+    let object_url = format!("{MAPS}/one");
     let immutable = json!({"metadata": {"name": "fixed"}, "immutable": true, "data": {"k": "1"}});
     server.post(MAPS, immutable).await;
     let json_type = ("content-type", "application/json");
@@ -321,19 +321,26 @@ async fn failed_request_returns_status_with_reason() {
     for (method, url, header, body, code, reason) in [
         ("POST", MAPS, json_type, "{", 400, "BadRequest"),
         ("POST", MAPS, json_type, "[]", 400, "BadRequest"),
-        ("GET", &one, ("authorization", "Bearer bad"), "", 401, "Unauthorized"),
+        ("GET", &object_url, ("authorization", "Bearer bad"), "", 401, "Unauthorized"),
         ("GET", "/api/v1/namespaces/a/configmaps/none", json_type, "", 404, "NotFound"),
         ("PUT", MAPS, json_type, "{}", 405, "MethodNotAllowed"),
-        ("GET", &one, ("accept", "image/png"), "", 406, "NotAcceptable"),
+        ("GET", &object_url, ("accept", "image/png"), "", 406, "NotAcceptable"),
         ("POST", MAPS, json_type, r#"{"metadata":{"name":"one"}}"#, 409, "AlreadyExists"),
-        ("PUT", &one, json_type, r#"{"metadata":{"name":"one","resourceVersion":"1"}}"#, 409, "Conflict"),
+        (
+            "PUT",
+            &object_url,
+            json_type,
+            r#"{"metadata":{"name":"one","resourceVersion":"1"}}"#,
+            409,
+            "Conflict",
+        ),
         ("POST", MAPS, json_type, &large, 413, "RequestEntityTooLarge"),
-        ("PATCH", &one, patch, &many, 413, "RequestEntityTooLarge"),
+        ("PATCH", &object_url, patch, &many, 413, "RequestEntityTooLarge"),
         ("POST", MAPS, ("content-type", "text/plain"), "{}", 415, "UnsupportedMediaType"),
         ("POST", MAPS, json_type, r#"{"metadata":{"name":"Bad_Name"}}"#, 422, "Invalid"),
-        ("PATCH", &one, patch, r#"[{"op":"test","path":"/data/k","value":"no"}]"#, 422, "Invalid"),
-        ("PATCH", &one, patch, r#"[{"op":"remove","path":"/data/none"}]"#, 422, "Invalid"),
-        ("PATCH", &one, patch, "{", 400, "BadRequest"),
+        ("PATCH", &object_url, patch, r#"[{"op":"test","path":"/data/k","value":"no"}]"#, 422, "Invalid"),
+        ("PATCH", &object_url, patch, r#"[{"op":"remove","path":"/data/none"}]"#, 422, "Invalid"),
+        ("PATCH", &object_url, patch, "{", 400, "BadRequest"),
         (
             "PUT",
             "/api/v1/namespaces/a/configmaps/fixed",
@@ -392,7 +399,8 @@ async fn continue_token_of_compacted_revision_returns_410() {
     assert_eq!((expired.code, &expired.json()["reason"]), (410, &json!("Expired")));
     let exact = format!("{MAPS}?resourceVersion={version}&resourceVersionMatch=Exact");
     assert_eq!(server.get(&exact).await.code, 410);
-    // With a limit and no match, the resourceVersion is exact. A list without a limit is at least as new.
+    // Without `resourceVersionMatch`, a list with a limit is at exactly the resourceVersion. A list without a
+    // limit is at least as new.
     let limited = server.get(&format!("{MAPS}?limit=1&resourceVersion={version}")).await;
     assert_eq!((limited.code, &limited.json()["reason"]), (410, &json!("Expired")));
 }

@@ -107,13 +107,13 @@ async fn audit_reason_of_denial_names_nearest_misses_cached_and_uncached() {
 async fn explanation_permission_is_one_cached_decision_of_denied_requests() {
     let questions = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&questions);
-    let counting = move |request: &AuthorizeRequest| {
+    let count_and_decide = move |request: &AuthorizeRequest| {
         let is_permission =
             request.attributes.as_ref().is_some_and(|asked| asked.resource == "subjectaccessreviews");
         counter.fetch_add(usize::from(is_permission), Ordering::SeqCst);
         decide(request)
     };
-    let (server, _) = server_with(AuditLog::off(), &MISSES, counting).await;
+    let (server, _) = server_with(AuditLog::off(), &MISSES, count_and_decide).await;
     assert_eq!(server.send("GET", "/api", &[("authorization", "Bearer ordinary")], "").await.code, 200);
     assert_eq!(questions.load(Ordering::SeqCst), 0, "an allowed request has no explanation");
     for _ in 0..5 {

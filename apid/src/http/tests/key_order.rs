@@ -45,8 +45,8 @@ async fn keys_of_json_responses_follow_the_order_of_the_type() {
         };
         let (indented, compact) = (get(&format!("{url}?pretty=true")).await, get(&url).await);
         assert_eq!(keys(&indented, 1), top, "{url}");
-        let squeeze = |text: &str| text.replace(char::is_whitespace, "");
-        assert_eq!(squeeze(&indented), squeeze(&compact), "{url}");
+        let without_whitespace = |text: &str| text.replace(char::is_whitespace, "");
+        assert_eq!(without_whitespace(&indented), without_whitespace(&compact), "{url}");
     }
     let items = server.get(&format!("{autoscalers}?pretty=true")).await;
     let items = String::from_utf8(items.body.to_vec()).unwrap();

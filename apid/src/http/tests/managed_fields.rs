@@ -11,7 +11,7 @@ pub(super) fn entry(object: &Value, manager: &str, operation: &str) -> Option<Va
 }
 
 /// Returns the fields of a manager with any operation; null without an entry.
-pub(super) fn owned(object: &Value, manager: &str) -> Value {
+pub(super) fn owned_fields(object: &Value, manager: &str) -> Value {
     let found = ["Apply", "Update"].iter().find_map(|operation| entry(object, manager, operation));
     found.map_or(Value::Null, |entry| entry["fieldsV1"].clone())
 }
@@ -24,7 +24,7 @@ fn managers(object: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn every_write_records_field_manager() {
     let server = Server::start().await;
-    let one = format!("{MAPS}/one");
+    let object_url = format!("{MAPS}/one");
     let created = server.post(&format!("{MAPS}?fieldManager=m1"), map("one", "1")).await.json();
     let entries = created["metadata"]["managedFields"].as_array().unwrap();
     let [only] = &entries[..] else { panic!("{entries:?}") };
@@ -41,45 +41,51 @@ async fn every_write_records_field_manager() {
     let mut body = created.clone();
     body["data"]["l"] = json!("1");
     let headers = [("content-type", "application/json"), ("user-agent", "tool/v1.2 (x)")];
-    let put = server.send("PUT", &one, &headers, body.to_string()).await.json();
+    let put = server.send("PUT", &object_url, &headers, body.to_string()).await.json();
     assert_eq!(entry(&put, "tool", "Update").unwrap()["fieldsV1"], json!({"f:data": {"f:l": {}}}));
-    let patched =
-        server.merge(&format!("{one}?fieldManager=m3"), json!({"data": {"k": "3", "l": null}})).await.json();
-    assert_eq!(owned(&patched, "m3"), json!({"f:data": {"f:k": {}}}));
-    assert_eq!(owned(&patched, "m1"), json!({"f:data": {}}), "changing a value transfers its ownership");
+    let patched = server
+        .merge(&format!("{object_url}?fieldManager=m3"), json!({"data": {"k": "3", "l": null}}))
+        .await
+        .json();
+    assert_eq!(owned_fields(&patched, "m3"), json!({"f:data": {"f:k": {}}}));
+    assert_eq!(
+        owned_fields(&patched, "m1"),
+        json!({"f:data": {}}),
+        "changing a value transfers its ownership"
+    );
     assert_eq!(managers(&patched), ["m1", "m3"], "a manager without fields has no entry");
-    let nameless = server.merge(&one, json!({"data": {"x": "1"}})).await.json();
-    assert_eq!(owned(&nameless, "unknown"), json!({"f:data": {"f:x": {}}}));
+    let nameless = server.merge(&object_url, json!({"data": {"x": "1"}})).await.json();
+    assert_eq!(owned_fields(&nameless, "unknown"), json!({"f:data": {"f:x": {}}}));
 
     // If a client drops managedFields, the server restores them.
     let mut body = nameless.clone();
     body["metadata"].as_object_mut().unwrap().remove("managedFields");
-    let put = server.put(&one, body).await.json();
+    let put = server.put(&object_url, body).await.json();
     assert_eq!(put, nameless, "the object is unchanged");
 
     // A PUT removes missing fields and their ownership.
     let mut body = nameless;
     body["data"].as_object_mut().unwrap().remove("x");
-    let put = server.put(&one, body).await.json();
-    assert_eq!((put["data"].get("x"), owned(&put, "unknown")), (None, Value::Null));
+    let put = server.put(&object_url, body).await.json();
+    assert_eq!((put["data"].get("x"), owned_fields(&put, "unknown")), (None, Value::Null));
 }
 
 #[tokio::test]
 async fn update_takes_ownership_from_apply_without_conflict() {
     let server = Server::start().await;
-    let one = format!("{MAPS}/one");
+    let object_url = format!("{MAPS}/one");
     let intent = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"a": "1", "b": "1"}});
-    let applied = server.apply(&one, "m1", intent).await;
+    let applied = server.apply(&object_url, "m1", intent).await;
     let mut body = applied.clone();
     body["data"]["a"] = json!("3");
-    let put = server.put(&format!("{one}?fieldManager=m3"), body).await;
+    let put = server.put(&format!("{object_url}?fieldManager=m3"), body).await;
     assert_eq!(put.code, 200, "{put:?}");
-    assert_eq!(owned(&put.json(), "m3"), json!({"f:data": {"f:a": {}}}));
+    assert_eq!(owned_fields(&put.json(), "m3"), json!({"f:data": {"f:a": {}}}));
     assert_eq!(entry(&put.json(), "m3", "Apply"), None);
-    assert_eq!(owned(&put.json(), "m1"), json!({"f:data": {"f:b": {}}}));
-    let patched = server.merge(&format!("{one}?fieldManager=m4"), json!({"data": {"b": "4"}})).await;
-    assert_eq!((patched.code, owned(&patched.json(), "m4")), (200, json!({"f:data": {"f:b": {}}})));
-    assert_eq!(owned(&patched.json(), "m1"), Value::Null);
+    assert_eq!(owned_fields(&put.json(), "m1"), json!({"f:data": {"f:b": {}}}));
+    let patched = server.merge(&format!("{object_url}?fieldManager=m4"), json!({"data": {"b": "4"}})).await;
+    assert_eq!((patched.code, owned_fields(&patched.json(), "m4")), (200, json!({"f:data": {"f:b": {}}})));
+    assert_eq!(owned_fields(&patched.json(), "m1"), Value::Null);
 }
 
 #[tokio::test]
@@ -90,7 +96,7 @@ async fn subresource_write_has_separate_managed_fields_entry() {
         "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "a", "image": "a:1"}]}}},
         "status": {"observedGeneration": 7}});
     let created = server.post(&format!("{all}?fieldManager=author"), body).await.json();
-    assert_eq!(owned(&created, "author").get("f:status"), None, "create does not write the status");
+    assert_eq!(owned_fields(&created, "author").get("f:status"), None, "create does not write the status");
     let status = format!("{all}/web/status");
     let patched = server
         .merge(&format!("{status}?fieldManager=c"), json!({"status": {"observedGeneration": 1}}))
@@ -121,49 +127,49 @@ async fn subresource_write_has_separate_managed_fields_entry() {
 #[tokio::test]
 async fn empty_managed_fields_entry_resets_ownership() {
     let server = Server::start().await;
-    let one = format!("{MAPS}/one");
+    let object_url = format!("{MAPS}/one");
     let json_patch = ("content-type", "application/json-patch+json");
     for way in ["merge", "put", "json"] {
-        server.delete(&one, Value::Null).await;
+        server.delete(&object_url, Value::Null).await;
         let created = server.post(&format!("{MAPS}?fieldManager=m1"), map("one", "1")).await.json();
         // An empty list does not reset managedFields.
-        let kept = server.merge(&one, json!({"metadata": {"managedFields": []}})).await.json();
+        let kept = server.merge(&object_url, json!({"metadata": {"managedFields": []}})).await.json();
         assert_eq!(kept["metadata"]["managedFields"], created["metadata"]["managedFields"]);
         let reply = match way {
-            "merge" => server.merge(&one, json!({"metadata": {"managedFields": [{}]}})).await,
+            "merge" => server.merge(&object_url, json!({"metadata": {"managedFields": [{}]}})).await,
             "put" => {
                 let mut body = created.clone();
                 body["metadata"]["managedFields"] = json!([{}]);
-                server.put(&one, body).await
+                server.put(&object_url, body).await
             }
             _ => {
                 let patch = json!([{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]);
-                server.send("PATCH", &one, &[json_patch], patch.to_string()).await
+                server.send("PATCH", &object_url, &[json_patch], patch.to_string()).await
             }
         };
         assert_eq!((way, reply.code), (way, 200));
-        assert_eq!(server.get(&one).await.json()["metadata"].get("managedFields"), None, "{way}");
+        assert_eq!(server.get(&object_url).await.json()["metadata"].get("managedFields"), None, "{way}");
         // After a reset, existing fields get no owner.
-        let changed = server.merge(&one, json!({"data": {"x": "1"}})).await.json();
+        let changed = server.merge(&object_url, json!({"data": {"x": "1"}})).await.json();
         assert_eq!(managers(&changed), [""; 0], "{way}");
     }
-    let mut body = server.get(&one).await.json();
+    let mut body = server.get(&object_url).await.json();
     body["metadata"]["managedFields"] = json!([{}]);
     body["data"]["x"] = json!("2");
-    let put = server.put(&format!("{one}?fieldManager=m2"), body).await.json();
+    let put = server.put(&format!("{object_url}?fieldManager=m2"), body).await.json();
     assert_eq!(managers(&put), ["m2"], "the reset precedes the changes of the same request");
-    assert_eq!(owned(&put, "m2"), json!({"f:data": {"f:x": {}}}));
+    assert_eq!(owned_fields(&put, "m2"), json!({"f:data": {"f:x": {}}}));
 }
 
 #[tokio::test]
 async fn managed_fields_can_be_replaced_and_are_validated() {
     let server = Server::start().await;
-    let one = format!("{MAPS}/one");
+    let object_url = format!("{MAPS}/one");
     let created = server.post(&format!("{MAPS}?fieldManager=old"), map("one", "1")).await.json();
     let mut body = created.clone();
     body["metadata"]["managedFields"][0]["manager"] = json!("new");
     body["metadata"]["managedFields"][0]["operation"] = json!("Apply");
-    let put = server.put(&one, body).await.json();
+    let put = server.put(&object_url, body).await.json();
     assert_eq!(
         entry(&put, "new", "Apply").unwrap()["fieldsV1"],
         created["metadata"]["managedFields"][0]["fieldsV1"]
@@ -174,7 +180,7 @@ async fn managed_fields_can_be_replaced_and_are_validated() {
         json!([{"manager": "x", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"data": {}}}]),
         json!([{"manager": "x", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV2", "fieldsV1": {}}]),
     ] {
-        let reply = server.merge(&one, json!({"metadata": {"managedFields": broken}})).await;
+        let reply = server.merge(&object_url, json!({"metadata": {"managedFields": broken}})).await;
         assert_eq!((reply.code, managers(&reply.json())), (200, vec!["new"]), "{broken}");
     }
 }
@@ -182,19 +188,26 @@ async fn managed_fields_can_be_replaced_and_are_validated() {
 #[tokio::test]
 async fn managed_fields_merge_old_update_entries() {
     let server = Server::start().await;
-    let one = format!("{MAPS}/one");
+    let object_url = format!("{MAPS}/one");
     server.post(&format!("{MAPS}?fieldManager=m0"), map("one", "1")).await;
     for i in 1..=9 {
-        server.merge(&format!("{one}?fieldManager=m{i}"), json!({"data": {format!("k{i}"): "1"}})).await;
+        server
+            .merge(&format!("{object_url}?fieldManager=m{i}"), json!({"data": {format!("k{i}"): "1"}}))
+            .await;
     }
-    let full = server.get(&one).await.json();
+    let full = server.get(&object_url).await.json();
     assert_eq!(managers(&full).len(), 10);
-    let capped = server.merge(&format!("{one}?fieldManager=m10"), json!({"data": {"k10": "1"}})).await.json();
+    let capped =
+        server.merge(&format!("{object_url}?fieldManager=m10"), json!({"data": {"k10": "1"}})).await.json();
     assert_eq!(managers(&capped).len(), 10);
     assert!(managers(&capped).contains(&"ancient-changes") && managers(&capped).contains(&"m10"), "{capped}");
     let applied =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"z": "1"}});
-    assert_eq!(managers(&server.apply(&one, "m11", applied).await).len(), 11, "Apply entries do not count");
+    assert_eq!(
+        managers(&server.apply(&object_url, "m11", applied).await).len(),
+        11,
+        "Apply entries do not count"
+    );
 }
 
 #[tokio::test]
@@ -239,11 +252,11 @@ async fn scale_replicas_are_owned_in_parent_object() {
         (&part["subresource"], &part["apiVersion"], &part["fieldsV1"]),
         (&json!("scale"), &json!("apps/v1"), &replicas)
     );
-    assert_eq!(owned(&object, "author")["f:spec"]["f:replicas"], json!({}));
+    assert_eq!(owned_fields(&object, "author")["f:spec"]["f:replicas"], json!({}));
 
     let forced = server.apply_with(&scale, "scaler", "&force=true", &scale_to(5)).await;
     assert_eq!((forced.code, &forced.json()["spec"]), (200, &json!({"replicas": 5})), "{forced:?}");
-    assert_eq!(owned(&server.get(web).await.json(), "author")["f:spec"].get("f:replicas"), None);
+    assert_eq!(owned_fields(&server.get(web).await.json(), "author")["f:spec"].get("f:replicas"), None);
     let rejected = server.apply_with(web, "author", "", &intent).await;
     let message = &rejected.json()["details"]["causes"][0]["message"];
     assert_eq!(
@@ -290,6 +303,6 @@ async fn managed_fields_conflict_across_api_versions() {
         .merge(&format!("{}?fieldManager=hand", path("v1")), json!({"spec": {"maxReplicas": 9}}))
         .await
         .json();
-    assert_eq!(owned(&written, "hand"), json!({"f:spec": {"f:maxReplicas": {}}}));
-    assert_eq!(owned(&written, "one"), Value::Null, "ownership changes in all versions");
+    assert_eq!(owned_fields(&written, "hand"), json!({"f:spec": {"f:maxReplicas": {}}}));
+    assert_eq!(owned_fields(&written, "one"), Value::Null, "ownership changes in all versions");
 }

@@ -287,7 +287,7 @@ async fn write_without_changes_creates_no_revision_or_event() {
 async fn labels_annotations_finalizers_and_owners_are_validated() {
     let server = Server::start().await;
     let (long, longer) = ("v".repeat(63), "v".repeat(64));
-    let large = |bytes: usize| json!({"annotations": {"a": "x".repeat(bytes - 1)}});
+    let large_annotation = |bytes: usize| json!({"annotations": {"a": "x".repeat(bytes - 1)}});
     let owner = |kind: &str| json!({"apiVersion": "v1", "kind": kind, "name": "o", "uid": "u"});
     let controller =
         |uid: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": uid, "controller": true});
@@ -301,8 +301,8 @@ async fn labels_annotations_finalizers_and_owners_are_validated() {
         (json!({"annotations": {"a": true}}), 400, ""),
         (json!({"annotations": {"Upper.example.com/x": "any\ntext"}}), 201, ""),
         (json!({"annotations": {"a b": ""}}), 422, "metadata.annotations"),
-        (large(256 * 1024), 201, ""),
-        (large(256 * 1024 + 1), 422, "metadata.annotations"),
+        (large_annotation(256 * 1024), 201, ""),
+        (large_annotation(256 * 1024 + 1), 422, "metadata.annotations"),
         (json!({"finalizers": ["a.b/c", "orphan"]}), 201, ""),
         (json!({"finalizers": ["x"]}), 422, "metadata.finalizers[0]"),
         (json!({"finalizers": ["a b/c"]}), 422, "metadata.finalizers"),

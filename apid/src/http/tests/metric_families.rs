@@ -10,7 +10,7 @@ use super::{MAPS, Server, map};
 const TABLE: &str = include_str!("../../../../docs/metrics.csv");
 
 /// Families of parts that this server does not have: listener, garbage collector, authd.
-const OF_OTHER_PARTS: [&str; 3] =
+const FAMILIES_OF_OTHER_PARTS: [&str; 3] =
     ["apiserver_tls_handshake_errors_total", "apid_serving_certificate_expiration", "workqueue_"];
 
 /// A row of the table.
@@ -33,7 +33,7 @@ fn rows() -> Vec<Row<'static>> {
     TABLE.lines().skip(1).map(row).collect()
 }
 
-/// A family of a text: type, stability, labels without `le`, and bounds.
+/// A scraped metric family: type, stability, labels without `le`, and bounds.
 #[derive(Default)]
 struct Family {
     kind: String,
@@ -102,7 +102,7 @@ async fn families_of_table_are_served_with_type_stability_and_labels_of_referenc
     });
     served.extend(slis);
     let mut problems = Vec::new();
-    let is_elsewhere = |name: &str| OF_OTHER_PARTS.iter().any(|part| name.starts_with(part));
+    let is_elsewhere = |name: &str| FAMILIES_OF_OTHER_PARTS.iter().any(|part| name.starts_with(part));
     for row in rows() {
         let is_expected = matches!(row.state, "served" | "own" | "slis")
             && !row.note.starts_with("after ")

@@ -77,7 +77,7 @@ use crate::verbs::{self, AdmissionBackend, TokenKey, Validator};
 /// The default request timeout.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A server without a socket, with the neutral names preset.
+/// A server without a socket, with the names preset `svc`.
 pub(super) struct Server {
     pub(super) api: Api,
     pub(super) server_state: Arc<ServerState>,

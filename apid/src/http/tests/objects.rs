@@ -10,17 +10,17 @@ use crate::auth::Auth;
 #[tokio::test]
 async fn create_get_update_patch_and_delete_object() {
     let server = Server::start().await;
-    let one = format!("{MAPS}/one");
+    let object_url = format!("{MAPS}/one");
     let created = server.post(MAPS, map("one", "1")).await;
     assert_eq!((created.code, created.header("content-type")), (201, "application/json"), "{created:?}");
     assert!(!created.header("audit-id").is_empty());
     let version = created.json()["metadata"]["resourceVersion"].clone();
     assert_eq!(created.json()["metadata"]["namespace"], "a");
 
-    let got = server.get(&one).await;
+    let got = server.get(&object_url).await;
     assert_eq!((got.code, got.json()), (200, created.json()));
 
-    let same = server.put(&one, created.json()).await;
+    let same = server.put(&object_url, created.json()).await;
     assert_eq!(
         (same.code, &same.json()["metadata"]["resourceVersion"]),
         (200, &version),
@@ -29,37 +29,37 @@ async fn create_get_update_patch_and_delete_object() {
 
     let mut changed = created.json();
     changed["data"] = json!({"k": "2"});
-    let updated = server.put(&one, changed.clone()).await;
+    let updated = server.put(&object_url, changed.clone()).await;
     assert_eq!((updated.code, &updated.json()["data"]), (200, &json!({"k": "2"})));
     changed["data"] = json!({"k": "3"});
-    let stale = server.put(&one, changed).await;
+    let stale = server.put(&object_url, changed).await;
     assert_eq!((stale.code, &stale.json()["reason"]), (409, &json!("Conflict")));
 
-    let patched = server.merge(&one, json!({"data": {"k": null, "l": "4"}})).await;
+    let patched = server.merge(&object_url, json!({"data": {"k": null, "l": "4"}})).await;
     assert_eq!((patched.code, &patched.json()["data"]), (200, &json!({"l": "4"})));
 
-    let deleted = server.delete(&one, json!(null)).await;
+    let deleted = server.delete(&object_url, json!(null)).await;
     assert_eq!((deleted.code, &deleted.json()["status"]), (200, &json!("Success")));
     assert_eq!(deleted.json()["details"]["kind"], "configmaps");
-    assert_eq!(server.get(&one).await.code, 404);
+    assert_eq!(server.get(&object_url).await.code, 404);
 }
 
 #[tokio::test]
 async fn finalizer_delays_object_deletion() {
     let server = Server::start().await;
-    let one = format!("{MAPS}/one");
+    let object_url = format!("{MAPS}/one");
     let body = json!({"metadata": {"name": "one", "finalizers": ["example.test/x"]}});
     assert_eq!(server.post(MAPS, body).await.code, 201);
-    let terminating = server.delete(&one, json!(null)).await.json();
+    let terminating = server.delete(&object_url, json!(null)).await.json();
     assert!(terminating["metadata"]["deletionTimestamp"].is_string(), "{terminating}");
-    let again = server.delete(&one, json!(null)).await.json();
+    let again = server.delete(&object_url, json!(null)).await.json();
     assert_eq!(again["metadata"]["resourceVersion"], terminating["metadata"]["resourceVersion"]);
     let rejected = server.post(MAPS, map("one", "1")).await.json();
     assert!(rejected["message"].as_str().unwrap().starts_with("object is being deleted"), "{rejected}");
     let more = json!({"metadata": {"finalizers": ["example.test/x", "example.test/y"]}});
-    assert_eq!(server.merge(&one, more).await.code, 422);
-    assert_eq!(server.merge(&one, json!({"metadata": {"finalizers": null}})).await.code, 200);
-    assert_eq!(server.get(&one).await.code, 404);
+    assert_eq!(server.merge(&object_url, more).await.code, 422);
+    assert_eq!(server.merge(&object_url, json!({"metadata": {"finalizers": null}})).await.code, 200);
+    assert_eq!(server.get(&object_url).await.code, 404);
 }
 
 #[tokio::test]
@@ -87,11 +87,11 @@ async fn dry_run_of_all_verbs_stores_nothing() {
 async fn concurrent_patches_are_all_applied() {
     let server = Server::start().await;
     server.post(MAPS, map("one", "1")).await;
-    let one = format!("{MAPS}/one");
-    let patches = (0..50).map(|i| server.merge(&one, json!({"data": {format!("k{i}"): "x"}})));
+    let object_url = format!("{MAPS}/one");
+    let patches = (0..50).map(|i| server.merge(&object_url, json!({"data": {format!("k{i}"): "x"}})));
     let replies = futures_util::future::join_all(patches).await;
     assert!(replies.iter().all(|reply| reply.code == 200));
-    assert_eq!(server.get(&one).await.json()["data"].as_object().unwrap().len(), 51);
+    assert_eq!(server.get(&object_url).await.json()["data"].as_object().unwrap().len(), 51);
 }
 
 #[tokio::test]
@@ -99,9 +99,9 @@ async fn generate_name_returns_unique_names_with_prefix() {
     let server = Server::start().await;
     let body = json!({"metadata": {"generateName": "gen-"}});
     let name = |reply: super::Reply| reply.json()["metadata"]["name"].as_str().unwrap().to_owned();
-    let (one, two) = (name(server.post(MAPS, body.clone()).await), name(server.post(MAPS, body).await));
-    assert_ne!(one, two);
-    assert!(one.starts_with("gen-") && one.len() == 9, "{one}");
+    let (first, second) = (name(server.post(MAPS, body.clone()).await), name(server.post(MAPS, body).await));
+    assert_ne!(first, second);
+    assert!(first.starts_with("gen-") && first.len() == 9, "{first}");
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn invalid_request_returns_status_with_code_and_reason() {
     let json_type = [("content-type", "application/json")];
     let deep = format!("{}1{}", "{\"a\":".repeat(200), "}".repeat(200));
     let large = format!("{{\"data\":{{\"k\":\"{}\"}}}}", "x".repeat(3 << 20));
-    let one = "/api/v1/namespaces/a/configmaps/one";
+    let object_url = "/api/v1/namespaces/a/configmaps/one";
     for (method, url, body, code, reason) in [
         ("GET", "/api/v1/namespaces/a/configmaps/none", "", 404, "NotFound"),
         ("GET", "/api/v1/namespaces/a/nosuch", "", 404, "NotFound"),
@@ -124,7 +124,7 @@ async fn invalid_request_returns_status_with_code_and_reason() {
         ("GET", "/api/v2/x", "", 404, "NotFound"),
         ("GET", "/api/v1/namespaces/a//configmaps", "", 400, "BadRequest"),
         ("GET", "/api/v1/namespaces/a%2fb/configmaps", "", 400, "BadRequest"),
-        ("POST", one, "{}", 405, "MethodNotAllowed"),
+        ("POST", object_url, "{}", 405, "MethodNotAllowed"),
         ("PUT", MAPS, "{}", 405, "MethodNotAllowed"),
         ("POST", "/api/v1/configmaps", "{}", 405, "MethodNotAllowed"),
         ("DELETE", "/api/v1/namespaces", "", 405, "MethodNotAllowed"),
@@ -142,12 +142,12 @@ async fn invalid_request_returns_status_with_code_and_reason() {
         ("POST", MAPS, r#"{"metadata":{"name":"one"}}"#, 409, "AlreadyExists"),
         ("POST", "/api/v1/namespaces/none/configmaps", r#"{"metadata":{"name":"x"}}"#, 404, "NotFound"),
         ("PUT", "/api/v1/namespaces/a/configmaps/none", r#"{"metadata":{"name":"none"}}"#, 404, "NotFound"),
-        ("PUT", one, r#"{"metadata":{"name":"other"}}"#, 400, "BadRequest"),
-        ("PUT", one, r#"{"metadata":{"name":"one","uid":"other"}}"#, 409, "Conflict"),
-        ("PUT", one, r#"{"metadata":{"name":"one","resourceVersion":"99999"}}"#, 409, "Conflict"),
-        ("PATCH", one, "{}", 415, "UnsupportedMediaType"),
-        ("DELETE", one, r#"{"preconditions":{"uid":"other"}}"#, 409, "Conflict"),
-        ("DELETE", one, r#"{"propagationPolicy":"Sideways"}"#, 422, "Invalid"),
+        ("PUT", object_url, r#"{"metadata":{"name":"other"}}"#, 400, "BadRequest"),
+        ("PUT", object_url, r#"{"metadata":{"name":"one","uid":"other"}}"#, 409, "Conflict"),
+        ("PUT", object_url, r#"{"metadata":{"name":"one","resourceVersion":"99999"}}"#, 409, "Conflict"),
+        ("PATCH", object_url, "{}", 415, "UnsupportedMediaType"),
+        ("DELETE", object_url, r#"{"preconditions":{"uid":"other"}}"#, 409, "Conflict"),
+        ("DELETE", object_url, r#"{"propagationPolicy":"Sideways"}"#, 422, "Invalid"),
         ("DELETE", "/api/v1/namespaces/default", "", 404, "NotFound"),
         ("GET", "/api/v1/namespaces/a/configmaps?limit=x", "", 400, "BadRequest"),
         ("GET", "/api/v1/namespaces/a/configmaps?continue=x", "", 400, "BadRequest"),
@@ -171,7 +171,7 @@ async fn invalid_request_returns_status_with_code_and_reason() {
     );
     let code_with_header = |name: &'static str, value: &'static str| {
         let server = &server;
-        async move { server.send("GET", one, &[(name, value)], "").await.code }
+        async move { server.send("GET", object_url, &[(name, value)], "").await.code }
     };
     assert_eq!(code_with_header("accept", "application/xml").await, 406);
     assert_eq!(code_with_header("authorization", "Bearer bad").await, 401);
@@ -202,8 +202,8 @@ async fn cancelled_request_is_audited() {
 async fn responses_are_yaml_table_or_head_as_requested() {
     let server = Server::start().await;
     server.post(MAPS, map("one", "1")).await;
-    let one = format!("{MAPS}/one");
-    let yaml = server.send("GET", &one, &[("accept", "application/yaml")], "").await;
+    let object_url = format!("{MAPS}/one");
+    let yaml = server.send("GET", &object_url, &[("accept", "application/yaml")], "").await;
     assert_eq!(yaml.header("content-type"), "application/yaml");
     assert!(yaml.body.starts_with(b"apiVersion: v1"), "{yaml:?}");
     let table = server
@@ -212,9 +212,9 @@ async fn responses_are_yaml_table_or_head_as_requested() {
         .json();
     assert_eq!((&table["kind"], &table["rows"][0]["cells"][0]), (&json!("Table"), &json!("one")));
     assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
-    let head = server.send("HEAD", &one, &[], "").await;
+    let head = server.send("HEAD", &object_url, &[], "").await;
     assert_eq!((head.code, head.body.len()), (200, 0));
-    assert_eq!(head.header("content-length"), server.get(&one).await.body.len().to_string());
+    assert_eq!(head.header("content-length"), server.get(&object_url).await.body.len().to_string());
     let written = server
         .send(
             "POST",
@@ -276,9 +276,9 @@ async fn create_with_resource_version_fails_unless_dry_run() {
 async fn update_with_malformed_resource_version_returns_500() {
     let server = Server::start().await;
     server.post(MAPS, map("one", "1")).await;
-    let one = format!("{MAPS}/one");
+    let object_url = format!("{MAPS}/one");
     let body = json!({"metadata": {"name": "one", "resourceVersion": "word"}});
-    for reply in [server.put(&one, body.clone()).await, server.merge(&one, body).await] {
+    for reply in [server.put(&object_url, body.clone()).await, server.merge(&object_url, body).await] {
         let status = reply.json();
         assert_eq!((reply.code, status.get("reason")), (500, None), "{status}");
         assert_eq!(status["message"], "strconv.ParseUint: parsing \"word\": invalid syntax");

@@ -22,7 +22,7 @@ async fn query_parameters_of_get_list_and_watch() {
         server.post(MAPS, body).await;
     }
     let v = version(&server, MAPS).await;
-    let one = format!("{MAPS}/x");
+    let object_url = format!("{MAPS}/x");
     for (url, query, code, what) in [
         (MAPS, "watch=false".to_owned(), 200, "kind: ConfigMapList"),
         (MAPS, "watch=0".to_owned(), 200, "kind: ConfigMapList"),
@@ -49,9 +49,9 @@ async fn query_parameters_of_get_list_and_watch() {
             "reason: Invalid",
         ),
         (MAPS, "resourceVersion=abc".to_owned(), 400, "reason: BadRequest"),
-        (&one, "resourceVersion=0".to_owned(), 200, "kind: ConfigMap"),
-        (&one, format!("resourceVersion={v}"), 200, "kind: ConfigMap"),
-        (&one, "resourceVersion=abc".to_owned(), 500, "reason: "),
+        (&object_url, "resourceVersion=0".to_owned(), 200, "kind: ConfigMap"),
+        (&object_url, format!("resourceVersion={v}"), 200, "kind: ConfigMap"),
+        (&object_url, "resourceVersion=abc".to_owned(), 500, "reason: "),
         (MAPS, "labelSelector=tier%3Dx".to_owned(), 200, "items: 1"),
         (MAPS, "labelSelector=tier%3D%3Dx".to_owned(), 200, "items: 1"),
         (MAPS, "labelSelector=tier!%3Dx".to_owned(), 200, "items: 2"),
@@ -80,7 +80,7 @@ async fn query_parameters_of_get_list_and_watch() {
         assert_eq!((reply.code, found.as_str()), (code, want), "{url}?{query}: {:?}", reply.json());
     }
     for query in ["watch", "watch=1", "watch=true", "watch=yes", "watch="] {
-        for url in [MAPS, &one] {
+        for url in [MAPS, &object_url] {
             let reply =
                 server.get(&format!("{url}?{query}&timeoutSeconds=1&fieldSelector=metadata.name%3Dx")).await;
             let event: Value =
@@ -119,28 +119,28 @@ async fn send_initial_events_requires_valid_parameters() {
 #[tokio::test]
 async fn pretty_parameter_indents_every_json_response() {
     let server = Server::start().await;
-    let indented = |reply: &Reply| reply.body.starts_with(b"{\n  \"");
-    let one = format!("{MAPS}/one");
+    let is_indented = |reply: &Reply| reply.body.starts_with(b"{\n  \"");
+    let object_url = format!("{MAPS}/one");
     let body = map("one", "1").to_string();
     let json_type = [("content-type", "application/json")];
     for (method, url, query, code, pretty) in [
         ("POST", MAPS, "dryRun&pretty=true", 201, true),
-        ("GET", &one, "pretty=true", 200, true),
-        ("GET", &one, "pretty", 200, true),
-        ("GET", &one, "pretty=1", 200, true),
-        ("GET", &one, "pretty=false", 200, false),
-        ("GET", &one, "pretty=0", 200, false),
-        ("GET", &one, "", 200, false),
+        ("GET", &object_url, "pretty=true", 200, true),
+        ("GET", &object_url, "pretty", 200, true),
+        ("GET", &object_url, "pretty=1", 200, true),
+        ("GET", &object_url, "pretty=false", 200, false),
+        ("GET", &object_url, "pretty=0", 200, false),
+        ("GET", &object_url, "", 200, false),
         ("GET", MAPS, "pretty", 200, true),
         ("GET", &format!("{MAPS}/none"), "pretty", 404, true),
         ("GET", "/api/v1", "pretty=true", 200, true),
         ("GET", "/version", "pretty", 200, true),
-        ("PUT", &one, "pretty", 200, true),
-        ("DELETE", &one, "pretty", 200, true),
+        ("PUT", &object_url, "pretty", 200, true),
+        ("DELETE", &object_url, "pretty", 200, true),
     ] {
         let body = if matches!(method, "POST" | "PUT") { body.clone() } else { String::new() };
         let reply = server.send(method, &format!("{url}?{query}"), &json_type, body).await;
-        assert_eq!((reply.code, indented(&reply)), (code, pretty), "{method} {url}?{query}");
+        assert_eq!((reply.code, is_indented(&reply)), (code, pretty), "{method} {url}?{query}");
     }
     let protobuf = [("accept", "application/vnd.svc.protobuf")];
     let reply = server.send("GET", &format!("{MAPS}?pretty"), &protobuf, "").await;
@@ -150,7 +150,7 @@ async fn pretty_parameter_indents_every_json_response() {
 #[tokio::test]
 async fn dry_run_returns_result_without_storing() {
     let server = Server::start().await;
-    let one = format!("{MAPS}/one");
+    let object_url = format!("{MAPS}/one");
     let deployments = "/apis/apps/v1/namespaces/a/deployments";
     let watch = server.get(MAPS).await.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     for (query, stored) in
@@ -158,28 +158,29 @@ async fn dry_run_returns_result_without_storing() {
     {
         let reply = server.post(&format!("{MAPS}?{query}"), map("one", "1")).await;
         assert_eq!((reply.code, &reply.json()["data"]), (201, &json!({"k": "1"})), "{query}");
-        assert_eq!(server.get(&one).await.code, if stored { 200 } else { 404 }, "{query}");
+        assert_eq!(server.get(&object_url).await.code, if stored { 200 } else { 404 }, "{query}");
         if stored && query == "dryRun" {
-            server.delete(&one, json!(null)).await;
+            server.delete(&object_url, json!(null)).await;
         }
     }
     for query in ["dryRun=Some", "dryRun=all", "dryRun=true", "dryRun=All&dryRun=Some"] {
-        for (method, url) in [("POST", MAPS), ("PUT", &one), ("DELETE", &one)] {
+        for (method, url) in [("POST", MAPS), ("PUT", &object_url), ("DELETE", &object_url)] {
             let body = map("one", "1").to_string();
             let body = if method == "DELETE" { String::new() } else { body };
             let reply = server.send(method, &format!("{url}?{query}"), &[], body).await;
             assert_eq!((reply.code, &reply.json()["reason"]), (422, &json!("Invalid")), "{method} {query}");
         }
     }
-    let before = server.get(&one).await.json();
-    let merged = server.merge(&format!("{one}?dryRun=All"), json!({"data": {"more": "2"}})).await.json();
+    let before = server.get(&object_url).await.json();
+    let merged =
+        server.merge(&format!("{object_url}?dryRun=All"), json!({"data": {"more": "2"}})).await.json();
     assert_eq!(merged["data"], json!({"k": "1", "more": "2"}));
     assert_eq!(
-        server.put(&format!("{one}?dryRun=All"), map("one", "3")).await.json()["data"],
+        server.put(&format!("{object_url}?dryRun=All"), map("one", "3")).await.json()["data"],
         json!({"k": "3"})
     );
-    assert_eq!(server.delete(&format!("{one}?dryRun=All"), json!(null)).await.code, 200);
-    assert_eq!(server.get(&one).await.json(), before);
+    assert_eq!(server.delete(&format!("{object_url}?dryRun=All"), json!(null)).await.code, 200);
+    assert_eq!(server.get(&object_url).await.json(), before);
 
     let template =
         json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
@@ -283,7 +284,7 @@ async fn unknown_or_duplicate_fields_by_field_validation_mode() {
 async fn field_validation_of_updates_and_patches() {
     let server = Server::start().await;
     server.post(MAPS, map("one", "1")).await;
-    let one = format!("{MAPS}/one");
+    let object_url = format!("{MAPS}/one");
     let whole = r#"{"metadata":{"name":"one"},"data":{"k":"2"},"spec":{}}"#;
     for (method, media_type, body) in [
         ("PUT", "application/json", whole),
@@ -292,16 +293,16 @@ async fn field_validation_of_updates_and_patches() {
         ("PATCH", "application/json-patch+json", r#"[{"op":"add","path":"/spec","value":{}}]"#),
     ] {
         let send = async |mode: &str| {
-            let url = format!("{one}?fieldValidation={mode}");
+            let url = format!("{object_url}?fieldValidation={mode}");
             server.send(method, &url, &[("content-type", media_type)], body.to_owned()).await
         };
-        let before = server.get(&one).await.body;
+        let before = server.get(&object_url).await.body;
         let strict = send("Strict").await;
         assert!(
             strict.json()["message"].as_str().unwrap().contains("unknown field \"spec\""),
             "{media_type}"
         );
-        assert_eq!((strict.code, server.get(&one).await.body), (400, before), "{method} {media_type}");
+        assert_eq!((strict.code, server.get(&object_url).await.body), (400, before), "{method} {media_type}");
         let warned = send("Warn").await;
         assert_eq!(
             (warned.code, warnings(&warned)),

@@ -45,7 +45,7 @@ async fn json_patch_operations_apply_atomically() {
             json!({"metadata": {"name": "one", "annotations": {"x/y": "1"}}, "data": {"a": "1", "b": "2"}}),
         )
         .await;
-    let one = format!("{MAPS}/one");
+    let object_url = format!("{MAPS}/one");
     let patch = json!([
         {"op": "test", "path": "/data/a", "value": "1"},
         {"op": "add", "path": "/data/c", "value": "3"},
@@ -55,21 +55,21 @@ async fn json_patch_operations_apply_atomically() {
         {"op": "remove", "path": "/data/a"},
         {"op": "remove", "path": "/metadata/annotations/x~1y"},
     ]);
-    let reply = server.patch(&one, "json-patch", &patch).await;
+    let reply = server.patch(&object_url, "json-patch", &patch).await;
     assert_eq!(
         (reply.code, &reply.json()["data"]),
         (200, &json!({"b": "4", "d": "4", "e": "3"})),
         "{reply:?}"
     );
     assert_eq!(reply.json()["metadata"].get("annotations"), None);
-    let before = server.get(&one).await.body;
+    let before = server.get(&object_url).await.body;
     for (patch, code) in [
         (
             json!([{"op": "add", "path": "/data/z", "value": "1"}, {"op": "test", "path": "/data/b", "value": "no"}]),
             422,
         ),
         (json!([{"op": "remove", "path": "/data/none"}]), 422),
-        // With the neutral preset, as in the RFC.
+        // With the preset `svc`, as in RFC 6902.
         (json!([{"op": "replace", "path": "/data/none", "value": "1"}]), 422),
         (json!([{"op": "increment", "path": "/data/b"}]), 422),
         (json!([{"op": "replace", "path": "/kind", "value": "Secret"}]), 422),
@@ -78,11 +78,11 @@ async fn json_patch_operations_apply_atomically() {
         (json!([7]), 400),
         (json!(vec![json!({"op": "test", "path": "/data/none"}); 10_001]), 413),
     ] {
-        let reply = server.patch(&one, "json-patch", &patch).await;
+        let reply = server.patch(&object_url, "json-patch", &patch).await;
         assert_eq!(reply.code, code, "{:.200} {reply:?}", patch.to_string());
         assert_eq!(reply.json()["kind"], "Status");
     }
-    assert_eq!(server.get(&one).await.body, before, "a failed patch has no effect");
+    assert_eq!(server.get(&object_url).await.body, before, "a failed patch has no effect");
 }
 
 #[tokio::test]
@@ -90,18 +90,23 @@ async fn merge_patch_replaces_lists_and_removes_nulls() {
     let server = Server::start().await;
     let body = json!({"metadata": {"name": "one", "finalizers": ["example.test/a"], "labels": {"l": "1"}}, "data": {"a": "1", "b": "2"}});
     server.post(MAPS, body).await;
-    let one = format!("{MAPS}/one");
+    let object_url = format!("{MAPS}/one");
     let patch = json!({"data": {"a": null, "c": "3"}, "metadata": {"finalizers": ["example.test/b"]}});
-    let patched = server.merge(&one, patch).await.json();
+    let patched = server.merge(&object_url, patch).await.json();
     assert_eq!(patched["data"], json!({"b": "2", "c": "3"}));
     assert_eq!(patched["metadata"]["finalizers"], json!(["example.test/b"]));
     assert_eq!(patched["metadata"]["labels"], json!({"l": "1"}), "fields outside the patch are kept");
     for wrong in ["[]", "3", "\"x\"", "{", ""] {
-        let reply =
-            server.send("PATCH", &one, &[("content-type", "application/merge-patch+json")], wrong).await;
+        let reply = server
+            .send("PATCH", &object_url, &[("content-type", "application/merge-patch+json")], wrong)
+            .await;
         assert_eq!(reply.code, 400, "{wrong}: {reply:?}");
     }
-    assert_eq!(server.merge(&one, json!({"data": {"a": 1}})).await.code, 422, "a value of the wrong type");
+    assert_eq!(
+        server.merge(&object_url, json!({"data": {"a": 1}})).await.code,
+        422,
+        "a value of the wrong type"
+    );
     assert_eq!(server.merge(&format!("{MAPS}/none"), json!({})).await.code, 404);
 }
 
@@ -184,29 +189,29 @@ async fn strategic_merge_patch_merges_service_ports_by_port() {
 async fn patch_with_stale_resource_version_returns_409() {
     let server = Server::start().await;
     let old = server.post(MAPS, map("one", "1")).await.json()["metadata"]["resourceVersion"].clone();
-    let one = format!("{MAPS}/one");
+    let object_url = format!("{MAPS}/one");
     // No resourceVersion is required.
     for kind in ["merge-patch", "strategic-merge-patch"] {
-        assert_eq!(server.patch(&one, kind, &json!({"data": {kind: "1"}})).await.code, 200);
+        assert_eq!(server.patch(&object_url, kind, &json!({"data": {kind: "1"}})).await.code, 200);
     }
     let patch = json!([{"op": "add", "path": "/data/json", "value": "1"}]);
-    assert_eq!(server.patch(&one, "json-patch", &patch).await.code, 200);
+    assert_eq!(server.patch(&object_url, "json-patch", &patch).await.code, 200);
     // A stale resourceVersion is a conflict. The current one succeeds, also as a `test` operation.
     let patch_of_version =
         |version: &Value| json!({"metadata": {"resourceVersion": version}, "data": {"x": version}});
     for kind in ["merge-patch", "strategic-merge-patch"] {
-        let stale = server.patch(&one, kind, &patch_of_version(&old)).await;
+        let stale = server.patch(&object_url, kind, &patch_of_version(&old)).await;
         assert_eq!((stale.code, &stale.json()["reason"]), (409, &json!("Conflict")), "{kind}");
     }
-    let current = server.get(&one).await.json()["metadata"]["resourceVersion"].clone();
-    assert_eq!(server.patch(&one, "merge-patch", &patch_of_version(&current)).await.code, 200);
+    let current = server.get(&object_url).await.json()["metadata"]["resourceVersion"].clone();
+    assert_eq!(server.patch(&object_url, "merge-patch", &patch_of_version(&current)).await.code, 200);
     let patch_with_test = |version: &Value| {
         json!([{"op": "test", "path": "/metadata/resourceVersion", "value": version},
             {"op": "add", "path": "/data/y", "value": "1"}])
     };
-    assert_eq!(server.patch(&one, "json-patch", &patch_with_test(&current)).await.code, 422);
-    let current = server.get(&one).await.json()["metadata"]["resourceVersion"].clone();
-    assert_eq!(server.patch(&one, "json-patch", &patch_with_test(&current)).await.code, 200);
+    assert_eq!(server.patch(&object_url, "json-patch", &patch_with_test(&current)).await.code, 422);
+    let current = server.get(&object_url).await.json()["metadata"]["resourceVersion"].clone();
+    assert_eq!(server.patch(&object_url, "json-patch", &patch_with_test(&current)).await.code, 200);
 }
 
 #[tokio::test]
@@ -232,7 +237,7 @@ async fn patch_without_changes_keeps_metadata() {
 async fn patch_with_unsupported_content_type_returns_415() {
     let server = Server::start().await;
     server.post(MAPS, map("one", "1")).await;
-    let one = format!("{MAPS}/one?fieldManager=m");
+    let object_url = format!("{MAPS}/one?fieldManager=m");
     for kind in [
         "application/json",
         "application/yaml",
@@ -243,19 +248,20 @@ async fn patch_with_unsupported_content_type_returns_415() {
         "application/strategic-merge-patch+cbor",
         "application/apply-patch+json",
     ] {
-        let reply = server.send("PATCH", &one, &[("content-type", kind)], "{}").await;
+        let reply = server.send("PATCH", &object_url, &[("content-type", kind)], "{}").await;
         assert_eq!((reply.code, &reply.json()["reason"]), (415, &json!("UnsupportedMediaType")), "{kind}");
     }
-    assert_eq!(server.send("PATCH", &one, &[], "{}").await.code, 415);
+    assert_eq!(server.send("PATCH", &object_url, &[], "{}").await.code, 415);
     let merge = "application/merge-patch+json; charset=utf-8";
     assert_eq!(
         server
-            .send("PATCH", &one.replace("?fieldManager=m", ""), &[("content-type", merge)], "{}")
+            .send("PATCH", &object_url.replace("?fieldManager=m", ""), &[("content-type", merge)], "{}")
             .await
             .code,
         200
     );
-    let forced = server.send("PATCH", &format!("{one}&force=true"), &[("content-type", merge)], "{}").await;
+    let forced =
+        server.send("PATCH", &format!("{object_url}&force=true"), &[("content-type", merge)], "{}").await;
     assert_eq!(forced.code, 422, "`force` is valid only for apply");
 }
 
@@ -263,16 +269,17 @@ async fn patch_with_unsupported_content_type_returns_415() {
 async fn patch_that_changes_type_returns_422_with_field_patch() {
     let server = Server::start().await;
     server.post(MAPS, map("one", "1")).await;
-    let one = format!("{MAPS}/one");
+    let object_url = format!("{MAPS}/one");
     for change in [json!({"kind": "Secret"}), json!({"apiVersion": "v2"}), json!({"kind": "secret"})] {
         for kind in ["merge-patch", "strategic-merge-patch"] {
-            let reply = server.patch(&one, kind, &change).await;
+            let reply = server.patch(&object_url, kind, &change).await;
             let status = reply.json();
             assert_eq!((reply.code, &status["reason"]), (422, &json!("Invalid")), "{change}: {status}");
             assert_eq!(status["details"]["causes"][0]["field"], "patch", "{change}");
         }
     }
-    let removed = server.merge(&one, json!({"kind": null, "apiVersion": null, "data": {"k": "2"}})).await;
+    let removed =
+        server.merge(&object_url, json!({"kind": null, "apiVersion": null, "data": {"k": "2"}})).await;
     assert_eq!((removed.code, &removed.json()["kind"]), (200, &json!("ConfigMap")), "{removed:?}");
 }
 
@@ -280,9 +287,9 @@ async fn patch_that_changes_type_returns_422_with_field_patch() {
 async fn namespace_in_patch_must_match_for_namespaced_kinds_only() {
     let server = Server::start().await;
     server.post(MAPS, map("one", "1")).await;
-    let one = format!("{MAPS}/one");
-    assert_eq!(server.merge(&one, json!({"metadata": {"namespace": "b"}})).await.code, 400);
-    let removed = server.merge(&one, json!({"metadata": {"namespace": null}})).await;
+    let object_url = format!("{MAPS}/one");
+    assert_eq!(server.merge(&object_url, json!({"metadata": {"namespace": "b"}})).await.code, 400);
+    let removed = server.merge(&object_url, json!({"metadata": {"namespace": null}})).await;
     assert_eq!((removed.code, &removed.json()["metadata"]["namespace"]), (200, &json!("a")));
     let namespace = "/api/v1/namespaces/a";
     for media_type in ["merge-patch+json", "strategic-merge-patch+json", "apply-patch+yaml"] {

@@ -140,8 +140,8 @@ async fn object_response_is_protobuf_envelope() {
     let body = json!({"metadata": {"name": "one", "labels": {"l": "v"}}, "data": {"b": "2", "a": "1"},
         "binaryData": {"bytes": "AAEC"}, "immutable": true});
     let json = server.post(MAPS, body).await.json();
-    let one = format!("{MAPS}/one");
-    let reply = get(&server, &one, PROTOBUF).await;
+    let object_url = format!("{MAPS}/one");
+    let reply = get(&server, &object_url, PROTOBUF).await;
     assert_eq!((reply.code, reply.header("content-type")), (200, PROTOBUF));
     let (api_version, kind, raw) = open(&reply.body);
     assert_eq!((api_version.as_str(), kind.as_str()), ("v1", "ConfigMap"));
@@ -163,7 +163,7 @@ async fn object_response_is_protobuf_envelope() {
     assert!(created.seconds.unwrap() > 1_700_000_000 && created.nanos == Some(0));
     // The comparison includes fields that the messages of this test do not declare.
     assert_eq!(tree(&reply.body, "core/v1.ConfigMap"), json);
-    let head = server.send("HEAD", &one, &[("accept", PROTOBUF)], "").await;
+    let head = server.send("HEAD", &object_url, &[("accept", PROTOBUF)], "").await;
     assert_eq!(head.header("content-length"), reply.body.len().to_string());
 }
 

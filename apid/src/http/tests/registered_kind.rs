@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::Server;
 
-/// The definition.
+/// The definition of the kind.
 const KINDS: &[Kind] = &[Kind {
     group: "apps",
     kind: "Gadget",
@@ -41,7 +41,7 @@ fn gadget(name: &str, color: &str) -> Value {
 
 #[tokio::test]
 async fn registered_kind_is_served_by_every_endpoint() {
-    // The registration.
+    // The registration of the kind.
     let server = Server::start_with_kinds(Arc::new(SeededRng::new(7)), &[KINDS]).await;
     for (name, color) in [("x", "red"), ("y", "blue")] {
         assert_eq!(server.post(GADGETS, gadget(name, color)).await.code, 201);
@@ -75,11 +75,11 @@ async fn registered_kind_is_served_by_every_endpoint() {
     }
     let gvk = json!({"group": "apps", "version": "v1", "kind": "Gadget"});
     let schemas = described["components"]["schemas"].as_object().unwrap();
-    let of_kind = |schema: &&Value| {
+    let has_kind = |schema: &&Value| {
         let kinds = schema["x-svc-group-version-kind"].as_array();
         kinds.is_some_and(|kinds| kinds.contains(&gvk))
     };
-    assert_eq!(schemas.values().filter(of_kind).count(), 1);
+    assert_eq!(schemas.values().filter(has_kind).count(), 1);
     assert!(
         String::from_utf8_lossy(&server.get("/openapi/v2").await.body)
             .contains("/namespaces/{namespace}/gadgets")

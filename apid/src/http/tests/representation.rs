@@ -9,23 +9,23 @@ use serde_json::{Value, json};
 use storage::{Op, Revision};
 
 use super::*;
-use crate::http::chunks::{BufferedChunks, CHUNK_CAPACITY, Gzip, whole};
+use crate::http::chunks::{BufferedChunks, CHUNK_CAPACITY, Gzip, collect_document};
 use crate::http::lists::list_metadata;
 use crate::http::tests::{MAPS, Server, map};
 use crate::verbs::{ListResult, envelope};
 
 /// The reference model: encodes a whole list at once.
 impl Representation {
-    fn oracle_list(&self, listed: &ListResult) -> Vec<u8> {
+    fn reference_list(&self, listed: &ListResult) -> Vec<u8> {
         let metadata = list_metadata(listed);
         let objects =
-            listed.items.iter().map(|item| ResponseObject::item(Arc::clone(item)).object().unwrap());
+            listed.items.iter().map(|item| ResponseObject::from_item(Arc::clone(item)).object().unwrap());
         let value = match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => {
                 if let Format::Protobuf(_) = self.format {
-                    return self.oracle_messages(listed, metadata);
+                    return self.reference_messages(listed, metadata);
                 }
-                return self.oracle_encode(self.oracle_json(listed));
+                return self.reference_encode(self.reference_json(listed));
             }
             Shape::Metadata(version) => {
                 let items = objects.map(|object| self.partial_object(self.convert(object).unwrap(), version));
@@ -43,17 +43,17 @@ impl Representation {
         };
         match self.format {
             Format::Protobuf(_) => protobuf::document(&value).unwrap(),
-            _ => self.oracle_encode(serde_json::to_vec(&Ordered::new(&value)).unwrap()),
+            _ => self.reference_encode(serde_json::to_vec(&Ordered::new(&value)).unwrap()),
         }
     }
 
-    fn oracle_json(&self, listed: &ListResult) -> Vec<u8> {
+    fn reference_json(&self, listed: &ListResult) -> Vec<u8> {
         let mut out = self.opening(listed);
         for (i, item) in listed.items.iter().enumerate() {
             if i > 0 {
                 out.push(b',');
             }
-            let shown = ResponseObject::item(Arc::clone(item));
+            let shown = ResponseObject::from_item(Arc::clone(item));
             if !self.is_sent_as_stored() {
                 let mut object = self.convert(shown.object().unwrap()).unwrap();
                 object.remove("kind");
@@ -69,7 +69,7 @@ impl Representation {
         out
     }
 
-    fn oracle_messages(&self, listed: &ListResult, metadata: Value) -> Vec<u8> {
+    fn reference_messages(&self, listed: &ListResult, metadata: Value) -> Vec<u8> {
         let schema = Schema::of_kind(&self.api_version(), self.resource.kind.kind()).unwrap();
         let mut out = Vec::new();
         envelope::write(&self.api_version(), &self.resource.list_kind(), &mut out, |out| {
@@ -78,14 +78,15 @@ impl Representation {
                 Schema::of("meta/v1.ListMeta").unwrap().write_protobuf(&metadata, out)
             });
             for item in &listed.items {
-                let object = self.convert(ResponseObject::item(Arc::clone(item)).object().unwrap()).unwrap();
+                let object =
+                    self.convert(ResponseObject::from_item(Arc::clone(item)).object().unwrap()).unwrap();
                 write_message(2, out, |out| schema.write_protobuf(&object, out));
             }
         });
         out
     }
 
-    fn oracle_object(&self, shown: &ResponseObject) -> Vec<u8> {
+    fn reference_object(&self, shown: &ResponseObject) -> Vec<u8> {
         let object = shown.object().unwrap();
         let value = match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) if self.is_sent_as_stored() => {
@@ -96,7 +97,7 @@ impl Representation {
                     protobuf::write_object(&object, &mut json).unwrap();
                     return json;
                 }
-                return self.oracle_encode(json);
+                return self.reference_encode(json);
             }
             Shape::Own | Shape::AggregatedDiscovery(_) => self.convert(object).unwrap().into_value(),
             Shape::Metadata(version) => self.partial_object(self.convert(object).unwrap(), version),
@@ -108,12 +109,12 @@ impl Representation {
         };
         match self.format {
             Format::Protobuf(_) => protobuf::document(&value).unwrap(),
-            _ => self.oracle_encode(serde_json::to_vec(&Ordered::new(&value)).unwrap()),
+            _ => self.reference_encode(serde_json::to_vec(&Ordered::new(&value)).unwrap()),
         }
     }
 
     /// Encodes JSON in the requested format.
-    fn oracle_encode(&self, json: Vec<u8>) -> Vec<u8> {
+    fn reference_encode(&self, json: Vec<u8>) -> Vec<u8> {
         if self.format == Format::Json && !self.pretty {
             return json;
         }
@@ -172,7 +173,7 @@ async fn items(server: &Server, resource: &Arc<Resource>, names: &[String]) -> V
     items
 }
 
-fn listed(items: &[Arc<Item>], continue_token: &str, remaining: Option<usize>) -> ListResult {
+fn list_result(items: &[Arc<Item>], continue_token: &str, remaining: Option<usize>) -> ListResult {
     ListResult {
         items: items.to_vec(),
         revision: Revision(77),
@@ -222,11 +223,11 @@ async fn check(server: &Server, group: &str, version: &str, plural: &str, object
         let what = format!("{plural} {version} {format:?} {shape:?} {include:?} pretty {pretty}");
         for count in [0, 1, 2, items.len()] {
             let token = if count == 2 { "the-token" } else { "" };
-            let list = || listed(&items[..count], token, (count == 2).then_some(12));
+            let list = || list_result(&items[..count], token, (count == 2).then_some(12));
             // Cells show ages, which may change between the two encodings.
             let is_equal = (0..5).any(|_| {
                 let encoded = read(representation.list(list()).unwrap(), count);
-                encoded == representation.oracle_list(&list())
+                encoded == representation.reference_list(&list())
             });
             assert!(is_equal, "list of {count} {what}");
         }
@@ -235,13 +236,13 @@ async fn check(server: &Server, group: &str, version: &str, plural: &str, object
             let is_equal = (0..5).any(|_| {
                 let encoded = match representation.object(&object).unwrap() {
                     EncodedObject::Whole(encoded) if matches!(format, Format::Protobuf(_)) => encoded,
-                    EncodedObject::Whole(json) => representation.oracle_encode(json),
+                    EncodedObject::Whole(json) => representation.reference_encode(json),
                     EncodedObject::Chunks(mut chunks) => {
                         while chunks.prepare().unwrap() {}
-                        whole(chunks).unwrap().to_vec()
+                        collect_document(chunks).unwrap().to_vec()
                     }
                 };
-                encoded == representation.oracle_object(&object)
+                encoded == representation.reference_object(&object)
             });
             assert!(is_equal, "object {what}");
         }
@@ -431,7 +432,7 @@ async fn unread_compressed_list_holds_no_compressor() {
     let items = items(&server, resource, &names).await;
     let negotiated = Negotiation { format: Format::Json, shape: Shape::Own };
     let representation = Representation::new(&server.server_state, resource, "v1", negotiated, "").unwrap();
-    let mut buffered = BufferedChunks::new(representation.list(listed(&items, "", None)).unwrap());
+    let mut buffered = BufferedChunks::new(representation.list(list_result(&items, "", None)).unwrap());
     while buffered.prepare_up_to(128 * 1024).unwrap() {}
     assert!(buffered.known_size().is_none());
     assert!(Gzip::new(Box::new(buffered)).held_bytes() < 1024);

@@ -233,13 +233,13 @@ async fn list_of_compacted_revision_returns_410() {
 async fn future_resource_version_returns_504() {
     let server = Server::start().await;
     server.post(MAPS, map("a", "1")).await;
-    let one = format!("{MAPS}/a");
+    let object_url = format!("{MAPS}/a");
     for (url, query, retry) in [
         (MAPS, "", true),
         (MAPS, "&resourceVersionMatch=NotOlderThan&limit=1", true),
         (MAPS, "&resourceVersionMatch=Exact", false),
         (MAPS, "&limit=1", false),
-        (one.as_str(), "", true),
+        (object_url.as_str(), "", true),
     ] {
         let reply = server.get(&format!("{url}?resourceVersion=99999{query}")).await;
         let status = reply.json();
@@ -252,13 +252,13 @@ async fn future_resource_version_returns_504() {
     }
     // A request succeeds if the requested resourceVersion is reached in time.
     let next = server.server_state.cache.revision().0 + 1;
-    let newer = format!("{one}?resourceVersion={next}");
+    let newer = format!("{object_url}?resourceVersion={next}");
     let (waited, _) = tokio::join!(server.get(&newer), async {
         tokio::task::yield_now().await;
-        server.put(&one, map("a", "2")).await
+        server.put(&object_url, map("a", "2")).await
     });
     assert_eq!((waited.code, &waited.json()["data"]["k"]), (200, &json!("2")));
-    for (url, code) in [(MAPS, 400), (one.as_str(), 500)] {
+    for (url, code) in [(MAPS, 400), (object_url.as_str(), 500)] {
         for bad in ["words", "-1", "1.5"] {
             assert_eq!(server.get(&format!("{url}?resourceVersion={bad}")).await.code, code, "{bad}");
         }
@@ -281,11 +281,13 @@ async fn list_pages_are_one_snapshot_during_concurrent_writes() {
                 tokio::spawn(async move {
                     while !*finished.borrow() {
                         let name = format!("m{}", random.random_range(0..30));
-                        let one = format!("{MAPS}/{name}");
+                        let object_url = format!("{MAPS}/{name}");
                         match random.random_range(0..3) {
                             0 => server.post(MAPS, map(&name, "1")).await,
-                            1 => server.put(&one, map(&name, &random.random::<u32>().to_string())).await,
-                            _ => server.delete(&one, Value::Null).await,
+                            1 => {
+                                server.put(&object_url, map(&name, &random.random::<u32>().to_string())).await
+                            }
+                            _ => server.delete(&object_url, Value::Null).await,
                         };
                         tokio::task::yield_now().await;
                     }

@@ -171,11 +171,12 @@ async fn binding_assigns_pod_to_node() {
     }
     create(&server, PODS, pod("r")).await;
     let url = format!("{PODS}/r/binding");
-    let conditional = |field: &str| json!({"metadata": {"name": "r", field: "7"}, "target": {"name": "n"}});
+    let binding_with_precondition =
+        |field: &str| json!({"metadata": {"name": "r", field: "7"}, "target": {"name": "n"}});
     for (body, code) in [
         (binding("s", "n1"), 400),
-        (conditional("uid"), 409),
-        (conditional("resourceVersion"), 409),
+        (binding_with_precondition("uid"), 409),
+        (binding_with_precondition("resourceVersion"), 409),
         (json!({"metadata": {"name": "r"}, "target": {}}), 500),
         (json!({"metadata": {"name": "r"}, "target": {"kind": "Pod", "name": "n"}}), 500),
         (json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "r"}}), 400),
@@ -313,7 +314,7 @@ async fn eviction_respects_pod_disruption_budget() {
     let server = Server::start().await;
     let budgets =
         format!("/apis/{}/v1/namespaces/a/poddisruptionbudgets", server.server_state.names.group("policy"));
-    let running = async |name: &str| {
+    let create_running_pod = async |name: &str| {
         create(&server, PODS, pod(name)).await;
         let status = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
         assert_eq!(server.merge(&format!("{PODS}/{name}/status"), json!({"status": status})).await.code, 200);
@@ -324,7 +325,7 @@ async fn eviction_respects_pod_disruption_budget() {
         server.post(&format!("{PODS}/{name}/eviction"), order).await
     };
     for name in ["p", "q", "r"] {
-        running(name).await;
+        create_running_pod(name).await;
     }
     assert_eq!(evict("p", json!({"metadata": {"name": "other"}})).await.code, 400);
     assert_eq!(evict("gone", json!({})).await.code, 404);

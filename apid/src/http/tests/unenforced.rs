@@ -29,17 +29,17 @@ fn warnings(reply: &Reply) -> Vec<&str> {
 async fn write_of_unenforced_kind_carries_warning() {
     let server = Server::start().await;
     for (url, object, words) in objects() {
-        let one = format!("{url}/{}", object["metadata"]["name"].as_str().unwrap());
+        let object_url = format!("{url}/{}", object["metadata"]["name"].as_str().unwrap());
         let dry = server.post(&format!("{url}?dryRun=All"), object.clone()).await;
         let created = server.post(url, object.clone()).await;
-        let patched = server.merge(&one, json!({"metadata": {"labels": {"a": "1"}}})).await;
-        let unchanged = server.merge(&one, json!({})).await;
-        let updated = server.put(&one, patched.json()).await;
+        let patched = server.merge(&object_url, json!({"metadata": {"labels": {"a": "1"}}})).await;
+        let unchanged = server.merge(&object_url, json!({})).await;
+        let updated = server.put(&object_url, patched.json()).await;
         let (api_version, kind) = (&created.json()["apiVersion"].clone(), &created.json()["kind"].clone());
         let intent = json!({
             "apiVersion": api_version, "kind": kind, "metadata": {"name": object["metadata"]["name"], "labels": {"b": "1"}},
         });
-        let apply = format!("{one}?fieldManager=tool");
+        let apply = format!("{object_url}?fieldManager=tool");
         let applied = server.send("PATCH", &apply, &[("content-type", APPLY)], intent.to_string()).await;
         for (what, code, reply) in [
             ("dry run", 201, dry),
@@ -49,11 +49,11 @@ async fn write_of_unenforced_kind_carries_warning() {
             ("update", 200, updated),
             ("apply", 200, applied),
         ] {
-            assert_eq!(reply.code, code, "{what} {one}: {}", String::from_utf8_lossy(&reply.body));
+            assert_eq!(reply.code, code, "{what} {object_url}: {}", String::from_utf8_lossy(&reply.body));
             let found = warnings(&reply);
-            assert!(found.iter().any(|text| text.contains(words)), "{what} {one}: {found:?}");
+            assert!(found.iter().any(|text| text.contains(words)), "{what} {object_url}: {found:?}");
         }
-        assert!(warnings(&server.get(&one).await).is_empty(), "read of {one} has a warning");
+        assert!(warnings(&server.get(&object_url).await).is_empty(), "read of {object_url} has a warning");
     }
     let counts = crate::background::unenforced::count(&server.server_state).await.unwrap();
     assert_eq!(counts.len(), 1, "{counts:?}");

@@ -63,14 +63,14 @@ async fn create_dry_run_sets_defaults() {
 async fn if_match_header_is_ignored() {
     let server = Server::start().await;
     let old = server.post(MAPS, map("one", "1")).await.json()["metadata"]["resourceVersion"].clone();
-    let one = format!("{MAPS}/one");
-    server.merge(&one, json!({"data": {"k": "2"}})).await;
-    let current = server.get(&one).await.json()["metadata"]["resourceVersion"].clone();
+    let object_url = format!("{MAPS}/one");
+    server.merge(&object_url, json!({"data": {"k": "2"}})).await;
+    let current = server.get(&object_url).await.json()["metadata"]["resourceVersion"].clone();
     for (version, value) in [(&old, "3"), (&current, "4")] {
         let headers =
             [("content-type", "application/json-patch+json"), ("if-match", version.as_str().unwrap())];
         let patch = json!([{"op": "replace", "path": "/data/k", "value": value}]).to_string();
-        let reply = server.send("PATCH", &one, &headers, patch).await;
+        let reply = server.send("PATCH", &object_url, &headers, patch).await;
         assert_eq!((reply.code, &reply.json()["data"]["k"]), (200, &json!(value)), "{version}");
     }
 }

@@ -115,11 +115,11 @@ async fn large_event_is_encoded_on_the_work_pool_once() {
     let value = "x".repeat(300_000);
     assert_eq!(server.post(MAPS, map("a", &value)).await.code, 201);
     let accept = [("accept", "application/json;as=PartialObjectMetadata;v=v1;g=meta.example.test")];
-    let open = async || {
+    let open_watch = async || {
         let response = server.open("GET", &format!("{MAPS}?watch=1"), &accept, "".into()).await;
         Lines { body: response.into_body(), rest: Vec::new() }
     };
-    let (mut first, mut second) = (open().await, open().await);
+    let (mut first, mut second) = (open_watch().await, open_watch().await);
     let tasks = || server.api.pool().started_tasks();
     for (lines, before) in [(&mut first, tasks()), (&mut second, tasks() + 1)] {
         assert_eq!(tasks(), before);
@@ -157,11 +157,14 @@ async fn converted_initial_events_are_encoded_on_the_work_pool_in_one_turn() {
 #[tokio::test]
 async fn watch_sends_deleted_event_when_object_leaves_label_selector() {
     let server = Server::start().await;
-    let labelled = |value: &str, label: &str| json!({"metadata": {"name": "a", "labels": {"t": label}}, "data": {"k": value}});
+    let labelled_map = |value: &str, label: &str| {
+        let metadata = json!({"name": "a", "labels": {"t": label}});
+        json!({"metadata": metadata, "data": {"k": value}})
+    };
     let mut lines = Lines::open(&server, &format!("{MAPS}?watch=1&labelSelector=t%3Dx")).await;
-    server.post(MAPS, labelled("1", "x")).await;
+    server.post(MAPS, labelled_map("1", "x")).await;
     for (value, label) in [("2", "y"), ("3", "y"), ("4", "x")] {
-        server.put(&format!("{MAPS}/a"), labelled(value, label)).await;
+        server.put(&format!("{MAPS}/a"), labelled_map(value, label)).await;
     }
     let last = server.delete(&format!("{MAPS}/a"), Value::Null).await;
     assert_eq!(last.code, 200);
@@ -208,14 +211,14 @@ async fn watch_ends_at_timeout_after_bookmark() {
 #[tokio::test]
 async fn watch_events_have_type_and_resource_version_of_change() {
     let server = Server::start().await;
-    let one = format!("{MAPS}/a");
+    let object_url = format!("{MAPS}/a");
     let begin = server.server_state.cache.revision();
     let mut lines = Lines::open(&server, &format!("{MAPS}?watch=1&resourceVersion={begin}")).await;
     server.post(MAPS, map("a", "1")).await;
-    server.put(&one, map("a", "2")).await;
-    server.merge(&one, json!({"data": {"k": "3"}})).await;
-    server.merge(&one, json!({"data": {"k": "3"}})).await;
-    server.delete(&one, Value::Null).await;
+    server.put(&object_url, map("a", "2")).await;
+    server.merge(&object_url, json!({"data": {"k": "3"}})).await;
+    server.merge(&object_url, json!({"data": {"k": "3"}})).await;
+    server.delete(&object_url, Value::Null).await;
     let mut versions = Vec::new();
     for (kind, content) in [("ADDED", "1"), ("MODIFIED", "2"), ("MODIFIED", "3"), ("DELETED", "3")] {
         let event = lines.next().await.unwrap();
@@ -285,11 +288,11 @@ async fn watch_sends_added_and_deleted_on_field_selector_transitions() {
     let pods = "/api/v1/namespaces/a/pods";
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let begin = server.server_state.cache.revision();
-    let open = async |phase: &str| {
+    let open_watch = async |phase: &str| {
         let url = format!("{pods}?watch=1&resourceVersion={begin}&fieldSelector=status.phase%3D{phase}");
         Lines::open(&server, &url).await
     };
-    let (mut pending, mut running) = (open("Pending").await, open("Running").await);
+    let (mut pending, mut running) = (open_watch("Pending").await, open_watch("Running").await);
     assert_eq!(server.post(pods, pod).await.code, 201);
     for phase in ["Running", "Failed"] {
         let status = json!({"status": {"phase": phase}});

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (reads do not wait): once a kind is loaded, a read of the kind is a memory lookup. An unchanged
-//! object is decoded once.
+//! INVARIANT (reads do not wait): once the watch cache holds a built-in kind, `get` and `list` of the kind do
+//! not wait. They cache decoded objects, except those of long lists.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ use super::decoded_objects::DecodedObjects;
 use crate::server_state::{Cache, Item, Items, ServerState};
 use crate::verbs::response_object::{entry, tree};
 
-/// Maximum number of objects of a list whose decoded objects are cached.
+/// Maximum number of objects in a list whose decoded objects are cached.
 ///
 /// The objects of longer lists are decoded for each call.
 const CACHED_LIST_MAX: usize = 64;
@@ -62,8 +62,8 @@ impl AdmissionBackend {
         AdmissionBackend { kinds, decoded, server_state: OnceLock::new() }
     }
 
-    /// Sets the server state whose store and authorizer are used. Fresh reads and decisions fail before this
-    /// call.
+    /// Sets the server state whose store and authorizer are used. Before this call, decisions and reads of
+    /// custom kinds or from the store fail with 503.
     pub fn attach(&self, server_state: &Arc<ServerState>) {
         let _ = self.server_state.set(Arc::downgrade(server_state));
     }
@@ -78,11 +78,11 @@ impl AdmissionBackend {
         objects.ok_or_else(|| Status::internal(format!("objects of kind {} are not served", kind.kind)))
     }
 
-    /// The objects of a custom kind in its current definition.
+    /// Returns the objects of a custom kind by its current definition.
     ///
     /// # Errors
     ///
-    /// 500: the kind is not served.
+    /// 500: the kind is not served. 503: no server state is attached.
     fn custom_objects(&self, resource: &Resource) -> Result<Objects, Status> {
         let collection = self.server_state()?.collection(resource.stored()).ok_or_else(|| {
             Status::internal(format!("objects of {} are not served", resource.group_resource))
@@ -105,7 +105,8 @@ thread_local! {
 }
 
 impl Objects {
-    /// Calls `read` with the key of an object, or with the key prefix of all objects when `name` is empty.
+    /// Calls `read` with the key of an object; for an empty `name`, with the key prefix of the namespace or
+    /// kind.
     fn with_key<R>(&self, namespace: &str, name: &str, read: impl FnOnce(&str) -> R) -> R {
         KEY.with_borrow_mut(|key| {
             key.clear();
@@ -127,7 +128,7 @@ impl Objects {
         Ok(object)
     }
 
-    /// Decodes the objects under a key prefix that a label selector selects; all without a selector.
+    /// Decodes the objects under the key prefix `scope`; with a selector, only those whose labels match.
     fn decode_all(
         &self,
         snapshot: &crate::server_state::Snapshot,
@@ -144,11 +145,11 @@ impl Objects {
             }
         }
         let is_cached = items.len() <= CACHED_LIST_MAX;
-        let object = |item: &&Arc<Item>| match is_cached {
+        let decode_object = |item: &&Arc<Item>| match is_cached {
             true => self.decode(item),
             false => tree(item, item.revision()).map(Arc::new),
         };
-        items.iter().map(object).collect()
+        items.iter().map(decode_object).collect()
     }
 }
 

@@ -5,7 +5,7 @@
 //! INVARIANT (bounded memory): the cache holds objects of at most [`CACHE_LIMIT_BYTES`] stored bytes, over
 //! all kinds. The decoded trees take about five times as much.
 //! INVARIANT (recently read objects stay): the next rotation of the generations does not evict an object that
-//! was read since the last one.
+//! was read since the last rotation.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -78,8 +78,8 @@ impl Generations {
             self.bytes = 0;
         }
         self.bytes += cached.bytes;
-        if let Some(before) = self.young.insert(Arc::clone(key), cached) {
-            self.bytes -= before.bytes;
+        if let Some(replaced) = self.young.insert(Arc::clone(key), cached) {
+            self.bytes -= replaced.bytes;
         }
         evicted
     }

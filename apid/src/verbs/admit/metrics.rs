@@ -21,7 +21,7 @@ const STEP: Definition = Definition::new(
     "Duration of a phase of all admission plugins together in seconds, by operation, phase and rejection",
 );
 
-/// Upper limits of the buckets in seconds.
+/// Upper limits of the buckets of both histograms, in seconds.
 const BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 
 /// The key of a series: plugin, phase, operation, and whether the write was rejected.
@@ -34,6 +34,7 @@ type Labels = Vec<(&'static str, &'static str)>;
 pub(in crate::verbs) struct AdmissionDurations {
     plugins: Histograms<Labels>,
     steps: Histograms<Labels>,
+    /// Handles of the series that have been observed.
     histograms: RwLock<HashMap<Series, Histogram>>,
 }
 

@@ -18,7 +18,7 @@ use serving::metrics::Metrics;
 
 use super::Call;
 
-/// Registers the metrics of admission and sends them the durations of a chain.
+/// Registers the metrics of admission, and observes the durations of the plugins of a chain in them.
 pub fn observe_admission(chain: &Chain, clock: &Arc<dyn Clock>, metrics: &Metrics) {
     chain.observe_with(Arc::clone(clock), Arc::new(AdmissionDurations::new(metrics)));
 }
@@ -50,7 +50,7 @@ impl AdmissionRequest<'_> {
         AdmissionRequest { has_generated_name, ..self }
     }
 
-    /// Whether a webhook or a policy requested a second round, so it may have changed the object.
+    /// Whether a webhook or a policy requested reinvocation; the object may then have changed.
     pub(super) fn requests_second_round(&self) -> bool {
         self.call.notes.requests_second_round()
     }

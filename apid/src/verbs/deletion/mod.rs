@@ -3,14 +3,14 @@
 //!
 //! # Contract
 //!
-//! [`step`] decides for one state of the object. Kinds with graceful deletion ([`Strategy::grace`]) are
-//! marked with a grace period, which can only shrink. Finalizers, including those that the options request,
-//! keep an object terminating until they are removed. [`is_deletion_complete`] says when an update completes a
-//! deletion.
+//! [`step`] decides for one state of the object. An object of a kind with graceful deletion
+//! ([`kinds::Strategy::grace_period_seconds`]) gets a grace period, which a later delete can only shorten.
+//! Finalizers, including those that the options request, keep an object terminating until they are removed.
+//! [`is_deletion_complete`] says when an update completes a deletion.
 //!
 //! # Reference
 //!
-//! Requirements D-DELOPT and D-DEL, else the reference. A shortened grace period counts from the first
+//! Requirements D-DELOPT and D-DEL, otherwise kube-apiserver. A shortened grace period counts from the first
 //! request and never ends in the past. A negative grace period is one second. A second delete may still
 //! change the propagation policy unless a grace period runs.
 
@@ -31,9 +31,9 @@ use options::{DeleteOptions, Propagation};
 /// The next step of a deletion.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum DeletionStep {
-    /// Nothing: the deletion is under way, and this request does not shorten it.
+    /// Nothing: the deletion is under way, and this request does not change it.
     Wait,
-    /// Store the object, which stays.
+    /// Store the object; finalizers or the grace period keep it.
     Mark(Object),
     /// Store the object first, so watches see its last state, then remove it.
     MarkAndRemove(Object),
@@ -46,10 +46,10 @@ pub(super) fn is_waiting(old: &Object, options: &DeleteOptions, kind: &KindRef) 
     if !old.is_terminating() {
         return false;
     }
-    let remaining_seconds = time_left(old);
+    let current_seconds = stored_grace_seconds(old);
     kind.strategy().has_pending_finalizers(old)
-        || (remaining_seconds > 0
-            && requested_seconds(options).is_none_or(|seconds| seconds >= remaining_seconds))
+        || (current_seconds > 0
+            && requested_seconds(options).is_none_or(|seconds| seconds >= current_seconds))
 }
 
 /// The grace period of the request; a negative one is one second.
@@ -64,8 +64,8 @@ pub(super) fn step(old: &Object, options: &DeleteOptions, kind: &KindRef, now: T
         return DeletionStep::Wait;
     }
     let mut new = old.clone();
-    let time_left = match update_grace_period(&mut new, old, options, kind, now) {
-        Ok(time_left) => time_left,
+    let grace_seconds = match update_grace_period(&mut new, old, options, kind, now) {
+        Ok(seconds) => seconds,
         Err(GracePeriodRunning) => return DeletionStep::Wait,
     };
     let finalizers = finalizers(old, options, kind.facts().default_propagation);
@@ -76,12 +76,12 @@ pub(super) fn step(old: &Object, options: &DeleteOptions, kind: &KindRef, now: T
             false => new.set_meta("finalizers", finalizers),
         }
     }
-    match time_left {
+    match grace_seconds {
         Some(1..) => DeletionStep::Mark(new),
         Some(_) if !has_finalizers => DeletionStep::MarkAndRemove(new),
         None if !has_finalizers => DeletionStep::Remove,
         _ => {
-            if time_left.is_none() {
+            if grace_seconds.is_none() {
                 mark_terminating(&mut new, old, now);
             }
             strategy.begin_deletion(&mut new);
@@ -95,11 +95,11 @@ pub(super) fn is_deletion_complete(object: &Object, kind: &KindRef) -> bool {
     object.is_terminating()
         && object.finalizers().next().is_none()
         && !kind.strategy().has_pending_finalizers(object)
-        && time_left(object) == 0
+        && stored_grace_seconds(object) == 0
 }
 
 /// Returns the stored grace period of a terminating object in seconds: 0 if absent, 1 if negative.
-fn time_left(object: &Object) -> i64 {
+fn stored_grace_seconds(object: &Object) -> i64 {
     let seconds =
         object.meta().and_then(|meta| meta.get("deletionGracePeriodSeconds")).and_then(Value::as_i64);
     seconds.map_or(0, |seconds| if seconds < 0 { 1 } else { seconds })
@@ -123,13 +123,13 @@ fn update_grace_period(
         set_deletion_fields(new, old, add_seconds(now, seconds), seconds);
         return Ok(Some(seconds));
     }
-    let remaining_seconds = time_left(old);
-    if remaining_seconds == 0 {
+    let current_seconds = stored_grace_seconds(old);
+    if current_seconds == 0 {
         return Ok(None);
     }
-    let seconds = requested.filter(|seconds| *seconds < remaining_seconds).ok_or(GracePeriodRunning)?;
+    let seconds = requested.filter(|seconds| *seconds < current_seconds).ok_or(GracePeriodRunning)?;
     let deletion_time = time::parse(old.meta_str("deletionTimestamp")).unwrap_or(now);
-    set_deletion_fields(new, old, add_seconds(deletion_time, seconds - remaining_seconds).max(now), seconds);
+    set_deletion_fields(new, old, add_seconds(deletion_time, seconds - current_seconds).max(now), seconds);
     Ok(Some(seconds))
 }
 
@@ -156,20 +156,21 @@ fn add_seconds(time: Timestamp, seconds: i64) -> Timestamp {
 /// The finalizer of the propagation policy replaces the propagation finalizers of `old`; the others stay.
 fn finalizers(old: &Object, options: &DeleteOptions, default: DefaultPropagation) -> Vec<String> {
     let (orphan, foreground) = (metadata::ORPHAN, metadata::FOREGROUND);
-    let has = |finalizer: &str| old.finalizers().any(|f| f == finalizer);
+    let has_finalizer = |finalizer: &str| old.finalizers().any(|f| f == finalizer);
     let propagation_finalizer = match (default, options.orphan_dependents, options.propagation) {
         (DefaultPropagation::Never, ..) => None,
         (_, Some(true), _) | (_, None, Some(Propagation::Orphan)) => Some(orphan),
         (_, None, Some(Propagation::Foreground)) => Some(foreground),
         (_, Some(false), _) | (_, None, Some(Propagation::Background)) => None,
-        (_, None, None) if has(orphan) => Some(orphan),
-        (_, None, None) if has(foreground) => Some(foreground),
+        (_, None, None) if has_finalizer(orphan) => Some(orphan),
+        (_, None, None) if has_finalizer(foreground) => Some(foreground),
         (DefaultPropagation::Orphan, None, None) => Some(orphan),
         (DefaultPropagation::Background, None, None) => None,
     };
     let mut finalizers: Vec<String> =
         old.finalizers().filter(|f| ![orphan, foreground].contains(f)).map(str::to_owned).collect();
     finalizers.extend(propagation_finalizer.map(str::to_owned));
-    let same = finalizers.len() == old.finalizers().count() && finalizers.iter().all(|f| has(f));
-    if same { old.finalizers().map(str::to_owned).collect() } else { finalizers }
+    let is_unchanged =
+        finalizers.len() == old.finalizers().count() && finalizers.iter().all(|f| has_finalizer(f));
+    if is_unchanged { old.finalizers().map(str::to_owned).collect() } else { finalizers }
 }

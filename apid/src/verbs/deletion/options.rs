@@ -118,7 +118,7 @@ impl RawDeleteOptions {
     ///
     /// # Errors
     ///
-    /// 422 with a cause for each field (requirements D-DELOPT).
+    /// 422 with a cause for each invalid option (requirements D-DELOPT).
     pub fn validate(self, names: &Names) -> Result<DeleteOptions, Status> {
         let mut errors = Vec::new();
         let propagation = self.propagation(&mut errors);
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn propagation_policy_is_validated_and_excludes_orphan_dependents() {
-        let raw = |policy: Option<&str>, orphan| RawDeleteOptions {
+        let raw_options = |policy: Option<&str>, orphan| RawDeleteOptions {
             propagation_policy: policy.map(str::to_owned),
             orphan_dependents: orphan,
             ..RawDeleteOptions::default()
@@ -203,7 +203,8 @@ mod tests {
             (Some(""), None, Err(1)),
             (Some("Sideways"), Some(false), Err(2)),
         ] {
-            let got = check(raw(policy, orphan)).map(|options| options.propagation).map_err(|e| e.len());
+            let got =
+                check(raw_options(policy, orphan)).map(|options| options.propagation).map_err(|e| e.len());
             assert_eq!(got, want, "{policy:?} {orphan:?}");
         }
     }

@@ -73,7 +73,7 @@ fn propagation_policy_sets_finalizer() {
             (DeletionStep::Mark(new), Some(after)) => {
                 assert_eq!(new.finalizers().collect::<Vec<_>>(), after, "{case}");
                 assert_eq!(new.meta_str("deletionTimestamp"), NOW, "{case}");
-                assert_eq!(time_left(&new), 0, "{case}");
+                assert_eq!(stored_grace_seconds(&new), 0, "{case}");
             }
             (got, after) => panic!("{case}: {got:?}, not {after:?}"),
         }
@@ -103,7 +103,7 @@ fn pod_grace_period_only_shrinks() {
             DeletionStep::MarkAndRemove(new) => (new, true),
             other => panic!("{spec} {phase} {requested:?}: {other:?}"),
         };
-        assert_eq!((time_left(&new), removed), (want, want == 0), "{spec} {phase} {requested:?}");
+        assert_eq!((stored_grace_seconds(&new), removed), (want, want == 0), "{spec} {phase} {requested:?}");
         assert_eq!(new.generation(), 2);
         assert_eq!(
             time::parse(new.meta_str("deletionTimestamp")).unwrap(),
@@ -136,7 +136,7 @@ fn pod_grace_period_only_shrinks() {
         match (step(&now, &grace(requested), &kind_of("Pod"), time), want) {
             (DeletionStep::Wait, None) => {}
             (DeletionStep::Mark(new), Some((seconds, end))) if seconds > 0 => {
-                assert_eq!(time_left(&new), seconds);
+                assert_eq!(stored_grace_seconds(&new), seconds);
                 assert_eq!(
                     timestamp(new.meta_str("deletionTimestamp")),
                     add_seconds(timestamp(NOW), end),

@@ -1,4 +1,5 @@
-//! Deletion of unreadable objects, behind a feature gate and a verb (requirements D-DEL-13 to -23).
+//! Deletion of objects that cannot be decoded: needs a feature gate and an additional verb (requirements
+//! D-DEL-13 to -23).
 
 use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::status::Status;
@@ -33,13 +34,13 @@ pub(in crate::verbs) async fn authorize_unsafe_delete(
     call.authorize_verb(VERB).await.map(|()| true)
 }
 
-/// Adds the audit annotation of the option.
+/// Adds the audit annotation of a delete that ignores read errors.
 pub(in crate::verbs) fn annotate(call: &Call<'_>) {
     let domain = call.server_state.names.group("apiserver");
     call.notes.annotate(format!("{domain}/unsafe-delete-ignore-read-error"), "");
 }
 
-/// Rejects the option for deletecollection, whose list fails on an object that cannot be decoded.
+/// Rejects [`IGNORE_STORE_READ_ERROR`] for deletecollection, whose list fails on an undecodable object.
 ///
 /// # Errors
 ///

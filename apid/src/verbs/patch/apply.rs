@@ -8,7 +8,7 @@
 //! # Reference
 //!
 //! Requirements D-SSA and appendix (g) 24, 25: the reference returns 500 for a body that does not fit its
-//! type, whatever `fieldValidation` says. Under the neutral names, undeclared fields follow
+//! type, whatever `fieldValidation` says. With the names preset `svc`, undeclared fields follow
 //! `fieldValidation`, and other mismatches return 400.
 
 use apimachinery::codec::{self, Decoded, Limits};
@@ -67,8 +67,8 @@ impl ApplyIntent {
 
     /// Returns 413 when the result of the apply exceeds the decode limits.
     pub(super) fn check_result(&self, object: &Object) -> Result<(), Status> {
-        let checked = self.limits.check_map(&object.0);
-        checked.map_err(|error| decode_error_status(&error, |reason| Status::bad_request(reason)))
+        let result = self.limits.check_map(&object.0);
+        result.map_err(|error| decode_error_status(&error, |reason| Status::bad_request(reason)))
     }
 
     /// Returns 400 for a type other than that of the URL.
@@ -114,8 +114,8 @@ impl ApplyIntent {
 ///
 /// # Errors
 ///
-/// 400 for the body, 403, 404 for a subresource of a missing object, 422 for an invalid result. 409 for a
-/// conflict with other field managers, or for another version or uid.
+/// 400 for a malformed body, 403, 404 for a subresource of a missing object, 422 for an invalid result. 409
+/// for a conflict with other field managers, or for a stale resourceVersion or another uid.
 pub(super) async fn apply(
     call: &Call<'_>,
     intent: &ApplyIntent,
@@ -209,7 +209,7 @@ pub(super) fn apply_error_status(call: &Call<'_>, patch: &Object, error: ApplyEr
         ApplyError::Ownership(_) => Status::internal(error),
         ApplyError::Typing(errors) => {
             let is_duplicate_item = errors.iter().all(TypingError::is_duplicate);
-            let internal = if is_duplicate_item {
+            let is_internal = if is_duplicate_item {
                 behaviour.duplicate_item_under_apply_is_internal
             } else {
                 behaviour.undeclared_field_fails_apply
@@ -218,7 +218,7 @@ pub(super) fn apply_error_status(call: &Call<'_>, patch: &Object, error: ApplyEr
             if errors.len() > ERRORS_MAX {
                 text.push("and more".to_owned());
             }
-            mistyped_patch_status(patch, &text.join("\n"), internal)
+            mistyped_patch_status(patch, &text.join("\n"), is_internal)
         }
     }
 }
@@ -228,14 +228,14 @@ pub(super) fn type_mismatch_status(call: &Call<'_>, patch: &Object, reason: &str
     mistyped_patch_status(patch, reason, call.server_state.names.behaviour.undeclared_field_fails_apply)
 }
 
-fn mistyped_patch_status(patch: &Object, reason: &str, internal: bool) -> Status {
+fn mistyped_patch_status(patch: &Object, reason: &str, is_internal: bool) -> Status {
     let text = format!(
         "failed to create typed patch object ({}/{}; {}): {reason}",
         shorten(patch.namespace()),
         shorten(patch.name()),
         type_name(patch.api_version(), patch.kind())
     );
-    if internal { Status::failure(Reason::Unknown, text) } else { Status::bad_request(text) }
+    if is_internal { Status::failure(Reason::Unknown, text) } else { Status::bad_request(text) }
 }
 
 /// Formats a type as `/v1, Kind=ConfigMap`; an empty group keeps its slash.

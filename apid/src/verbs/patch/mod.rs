@@ -34,9 +34,9 @@ use super::{Call, WriteResult};
 /// The patch types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// RFC 6902.
+    /// JSON Patch, RFC 6902.
     Json,
-    /// RFC 7386.
+    /// Merge patch, RFC 7386.
     Merge,
     /// Strategic merge patch, which merges lists by keys; built-in kinds only.
     Strategic,
@@ -102,9 +102,9 @@ impl Patch {
             let document = Document::Apply(apply::ApplyIntent::read(bytes, limits)?);
             return Ok(Patch { document, text, duplicates: Vec::new(), limits });
         }
-        let malformed = |reason: &str| Status::bad_request(format!("error decoding patch: {reason}"));
-        let decoded =
-            codec::json::decode(bytes, limits).map_err(|error| decode_error_status(&error, malformed))?;
+        let malformed_status = |reason: &str| Status::bad_request(format!("error decoding patch: {reason}"));
+        let decoded = codec::json::decode(bytes, limits)
+            .map_err(|error| decode_error_status(&error, malformed_status))?;
         let document = match (kind, decoded.value) {
             (Kind::Json, document) => Document::Json(json_patch::parse(document).map_err(json_failure)?),
             (Kind::Merge, patch @ Value::Object(_)) => Document::Merge(patch),
@@ -130,14 +130,15 @@ impl Patch {
                 };
                 strategic::apply(&schema.merge(), object, patch).map(Value::Object).map_err(strategic_failure)
             }
-            // An apply needs a field manager; `patch` handles it before.
+            // The function `patch` handles an apply before this call, because an apply needs a field manager.
             Document::Apply(_) => Err(Status::internal("an apply has no patch to merge")),
         }
     }
 
     /// Applies the patch to an object and returns the result in stored form, with warnings.
     ///
-    /// The patch may convert the result to another version of the kind.
+    /// The patch may set `apiVersion` to another version of the kind; the result is then read in that
+    /// version.
     ///
     /// # Errors
     ///
@@ -177,7 +178,7 @@ impl Patch {
         let invalid_type = |error: TypeError| self.invalid_result(&error.to_string(), is_secret);
         let conformance = version.conform_body(&mut new, &call.server_state.names).map_err(invalid_type)?;
         let strict_is_invalid = call.server_state.names.behaviour.strict_patch_is_invalid;
-        // The preset decides between 422 and 400 for these fields: see requirements, appendix (g) 23.
+        // Unknown and duplicate fields return 422 or 400, by the preset: see requirements, appendix (g) 23.
         let reject = |reason: String| {
             if strict_is_invalid {
                 self.invalid_result(&reason, is_secret)
@@ -194,7 +195,7 @@ impl Patch {
         Ok((new, warnings))
     }
 
-    /// Returns 422 for a result of another kind or version, which no object of a built-in kind can become.
+    /// Returns 422 for a patch that gives a built-in object another kind or an unknown version.
     fn changed_type_status(&self, kind: &Resource, new: &Object, is_secret: bool) -> Status {
         let (sent_kind, sent_version) = (quote(new.kind()), quote(new.api_version()));
         let reason =
@@ -250,7 +251,7 @@ fn write_go_map(map: &Map<String, Value>, text: &mut String) {
 
 fn write_go_value(value: &Value, text: &mut String) {
     match value {
-        // Stop at the limit for patches in messages.
+        // Stop at [`MESSAGE_PATCH_MAX`] bytes.
         _ if text.len() > MESSAGE_PATCH_MAX => {}
         Value::Object(map) => write_go_map(map, text),
         Value::Array(items) => {
@@ -261,7 +262,7 @@ fn write_go_value(value: &Value, text: &mut String) {
             }
             text.push(']');
         }
-        Value::String(plain) => text.push_str(plain),
+        Value::String(string) => text.push_str(string),
         Value::Null => text.push_str("<nil>"),
         other => text.push_str(&other.to_string()),
     }
@@ -296,7 +297,7 @@ fn strategic_failure(error: strategic::Error) -> Status {
 ///
 /// 404; 422 when the patch cannot be applied or its result is invalid; else those of an update.
 pub async fn patch(call: &Call<'_>, patch: &Patch, options: &WriteOptions) -> Result<WriteResult, Status> {
-    match (&patch.document, call.view()) {
+    match (&patch.document, call.virtual_kind()) {
         (Document::Apply(intent), Some(view)) => return scale::apply(call, view, intent, options).await,
         (Document::Apply(intent), None) => return apply::apply(call, intent, options).await,
         (_, Some(view)) => return super::scale::patch(call, view, patch, options).await,

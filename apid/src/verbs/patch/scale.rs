@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`apply`] merges a Scale into the Scale of the object. Each owner of the replicas of the Scale becomes an
-//! owner of the replicas field of the object; an existing entry keeps the version of its write. An entry that
-//! was written through the subresource names `scale`.
+//! owner of the replicas field of the object; an existing entry keeps its `apiVersion`. An entry of a write
+//! through the subresource has `subresource: scale`.
 
 use ::apply::managers::{Entry, ManagedFields};
 use ::apply::server_side::Apply;
@@ -25,7 +25,7 @@ use super::apply::{ApplyIntent, apply_error_status, type_mismatch_status};
 ///
 /// # Errors
 ///
-/// 400 for the body, 404, 409 for a conflict, 422 for invalid replicas.
+/// 400 for a malformed body, 404, 409 for a conflict, 422 for invalid replicas.
 pub(super) async fn apply(
     call: &Call<'_>,
     body: &Resource,

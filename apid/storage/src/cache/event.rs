@@ -109,12 +109,12 @@ impl<D: Decode> Event<D> {
         self.new.as_ref().or(self.old.as_ref()).map_or("", |item| item.key())
     }
 
-    /// The event in an encoded form, encoded by `make`. The caller defines the meaning of `form`: event type, version,
-    /// media type.
+    /// The event in an encoded form; `make` encodes it. The caller defines the meaning of `form`: event type,
+    /// version, media type.
     ///
-    /// Single-flight: the first caller of a form encodes while other callers of this form wait. Callers of other
-    /// forms never wait. The form is cached for the lifetime of the event. The number of cached forms is limited:
-    /// each further form is encoded at each call.
+    /// Single-flight: the first caller of a form encodes while other callers of this form wait. Callers of
+    /// other forms never wait. The form is cached for the lifetime of the event. The number of cached forms
+    /// is limited: each further form is encoded at each call.
     pub fn form<E>(&self, form: Form, make: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
         let pending = {
             let mut forms = self.forms.lock();

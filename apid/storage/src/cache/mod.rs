@@ -84,7 +84,8 @@ use self::ring::Account;
 use self::timeline::Timeline;
 use crate::{Change, Error, Observer, Result, Revision, Store};
 
-/// Decodes rows to entries, the decoded objects that callers read. `kinds` provides one decoder for each resource.
+/// Decodes rows to entries, the decoded objects that callers read. `kinds` provides one decoder for each
+/// resource.
 pub trait Decode: Send + Sync + 'static {
     /// The decoded form of a row.
     type Entry: Send + Sync + 'static;
@@ -125,13 +126,14 @@ pub struct Limits {
     /// Maximum bytes of cached events with their encoded forms, over all resources. The oldest event of any
     /// resource is evicted first.
     pub ring_bytes: usize,
-    /// Maximum bytes of the events that one [`Watcher::next`] returns, with the values before and after each change.
+    /// Maximum bytes of the events that one [`Watcher::next`] returns, with the values before and after each
+    /// change.
     ///
     /// The first event is returned whatever its size.
     pub batch_bytes: usize,
-    /// Age up to which past states are readable from memory (requirements D-RV-45).
+    /// Age up to which past states are readable from memory (requirement D-RV-45).
     ///
-    /// The ring limits these reads further.
+    /// A younger state is not readable from memory either if its events have left the ring.
     pub snapshot_age: Duration,
 }
 
@@ -163,8 +165,8 @@ impl<D: Decode> Cache<D> {
         Cache { shared: Arc::new(shared), resources: RwLock::default(), relay: OnceLock::new() }
     }
 
-    /// Attaches the store to load from. Only the first call has an effect; before it, reads are
-    /// `Unavailable`.
+    /// Attaches the store from which resources load. Only the first call has an effect; reads before it
+    /// return `Unavailable`.
     ///
     /// Call this method on a tokio runtime, which then wakes the watchers. Otherwise the writer thread of the
     /// store wakes them.
@@ -213,8 +215,8 @@ impl<D: Decode> Cache<D> {
 
     /// Evicts the events at or before the compacted revision of the store, to free their memory.
     ///
-    /// Watches from such revisions are `Compacted` with or without these events. Lists at such revisions need
-    /// the events; without them the store answers `Compacted`.
+    /// A watch from such a revision returns `Compacted` with or without these events. A list at such a
+    /// revision needs the events; without them it returns `Compacted`.
     pub fn evict_compacted(&self) {
         let Ok(store) = self.shared.store() else { return };
         let compacted = store.compacted();
@@ -244,8 +246,8 @@ impl<D: Decode> Observer for Cache<D> {
         let mut events = Vec::with_capacity(changes.len());
         let mut to_wake: Vec<Waiters> = Vec::new();
         {
-            // The read lock is held to the end of the batch. A resource that is registered before or after the batch
-            // receives each change here, or loads at least the observed revision, which includes the change.
+            // The read lock is held to the end of the batch. A resource that is registered before the batch
+            // receives each change here. A later one loads a revision that includes all changes of the batch.
             let resources = self.resources.read();
             for change in changes {
                 match resource_of_key(&resources, &change.key) {
@@ -261,13 +263,14 @@ impl<D: Decode> Observer for Cache<D> {
         if let Some(newest) = changes.last() {
             self.shared.timeline.lock().record(Instant::now(), newest.revision);
         }
-        self.shared.retain(events);
+        self.shared.account_and_evict(events);
         relay::wake(to_wake, self.relay.get());
         self.shared.progress.notify_waiters();
     }
 }
 
-/// The resource of a key. No prefix is a prefix of another, so the last prefix at or before the key is the only match.
+/// The resource of a key. No prefix is a prefix of another, so the last prefix at or before the key is the
+/// only match.
 fn resource_of_key<'a, D: Decode>(
     resources: &'a BTreeMap<Arc<str>, Arc<Resource<D>>>,
     key: &str,
@@ -318,10 +321,10 @@ impl<D: Decode> CacheShared<D> {
     }
 
     /// Accounts new events, and evicts the oldest ones of all resources while the bytes exceed the limit.
-    fn retain(&self, events: Vec<(Weak<Resource<D>>, Revision, usize)>) {
+    fn account_and_evict(&self, events: Vec<(Weak<Resource<D>>, Revision, usize)>) {
         let mut events = Some(events);
         loop {
-            // The encoded forms are freed with their event, unless a reader still holds it.
+            // The encoded forms are freed with their event, unless a reader still holds the event.
             let encoded = self.encoded_bytes.load(Ordering::Relaxed);
             let limit = self.limits.ring_bytes.saturating_sub(encoded);
             let oldest = {

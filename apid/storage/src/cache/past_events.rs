@@ -4,7 +4,7 @@
 //! # Invariants
 //!
 //! INVARIANT (bounded): memory is limited to the retained events, whose bytes are within the limit after each
-//! range. An item outlives its event only as the `before` item of a later retained event.
+//! [`PastEvents::add`]. An item outlives its event only as the `before` item of a later retained event.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use crate::{Change, Revision};
 /// The past events; see the module documentation.
 pub(super) struct PastEvents<D: Decode> {
     events: VecDeque<Arc<Event<D>>>,
-    /// The `after` item of the newest retained event of each key: the next event of the key begins with it.
+    /// The `after` item of the newest retained event of each key: it is the `before` item of the key's next
+    /// event.
     newest: HashMap<Arc<str>, Arc<Item<D>>>,
     /// The revision after which no event is missing.
     floor: Revision,
@@ -30,7 +31,7 @@ impl<D: Decode> PastEvents<D> {
         PastEvents { events: VecDeque::new(), newest: HashMap::new(), floor, bytes: 0, limit }
     }
 
-    /// Adds the changes of a range, in order, and evicts the oldest events above the limit.
+    /// Adds the changes of one history range, in order, and evicts the oldest events above the limit.
     pub(super) fn add(&mut self, changes: Vec<Change>, decode: &Arc<D>, encoded_bytes: &Arc<AtomicUsize>) {
         for change in changes {
             let event = Event::from_change(change, encoded_bytes, |row| {

@@ -1,8 +1,8 @@
 //! Revocable snapshots for slow readers.
 //!
-//! A snapshot keeps old versions of changed items alive. While the ring reaches back to its revision, the
-//! ring holds these versions too. When the ring has moved past that revision, the cache revokes the
-//! snapshot, even while its reader is idle.
+//! A snapshot keeps old versions of changed items alive. While the ring reaches back to the revision of the
+//! snapshot, the ring holds these versions too. When the ring has moved past that revision, the cache revokes
+//! the snapshot, even while its reader is idle.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Wakes the watchers of rings: directly if they are few, otherwise on a separate task.
 //!
-//! Waking a task costs about a microsecond from outside its runtime, and a tenth of that from inside. So the
-//! writer thread only signals the relay task of the runtime, and that task wakes the watchers.
+//! Waking a task costs about a microsecond from outside its runtime, and a tenth of that from inside. So for
+//! many watchers the writer thread only signals the relay task of the runtime, and that task wakes them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,12 +51,12 @@ impl Relay {
     }
 }
 
-/// Wakes the waiters of rings: directly if they are few or there is no relay.
+/// Wakes the waiters of rings: directly if they are few or no relay task runs.
 pub(super) fn wake(mut rings: Vec<Waiters>, relay: Option<&Relay>) {
     rings.sort_unstable_by_key(|(notify, _)| Arc::as_ptr(notify).addr());
     rings.dedup_by(|a, b| Arc::ptr_eq(&a.0, &b.0));
-    let many = rings.iter().map(|(_, waiters)| waiters).sum::<usize>() > DIRECT_WAKE_LIMIT;
-    if many && relay.is_some_and(|relay| relay.hand_over(&rings)) {
+    let has_many_waiters = rings.iter().map(|(_, waiters)| waiters).sum::<usize>() > DIRECT_WAKE_LIMIT;
+    if has_many_waiters && relay.is_some_and(|relay| relay.hand_over(&rings)) {
         return;
     }
     for (notify, _) in rings {

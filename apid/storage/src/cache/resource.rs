@@ -135,8 +135,8 @@ impl<D: Decode> Resource<D> {
         Some(ResourceStats { objects, revision, loads, received, dispatched })
     }
 
-    /// The revision of the newest change of any key, or of the load, without waiting; None while the resource is not
-    /// loaded.
+    /// The revision of the newest change of any key, or of the load, without waiting; None while the resource
+    /// is not loaded.
     pub fn last_change_now(&self) -> Option<Revision> {
         self.if_loaded(|loaded, _| loaded.applied)
     }
@@ -148,12 +148,13 @@ impl<D: Decode> Resource<D> {
 
     /// The state of all keys at a revision, from memory: the newest state with the later events undone.
     ///
-    /// None when the revision is not observed yet, or older than [`Limits::snapshot_age`] or than the ring.
-    /// Also None when too many events would have to be undone.
+    /// None when the revision is not observed yet. Also None when the resource has changed since, and the
+    /// revision is older than [`Limits::snapshot_age`] or the ring, or too many events followed.
     ///
     /// # Errors
     ///
-    /// `Compacted` for a compacted revision beyond that age, also when the resource has not changed since.
+    /// `Compacted` for a compacted revision older than [`Limits::snapshot_age`], also when the resource has
+    /// not changed since.
     ///
     /// [`Limits::snapshot_age`]: super::Limits::snapshot_age
     pub async fn snapshot_at(self: &Arc<Self>, at: Revision) -> Result<Option<Snapshot<D>>> {
@@ -185,9 +186,9 @@ impl<D: Decode> Resource<D> {
 
     /// Counts the keys of a scope from the key `start` at a revision, from memory.
     ///
-    /// The count is the current one, corrected by later creates and deletes. None when the resource is not
-    /// loaded, when the revision is not observed yet or older than the ring, or when too many events
-    /// followed.
+    /// The result is the current count, corrected by the creates and deletes after the revision. None when
+    /// the resource is not loaded, when the revision is not observed yet or older than the ring, or when too
+    /// many events followed.
     pub fn count_at(&self, scope: &str, start: &str, at: Revision) -> Option<usize> {
         let (current, events) = self.if_loaded(|loaded, revision| {
             let events = if loaded.applied <= at {
@@ -312,8 +313,8 @@ impl<D: Decode> Resource<D> {
         }
     }
 
-    /// Runs `read` on the rings, also after the resource was unregistered. Returns the result, and whether the
-    /// resource is unregistered; None if there are no rings.
+    /// Runs `read` on the rings, also after the resource was unregistered. Returns the result, and whether
+    /// the resource is unregistered; None if there are no rings.
     pub(super) fn with_rings<R>(&self, read: impl FnOnce(&mut Rings<D>) -> R) -> Option<(R, bool)> {
         match &mut *self.state.lock() {
             LoadState::Loaded(loaded) => Some((read(&mut loaded.rings), false)),
@@ -412,7 +413,7 @@ impl<D: Decode> Resource<D> {
             is_extended
         });
         if is_extended == Some(true) {
-            self.shared.retain(Vec::new());
+            self.shared.account_and_evict(Vec::new());
         }
         Ok(())
     }
@@ -431,9 +432,9 @@ impl<D: Decode> Resource<D> {
             self.shared.revision()
         };
         // On failure or cancellation the state returns to cold.
-        let collecting = CollectGuard(self);
+        let collect_guard = CollectGuard(self);
         let (items, revision) = self.read(observed).await?;
-        mem::forget(collecting);
+        mem::forget(collect_guard);
 
         let mut loaded = Loaded {
             items,
@@ -455,7 +456,7 @@ impl<D: Decode> Resource<D> {
         *state = LoadState::Loaded(loaded);
         self.counts.loads.fetch_add(1, Ordering::Relaxed);
         drop(state);
-        self.shared.retain(events);
+        self.shared.account_and_evict(events);
         self.shared.progress.notify_waiters();
         Ok(())
     }
@@ -524,7 +525,7 @@ impl<D: Decode> Drop for CollectGuard<'_, D> {
     }
 }
 
-/// The error of an unregistered resource.
+/// The error of a read of an unregistered resource.
 fn retired_error() -> Error {
     Error::Unavailable("the resource is no longer served".to_owned())
 }

@@ -43,7 +43,7 @@ impl<D: Decode> Ring<D> {
         &self.notify
     }
 
-    pub(super) fn last(&self) -> Option<Revision> {
+    pub(super) fn last_revision(&self) -> Option<Revision> {
         self.events.back().map(|event| event.revision())
     }
 
@@ -78,14 +78,14 @@ impl<D: Decode> Ring<D> {
         }
     }
 
-    /// All events after a revision; None when they exceed `limit` or when the revision is below the floor.
+    /// All events after a revision; None for more than `limit` events or for a revision below the floor.
     pub(super) fn read_all_after(&self, revision: Revision, limit: usize) -> Option<Vec<Arc<Event<D>>>> {
         let begin = self.index_after(revision);
         let is_complete = revision >= self.floor && self.events.len() - begin <= limit;
         is_complete.then(|| self.events.range(begin..).map(Arc::clone).collect())
     }
 
-    /// Extends the ring down to a floor, which is not below the floor of the whole ring.
+    /// Extends the ring down to `floor`, which is not below the floor of `whole`, the ring of the resource.
     fn extend_back(&mut self, floor: Revision, scope: &str, whole: &Ring<D>) {
         if floor >= self.floor {
             return;
@@ -143,15 +143,15 @@ impl<D: Decode> Rings<D> {
             return &self.whole;
         }
         let whole = &self.whole;
-        let new_ring = || Ring::new(whole.last().unwrap_or(whole.floor));
+        let new_ring = || Ring::new(whole.last_revision().unwrap_or(whole.floor));
         let ring = self.scoped.entry(Arc::clone(scope)).or_insert_with(new_ring);
         ring.watchers += 1;
         ring.extend_back(after.max(whole.floor), scope, whole);
         ring
     }
 
-    /// Prepends all events after `floor` up to `upto`. Returns false when the floor of the ring is not
-    /// `upto`.
+    /// Prepends all events after `floor` up to `upto` to the ring of the whole resource. Returns false when
+    /// the floor of that ring is not `upto`.
     pub(super) fn prepend(&mut self, events: &[Arc<Event<D>>], floor: Revision, upto: Revision) -> bool {
         if self.whole.floor != upto {
             return false;
@@ -161,7 +161,7 @@ impl<D: Decode> Rings<D> {
         true
     }
 
-    /// The floor of the whole ring.
+    /// The floor of the ring of the whole resource.
     pub(super) fn floor(&self) -> Revision {
         self.whole.floor
     }
@@ -171,7 +171,8 @@ impl<D: Decode> Rings<D> {
         std::iter::once(&self.whole).chain(self.scoped.values()).map(|ring| &ring.notify)
     }
 
-    /// All events after a revision; None when they are more than `limit`, or when the ring lacks some of them.
+    /// All events after a revision; None when they are more than `limit`, or when the ring of the whole
+    /// resource lacks some of them.
     pub(super) fn read_all_after(&self, revision: Revision, limit: usize) -> Option<Vec<Arc<Event<D>>>> {
         self.whole.read_all_after(revision, limit)
     }

@@ -12,7 +12,8 @@ use crate::Revision;
 /// The map of a resource: keys in byte order.
 pub(super) type Items<D> = OrdMap<Arc<str>, Arc<Item<D>>>;
 
-/// All items of a resource at one revision. Creating and cloning snapshots are cheap: the map is copy-on-write.
+/// All items of a resource at one revision. Creating and cloning a snapshot is cheap: the map is
+/// copy-on-write.
 pub struct Snapshot<D: Decode> {
     revision: Revision,
     items: Items<D>,
@@ -43,8 +44,8 @@ impl<D: Decode> Snapshot<D> {
         self.items.get(key)
     }
 
-    /// The items of a scope from the key `start` (`""`: all), in key order. Iteration takes about 15 ns for each
-    /// item.
+    /// The items of a scope from the key `start` (`""`: all), in key order. Iteration takes about 15 ns for
+    /// each item.
     pub fn scope<'a>(
         &'a self,
         scope: &'a str,

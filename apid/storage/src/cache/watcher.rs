@@ -1,8 +1,8 @@
 //! A watcher: a position in the history of a scope.
 //!
 //! A watcher whose position is below the ring reads the engine's history, one range at a time, until it
-//! reaches the ring. From then on it reads only the ring. The first such watcher extends the ring to older events.
-//! So a watcher reads the history only when the ring has no space for the events after its position.
+//! reaches the ring. From then on it reads only the ring. The first such watcher extends the ring to older
+//! events. So a watcher reads the history only when the ring has no space for the events after its position.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,7 +39,8 @@ pub struct Watcher<D: Decode> {
     /// All events of the scope at or before this revision were delivered.
     position: Revision,
     notify: Arc<Notify>,
-    /// Whether the position has been below the ring since registration; the watcher then reads the engine's history.
+    /// Whether the position has been below the ring since registration; the watcher then reads the engine's
+    /// history.
     is_behind: bool,
 }
 
@@ -96,7 +97,7 @@ impl<D: Decode> Watcher<D> {
             let notify = Arc::clone(&self.notify);
             // The waiter is registered before the ring is read: an event after the read wakes it.
             let notified = notify.notified();
-            let events = self.pending()?;
+            let events = self.pending_events()?;
             if let Some(last) = events.last() {
                 self.position = last.revision();
                 return Ok(events);
@@ -113,7 +114,8 @@ impl<D: Decode> Watcher<D> {
             let position = self.position;
             let newest = self.resource.if_loaded(|loaded, revision| {
                 let ring = loaded.rings.ring_of(&self.scope)?;
-                let idle = position >= ring.floor() && ring.last().is_none_or(|last| last <= position);
+                let idle =
+                    position >= ring.floor() && ring.last_revision().is_none_or(|last| last <= position);
                 idle.then_some(revision)
             });
             self.position = newest.flatten().map_or(position, |newest| newest.max(position));
@@ -133,11 +135,11 @@ impl<D: Decode> Watcher<D> {
     }
 
     /// The next events of the ring, possibly none.
-    fn pending(&self) -> Result<Vec<Arc<Event<D>>>, WatchError> {
+    fn pending_events(&self) -> Result<Vec<Arc<Event<D>>>, WatchError> {
         let bytes = self.resource.shared().limits.batch_bytes;
         let pending =
             self.resource.with_rings(|rings| rings.ring_of(&self.scope)?.read_after(self.position, bytes));
-        // The flag says whether the resource is unregistered.
+        // The boolean says whether the resource is unregistered.
         match pending.ok_or(WatchError::Retired)? {
             (None, _) => Err(WatchError::Lagged { position: self.position }),
             (Some(events), true) if events.is_empty() => Err(WatchError::Retired),

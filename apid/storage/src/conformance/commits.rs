@@ -67,7 +67,7 @@ pub async fn deleted_key_can_be_recreated(subject: TestStore) {
     let second = subject.create("a", "two").await;
     assert!(first < deleted && deleted < second);
     assert_eq!(subject.get("a").await, Some(row("a", "two", second)));
-    let changes = subject.seen.changes();
+    let changes = subject.observer.changes();
     assert_eq!(changes[2].old, None, "a create has no row before it");
 }
 
@@ -81,8 +81,8 @@ pub async fn revisions_are_consecutive_and_rejected_commits_take_none(subject: T
         assert!(subject.store.commit("nobody", Op::Delete(Revision(1))).await.is_err());
         assert_eq!(subject.store.revision(), Revision(expected));
     }
-    check_history(&subject.seen.changes());
-    assert_eq!(subject.seen.changes().len(), 20);
+    check_history(&subject.observer.changes());
+    assert_eq!(subject.observer.changes().len(), 20);
 }
 
 /// A key and a value of exactly the maximum size are accepted.
@@ -152,7 +152,7 @@ pub async fn concurrent_updates_of_one_key_lose_no_increment(subject: TestStore)
     let last = subject.get("counter").await.unwrap();
     assert_eq!(last.value, (CLIENTS * UPDATES).to_string());
     assert_eq!(last.revision, Revision(first.0 + CLIENTS * UPDATES), "a conflict takes no revision");
-    check_history(&subject.seen.changes());
+    check_history(&subject.observer.changes());
 }
 
 /// 32 clients create each of 10 keys: each key has one winner, and the others get its row.
@@ -186,7 +186,7 @@ pub async fn concurrent_creates_of_one_key_have_one_winner(subject: TestStore) {
 pub async fn observer_sees_change_before_commit_returns(subject: TestStore) {
     let mut clients = tokio::task::JoinSet::new();
     for client in 0..16 {
-        let (store, seen) = (subject.store.clone(), subject.seen.clone());
+        let (store, observer) = (subject.store.clone(), subject.observer.clone());
         clients.spawn(async move {
             let key = format!("client/{client}");
             let mut revision = None;
@@ -199,7 +199,7 @@ pub async fn observer_sees_change_before_commit_returns(subject: TestStore) {
                 };
                 let deleting = matches!(op, Op::Delete(_));
                 let committed = store.commit(&key, op).await.unwrap();
-                let observed = seen.changes();
+                let observed = observer.changes();
                 let found = observed.iter().find(|change| change.revision == committed.revision).unwrap();
                 assert_eq!((&*found.key, found.new.is_none()), (&*key, deleting));
                 assert!(store.revision() >= committed.revision);
@@ -208,7 +208,7 @@ pub async fn observer_sees_change_before_commit_returns(subject: TestStore) {
         });
     }
     clients.join_all().await;
-    let changes = subject.seen.changes();
+    let changes = subject.observer.changes();
     assert_eq!(changes.len(), 16 * 30);
     check_history(&changes);
 }

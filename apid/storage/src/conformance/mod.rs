@@ -1,6 +1,7 @@
 //! The conformance suite: the contract of [`Store`] as named test functions that every engine passes.
 //!
-//! An engine runs the whole suite with one line, `storage::conformance!(open)`, where `open` is an [`OpenStore`].
+//! An engine runs the whole suite with one line, `storage::conformance!(open)`, where `open` is an
+//! [`OpenStore`].
 //! Each test case gets an empty store and its observer.
 //!
 //! # Reference
@@ -28,8 +29,8 @@ use parking_lot::Mutex;
 
 use crate::{Change, Observer, Op, Revision, Row, Store};
 
-/// Creates an empty store with an observer. The second value is dropped after the test case, for example a temporary
-/// directory.
+/// Creates an empty store with an observer. The second value, for example a temporary directory, is dropped
+/// after the test case.
 pub type OpenStore = fn(Arc<dyn Observer>) -> (Arc<dyn Store>, Box<dyn Any + Send>);
 
 /// The store under test.
@@ -37,7 +38,7 @@ pub struct TestStore {
     /// The store.
     pub store: Arc<dyn Store>,
     /// The observer of the store.
-    pub seen: Arc<RecordingObserver>,
+    pub observer: Arc<RecordingObserver>,
 }
 
 /// An observer that records all changes.
@@ -61,9 +62,9 @@ impl RecordingObserver {
 pub fn run<F: Future<Output = ()>>(open: OpenStore, case: impl FnOnce(TestStore) -> F) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let seen = Arc::new(RecordingObserver::default());
-        let (store, resources) = open(seen.clone());
-        case(TestStore { store: store.clone(), seen }).await;
+        let observer = Arc::new(RecordingObserver::default());
+        let (store, resources) = open(observer.clone());
+        case(TestStore { store: store.clone(), observer }).await;
         store.close().await;
         drop(store);
         drop(resources);

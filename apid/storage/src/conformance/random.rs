@@ -94,7 +94,7 @@ pub async fn random_operations_agree_with_reference_model(subject: TestStore) {
             }
         }
     }
-    assert_eq!(subject.seen.changes(), observed.changes(), "SEED={seed}");
+    assert_eq!(subject.observer.changes(), observed.changes(), "SEED={seed}");
 }
 
 /// The past changes that a watch delivers, up to the newest row of the prefix.

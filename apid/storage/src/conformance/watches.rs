@@ -75,8 +75,8 @@ pub async fn history_ranges_are_complete(subject: TestStore) {
             delivered.extend(range.changes.into_iter().map(|change| change.revision));
             position = range.through;
         }
-        let seen = subject.seen.changes().into_iter().filter(|change| change.key.starts_with(prefix));
-        let expected = seen.map(|change| change.revision).filter(|r| (after + 1..=upto).contains(&r.0));
+        let observed = subject.observer.changes().into_iter().filter(|change| change.key.starts_with(prefix));
+        let expected = observed.map(|change| change.revision).filter(|r| (after + 1..=upto).contains(&r.0));
         assert_eq!(delivered, expected.collect::<Vec<_>>(), "`{prefix}` from {after} to {upto}");
     }
     assert_eq!(subject.store.history("", Revision(9), Revision(9)).await.unwrap().changes, []);
@@ -110,7 +110,7 @@ pub async fn watch_changes_carry_old_and_new_values(subject: TestStore) {
     let mut past = subject.store.watch("", Revision(0)).await.unwrap();
     assert_eq!(take(&mut live, 4).await, expected);
     assert_eq!(take(&mut past, 4).await, expected);
-    assert_eq!(subject.seen.changes(), expected);
+    assert_eq!(subject.observer.changes(), expected);
 }
 
 /// A watch from compacted history is rejected; a watch from the compacted revision is complete.
@@ -157,7 +157,7 @@ pub async fn slow_watch_loses_no_change(subject: TestStore) {
     }
     let changes = take(&mut watch, 200).await;
     check_history(&changes);
-    assert_eq!(changes, subject.seen.changes());
+    assert_eq!(changes, subject.observer.changes());
 }
 
 /// A watch that falls behind a compaction returns `Compacted`, also on the next call.
@@ -196,7 +196,7 @@ pub async fn cancelled_watch_next_loses_no_change(subject: TestStore) {
         }
     }
     writer.await.unwrap();
-    assert_eq!(changes, subject.seen.changes());
+    assert_eq!(changes, subject.observer.changes());
 }
 
 /// Closing the store ends waiting watches.
@@ -251,7 +251,7 @@ pub async fn concurrent_writers_and_watchers_agree(subject: TestStore) {
         });
     }
     writers.join_all().await;
-    let expected = subject.seen.changes();
+    let expected = subject.observer.changes();
     check_history(&expected);
     for changes in watchers.join_all().await {
         assert_eq!(changes, expected);
@@ -261,13 +261,13 @@ pub async fn concurrent_writers_and_watchers_agree(subject: TestStore) {
 /// A watch never delivers a change before the observer has seen it.
 pub async fn watch_never_delivers_unobserved_change(subject: TestStore) {
     let mut watch = subject.store.watch("", Revision(0)).await.unwrap();
-    let seen = Arc::clone(&subject.seen);
+    let observer = Arc::clone(&subject.observer);
     let watcher = tokio::spawn(async move {
         let mut count = 0;
         while count < 400 {
             let changes = watch.next().await.unwrap();
             count += changes.len();
-            let observed = seen.changes();
+            let observed = observer.changes();
             assert!(observed.len() >= count, "{count} delivered, {} observed", observed.len());
         }
     });

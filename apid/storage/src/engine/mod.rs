@@ -1,4 +1,4 @@
-//! The engines: one file or folder each, one contract, checked by one suite ([`crate::conformance`]).
+//! The storage engines, one module each. The test suite [`crate::conformance`] checks that all fulfil one contract.
 
 pub mod fjall;
 pub mod memory;

@@ -13,9 +13,9 @@ async fn post(
 #[tokio::test]
 async fn calls_of_one_configuration_share_an_http2_connection() {
     let hook = Webhook::start(|request| Some((200, request.body.to_vec()))).await;
-    let (clients, _) = clients(Stored::default(), "");
+    let (clients, _) = clients(FixedServices::default(), "");
     for _ in 0..3 {
-        assert_eq!(post(&clients, &hook.url("/a/b"), LONG).await.unwrap(), "{}");
+        assert_eq!(post(&clients, &hook.url("/a/b"), LONG_TIMEOUT).await.unwrap(), "{}");
     }
     let received = hook.received();
     assert_eq!(received.len(), 3);
@@ -24,7 +24,7 @@ async fn calls_of_one_configuration_share_an_http2_connection() {
         assert_eq!(request.version, Version::HTTP_2);
         assert_eq!(request.peer_port, received[0].peer_port);
     }
-    let without_timeout = WebhookCall { sends_timeout: false, ..call(LONG) };
+    let without_timeout = WebhookCall { sends_timeout: false, ..call(LONG_TIMEOUT) };
     clients.post(&hook.url(""), None, without_timeout).await.unwrap();
     assert_eq!(hook.received()[3].path, "/");
 }
@@ -36,14 +36,15 @@ async fn response_status_is_explained_like_the_reference_does() {
         Some((status, b"oops\n".to_vec()))
     })
     .await;
-    let (clients, _) = clients(Stored::default(), "");
+    let (clients, _) = clients(FixedServices::default(), "");
     for (status, message) in [
         (404, "the server could not find the requested resource"),
         (403, "oops"),
         (500, "an error on the server (\"oops\") has prevented the request from succeeding"),
         (302, "the server responded with the status code 302 but did not return more information"),
     ] {
-        let failure = clients.post(&hook.url(&format!("/{status}")), None, call(LONG)).await.unwrap_err();
+        let failure =
+            clients.post(&hook.url(&format!("/{status}")), None, call(LONG_TIMEOUT)).await.unwrap_err();
         assert_eq!(failure, CallFailure::Status { code: status, message: message.to_owned() });
     }
 }
@@ -55,12 +56,12 @@ async fn silent_or_too_long_response_fails_within_limits() {
         _ => None,
     })
     .await;
-    let (clients, _) = clients(Stored::default(), "");
+    let (clients, _) = clients(FixedServices::default(), "");
     let origin = hook.origin();
     let short = Duration::from_millis(50);
     for (path, timeout, problem) in [
         ("/hang", short, "context deadline exceeded"),
-        ("/long", LONG, "the response is larger than 1000 bytes"),
+        ("/long", LONG_TIMEOUT, "the response is larger than 1000 bytes"),
     ] {
         let error = post(&clients, &hook.url(path), timeout).await.unwrap_err();
         let seconds = timeout.as_secs().max(1);
@@ -71,9 +72,9 @@ async fn silent_or_too_long_response_fails_within_limits() {
 #[tokio::test]
 async fn unverified_certificate_is_rejected() {
     let (hook, other) = (Webhook::start(|_| None).await, Webhook::start(|_| None).await);
-    let (clients, _) = clients(Stored::default(), "");
+    let (clients, _) = clients(FixedServices::default(), "");
     let configuration = ClientConfiguration { ca_bundle: other.url("").ca_bundle, ..hook.url("/x") };
-    let error = post(&clients, &configuration, LONG).await.unwrap_err();
+    let error = post(&clients, &configuration, LONG_TIMEOUT).await.unwrap_err();
     assert!(error.contains("certificate"), "{error}");
 }
 
@@ -84,17 +85,17 @@ async fn unreachable_webhook_is_in_back_off_until_a_trial_succeeds() {
     drop(listener);
     let hook = Webhook::start(|_| None).await;
     let unreachable = ClientConfiguration { address: WebhookAddress::Url(url), ..hook.url("") };
-    let (clients, clock) = clients(Stored::default(), "");
+    let (clients, clock) = clients(FixedServices::default(), "");
     for _ in 0..5 {
-        let error = post(&clients, &unreachable, LONG).await.unwrap_err();
+        let error = post(&clients, &unreachable, LONG_TIMEOUT).await.unwrap_err();
         assert!(error.contains("cannot connect"), "{error}");
     }
-    let error = post(&clients, &unreachable, LONG).await.unwrap_err();
+    let error = post(&clients, &unreachable, LONG_TIMEOUT).await.unwrap_err();
     assert!(error.contains("the last 5 connections failed; the next call is tried in 200ms"), "{error}");
     clock.advance(Duration::from_millis(200));
-    let error = post(&clients, &unreachable, LONG).await.unwrap_err();
+    let error = post(&clients, &unreachable, LONG_TIMEOUT).await.unwrap_err();
     assert!(error.contains("cannot connect"), "{error}");
-    let error = post(&clients, &unreachable, LONG).await.unwrap_err();
+    let error = post(&clients, &unreachable, LONG_TIMEOUT).await.unwrap_err();
     assert!(error.contains("the last 6 connections failed"), "{error}");
 }
 
@@ -107,10 +108,10 @@ async fn cancelled_slow_and_faulty_calls_begin_no_back_off() {
     })
     .await;
     for path in ["/cancelled", "/slow", "/long", "/error"] {
-        let (clients, _) = clients(Stored::default(), "");
+        let (clients, _) = clients(FixedServices::default(), "");
         let configuration = hook.url(path);
         for number in 1..=6 {
-            let timeout = if path == "/slow" { Duration::from_millis(500) } else { LONG };
+            let timeout = if path == "/slow" { Duration::from_millis(500) } else { LONG_TIMEOUT };
             let before = hook.received().len();
             let post = clients.post(&configuration, None, call(timeout));
             if path == "/cancelled" {
@@ -138,19 +139,19 @@ async fn cancelled_trial_leaves_the_next_call_as_trial() {
     let url = format!("https://{}/x", listener.local_addr().unwrap());
     drop(listener);
     let unreachable = ClientConfiguration { address: WebhookAddress::Url(url), ..hook.url("") };
-    let (clients, clock) = clients(Stored::default(), "");
+    let (clients, clock) = clients(FixedServices::default(), "");
     for _ in 0..5 {
-        post(&clients, &unreachable, LONG).await.unwrap_err();
+        post(&clients, &unreachable, LONG_TIMEOUT).await.unwrap_err();
     }
     clock.advance(Duration::from_millis(200));
     {
         tokio::select! {
             biased;
-            result = clients.post(&unreachable, None, call(LONG)) => panic!("no connection yet: {result:?}"),
+            result = post(&clients, &unreachable, LONG_TIMEOUT) => panic!("no connection yet: {result:?}"),
             () = std::future::ready(()) => {}
         }
     }
-    let error = post(&clients, &unreachable, LONG).await.unwrap_err();
+    let error = post(&clients, &unreachable, LONG_TIMEOUT).await.unwrap_err();
     assert!(error.contains("cannot connect"), "{error}");
 }
 
@@ -162,20 +163,20 @@ async fn timeout_of_connection_keeps_the_back_off() {
     drop(listener);
     let url = format!("https://{address}/x");
     let unreachable = ClientConfiguration { address: WebhookAddress::Url(url), ..hook.url("") };
-    let (clients, clock) = clients(Stored::default(), "");
+    let (clients, clock) = clients(FixedServices::default(), "");
     for _ in 0..5 {
-        post(&clients, &unreachable, LONG).await.unwrap_err();
+        post(&clients, &unreachable, LONG_TIMEOUT).await.unwrap_err();
     }
     clock.advance(Duration::from_millis(200));
-    // The connection waits for the TLS handshake.
+    // The kernel accepts connections, and no TLS handshake completes.
     let silent = std::net::TcpListener::bind(address).unwrap();
     for _ in 0..10 {
         let error = post(&clients, &unreachable, Duration::from_millis(20)).await.unwrap_err();
         assert!(error.contains("context deadline exceeded"), "{error}");
     }
     drop(silent);
-    post(&clients, &unreachable, LONG).await.unwrap_err();
-    let error = post(&clients, &unreachable, LONG).await.unwrap_err();
+    post(&clients, &unreachable, LONG_TIMEOUT).await.unwrap_err();
+    let error = post(&clients, &unreachable, LONG_TIMEOUT).await.unwrap_err();
     assert!(error.contains("the last 6 connections failed"), "{error}");
 }
 
@@ -183,8 +184,8 @@ async fn timeout_of_connection_keeps_the_back_off() {
 async fn slow_webhook_is_limited_and_does_not_delay_other_webhooks() {
     let slow = Webhook::start(|_| None).await;
     let quick = Webhook::start(|_| Some((200, Vec::new()))).await;
-    let clients = Arc::new(clients(Stored::default(), "").0);
-    let (slow_configuration, timeout) = (slow.url("/slow"), LONG);
+    let clients = Arc::new(clients(FixedServices::default(), "").0);
+    let (slow_configuration, timeout) = (slow.url("/slow"), LONG_TIMEOUT);
     let mut calls = tokio::task::JoinSet::new();
     for _ in 0..MAX_CALLS_IN_FLIGHT + 5 {
         let (clients, configuration) = (Arc::clone(&clients), slow_configuration.clone());
@@ -208,10 +209,10 @@ async fn user_of_the_server_sends_its_credentials() {
         format!("users: [{{name: '{server}', user: {{token: one}}}}, {{name: '*', user: {{token: any}}}}]");
     std::fs::write(&file, text).unwrap();
     let users = WebhookUsers::load(&file).unwrap();
-    let (clients, _) = clients(Stored::default(), &format!("team/hook:8443: {}", hook.origin()));
-    clients.post(&hook.url("/x"), Some(&users), call(LONG)).await.unwrap();
-    clients.post(&hook.service(), Some(&users), call(LONG)).await.unwrap();
-    clients.post(&hook.url("/x"), None, call(LONG)).await.unwrap();
+    let (clients, _) = clients(FixedServices::default(), &format!("team/hook:8443: {}", hook.origin()));
+    clients.post(&hook.url("/x"), Some(&users), call(LONG_TIMEOUT)).await.unwrap();
+    clients.post(&hook.service(), Some(&users), call(LONG_TIMEOUT)).await.unwrap();
+    clients.post(&hook.url("/x"), None, call(LONG_TIMEOUT)).await.unwrap();
     let sent: Vec<String> = hook.received().into_iter().map(|request| request.authorization).collect();
     assert_eq!(sent, ["Bearer one", "Bearer any", ""]);
 }
@@ -225,9 +226,9 @@ async fn users_of_one_name_in_two_files_send_their_own_credentials() {
         std::fs::write(&file, format!("users: [{{name: '*', user: {{token: {token}}}}}]")).unwrap();
         WebhookUsers::load(&file).unwrap()
     };
-    let (clients, _) = clients(Stored::default(), "");
+    let (clients, _) = clients(FixedServices::default(), "");
     for token in ["one", "two"] {
-        clients.post(&hook.url("/x"), Some(&load(token)), call(LONG)).await.unwrap();
+        clients.post(&hook.url("/x"), Some(&load(token)), call(LONG_TIMEOUT)).await.unwrap();
     }
     let sent: Vec<String> = hook.received().into_iter().map(|request| request.authorization).collect();
     assert_eq!(sent, ["Bearer one", "Bearer two"]);

@@ -119,19 +119,19 @@ fn now() -> Timestamp {
 
 /// The Service and the EndpointSlices that every lookup returns.
 #[derive(Default)]
-struct Stored {
+struct FixedServices {
     service: Option<Arc<Object>>,
     slices: Vec<Arc<Object>>,
 }
 
-impl Stored {
+impl FixedServices {
     fn new(service: Value, slices: &[Value]) -> Self {
         let object = |value: &Value| Arc::new(Object::from_value(value.clone()).unwrap());
-        Stored { service: Some(object(&service)), slices: slices.iter().map(object).collect() }
+        FixedServices { service: Some(object(&service)), slices: slices.iter().map(object).collect() }
     }
 }
 
-impl ServiceLookup for Stored {
+impl ServiceLookup for FixedServices {
     fn service<'a>(&'a self, _: &'a str, _: &'a str) -> LookupFuture<'a, Option<Arc<Object>>> {
         Box::pin(async { Ok(self.service.clone()) })
     }
@@ -142,7 +142,7 @@ impl ServiceLookup for Stored {
 }
 
 /// Creates clients whose clock moves only when the test moves it.
-fn clients(stored: Stored, map: &str) -> (WebhookClients, Arc<ManualClock>) {
+fn clients(stored: FixedServices, map: &str) -> (WebhookClients, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::at(Timestamp::UNIX_EPOCH));
     let clients = WebhookClients::new(ClientOptions {
         lookup: Arc::new(stored),
@@ -158,4 +158,4 @@ fn call(timeout: Duration) -> WebhookCall {
     WebhookCall { body: Bytes::from_static(b"{}"), timeout, response_bytes: 1000, sends_timeout: true }
 }
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG_TIMEOUT: Duration = Duration::from_secs(60);

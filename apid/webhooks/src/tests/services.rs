@@ -13,10 +13,10 @@ fn slice(service: &str, port: Value, endpoints: Value) -> Value {
     })
 }
 
-async fn error(stored: Stored) -> String {
+async fn resolution_error(stored: FixedServices) -> String {
     let hook = Webhook::start(|_| None).await;
     let (clients, _) = clients(stored, "");
-    clients.post(&hook.service(), None, call(LONG)).await.unwrap_err().to_string()
+    clients.post(&hook.service(), None, call(LONG_TIMEOUT)).await.unwrap_err().to_string()
 }
 
 #[tokio::test]
@@ -38,24 +38,27 @@ async fn service_is_resolved_by_file_external_name_and_ready_endpoint() {
         ClientConfiguration::read(&json!({"service": service, "caBundle": hook.ca})).unwrap()
     };
     for (stored, map, configuration) in [
-        (Stored::default(), format!("team/hook:8443: {}", hook.origin()), &configuration),
-        (Stored::new(service(external), &[]), String::new(), &at_port),
-        (Stored::new(service(json!({"ports": [port]})), &slices), String::new(), &configuration),
+        (FixedServices::default(), format!("team/hook:8443: {}", hook.origin()), &configuration),
+        (FixedServices::new(service(external), &[]), String::new(), &at_port),
+        (FixedServices::new(service(json!({"ports": [port]})), &slices), String::new(), &configuration),
     ] {
         let (clients, _) = clients(stored, &map);
-        let body = clients.post(configuration, None, call(LONG)).await.unwrap();
+        let body = clients.post(configuration, None, call(LONG_TIMEOUT)).await.unwrap();
         assert_eq!(body, "ok");
         assert_eq!(hook.received().last().unwrap().path, "/check?timeout=60s");
     }
 }
 
 #[tokio::test]
-async fn unresolvable_service_fails_at_once_and_names_the_three_ways() {
+async fn unresolvable_service_error_names_every_way_to_set_an_address() {
     let prefix = "Post \"https://hook.team.svc:8443/check?timeout=60s\": ";
-    assert_eq!(error(Stored::default()).await, format!("{prefix}service \"hook\" not found"));
+    assert_eq!(
+        resolution_error(FixedServices::default()).await,
+        format!("{prefix}service \"hook\" not found")
+    );
     let ports = |port: u16| service(json!({"ports": [{"port": port}]}));
     assert_eq!(
-        error(Stored::new(ports(80), &[])).await,
+        resolution_error(FixedServices::new(ports(80), &[])).await,
         format!("{prefix}no service port 8443 found for service \"hook\"")
     );
     let unready = slice(
@@ -63,7 +66,7 @@ async fn unresolvable_service_fails_at_once_and_names_the_three_ways() {
         json!({"port": 1}),
         json!([{"addresses": ["127.0.0.1"], "conditions": {"ready": false}}]),
     );
-    let error = error(Stored::new(ports(8443), &[unready])).await;
+    let error = resolution_error(FixedServices::new(ports(8443), &[unready])).await;
     for way in ["\"team/hook:8443\"", "--service-resolver-file", "ExternalName", "EndpointSlice"] {
         assert!(error.starts_with(prefix) && error.contains(way), "{error}");
     }

@@ -2,7 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`issuer`] reads the only claim that is read before signature verification, to select the authenticator.
+//! [`unverified_issuer`] reads the only claim that is read before signature verification. The issuer selects
+//! the authenticator.
 //! [`read`] decodes all claims of a verified payload; [`check`] returns the validity of the token.
 //!
 //! # Reference
@@ -26,8 +27,8 @@ const MAX_NAME_CHARS: usize = 100;
 const LEEWAY: f64 = 300.0;
 
 /// The failed check of the claims.
-/// The texts contain names of claims and the accepted audiences.
-/// The only value of a claim in a text is an `iss` of a wrong type.
+/// The error texts contain names of claims and the accepted audiences.
+/// The only claim value in them is an `iss` of a wrong type.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimsError {
     /// The payload is not JSON, or a claim has a wrong type.
@@ -77,13 +78,13 @@ pub enum ClaimsError {
 /// # Errors
 ///
 /// The payload is not a JSON object, or its `iss` is duplicated or not a string.
-pub fn issuer(payload: &[u8]) -> Result<Option<String>, ClaimsError> {
+pub fn unverified_issuer(payload: &[u8]) -> Result<Option<String>, ClaimsError> {
     #[derive(Deserialize)]
-    struct Issuer {
+    struct IssuerClaim {
         iss: Option<String>,
     }
     // serde_json limits the nesting to 128 levels.
-    let claims = serde_json::from_slice::<Issuer>(payload);
+    let claims = serde_json::from_slice::<IssuerClaim>(payload);
     claims.map(|claims| claims.iss).map_err(|error| ClaimsError::Malformed(error.to_string()))
 }
 
@@ -129,12 +130,13 @@ pub fn check(
     if claims.get("iss").and_then(Value::as_str) != Some(issuer) {
         return Err(ClaimsError::OtherIssuer);
     }
-    let is_own_audience =
-        |audience: &Value| audience.as_str().is_some_and(|text| audiences.iter().any(|own| own == text));
+    let is_accepted_audience = |audience: &Value| {
+        audience.as_str().is_some_and(|text| audiences.iter().any(|accepted| accepted == text))
+    };
     let is_intended = match claims.get("aud") {
         None | Some(Value::Null) => return Err(ClaimsError::Missing("aud")),
-        Some(Value::Array(list)) => list.iter().any(is_own_audience),
-        Some(single) => is_own_audience(single),
+        Some(Value::Array(list)) => list.iter().any(is_accepted_audience),
+        Some(single) => is_accepted_audience(single),
     };
     if !is_intended {
         return Err(ClaimsError::OtherAudience(audiences.join(", ")));
@@ -188,7 +190,7 @@ mod tests {
 
     #[test]
     fn unverified_payload_gives_issuer_only() {
-        let read = |text: &str| issuer(text.as_bytes());
+        let read = |text: &str| unverified_issuer(text.as_bytes());
         assert_eq!(read(r#"{"sub":"x","iss":"https://a","n":{}}"#).unwrap().as_deref(), Some("https://a"));
         for payload in ["{}", r#"{"iss":null}"#] {
             assert_eq!(read(payload).unwrap(), None);

@@ -3,11 +3,11 @@
 use apimachinery::codec::{DecodeError, json};
 use serde_json::Value;
 
-use super::validated::Issuer;
+use super::validated::IssuerSettings;
 use crate::tokens::jwk::LIMITS;
 
 /// The metadata URL of an issuer (requirements A-OIDC-16, A-JWT-18, A-JWT-19).
-pub(super) fn url(issuer: &Issuer) -> String {
+pub(super) fn url(issuer: &IssuerSettings) -> String {
     if issuer.discovery_url.is_empty() {
         format!("{}/.well-known/openid-configuration", issuer.url.strip_suffix('/').unwrap_or(&issuer.url))
     } else {
@@ -76,8 +76,11 @@ mod tests {
             ("https://a.test/realms/x", "", "https://a.test/realms/x/.well-known/openid-configuration"),
             ("https://a.test", "https://b.test/meta", "https://b.test/meta"),
         ] {
-            let issuer =
-                Issuer { url: issuer.to_owned(), discovery_url: discovery.to_owned(), ..Issuer::default() };
+            let issuer = IssuerSettings {
+                url: issuer.to_owned(),
+                discovery_url: discovery.to_owned(),
+                ..IssuerSettings::default()
+            };
             assert_eq!(url(&issuer), expected);
         }
     }

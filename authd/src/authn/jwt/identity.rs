@@ -17,7 +17,7 @@ use apimachinery::user::UserInfo;
 use expressions::{Cost, EvalError, Type, Value as Cel, limits};
 use serde_json::{Map, Value, json};
 
-use super::validated::{ClaimRule, Expression, Rule, Source, ValidatedAuthenticator};
+use super::validated::{ClaimRule, Expression, MappingSource, Rule, ValidatedAuthenticator};
 
 /// The claim that says whether `email` was verified (OpenID Connect Core, section 5.1).
 const EMAIL_VERIFIED: &str = "email_verified";
@@ -115,14 +115,14 @@ pub(super) enum MappingProblem {
     Evaluation(#[from] EvalError),
     /// The result is not a string.
     #[error("must evaluate to string")]
-    NotText,
+    NotString,
     /// The result is neither a string nor a list of strings.
     #[error("must evaluate to string or list of strings")]
-    NotTexts,
+    NotStrings,
 }
 
 impl MappingProblem {
-    fn of(self, target: impl Into<String>, expression: &Expression) -> IdentityError {
+    fn into_error(self, target: impl Into<String>, expression: &Expression) -> IdentityError {
         IdentityError::Mapping { target: target.into(), expression: expression.text.clone(), problem: self }
     }
 }
@@ -139,7 +139,7 @@ impl ExpressionTypes {
     }
 }
 
-/// Returns the user that the mappings of the authenticator make of the claims.
+/// Maps the claims to a user by the mappings of the authenticator, and checks all rules.
 ///
 /// # Errors
 ///
@@ -150,26 +150,26 @@ pub(super) fn identify(
     names: &Names,
     types: &ExpressionTypes,
 ) -> Result<UserInfo, IdentityError> {
-    let mapping = Mapping { claims, ty: &types.claims };
+    let mapper = ClaimMapper { claims, ty: &types.claims };
     let mut user = UserInfo {
-        name: mapping.username(&authenticator.username)?,
-        groups: mapping.groups(authenticator.groups.as_ref())?,
-        uid: mapping.uid(authenticator.uid.as_ref())?,
+        name: mapper.username(&authenticator.username)?,
+        groups: mapper.groups(authenticator.groups.as_ref())?,
+        uid: mapper.uid(authenticator.uid.as_ref())?,
         ..UserInfo::default()
     };
     if let Some(id) = claims.get("jti").and_then(Value::as_str).filter(|id| !id.is_empty()) {
         user.extra.insert(names.credential_id_extra(), vec![format!("JTI={id}")]);
     }
     for (key, expression) in &authenticator.extra {
-        let values = mapping
+        let values = mapper
             .evaluate_texts(expression)
-            .map_err(|problem| problem.of(format!("extra `{key}`"), expression))?;
+            .map_err(|problem| problem.into_error(format!("extra `{key}`"), expression))?;
         if !values.is_empty() {
             user.extra.insert(key.clone(), values);
         }
     }
     for rule in &authenticator.claim_rules {
-        mapping.check_claim_rule(rule)?;
+        mapper.check_claim_rule(rule)?;
     }
     if !authenticator.user_rules.is_empty() {
         let user_object = json!({
@@ -177,19 +177,23 @@ pub(super) fn identify(
         });
         for rule in &authenticator.user_rules {
             let value = Cel::of(&user_object, &types.user).map_err(IdentityError::User)?;
-            check_rule("user", rule, run(&rule.expression, "user", value))?;
+            check_rule("user", rule, evaluate_expression(&rule.expression, "user", value))?;
         }
     }
     Ok(user)
 }
 
 /// Evaluates an expression with one variable, within the cost limit of one evaluation.
-fn run<'a>(expression: &'a Expression, variable: &str, value: Cel<'a>) -> Result<Cel<'a>, EvalError> {
+fn evaluate_expression<'a>(
+    expression: &'a Expression,
+    variable: &str,
+    value: Cel<'a>,
+) -> Result<Cel<'a>, EvalError> {
     let mut cost = Cost::limit(limits::CALL);
     expression.program.evaluate(&[(variable, value)], &mut cost)
 }
 
-/// Checks that the expression of a rule was true; `outcome` is the result of its evaluation.
+/// Checks that the expression of a rule is true; `outcome` is the result of its evaluation.
 fn check_rule(
     subject: &'static str,
     rule: &Rule,
@@ -206,34 +210,34 @@ fn check_rule(
     }
 }
 
-/// The evaluation of claim mappings on the claims of one token.
-struct Mapping<'c> {
+/// Applies the claim mappings of an authenticator to the claims of one token.
+struct ClaimMapper<'c> {
     claims: &'c Map<String, Value>,
     ty: &'c Type,
 }
 
-impl<'c> Mapping<'c> {
+impl<'c> ClaimMapper<'c> {
     fn evaluate(&self, expression: &'c Expression) -> Result<Cel<'c>, EvalError> {
-        run(expression, "claims", Cel::object(self.claims, self.ty))
+        evaluate_expression(expression, "claims", Cel::object(self.claims, self.ty))
     }
 
     fn evaluate_text(&self, expression: &'c Expression) -> Result<String, MappingProblem> {
         let value = self.evaluate(expression)?;
-        value.as_str().map(str::to_owned).ok_or(MappingProblem::NotText)
+        value.as_str().map(str::to_owned).ok_or(MappingProblem::NotString)
     }
 
     fn evaluate_texts(&self, expression: &'c Expression) -> Result<Vec<String>, MappingProblem> {
-        let all = match self.evaluate(expression)? {
+        let texts = match self.evaluate(expression)? {
             Cel::Null => Vec::new(),
-            Cel::String(one) => vec![one.as_str().to_owned()],
+            Cel::String(text) => vec![text.as_str().to_owned()],
             Cel::List(list) => {
-                let texts =
+                let items =
                     list.iter().map(|item| item.ok().and_then(|item| item.as_str().map(str::to_owned)));
-                texts.collect::<Option<Vec<_>>>().ok_or(MappingProblem::NotTexts)?
+                items.collect::<Option<Vec<_>>>().ok_or(MappingProblem::NotStrings)?
             }
-            _ => return Err(MappingProblem::NotTexts),
+            _ => return Err(MappingProblem::NotStrings),
         };
-        Ok(all.into_iter().filter(|text| !text.is_empty()).collect())
+        Ok(texts.into_iter().filter(|text| !text.is_empty()).collect())
     }
 
     fn text_claim(&self, target: &'static str, name: &str) -> Result<&'c str, IdentityError> {
@@ -247,13 +251,13 @@ impl<'c> Mapping<'c> {
         })
     }
 
-    fn username(&self, source: &'c Source) -> Result<String, IdentityError> {
+    fn username(&self, source: &'c MappingSource) -> Result<String, IdentityError> {
         const TARGET: &str = "username";
         let name = match source {
-            Source::Expression(expression) => {
-                self.evaluate_text(expression).map_err(|problem| problem.of(TARGET, expression))?
+            MappingSource::Expression(expression) => {
+                self.evaluate_text(expression).map_err(|problem| problem.into_error(TARGET, expression))?
             }
-            Source::Claim { claim, prefix } => {
+            MappingSource::Claim { claim, prefix } => {
                 let value = self.text_claim(TARGET, claim)?;
                 if claim == "email" {
                     match self.claims.get(EMAIL_VERIFIED) {
@@ -274,13 +278,13 @@ impl<'c> Mapping<'c> {
         if name.is_empty() { Err(IdentityError::EmptyUsername) } else { Ok(name) }
     }
 
-    fn groups(&self, source: Option<&'c Source>) -> Result<Vec<String>, IdentityError> {
+    fn groups(&self, source: Option<&'c MappingSource>) -> Result<Vec<String>, IdentityError> {
         match source {
             None => Ok(Vec::new()),
-            Some(Source::Expression(expression)) => {
-                self.evaluate_texts(expression).map_err(|problem| problem.of("groups", expression))
+            Some(MappingSource::Expression(expression)) => {
+                self.evaluate_texts(expression).map_err(|problem| problem.into_error("groups", expression))
             }
-            Some(Source::Claim { claim, prefix }) => {
+            Some(MappingSource::Claim { claim, prefix }) => {
                 let type_error = || IdentityError::ClaimType {
                     target: "groups",
                     claim: claim.clone(),
@@ -293,7 +297,7 @@ impl<'c> Mapping<'c> {
                     None => self.reject_distributed_claim(claim).map(|()| Vec::new()),
                     Some(Value::Null) => Ok(Vec::new()),
                     Some(Value::Array(list)) => list.iter().map(add_prefix).collect(),
-                    Some(one) => Ok(vec![add_prefix(one)?]),
+                    Some(value) => Ok(vec![add_prefix(value)?]),
                 }
             }
         }
@@ -308,12 +312,12 @@ impl<'c> Mapping<'c> {
         }
     }
 
-    fn uid(&self, source: Option<&'c Source>) -> Result<String, IdentityError> {
+    fn uid(&self, source: Option<&'c MappingSource>) -> Result<String, IdentityError> {
         match source {
             None => Ok(String::new()),
-            Some(Source::Claim { claim, .. }) => self.text_claim("uid", claim).map(str::to_owned),
-            Some(Source::Expression(expression)) => {
-                self.evaluate_text(expression).map_err(|problem| problem.of("uid", expression))
+            Some(MappingSource::Claim { claim, .. }) => self.text_claim("uid", claim).map(str::to_owned),
+            Some(MappingSource::Expression(expression)) => {
+                self.evaluate_text(expression).map_err(|problem| problem.into_error("uid", expression))
             }
         }
     }
@@ -328,7 +332,7 @@ impl<'c> Mapping<'c> {
             },
             ClaimRule::Expression(rule) => {
                 let value = Cel::object(self.claims, self.ty);
-                check_rule("claim", rule, run(&rule.expression, "claims", value))
+                check_rule("claim", rule, evaluate_expression(&rule.expression, "claims", value))
             }
         }
     }

@@ -13,7 +13,7 @@ use aws_lc_rs::digest;
 use parking_lot::Mutex;
 
 use super::provider::{Provider, ProviderEvents};
-use super::validated::Issuer;
+use super::validated::IssuerSettings;
 use crate::metrics::JwtMetrics;
 
 /// Metrics and callbacks that the registry uses when keys of an issuer change.
@@ -30,8 +30,9 @@ pub struct IssuerHooks {
 struct IssuerRegistry {
     clock: Arc<dyn Clock>,
     hooks: OnceLock<IssuerHooks>,
-    /// The providers by issuer, without audiences. A look-up removes the entries of dropped providers.
-    providers: Mutex<HashMap<Issuer, Weak<Provider>>>,
+    /// The providers by issuer settings without audiences. A look-up removes the entries of dropped
+    /// providers.
+    providers: Mutex<HashMap<IssuerSettings, Weak<Provider>>>,
 }
 
 impl IssuerRegistry {
@@ -89,7 +90,8 @@ impl Issuers {
         self.0.providers().iter().for_each(Provider::start);
     }
 
-    /// Updates the note about issuers without keys; to be called when issuers were added or removed.
+    /// Updates the readiness note about issuers without keys; to be called when issuers were added or
+    /// removed.
     pub fn report_missing_keys(&self) {
         self.0.availability_changed();
     }
@@ -106,10 +108,11 @@ impl Issuers {
         }
     }
 
-    /// Returns the provider of an issuer. Issuers that differ only in audiences share it while it is in use.
-    pub(super) fn provider(&self, issuer: &Issuer) -> Arc<Provider> {
+    /// Returns the provider of an issuer. Issuers that differ only in audiences share one provider.
+    pub(super) fn provider(&self, issuer: &IssuerSettings) -> Arc<Provider> {
         // The audiences do not affect the keys.
-        let key = Issuer { audiences: Vec::new(), audience_match_policy: String::new(), ..issuer.clone() };
+        let key =
+            IssuerSettings { audiences: Vec::new(), audience_match_policy: String::new(), ..issuer.clone() };
         let mut providers = self.0.providers.lock();
         providers.retain(|_, provider| provider.strong_count() > 0);
         let existing = providers.get(&key).and_then(Weak::upgrade);

@@ -32,7 +32,8 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use super::{
-    AuthenticatedIdentity, Authenticator, AuthnContext, Credentials, Outcome, Settings, agnostic_audiences,
+    AuthenticatedIdentity, Authenticator, AuthnContext, AuthnSettings, Credentials, Outcome,
+    agnostic_audiences,
 };
 use crate::config_error::ConfigError;
 use crate::mirror::{Mirror, MirrorNotReady};
@@ -43,7 +44,7 @@ use validated::ValidatedAuthenticator;
 
 pub use issuers::{IssuerHooks, Issuers};
 
-/// Limit in characters of the name of an unknown issuer in the log.
+/// Limit in characters of the URL of an unknown issuer in the log.
 const MAX_SHOWN_ISSUER: usize = 200;
 
 /// Configuration of the JWT authenticators.
@@ -81,7 +82,7 @@ struct JwtUnion {
 }
 
 pub(super) fn build(
-    settings: &Settings,
+    settings: &AuthnSettings,
     _mirror: &Arc<Mirror>,
 ) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
     let JwtSettings { authenticators, issuers } = &settings.jwt;
@@ -144,7 +145,7 @@ impl Authenticator for JwtUnion {
 
 impl JwtUnion {
     /// Selects the authenticator by the unverified issuer of a token.
-    /// None: the token has not three parts, or its issuer is that of service-account tokens.
+    /// None: the token does not have three parts, or its issuer is that of service-account tokens.
     fn route(&self, token: &str) -> Result<Option<&IssuerAuthenticator>, String> {
         if token.bytes().filter(|byte| *byte == b'.').take(3).count() != 2 {
             return Ok(None);
@@ -154,7 +155,7 @@ impl JwtUnion {
         }
         let payload = jose::unverified_payload(token)
             .ok_or_else(|| jose::TokenFormatError::Base64("payload").to_string())?;
-        let issuer = claims::issuer(&payload).map_err(|error| error.to_string())?;
+        let issuer = claims::unverified_issuer(&payload).map_err(|error| error.to_string())?;
         let Some(issuer) = issuer else { return Err("the token has no issuer".to_owned()) };
         match self.authenticators.get(&issuer) {
             Some(authenticator) => Ok(Some(authenticator)),
@@ -181,7 +182,7 @@ impl JwtUnion {
         let payload = provider.verify(&signed).await.map_err(|error| error.to_string())?;
         let issuer = &validated.issuer;
         let claims = claims::read(payload).map_err(|error| error.to_string())?;
-        let valid =
+        let validity =
             claims::check(&claims, &issuer.url, &issuer.audiences, now).map_err(|error| error.to_string())?;
         // The token passed the audience check of its issuer.
         // It is then valid for every audience of the API server.
@@ -192,8 +193,8 @@ impl JwtUnion {
         Ok(AuthenticatedIdentity {
             user,
             audiences,
-            not_before: valid.not_before,
-            expires_at: Some(valid.expires),
+            not_before: validity.not_before,
+            expires_at: Some(validity.expires),
             ..AuthenticatedIdentity::default()
         })
     }

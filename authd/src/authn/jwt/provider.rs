@@ -7,7 +7,7 @@
 //! A token that no known key verifies triggers one more fetch.
 //!
 //! - From start until the first success the fetch is retried; the server does not wait for the keys. A token
-//!   waits only for the first attempt, at most [`FIRST_ATTEMPT`].
+//!   waits for the end of the first attempt, at most [`MAX_FETCH_WAIT`].
 //! - Cached keys stay valid while the issuer is unavailable.
 //! - Keys are fetched again every [`REFRESH`], or after `max-age` of the response within [`MIN_REFRESH`] and
 //!   [`MAX_REFRESH`]. After a failure, the next refresh follows after [`MIN_REFRESH`]. A removed key verifies
@@ -37,14 +37,14 @@ use tokio::task::AbortHandle;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::discovery;
-use super::validated::Issuer;
+use super::validated::IssuerSettings;
 use crate::tokens::jose::SignedToken;
 use crate::tokens::jwk::{self, KeySet};
 
 /// Limits of one HTTP request for metadata or keys.
 const LIMITS: Limits = Limits { within: Duration::from_secs(10), bytes: jwk::LIMITS.bytes };
-/// How long a token waits for the first fetch, and for a fetch that another token triggered.
-const FIRST_ATTEMPT: Duration = Duration::from_secs(5);
+/// How long a token waits for the first fetch, and for a running fetch of another task.
+const MAX_FETCH_WAIT: Duration = Duration::from_secs(5);
 /// Back-off between attempts while no key is known: doubled each time, up to [`MAX_RETRY`].
 const RETRY: Duration = Duration::from_secs(1);
 const MAX_RETRY: Duration = Duration::from_secs(10);
@@ -97,9 +97,9 @@ struct IssuerKeys {
 /// Rate limit for fetches that tokens trigger.
 #[derive(Debug)]
 struct FetchRateLimit {
-    /// The number of fetches that are allowed at the time `since`.
-    left: u32,
-    /// The monotonic time up to which elapsed intervals are counted in `left`.
+    /// The number of fetches that tokens may trigger at the time `since`.
+    available: u32,
+    /// The monotonic time up to which elapsed intervals are counted in `available`.
     since: Duration,
 }
 
@@ -108,11 +108,11 @@ impl FetchRateLimit {
     fn take(&mut self, now: Duration) -> bool {
         let intervals = now.saturating_sub(self.since).as_millis() / BURST_INTERVAL.as_millis();
         if let Ok(intervals @ 1..) = u32::try_from(intervals) {
-            self.left = self.left.saturating_add(intervals).min(BURST);
+            self.available = self.available.saturating_add(intervals).min(BURST);
             self.since += BURST_INTERVAL.saturating_mul(intervals);
         }
-        let is_allowed = self.left > 0;
-        self.left = self.left.saturating_sub(1);
+        let is_allowed = self.available > 0;
+        self.available = self.available.saturating_sub(1);
         is_allowed
     }
 }
@@ -129,7 +129,7 @@ pub(super) trait ProviderEvents: Send + Sync {
 
 /// The keys of one issuer with the task that refreshes them.
 pub(super) struct Provider {
-    issuer: Issuer,
+    issuer: IssuerSettings,
     client: Result<Client, String>,
     clock: Arc<dyn Clock>,
     events: Arc<dyn ProviderEvents>,
@@ -160,7 +160,11 @@ impl Drop for Provider {
 
 impl Provider {
     /// Creates a provider; no fetch happens before [`Provider::start`].
-    pub(super) fn new(issuer: Issuer, clock: Arc<dyn Clock>, events: Arc<dyn ProviderEvents>) -> Arc<Self> {
+    pub(super) fn new(
+        issuer: IssuerSettings,
+        clock: Arc<dyn Clock>,
+        events: Arc<dyn ProviderEvents>,
+    ) -> Arc<Self> {
         let client = client(&issuer.certificate_authority);
         let now = clock.monotonic();
         Arc::new(Provider {
@@ -173,7 +177,7 @@ impl Provider {
                 keys: KeySet::default(),
                 problem: None,
             }),
-            rate_limit: Mutex::new(FetchRateLimit { left: BURST, since: now }),
+            rate_limit: Mutex::new(FetchRateLimit { available: BURST, since: now }),
             fetching: tokio::sync::Mutex::new(()),
             attempts: AtomicU64::new(0),
             attempted: watch::Sender::new(false),
@@ -207,9 +211,9 @@ impl Provider {
     pub(super) async fn verify<'s>(&self, signed: &'s SignedToken<'_>) -> Result<&'s [u8], SignatureError> {
         let mut attempted = self.attempted.subscribe();
         // The background task starts when the process serves, and fetches at once.
-        // Only the first tokens wait.
+        // Only tokens that arrive before the end of the first fetch wait.
         let is_attempted =
-            tokio::time::timeout(FIRST_ATTEMPT, attempted.wait_for(|is_attempted| *is_attempted))
+            tokio::time::timeout(MAX_FETCH_WAIT, attempted.wait_for(|is_attempted| *is_attempted))
                 .await
                 .is_ok();
         let previous = self.cached.load_full();
@@ -234,14 +238,14 @@ impl Provider {
     /// `previous`.
     async fn refetch_keys(&self, previous: &Arc<IssuerKeys>) -> bool {
         let attempts_before = self.attempts.load(Ordering::SeqCst);
-        let locked = tokio::time::timeout(FIRST_ATTEMPT, self.fetching.lock()).await;
+        let locked = tokio::time::timeout(MAX_FETCH_WAIT, self.fetching.lock()).await;
         let Ok(_fetch_lock) = locked else { return false };
         let is_replaced = |cached: &Arc<IssuerKeys>| !Arc::ptr_eq(cached, previous);
         if is_replaced(&self.cached.load()) {
             return true;
         }
-        // Another task fetched the same keys during the wait.
-        // Without this check each unverifiable token would fetch.
+        // During the wait for the lock another task fetched, and the keys did not change.
+        // Without this check each waiting token would trigger a fetch of its own.
         if self.attempts.load(Ordering::SeqCst) != attempts_before {
             return false;
         }
@@ -388,14 +392,15 @@ fn client(authorities: &str) -> Result<Client, String> {
 /// Returns the CA certificates of a PEM bundle, without other certificates.
 /// The issuer's own server certificate is not trusted as a CA (requirement A-OIDC-13).
 fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
-    let all: Result<Vec<CertificateDer<'static>>, _> =
+    let parsed: Result<Vec<CertificateDer<'static>>, _> =
         CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-    let mut all = all.map_err(|error| format!("certificate authority: {error}"))?;
-    all.retain(|certificate| X509Certificate::from_der(certificate).is_ok_and(|(_, parsed)| parsed.is_ca()));
-    if all.is_empty() {
+    let mut certificates = parsed.map_err(|error| format!("certificate authority: {error}"))?;
+    certificates
+        .retain(|certificate| X509Certificate::from_der(certificate).is_ok_and(|(_, parsed)| parsed.is_ca()));
+    if certificates.is_empty() {
         return Err("certificate authority: no CA certificate (CA:TRUE) in the bundle".to_owned());
     }
-    Ok(all)
+    Ok(certificates)
 }
 
 #[cfg(test)]
@@ -404,7 +409,7 @@ mod tests {
 
     #[test]
     fn unknown_key_fetches_are_rate_limited() {
-        let mut rate_limit = FetchRateLimit { left: BURST, since: Duration::ZERO };
+        let mut rate_limit = FetchRateLimit { available: BURST, since: Duration::ZERO };
         let mut allowed_fetches = |millis: u64| {
             let now = Duration::from_millis(millis);
             (0..100).filter(|_| rate_limit.take(now)).count()

@@ -6,7 +6,7 @@ use crate::tokens::algorithm::Algorithm;
 
 /// The settings of an issuer: its URL, the trust in its server, and the accepted audiences.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Issuer {
+pub struct IssuerSettings {
     /// `url`: the required `iss` claim.
     pub url: String,
     /// `discoveryURL`: the URL of the metadata; empty means the well-known path under `url`.
@@ -23,17 +23,17 @@ pub struct Issuer {
 #[derive(Debug)]
 pub struct ValidatedAuthenticator {
     /// The issuer and the accepted audiences.
-    pub issuer: Issuer,
+    pub issuer: IssuerSettings,
     /// The accepted signature algorithms.
     pub algorithms: Vec<Algorithm>,
     /// The rules that the claims must all meet.
     pub claim_rules: Vec<ClaimRule>,
     /// The source of the username.
-    pub username: Source,
+    pub username: MappingSource,
     /// The source of the groups; None: no groups.
-    pub groups: Option<Source>,
+    pub groups: Option<MappingSource>,
     /// The source of the uid; None: no uid.
-    pub uid: Option<Source>,
+    pub uid: Option<MappingSource>,
     /// The sources of extra attributes, by their keys.
     pub extra: Vec<(String, Expression)>,
     /// The rules that the user must meet.
@@ -65,7 +65,7 @@ pub struct Rule {
 
 /// The source of the username, the groups or the uid.
 #[derive(Debug)]
-pub enum Source {
+pub enum MappingSource {
     /// The value of a claim, after a prefix.
     Claim {
         /// The name of the claim.

@@ -3,17 +3,17 @@
 //! # Contract
 //!
 //! A token that earlier authenticators did not accept is sent as a TokenReview. The review has the requested
-//! audiences, or else those of the API server. An acceptance is cached for [`Settings::ttl`]; rejections and
-//! failures are not cached. A response without audiences is valid for those of the API server; a response
-//! with audiences must name a requested one.
-//! `status.error` counts only if the token was not accepted, and goes to the log.
+//! audiences, or else those of the API server. An acceptance is cached for [`TokenWebhookSettings::ttl`];
+//! rejections and failures are not cached. A response without audiences is valid for those of the API server;
+//! a response with audiences must name a requested one. `status.error` counts only if the token was not
+//! accepted, and goes to the log.
 //!
 //! # Invariants
 //!
 //! INVARIANT (tokens are not stored): memory contains only a keyed digest of each token with its audiences.
 //! INVARIANT (fail closed): everything but a well-formed acceptance with a username is a rejection.
 //! INVARIANT (isolation of a hanging service): at most [`MAX_WAITING`] authentications wait for the service,
-//! fewer than the limit of concurrent verifications of authd. Further ones are undecided at once.
+//! fewer than the limit of concurrent verifications of authd. Further authentications are undecided at once.
 //! Cached responses need no wait.
 
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ const MAX_WAITING: usize = 1024;
 
 /// Configuration of the token webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct TokenWebhookSettings {
     /// `--authentication-token-webhook-config-file`: the client configuration.
     pub client_config: PathBuf,
     /// `--authentication-token-webhook-version`: the version of the TokenReview.
@@ -68,7 +68,7 @@ enum ReviewOutcome {
 
 /// The client of the service, with cached responses. A reload of the authentication configuration keeps it.
 pub struct TokenWebhook {
-    settings: Settings,
+    settings: TokenWebhookSettings,
     api_version: String,
     webhook: Webhook,
     key: hmac::Key,
@@ -85,7 +85,7 @@ impl std::fmt::Debug for TokenWebhook {
 }
 
 pub(super) fn build(
-    settings: &super::Settings,
+    settings: &super::AuthnSettings,
     _: &Arc<Mirror>,
 ) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
     let method =
@@ -115,7 +115,7 @@ impl TokenWebhook {
     /// # Errors
     ///
     /// The problem of the client configuration, with the flag.
-    pub fn open(settings: Settings, context: &WebhookContext) -> Result<Arc<Self>, ConfigError> {
+    pub fn open(settings: TokenWebhookSettings, context: &WebhookContext) -> Result<Arc<Self>, ConfigError> {
         let flag_error = |error: ConfigError| ConfigError::flag(CONFIG_FLAG, error.to_string());
         let webhook = Webhook::open(&settings.client_config, TOTAL_TIMEOUT, context).map_err(flag_error)?;
         TokenWebhook::from_webhook(webhook, settings, context)
@@ -123,7 +123,7 @@ impl TokenWebhook {
 
     fn from_webhook(
         webhook: Webhook,
-        settings: Settings,
+        settings: TokenWebhookSettings,
         context: &WebhookContext,
     ) -> Result<Arc<Self>, ConfigError> {
         let mut random = [0; 32];
@@ -149,8 +149,8 @@ impl TokenWebhook {
     }
 
     async fn authenticate(&self, token: &str, requested: &[String]) -> Outcome {
-        let own = &self.settings.api_audiences;
-        let required = if requested.is_empty() { own } else { requested };
+        let api_audiences = &self.settings.api_audiences;
+        let required = if requested.is_empty() { api_audiences } else { requested };
         let digest = self.digest(token, required);
         let (response, remaining_ttl) = if let Some(cached) = self.responses.get_cached(&digest) {
             cached
@@ -163,7 +163,7 @@ impl TokenWebhook {
         match response {
             ReviewOutcome::Accepted(user, response_audiences) => {
                 let audiences = if response_audiences.is_empty() {
-                    agnostic_audiences(requested, own)
+                    agnostic_audiences(requested, api_audiences)
                 } else {
                     let is_intended = required.is_empty()
                         || response_audiences.iter().any(|audience| required.contains(audience));
@@ -233,7 +233,8 @@ impl TokenWebhook {
     }
 }
 
-/// Decodes the status of a TokenReview. `status.error` is cleaned for the log: it never contains the token.
+/// Decodes the status of a TokenReview. The token is removed from the text of `status.error`, which is
+/// logged.
 ///
 /// # Errors
 ///

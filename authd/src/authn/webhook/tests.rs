@@ -9,7 +9,7 @@ const V1BETA1: &str = "authentication.k8s.io/v1beta1";
 const MINUTE: Duration = Duration::from_secs(60);
 
 async fn method(mock: &Mock, version: Version, ttl: Duration, audiences: &[&str]) -> Arc<TokenWebhook> {
-    let settings = Settings {
+    let settings = TokenWebhookSettings {
         client_config: PathBuf::new(),
         version,
         ttl,
@@ -235,7 +235,7 @@ async fn concurrent_token_reviews_share_one_call_and_time_out() {
     assert!(all.into_iter().all(|outcome| user_name_or_check(outcome).is_ok()));
     assert_eq!(mock.take_requests().len(), 1);
     mock.stop_responding();
-    let settings = Settings { ttl: MINUTE, ..many.settings.clone() };
+    let settings = TokenWebhookSettings { ttl: MINUTE, ..many.settings.clone() };
     let webhook = mock.webhook(Duration::from_millis(30));
     let method = TokenWebhook::from_webhook(webhook, settings, &mock.context()).unwrap();
     let check = user_name_or_check(method.authenticate("hunter2", &[]).await).unwrap_err();

@@ -20,9 +20,9 @@ use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::revocation::{IssuerKey, Lists, der_contents};
+use super::revocation::{IssuerKey, RevocationLists, der_contents};
 
-/// Limit of certificates in a chain, with the leaf.
+/// Limit of certificates in a chain, including the leaf.
 /// In the worst case webpki tries some thousand paths through 8 certificates.
 pub(super) const MAX_CERTIFICATES: usize = 8;
 /// Limit in bytes of all certificates of a chain together.
@@ -40,7 +40,7 @@ pub(crate) enum ChainError {
     /// The chain exceeds [`MAX_CERTIFICATES`] or [`MAX_CHAIN_BYTES`].
     #[error("the chain is too long: {certificates} certificates, {bytes} bytes")]
     TooLong {
-        /// Number of certificates, with the leaf.
+        /// Number of certificates, including the leaf.
         certificates: usize,
         /// Size of all certificates in bytes.
         bytes: usize,
@@ -131,10 +131,10 @@ impl Authorities {
 
     /// Whether a CA with the same name and public key is in both sets.
     pub(super) fn overlap(&self, others: &Authorities) -> bool {
-        let is_same_key = |one: &IssuerKey<'_>, other: &IssuerKey<'_>| {
-            one.subject == other.subject && one.public_key == other.public_key
+        let is_same_key = |left: &IssuerKey<'_>, right: &IssuerKey<'_>| {
+            left.subject == right.subject && left.public_key == right.public_key
         };
-        self.issuer_keys().any(|one| others.issuer_keys().any(|other| is_same_key(&one, &other)))
+        self.issuer_keys().any(|key| others.issuer_keys().any(|other| is_same_key(&key, &other)))
     }
 
     /// Verifies a chain, leaf first.
@@ -145,7 +145,7 @@ impl Authorities {
     pub(super) fn verify<'c>(
         &self,
         chain: &'c [Vec<u8>],
-        revoked: &Lists,
+        lists: &RevocationLists,
         now: Timestamp,
     ) -> Result<VerifiedChain<'c>, ChainError> {
         let bytes: usize = chain.iter().map(Vec::len).sum();
@@ -157,15 +157,17 @@ impl Authorities {
         let intermediates: Vec<CertificateDer<'_>> =
             intermediates.iter().map(|der| CertificateDer::from(der.as_slice())).collect();
         let seconds = now.as_second();
-        let valid = self.0.iter().filter(|authority| (authority.from..=authority.until).contains(&seconds));
-        let anchors: Vec<TrustAnchor<'_>> = valid.map(|authority| authority.anchor.clone()).collect();
+        let valid_authorities =
+            self.0.iter().filter(|authority| (authority.from..=authority.until).contains(&seconds));
+        let anchors: Vec<TrustAnchor<'_>> =
+            valid_authorities.map(|authority| authority.anchor.clone()).collect();
         let time = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
 
         let end_entity = EndEntityCert::try_from(&certificate)
             .map_err(|error| ChainError::Malformed(error.to_string()))?;
         let usage = KeyUsage::client_auth();
-        let none_revoked = |path: &VerifiedPath<'_>| {
-            if has_revoked_certificate(path, revoked) { Err(webpki::Error::CertRevoked) } else { Ok(()) }
+        let check_revocation = |path: &VerifiedPath<'_>| {
+            if has_revoked_certificate(path, lists) { Err(webpki::Error::CertRevoked) } else { Ok(()) }
         };
         let path = end_entity
             .verify_for_usage(
@@ -175,37 +177,37 @@ impl Authorities {
                 time,
                 usage,
                 None,
-                Some(&none_revoked),
+                Some(&check_revocation),
             )
             .map_err(|error| match error {
                 webpki::Error::CertRevoked => ChainError::Revoked,
                 error => ChainError::Invalid(error.to_string()),
             })?;
 
-        let (mut first, mut last) =
+        let (mut not_before, mut not_after) =
             validity(&certificate).ok_or(ChainError::Unparsable("the certificate"))?;
         for certificate in path.intermediate_certificates() {
             let (from, until) =
                 validity(&certificate.der()).ok_or(ChainError::Unparsable("an intermediate"))?;
-            (first, last) = (first.max(from), last.min(until));
+            (not_before, not_after) = (not_before.max(from), not_after.min(until));
         }
         let matching_authorities = || self.0.iter().filter(|authority| authority.anchor == *path.anchor());
-        first = matching_authorities()
+        not_before = matching_authorities()
             .map(|authority| authority.from)
             .min()
-            .map_or(first, |from| first.max(from));
-        last = matching_authorities()
+            .map_or(not_before, |from| not_before.max(from));
+        not_after = matching_authorities()
             .map(|authority| authority.until)
             .max()
-            .map_or(last, |until| last.min(until));
+            .map_or(not_after, |until| not_after.min(until));
         // The chain is still valid during the second `notAfter`.
-        let ends = Timestamp::from_second(last.saturating_add(1)).ok();
-        Ok(VerifiedChain { leaf, starts: Timestamp::from_second(first).ok(), ends })
+        let ends = Timestamp::from_second(not_after.saturating_add(1)).ok();
+        Ok(VerifiedChain { leaf, starts: Timestamp::from_second(not_before).ok(), ends })
     }
 }
 
 /// Whether a certificate of the path is on a revocation list that its issuer signed.
-fn has_revoked_certificate(path: &VerifiedPath<'_>, lists: &Lists) -> bool {
+fn has_revoked_certificate(path: &VerifiedPath<'_>, lists: &RevocationLists) -> bool {
     if lists.len() == 0 {
         return false;
     }

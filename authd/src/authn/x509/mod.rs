@@ -5,7 +5,7 @@
 //! The chain must lead to a CA of `--client-ca-file` ([`chain`], [`trust`]). No certificate of the chain may
 //! be on a revocation list of `--client-crl-file` ([`revocation`]); this also holds for members of
 //! `system:masters`. The last common name of the subject is the user, each organization a group, the
-//! attribute 1.3.6.1.4.1.57683.2 the uid ([`subject`]).
+//! attribute 1.3.6.1.4.1.57683.2 the uid ([`subject`]), if the feature gate allows uids.
 //! The extra key `credential-id` identifies the certificate by its SHA-256.
 //!
 //! # Reference
@@ -27,20 +27,20 @@ use async_trait::async_trait;
 use aws_lc_rs::digest;
 use jiff::Timestamp;
 
-use super::{AuthenticatedIdentity, Authenticator, AuthnContext, Credentials, Outcome, Settings};
+use super::{AuthenticatedIdentity, Authenticator, AuthnContext, AuthnSettings, Credentials, Outcome};
 use crate::config_error::ConfigError;
 use crate::mirror::{Mirror, MirrorNotReady};
-use subject::Subject;
+use subject::CertificateSubject;
 use trust::{PeerKind, Trust};
 
 struct ClientCertificates {
     names: Arc<Names>,
-    uids: bool,
+    allows_uids: bool,
     trust: Arc<Trust>,
 }
 
 pub(super) fn build(
-    settings: &Settings,
+    settings: &AuthnSettings,
     _: &Arc<Mirror>,
 ) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
     if !settings.trust.trusts(PeerKind::Client) {
@@ -48,7 +48,7 @@ pub(super) fn build(
     }
     Ok(Some(Box::new(ClientCertificates {
         names: Arc::clone(&settings.names),
-        uids: settings.certificate_uids,
+        allows_uids: settings.certificate_uids,
         trust: Arc::clone(&settings.trust),
     })))
 }
@@ -84,13 +84,13 @@ impl ClientCertificates {
 
     /// Returns the user that the subject of a verified leaf certificate names.
     fn user(&self, leaf: &[u8]) -> Result<UserInfo, String> {
-        let Subject { common_name, organizations, mut uids } =
-            Subject::read(leaf).map_err(|error| error.to_string())?;
+        let CertificateSubject { common_name, organizations, mut uids } =
+            CertificateSubject::read(leaf).map_err(|error| error.to_string())?;
         if common_name.is_empty() {
             return Err("the subject has no common name".to_owned());
         }
         let mut user = UserInfo { name: common_name, groups: organizations, ..UserInfo::default() };
-        if self.uids {
+        if self.allows_uids {
             if uids.len() > 1 {
                 return Err("the subject has more than one uid".to_owned());
             }

@@ -2,11 +2,11 @@
 //!
 //! # Contract
 //!
-//! [`Lists::read`] reads all lists of a PEM file, or one in DER (RFC 5280, section 5). [`Lists::is_revoked`]
-//! returns whether a list revokes a certificate, by serial number and issuer. The list must have the issuer's
-//! name and be signed with the issuer's key. A list past its next update still counts: revoked certificates
-//! stay revoked. [`Lists::keep_from`] keeps the active lists if the new list of the same issuer key is
-//! outdated: only a valid new list removes a revocation.
+//! [`RevocationLists::read`] reads all lists of a PEM file, or one in DER (RFC 5280, section 5).
+//! [`RevocationLists::is_revoked`] returns whether a list revokes a certificate, by serial number and issuer.
+//! The list must have the issuer's name and be signed with the issuer's key. A list past its next update
+//! still counts: revoked certificates stay revoked. [`RevocationLists::keep_from`] keeps an active list if
+//! the new list of the same issuer key is outdated: only a valid new list removes a revocation.
 //! Two keys with one issuer name, as in a CA rotation, are two issuers.
 //!
 //! # Invariants
@@ -70,12 +70,12 @@ pub(super) struct ForeignSignature {
     issuer: String,
 }
 
-/// The revocation lists of a file, and active lists that [`Lists::keep_from`] added.
+/// The revocation lists of a file, and active lists that [`RevocationLists::keep_from`] added.
 #[derive(Debug, Default)]
-pub(super) struct Lists(Vec<Arc<List>>);
+pub(super) struct RevocationLists(Vec<Arc<RevocationList>>);
 
 /// One decoded revocation list.
-struct List {
+struct RevocationList {
     /// The issuer's name: the contents of its DER value.
     issuer: Vec<u8>,
     /// The issuer's name as text.
@@ -93,13 +93,13 @@ struct List {
 
 /// Seconds that the clock of an issuer may be ahead of the local clock.
 const CLOCK_SKEW: i64 = 300;
-/// Limit of entries in [`List::keys`]; few issuers share a name.
+/// Limit of entries in [`RevocationList::keys`]; few issuers share a name.
 const MAX_KEYS: usize = 16;
 
-impl std::fmt::Debug for List {
+impl std::fmt::Debug for RevocationList {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let revoked = self.serials.len();
-        f.debug_struct("List")
+        f.debug_struct("RevocationList")
             .field("issuer", &self.issuer_text)
             .field("revoked", &revoked)
             .finish_non_exhaustive()
@@ -123,7 +123,7 @@ pub(super) struct IssuerKey<'a> {
     pub(super) public_key: &'a [u8],
 }
 
-impl Lists {
+impl RevocationLists {
     /// Reads the content of a file in PEM or DER.
     ///
     /// # Errors
@@ -131,14 +131,16 @@ impl Lists {
     /// See [`ListsError`].
     pub(super) fn read(content: &[u8]) -> Result<Self, ListsError> {
         if content.first() == Some(&0x30) {
-            return Ok(Lists(vec![Arc::new(List::read(content)?)]));
+            return Ok(RevocationLists(vec![Arc::new(RevocationList::read(content)?)]));
         }
         let mut lists = Vec::new();
         for (number, list) in (1..).zip(CertificateRevocationListDer::pem_slice_iter(content)) {
             let list = list.map_err(|error| ListsError::Pem(number, error))?;
-            lists.push(Arc::new(List::read(&list).map_err(|error| ListsError::List(number, error))?));
+            lists.push(Arc::new(
+                RevocationList::read(&list).map_err(|error| ListsError::List(number, error))?,
+            ));
         }
-        if lists.is_empty() { Err(ListsError::Empty) } else { Ok(Lists(lists)) }
+        if lists.is_empty() { Err(ListsError::Empty) } else { Ok(RevocationLists(lists)) }
     }
 
     /// Checks that each list with the name of a CA in `authorities` is signed by a CA of that name.
@@ -147,7 +149,7 @@ impl Lists {
     ///
     /// # Errors
     ///
-    /// The first list that no CA of its name signed.
+    /// The first list with the name of a CA in `authorities` that no CA of this name signed.
     pub(super) fn check_signers(
         &self,
         authorities: &[IssuerKey<'_>],
@@ -155,24 +157,25 @@ impl Lists {
     ) -> Result<Vec<String>, ForeignSignature> {
         let mut remarks = Vec::new();
         for list in &self.0 {
-            let List { issuer, issuer_text, next_update, .. } = &**list;
-            let mut of_name =
+            let RevocationList { issuer, issuer_text, next_update, .. } = &**list;
+            let mut named_authorities =
                 authorities.iter().filter(|authority| authority.subject == issuer.as_slice()).peekable();
-            if of_name.peek().is_none() {
+            if named_authorities.peek().is_none() {
                 remarks.push(format!(
                     "the list of `{issuer_text}` is not of a trusted CA: it applies to intermediates only"
                 ));
-            } else if !of_name.any(|authority| list.is_signed_by(authority.public_key)) {
+            } else if !named_authorities.any(|authority| list.is_signed_by(authority.public_key)) {
                 return Err(ForeignSignature { issuer: issuer_text.clone() });
             }
             // After a CA key rotation two keys have this name, and each key needs a list of its own.
             for authority in authorities.iter().filter(|authority| authority.subject == issuer.as_slice()) {
-                let listed = |list: &List| list.issuer == *issuer && list.is_signed_by(authority.public_key);
+                let covers_key =
+                    |list: &RevocationList| list.issuer == *issuer && list.is_signed_by(authority.public_key);
                 let remark = format!(
                     "no list of `{issuer_text}` is signed with its key {}: no certificate signed by this key is revoked",
                     key_fingerprint(authority.public_key)
                 );
-                if !self.0.iter().any(|list| listed(list)) && !remarks.contains(&remark) {
+                if !self.0.iter().any(|list| covers_key(list)) && !remarks.contains(&remark) {
                     remarks.push(remark);
                 }
             }
@@ -189,28 +192,28 @@ impl Lists {
     /// `authorities` are the trusted CAs.
     pub(super) fn keep_from(
         &mut self,
-        active: &Lists,
+        active: &RevocationLists,
         authorities: &[IssuerKey<'_>],
         now: Timestamp,
     ) -> Vec<String> {
-        let is_superseded = |list: &List| {
+        let is_superseded = |list: &RevocationList| {
             active.0.iter().any(|old| {
                 list.this_update < old.this_update
                     && !old.is_outdated(now)
                     && list.has_issuer_key_of(old, authorities)
             })
         };
-        let is_outdated_or_superseded = |list: &List| list.is_outdated(now) || is_superseded(list);
-        let is_kept = |old: &Arc<List>| {
-            let is_same = |list: &Arc<List>| list.signed.message == old.signed.message;
+        let is_outdated_or_superseded = |list: &RevocationList| list.is_outdated(now) || is_superseded(list);
+        let is_kept = |old: &Arc<RevocationList>| {
+            let is_same = |list: &Arc<RevocationList>| list.signed.message == old.signed.message;
             !self.0.iter().any(is_same)
                 && self
                     .0
                     .iter()
                     .any(|list| is_outdated_or_superseded(list) && list.has_issuer_key_of(old, authorities))
         };
-        let kept: Vec<Arc<List>> = active.0.iter().filter(|old| is_kept(old)).cloned().collect();
-        let remark = |list: &Arc<List>| {
+        let kept: Vec<Arc<RevocationList>> = active.0.iter().filter(|old| is_kept(old)).cloned().collect();
+        let remark = |list: &Arc<RevocationList>| {
             format!(
                 "the new list of `{}` is expired, of the future or older than the active list: revoked certificates \
                  stay revoked until a valid list arrives",
@@ -239,16 +242,16 @@ impl Lists {
     }
 }
 
-impl List {
+impl RevocationList {
     fn read(der: &[u8]) -> Result<Self, ListError> {
         // webpki rejects delta lists, indirect lists, and lists with unknown critical extensions.
         BorrowedCertRevocationList::from_der(der).map_err(ListError::Unusable)?;
         let (_, parsed) = CertificateRevocationList::from_der(der).map_err(|_| ListError::Unparsable)?;
-        let signed = SignedList::of(der).ok_or(ListError::Unparsable)?;
+        let signed = SignedList::parse(der).ok_or(ListError::Unparsable)?;
         let issuer = der_contents(parsed.issuer().as_raw()).ok_or(ListError::Issuer)?;
         let serials =
             parsed.iter_revoked_certificates().map(|entry| strip_leading_zeros(entry.raw_serial()).to_vec());
-        Ok(List {
+        Ok(RevocationList {
             issuer: issuer.to_vec(),
             issuer_text: parsed.issuer().to_string(),
             authority_key_id: authority_key_id(&parsed),
@@ -269,13 +272,13 @@ impl List {
     /// Whether two lists have the same issuer name and, as far as known, the same issuer key.
     /// If a key of `authorities` signed this list, the signatures decide, else the authority key identifiers.
     /// Lists without an identifier count as lists of one key, so that no revocation is lost.
-    fn has_issuer_key_of(&self, other: &List, authorities: &[IssuerKey<'_>]) -> bool {
+    fn has_issuer_key_of(&self, other: &RevocationList, authorities: &[IssuerKey<'_>]) -> bool {
         if self.issuer != other.issuer {
             return false;
         }
-        let mut with_issuer_name =
+        let mut issuer_candidates =
             authorities.iter().filter(|authority| authority.subject == self.issuer.as_slice());
-        if let Some(signer) = with_issuer_name.find(|authority| self.is_signed_by(authority.public_key)) {
+        if let Some(signer) = issuer_candidates.find(|authority| self.is_signed_by(authority.public_key)) {
             return other.is_signed_by(signer.public_key);
         }
         match (&self.authority_key_id, &other.authority_key_id) {
@@ -303,7 +306,7 @@ impl List {
 
 impl SignedList {
     /// Splits `SEQUENCE { tbsCertList, signatureAlgorithm, signatureValue }`.
-    fn of(der: &[u8]) -> Option<Self> {
+    fn parse(der: &[u8]) -> Option<Self> {
         let inner = der_contents(der)?;
         let (rest, _) = Any::from_der(inner).ok()?;
         let message = inner.get(..inner.len().checked_sub(rest.len())?)?;

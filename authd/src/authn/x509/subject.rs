@@ -47,7 +47,7 @@ pub(crate) enum SubjectError {
 
 /// The attributes of a subject that determine the user.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Subject {
+pub(crate) struct CertificateSubject {
     /// The last common name; empty when there is none.
     pub(crate) common_name: String,
     /// The organizations, in the order of the certificate.
@@ -56,7 +56,7 @@ pub(crate) struct Subject {
     pub(crate) uids: Vec<String>,
 }
 
-impl Subject {
+impl CertificateSubject {
     /// Reads the subject of a certificate in DER.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Subject {
     /// [`SubjectError`], with the attribute that cannot be read.
     pub(crate) fn read(certificate: &[u8]) -> Result<Self, SubjectError> {
         let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| SubjectError::Certificate)?;
-        let mut subject = Subject::default();
+        let mut subject = CertificateSubject::default();
         for (index, attribute) in parsed.subject().iter_attributes().enumerate() {
             if index == MAX_ATTRIBUTES {
                 return Err(SubjectError::TooManyAttributes);

@@ -69,10 +69,14 @@ fn with_lists(pem: &str, lists: Option<&[u8]>) -> Result<ClientCertificates, Vec
         path
     };
     let client_ca = Some(write("ca", pem.as_bytes()));
-    let revoked = lists.map(|lists| write("lists", lists));
-    let trust =
-        Trust::load(TrustFiles { client_ca, revoked, proxy_ca: None }, true, day(5)).map_err(error_texts)?;
-    Ok(ClientCertificates { names: Arc::new(Names::new(Preset::Kubernetes, "").unwrap()), uids: true, trust })
+    let client_crl = lists.map(|lists| write("lists", lists));
+    let trust = Trust::load(TrustFiles { client_ca, client_crl, proxy_ca: None }, true, day(5))
+        .map_err(error_texts)?;
+    Ok(ClientCertificates {
+        names: Arc::new(Names::new(Preset::Kubernetes, "").unwrap()),
+        allows_uids: true,
+        trust,
+    })
 }
 
 fn jane() -> Vec<(DnType, &'static str)> {
@@ -116,7 +120,7 @@ fn certificate_uid_is_ignored_without_gate() {
     let root = root("ca");
     let uid = DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
     let leaf = sign(client(&[(DnType::CommonName, "jane"), (uid, "u-1")], 1, 10), &root);
-    let method = ClientCertificates { uids: false, ..method(&[&root]) };
+    let method = ClientCertificates { allows_uids: false, ..method(&[&root]) };
     assert_eq!(method.verify(&[leaf], day(5)).unwrap().user.uid, "");
 }
 
@@ -124,38 +128,43 @@ fn certificate_uid_is_ignored_without_gate() {
 fn certificate_time_purpose_and_issuer_are_checked() {
     let (root, other) = (root("ca"), self::root("ca"));
     let good = || client(&jane(), 1, 10);
-    let with = |change: fn(&mut CertificateParams)| {
+    let sign_changed = |change: fn(&mut CertificateParams)| {
         let mut params = good();
         change(&mut params);
         sign(params, &root)
     };
     for (case, leaf, at, expected) in [
-        ("good", with(|_| ()), 5, ""),
-        ("no purpose stated", with(|p| p.extended_key_usages.clear()), 5, ""),
-        ("both purposes", with(|p| p.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth)), 5, ""),
-        ("too early", with(|_| ()), 0, "CertNotValidYet"),
-        ("too late", with(|_| ()), 11, "CertExpired"),
+        ("good", sign_changed(|_| ()), 5, ""),
+        ("no purpose stated", sign_changed(|p| p.extended_key_usages.clear()), 5, ""),
+        (
+            "both purposes",
+            sign_changed(|p| p.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth)),
+            5,
+            "",
+        ),
+        ("too early", sign_changed(|_| ()), 0, "CertNotValidYet"),
+        ("too late", sign_changed(|_| ()), 11, "CertExpired"),
         (
             "the CA has expired",
-            with(|p| p.not_after = authority("x", 0, 300).not_after),
+            sign_changed(|p| p.not_after = authority("x", 0, 300).not_after),
             150,
             "UnknownIssuer",
         ),
         (
             "for servers",
-            with(|p| p.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]),
+            sign_changed(|p| p.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]),
             5,
             "RequiredEku",
         ),
         (
             "a CA certificate",
-            with(|p| p.is_ca = IsCa::Ca(BasicConstraints::Unconstrained)),
+            sign_changed(|p| p.is_ca = IsCa::Ca(BasicConstraints::Unconstrained)),
             5,
             "CaUsedAsEndEntity",
         ),
         (
             "unknown critical extension",
-            with(|p| {
+            sign_changed(|p| {
                 let mut extension =
                     CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 57683, 99], vec![5, 0]);
                 extension.set_criticality(true);
@@ -228,15 +237,15 @@ fn ca_file_without_certificates_is_rejected() {
 
 /// Returns a revocation list in PEM. `next` is the day of the next update.
 fn list(issuer: &Issuer, serials: &[u64], next: i64) -> String {
-    list_of(issuer, serials, 1, next)
+    list_updated_on(issuer, serials, 1, next)
 }
 
 /// Like [`list`], with the day of `thisUpdate`.
-fn list_of(issuer: &Issuer, serials: &[u64], this_update: i64, next: i64) -> String {
+fn list_updated_on(issuer: &Issuer, serials: &[u64], this_update: i64, next: i64) -> String {
     let at = |number: i64| {
         rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(day(number).as_second().unsigned_abs())
     };
-    let revoked = |serial: &u64| RevokedCertParams {
+    let revoked_certificate = |serial: &u64| RevokedCertParams {
         serial_number: SerialNumber::from(*serial),
         revocation_time: at(1),
         reason_code: Some(RevocationReason::KeyCompromise),
@@ -247,7 +256,7 @@ fn list_of(issuer: &Issuer, serials: &[u64], this_update: i64, next: i64) -> Str
         next_update: at(next),
         crl_number: SerialNumber::from(1),
         issuing_distribution_point: None,
-        revoked_certs: serials.iter().map(revoked).collect(),
+        revoked_certs: serials.iter().map(revoked_certificate).collect(),
         key_identifier_method: KeyIdMethod::Sha256,
     };
     params.signed_by(issuer).unwrap().pem().unwrap()
@@ -256,30 +265,30 @@ fn list_of(issuer: &Issuer, serials: &[u64], this_update: i64, next: i64) -> Str
 #[test]
 fn revoked_certificate_is_rejected() {
     let (root, other) = (root("ca"), self::root("other"));
-    let numbered = |serial: u64, issuer: &Issuer| {
+    let leaf_with_serial = |serial: u64, issuer: &Issuer| {
         let subject = [(DnType::CommonName, "root"), (DnType::OrganizationName, "system:masters")];
         let mut params = client(&subject, 1, 10);
         params.serial_number = Some(SerialNumber::from(serial));
         sign(params, issuer)
     };
-    let middle_of = |serial: u64| {
+    let intermediate_with_serial = |serial: u64| {
         let mut params = authority("middle", 0, 50);
         params.serial_number = Some(SerialNumber::from(serial));
         CertifiedIssuer::signed_by(params, KeyPair::generate().unwrap(), &root).unwrap()
     };
-    let (good_middle, bad_middle) = (middle_of(70), middle_of(77));
+    let (good_middle, bad_middle) = (intermediate_with_serial(70), intermediate_with_serial(77));
     let trusted = root.pem() + &other.pem();
     let lists =
         [list(&root, &[7, 0x80, 77], 20), list(&other, &[8], 20), list(&good_middle, &[9], 2)].concat();
     let method = with_lists(&trusted, Some(lists.as_bytes())).unwrap();
-    let chain = |serial, middle: &Issuer| vec![numbered(serial, middle), middle.der().to_vec()];
+    let chain = |serial, middle: &Issuer| vec![leaf_with_serial(serial, middle), middle.der().to_vec()];
     for (case, chain, good) in [
-        ("not on the list", vec![numbered(1, &root)], true),
-        ("on the list", vec![numbered(7, &root)], false),
-        ("serial number encoded with a leading zero", vec![numbered(0x80, &root)], false),
-        ("the same number from a second issuer", vec![numbered(7, &other)], true),
-        ("on the list of the other", vec![numbered(8, &other)], false),
-        ("a list does not revoke certificates of a different issuer", vec![numbered(8, &root)], true),
+        ("not on the list", vec![leaf_with_serial(1, &root)], true),
+        ("on the list", vec![leaf_with_serial(7, &root)], false),
+        ("serial number encoded with a leading zero", vec![leaf_with_serial(0x80, &root)], false),
+        ("the same number from a second issuer", vec![leaf_with_serial(7, &other)], true),
+        ("on the list of the other", vec![leaf_with_serial(8, &other)], false),
+        ("a list does not revoke certificates of a different issuer", vec![leaf_with_serial(8, &root)], true),
         ("through an intermediate", chain(7, &good_middle), true),
         ("on the list of the intermediate, which is old", chain(9, &good_middle), false),
         ("the intermediate is revoked", chain(1, &bad_middle), false),
@@ -297,25 +306,25 @@ fn crl_requires_signature_of_its_issuer() {
     let errors = with_lists(&root.pem(), Some(forged.as_bytes())).err().unwrap();
     assert!(errors[0].contains("is not signed by the CA of that name"), "{errors:?}");
     // Two CAs with one name, as during a CA rotation: each has its own list.
-    let both = with_lists(&(root.pem() + &impostor.pem()), Some(forged.as_bytes())).unwrap();
-    let numbered = |issuer: &Issuer| {
+    let two_authorities = with_lists(&(root.pem() + &impostor.pem()), Some(forged.as_bytes())).unwrap();
+    let leaf_with_serial = |issuer: &Issuer| {
         let mut params = client(&jane(), 1, 10);
         params.serial_number = Some(SerialNumber::from(7));
         sign(params, issuer)
     };
-    assert!(both.verify(&[numbered(&root)], day(5)).is_ok());
-    assert!(both.verify(&[numbered(&impostor)], day(5)).is_err());
-    let remark = both.trust.remarks().unwrap();
+    assert!(two_authorities.verify(&[leaf_with_serial(&root)], day(5)).is_ok());
+    assert!(two_authorities.verify(&[leaf_with_serial(&impostor)], day(5)).is_err());
+    let remark = two_authorities.trust.remarks().unwrap();
     assert!(remark.starts_with("no list of `CN=ca` is signed with its key "), "{remark}");
     let lists = forged.clone() + &list(&root, &[7], 20);
-    let both = with_lists(&(root.pem() + &impostor.pem()), Some(lists.as_bytes())).unwrap();
-    assert_eq!(both.trust.remarks(), None, "each issuer has its list");
+    let two_authorities = with_lists(&(root.pem() + &impostor.pem()), Some(lists.as_bytes())).unwrap();
+    assert_eq!(two_authorities.trust.remarks(), None, "each issuer has its list");
     for bad in ["", "hello", "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"] {
         assert!(with_lists(&root.pem(), Some(bad.as_bytes())).is_err(), "{bad}");
     }
     let der = rustls_pki_types::pem::PemObject::from_pem_slice(list(&root, &[7], 20).as_bytes());
     let der: rustls_pki_types::CertificateRevocationListDer<'_> = der.unwrap();
-    assert!(with_lists(&root.pem(), Some(&der)).unwrap().verify(&[numbered(&root)], day(5)).is_err());
+    assert!(with_lists(&root.pem(), Some(&der)).unwrap().verify(&[leaf_with_serial(&root)], day(5)).is_err());
 }
 
 #[test]
@@ -325,10 +334,10 @@ fn ca_and_crl_files_reload_together_or_not_at_all() {
     let (ca, lists) = (dir.path().join("ca"), dir.path().join("lists"));
     std::fs::write(&ca, old.pem()).unwrap();
     std::fs::write(&lists, list(&old, &[1], 20)).unwrap();
-    let files = TrustFiles { client_ca: Some(ca.clone()), revoked: Some(lists.clone()), proxy_ca: None };
+    let files = TrustFiles { client_ca: Some(ca.clone()), client_crl: Some(lists.clone()), proxy_ca: None };
     let trust = Trust::load(files, true, day(5)).unwrap();
     let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
-    let method = ClientCertificates { names, uids: true, trust: Arc::clone(&trust) };
+    let method = ClientCertificates { names, allows_uids: true, trust: Arc::clone(&trust) };
     let accepts = |issuer: &Issuer| method.verify(&[sign(client(&jane(), 1, 10), issuer)], day(5)).is_ok();
     assert!(accepts(&old) && !accepts(&new));
     std::fs::write(&ca, new.pem()).unwrap();
@@ -356,13 +365,13 @@ fn certificate_with_control_characters_or_long_name_is_rejected() {
 }
 
 #[test]
-fn chain_with_unordered_intermediates_is_accepted_after_leaf() {
+fn intermediates_after_leaf_may_have_any_order() {
     let root = root("ca");
-    let below = |name: &str, issuer: &Issuer| {
+    let intermediate_of = |name: &str, issuer: &Issuer| {
         CertifiedIssuer::signed_by(authority(name, 0, 50), KeyPair::generate().unwrap(), issuer).unwrap()
     };
-    let (upper, stray) = (below("upper", &root), below("stray", &root));
-    let lower = below("lower", &upper);
+    let (upper, stray) = (intermediate_of("upper", &root), intermediate_of("stray", &root));
+    let lower = intermediate_of("lower", &upper);
     let leaf = sign(client(&jane(), 1, 10), &lower);
     let der = |issuer: &Issuer| issuer.der().to_vec();
     let method = method(&[&root]);
@@ -418,7 +427,7 @@ fn damaged_chain_never_gives_identity() {
         assert!(method.verify(&chain, day(5)).is_err(), "round {round} of SEED={seed}");
         // The subject is parsed only after signature verification; its parser must still survive damaged
         // input.
-        let _ = Subject::read(&chain[0]);
+        let _ = CertificateSubject::read(&chain[0]);
     }
 }
 
@@ -428,17 +437,17 @@ fn revoked_certificate_stays_revoked_until_valid_crl_replaces_crl() {
     let dir = tempfile::tempdir().unwrap();
     let (ca, lists) = (dir.path().join("ca"), dir.path().join("lists"));
     std::fs::write(&ca, root.pem()).unwrap();
-    std::fs::write(&lists, list_of(&root, &[7], 3, 20)).unwrap();
-    let files = TrustFiles { client_ca: Some(ca), revoked: Some(lists.clone()), proxy_ca: None };
+    std::fs::write(&lists, list_updated_on(&root, &[7], 3, 20)).unwrap();
+    let files = TrustFiles { client_ca: Some(ca), client_crl: Some(lists.clone()), proxy_ca: None };
     let trust = Trust::load(files, true, day(5)).unwrap();
     let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
-    let method = ClientCertificates { names, uids: true, trust: Arc::clone(&trust) };
-    let revoked = |serial: u64| {
+    let method = ClientCertificates { names, allows_uids: true, trust: Arc::clone(&trust) };
+    let is_revoked = |serial: u64| {
         let mut params = client(&jane(), 1, 10);
         params.serial_number = Some(SerialNumber::from(serial));
         method.verify(&[sign(params, &root)], day(5)).is_err()
     };
-    assert!(revoked(7) && !revoked(8) && !trust.keeps_outdated_lists());
+    assert!(is_revoked(7) && !is_revoked(8) && !trust.keeps_outdated_lists());
     for (case, serials, this_update, next, expected, keeps) in [
         ("expired", vec![8], 3, 4, [true, true, false], true),
         ("older than the active list", vec![9], 2, 20, [true, true, true], true),
@@ -446,9 +455,9 @@ fn revoked_certificate_stays_revoked_until_valid_crl_replaces_crl() {
         ("valid", vec![9], 5, 20, [false, false, true], false),
         ("the same list again", vec![9], 5, 20, [false, false, true], false),
     ] {
-        std::fs::write(&lists, list_of(&root, &serials, this_update, next)).unwrap();
+        std::fs::write(&lists, list_updated_on(&root, &serials, this_update, next)).unwrap();
         trust.reload(day(5)).unwrap();
-        assert_eq!([7, 8, 9].map(revoked), expected, "{case}");
+        assert_eq!([7, 8, 9].map(is_revoked), expected, "{case}");
         assert_eq!(trust.keeps_outdated_lists(), keeps, "{case}");
         let is_reported =
             trust.remarks().is_some_and(|remarks| remarks.contains("stay revoked until a valid list"));
@@ -480,15 +489,15 @@ fn crl_reload_keeps_lists_by_issuer_name_and_key() {
         std::fs::write(&ca, trusted).unwrap();
         let write = |first_list: (&[u64], i64, i64), second_list: (&[u64], i64, i64)| {
             let list_pem = |issuer: &Issuer, (serials, this_update, next): (&[u64], i64, i64)| {
-                list_of(issuer, serials, this_update, next)
+                list_updated_on(issuer, serials, this_update, next)
             };
             std::fs::write(&lists, list_pem(first, first_list) + &list_pem(second, second_list)).unwrap();
         };
         write((&[7], 4, 20), (&[8], 2, 20));
-        let files = TrustFiles { client_ca: Some(ca), revoked: Some(lists.clone()), proxy_ca: None };
+        let files = TrustFiles { client_ca: Some(ca), client_crl: Some(lists.clone()), proxy_ca: None };
         let trust = Trust::load(files, true, day(5)).unwrap();
         let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
-        let method = ClientCertificates { names, uids: true, trust: Arc::clone(&trust) };
+        let method = ClientCertificates { names, allows_uids: true, trust: Arc::clone(&trust) };
         let is_revoked = |issuer: &Issuer, serial: u64| {
             let mut params = client(&jane(), 1, 10);
             params.serial_number = Some(SerialNumber::from(serial));

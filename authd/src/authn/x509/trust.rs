@@ -6,7 +6,8 @@
 //! (`--requestheader-client-ca-file`) and the revocation lists (`--client-crl-file`), which apply to both
 //! bundles.
 //! [`Trust::reload`] reads all files again and activates them together, or leaves everything unchanged.
-//! An outdated revocation list does not replace the active list of its issuer key; both are then active.
+//! An outdated revocation list does not replace the active list of the same issuer key; both lists are then
+//! active.
 //!
 //! # Invariants
 //!
@@ -19,7 +20,7 @@ use arc_swap::ArcSwap;
 use jiff::Timestamp;
 
 use super::chain::{Authorities, ChainError, VerifiedChain};
-use super::revocation::{IssuerKey, Lists};
+use super::revocation::{IssuerKey, RevocationLists};
 use crate::config_error::ConfigError;
 
 /// The paths of the CA bundles and of the revocation lists.
@@ -28,7 +29,7 @@ pub struct TrustFiles {
     /// `--client-ca-file`.
     pub client_ca: Option<PathBuf>,
     /// `--client-crl-file`.
-    pub revoked: Option<PathBuf>,
+    pub client_crl: Option<PathBuf>,
     /// `--requestheader-client-ca-file`.
     pub proxy_ca: Option<PathBuf>,
 }
@@ -36,8 +37,8 @@ pub struct TrustFiles {
 impl TrustFiles {
     /// Returns all configured paths.
     pub fn paths(&self) -> Vec<PathBuf> {
-        let TrustFiles { client_ca, revoked, proxy_ca } = self;
-        [client_ca, revoked, proxy_ca].into_iter().flatten().cloned().collect()
+        let TrustFiles { client_ca, client_crl, proxy_ca } = self;
+        [client_ca, client_crl, proxy_ca].into_iter().flatten().cloned().collect()
     }
 }
 
@@ -55,7 +56,7 @@ pub(in crate::authn) enum PeerKind {
 pub struct Trust {
     files: TrustFiles,
     /// `--requestheader-allowed-names` is empty: a proxy may have any name.
-    any_proxy: bool,
+    any_proxy_name: bool,
     current: ArcSwap<TrustSnapshot>,
 }
 
@@ -64,7 +65,7 @@ pub struct Trust {
 struct TrustSnapshot {
     clients: Option<Authorities>,
     proxies: Option<Authorities>,
-    revoked: Lists,
+    revocation_lists: RevocationLists,
     /// Remarks on the revocation lists for operators.
     remarks: Vec<String>,
     /// Lists of an earlier file are active beside those of the present file.
@@ -73,14 +74,18 @@ struct TrustSnapshot {
 
 impl Trust {
     /// Reads the files.
-    /// `any_proxy`: `--requestheader-allowed-names` is empty. `now` determines which lists are outdated.
+    /// `any_proxy_name`: `--requestheader-allowed-names` is empty. `now` determines which lists are outdated.
     ///
     /// # Errors
     ///
     /// All errors, each with its flag and file.
-    pub fn load(files: TrustFiles, any_proxy: bool, now: Timestamp) -> Result<Arc<Self>, Vec<ConfigError>> {
-        let snapshot = TrustSnapshot::read(&files, any_proxy, now, &Lists::default())?;
-        Ok(Arc::new(Trust { files, any_proxy, current: ArcSwap::from_pointee(snapshot) }))
+    pub fn load(
+        files: TrustFiles,
+        any_proxy_name: bool,
+        now: Timestamp,
+    ) -> Result<Arc<Self>, Vec<ConfigError>> {
+        let snapshot = TrustSnapshot::read(&files, any_proxy_name, now, &RevocationLists::default())?;
+        Ok(Arc::new(Trust { files, any_proxy_name, current: ArcSwap::from_pointee(snapshot) }))
     }
 
     /// Reads the files again.
@@ -90,12 +95,12 @@ impl Trust {
     /// All errors; the active files stay.
     pub fn reload(&self, now: Timestamp) -> Result<(), Vec<ConfigError>> {
         let active = self.current.load();
-        let next = TrustSnapshot::read(&self.files, self.any_proxy, now, &active.revoked)?;
+        let next = TrustSnapshot::read(&self.files, self.any_proxy_name, now, &active.revocation_lists)?;
         self.current.store(Arc::new(next));
         Ok(())
     }
 
-    /// Returns the configured paths, for a watch.
+    /// Returns the configured paths, which a hot reload watches.
     pub fn paths(&self) -> Vec<PathBuf> {
         self.files.paths()
     }
@@ -130,7 +135,7 @@ impl Trust {
     ) -> Result<VerifiedChain<'c>, ChainError> {
         let snapshot = self.current.load();
         let authorities = snapshot.authorities(peer).ok_or(ChainError::NoAuthority)?;
-        authorities.verify(chain, &snapshot.revoked, now)
+        authorities.verify(chain, &snapshot.revocation_lists, now)
     }
 }
 
@@ -144,9 +149,9 @@ impl TrustSnapshot {
 
     fn read(
         files: &TrustFiles,
-        any_proxy: bool,
+        any_proxy_name: bool,
         now: Timestamp,
-        active: &Lists,
+        active: &RevocationLists,
     ) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Vec::new();
         let clients = read_part(files.client_ca.as_deref(), "client-ca-file", Authorities::read, &mut errors);
@@ -156,39 +161,46 @@ impl TrustSnapshot {
             Authorities::read,
             &mut errors,
         );
-        let revoked = read_part(files.revoked.as_deref(), "client-crl-file", Lists::read, &mut errors);
+        let revocation_lists =
+            read_part(files.client_crl.as_deref(), "client-crl-file", RevocationLists::read, &mut errors);
         if !errors.is_empty() {
             return Err(errors);
         }
-        let revoked = revoked.unwrap_or_default();
-        let mut snapshot =
-            TrustSnapshot { clients, proxies, revoked, remarks: Vec::new(), keeps_outdated_lists: false };
-        snapshot.remarks = snapshot.check(files, any_proxy, now)?;
+        let revocation_lists = revocation_lists.unwrap_or_default();
+        let mut snapshot = TrustSnapshot {
+            clients,
+            proxies,
+            revocation_lists,
+            remarks: Vec::new(),
+            keeps_outdated_lists: false,
+        };
+        snapshot.remarks = snapshot.check(files, any_proxy_name, now)?;
         let bundles = [snapshot.clients.as_ref(), snapshot.proxies.as_ref()];
         let authorities: Vec<IssuerKey<'_>> =
             bundles.into_iter().flatten().flat_map(Authorities::issuer_keys).collect();
-        let kept = snapshot.revoked.keep_from(active, &authorities, now);
+        let kept = snapshot.revocation_lists.keep_from(active, &authorities, now);
         snapshot.keeps_outdated_lists = !kept.is_empty();
         snapshot.remarks.extend(kept);
         Ok(snapshot)
     }
 
-    /// Checks the files against each other, and logs and returns remarks on the revocation lists.
+    /// Checks the files against each other, logs warnings about the CA bundles, and returns remarks on the
+    /// revocation lists.
     fn check(
         &self,
         files: &TrustFiles,
-        any_proxy: bool,
+        any_proxy_name: bool,
         now: Timestamp,
     ) -> Result<Vec<String>, Vec<ConfigError>> {
         let bundles = [self.clients.as_ref(), self.proxies.as_ref()];
         let authorities: Vec<IssuerKey<'_>> =
             bundles.into_iter().flatten().flat_map(Authorities::issuer_keys).collect();
-        let remarks = self.revoked.check_signers(&authorities, now).map_err(|error| {
-            let path = files.revoked.as_deref().unwrap_or(Path::new(""));
+        let remarks = self.revocation_lists.check_signers(&authorities, now).map_err(|error| {
+            let path = files.client_crl.as_deref().unwrap_or(Path::new(""));
             vec![ConfigError::flag_file("--client-crl-file", path, error.to_string())]
         })?;
         if let [Some(clients), Some(proxies)] = bundles
-            && any_proxy
+            && any_proxy_name
             && clients.overlap(proxies)
         {
             tracing::warn!(
@@ -196,8 +208,8 @@ impl TrustSnapshot {
                  empty: any client certificate holder can impersonate any user"
             );
         }
-        if files.revoked.is_some() {
-            tracing::info!(revoked = self.revoked.len(), "revocation lists loaded");
+        if files.client_crl.is_some() {
+            tracing::info!(revoked = self.revocation_lists.len(), "revocation lists loaded");
         }
         Ok(remarks)
     }

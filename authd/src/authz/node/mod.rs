@@ -10,8 +10,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (exact dependencies): a decision that read the graph depends on the component of that node, and
-//! on the component of volumes if the decision read volumes. Every other decision has no dependencies.
+//! INVARIANT (exact dependencies): a decision that read the graph depends on the component of the node agent,
+//! and on the component of volumes if the decision read volumes. Every other decision has no dependencies.
 //!
 //! # Reference
 //!
@@ -45,8 +45,8 @@ const GROUP: &str = "system:nodes";
 /// The name of the component of volumes among the node components; no node has this name.
 const VOLUMES: &str = "*";
 
-/// The Node authorizer. See the module.
-struct Node {
+/// Decides on requests of node agents. See the module.
+struct NodeAuthorizer {
     mirror: Arc<Mirror>,
     policy: NodePolicy,
 }
@@ -57,10 +57,10 @@ pub(super) fn build(
     mirror: &Arc<Mirror>,
 ) -> Result<Box<dyn Authorizer>, ConfigError> {
     let policy = NodePolicy::new(&settings.names, settings.nodes_by_selectors);
-    Ok(Box::new(Node { mirror: Arc::clone(mirror), policy }))
+    Ok(Box::new(NodeAuthorizer { mirror: Arc::clone(mirror), policy }))
 }
 
-/// Returns the node name of a node agent, `""` if the username ends before it; None for other users.
+/// Returns the node name in the username of a node agent; it may be empty. None: the user is no node agent.
 fn node_of(user: &UserInfo) -> Option<&str> {
     user.name.strip_prefix(PREFIX).filter(|_| user.in_group(GROUP))
 }
@@ -95,7 +95,7 @@ impl NodeDecision {
         NodeDecision { allowed: true, any_name: true, ..NodeDecision::default() }
     }
 
-    /// Has no opinion on the request, whatever the object name.
+    /// Does not allow the request, whatever the object name; the authorizer then has no opinion.
     fn deny_any_name(reason: impl Into<String>) -> Self {
         NodeDecision { reason: reason.into(), any_name: true, ..NodeDecision::default() }
     }
@@ -258,8 +258,8 @@ impl NodeRequest<'_> {
         self.decide_own_name("can only access CSINode with the same name as the requesting node")
     }
 
-    /// Allows objects that have the name of the node.
-    /// On create authorizers do not know the name; the admission plugin NodeRestriction checks it.
+    /// Allows access to the object with the name of the node. The name of an object to create is unknown
+    /// here: the admission plugin NodeRestriction checks the name.
     fn decide_own_name(&self, reason: &str) -> NodeDecision {
         if self.request.verb == "create" {
             return NodeDecision::allow();
@@ -339,7 +339,7 @@ impl NodeRequest<'_> {
 }
 
 #[async_trait]
-impl Authorizer for Node {
+impl Authorizer for NodeAuthorizer {
     async fn authorize(&self, authz_request: AuthzRequest<'_>) -> Result<AuthzOutcome, MirrorNotReady> {
         let AuthzRequest { user, attributes: request, at_least, .. } = authz_request;
         let Some(node) = node_of(user) else {

@@ -78,13 +78,13 @@ fn agent(name: &str, groups: &[&str]) -> UserInfo {
     UserInfo { name: name.to_owned(), groups, ..UserInfo::default() }
 }
 
-async fn answer(mode: &Node, user: &UserInfo, request: &Attributes) -> AuthzOutcome {
+async fn answer(mode: &NodeAuthorizer, user: &UserInfo, request: &Attributes) -> AuthzOutcome {
     mode.authorize(AuthzRequest { user, attributes: request, at_least: 1 }).await.unwrap()
 }
 
-fn mode(mirror: &Arc<Mirror>, by_selectors: bool) -> Node {
+fn mode(mirror: &Arc<Mirror>, by_selectors: bool) -> NodeAuthorizer {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
-    Node { mirror: Arc::clone(mirror), policy: NodePolicy::new(&names, by_selectors) }
+    NodeAuthorizer { mirror: Arc::clone(mirror), policy: NodePolicy::new(&names, by_selectors) }
 }
 
 const UNRELATED: &str = "no relationship found between node 'n1' and this object";

@@ -22,7 +22,7 @@ use apimachinery::user::UserInfo;
 use async_trait::async_trait;
 
 use super::access_review::spec;
-use super::entry::{Entry, OnFailure, Webhook as WebhookSettings};
+use super::entry::{Entry, OnFailure, WebhookSettings};
 use super::{Authorizer, AuthzOutcome, AuthzRequest, Rules, Settings};
 use crate::config_error::ConfigError;
 use crate::metrics::WebhookMetrics;
@@ -92,13 +92,13 @@ fn from_webhook(
     webhooks: &Webhooks,
 ) -> RemoteAuthorizer {
     let WebhookContext { names, clock, .. } = &webhooks.context;
-    let longest = webhook_settings.authorized_ttl.max(webhook_settings.unauthorized_ttl);
+    let longest_ttl = webhook_settings.authorized_ttl.max(webhook_settings.unauthorized_ttl);
     RemoteAuthorizer {
         name: name.to_owned(),
         api_version: format!("{}/{}", names.group("authorization"), webhook_settings.version.as_str()),
         settings: webhook_settings.clone(),
         webhook,
-        responses: SingleFlightCache::new(longest, |key| key.bytes(), Arc::clone(clock)),
+        responses: SingleFlightCache::new(longest_ttl, |key| key.bytes(), Arc::clone(clock)),
         webhooks: webhooks.clone(),
     }
 }
@@ -162,11 +162,11 @@ impl RemoteAuthorizer {
 ///
 /// A field has the wrong type.
 fn read(status: &Map<String, Value>) -> Result<Decision, FieldTypeError> {
-    let flag = |name| read_field(status, name, Value::as_bool).map(Option::unwrap_or_default);
+    let boolean = |name| read_field(status, name, Value::as_bool).map(Option::unwrap_or_default);
     let text = |name| {
         read_field(status, name, Value::as_str).map(|text| text.map(sanitize_remote_text).unwrap_or_default())
     };
-    let (allowed, denied) = (flag("allowed")?, flag("denied")?);
+    let (allowed, denied) = (boolean("allowed")?, boolean("denied")?);
     let (reason, mut evaluation_error) = (text("reason")?, text("evaluationError")?);
     let verdict = match (allowed, denied) {
         (true, true) => {
@@ -184,23 +184,24 @@ impl ReviewKey {
     /// The approximate size in memory, in bytes.
     fn bytes(&self) -> usize {
         let ReviewKey { user, attributes: a } = self;
-        let list = |list: &[String]| list.iter().map(|text| text.len() + 24).sum::<usize>();
-        let selector = |selector: &ParsedSelector| match selector {
+        let list_bytes = |list: &[String]| list.iter().map(|text| text.len() + 24).sum::<usize>();
+        let selector_bytes = |selector: &ParsedSelector| match selector {
             ParsedSelector::Unparsable(text) => text.len(),
-            ParsedSelector::Requirements(all) => {
-                all.iter().map(|requirement| requirement.key.len() + list(&requirement.values) + 48).sum()
-            }
+            ParsedSelector::Requirements(requirements) => requirements
+                .iter()
+                .map(|requirement| requirement.key.len() + list_bytes(&requirement.values) + 48)
+                .sum(),
         };
         let texts =
             [&a.verb, &a.group, &a.version, &a.resource, &a.subresource, &a.namespace, &a.name, &a.path];
         size_of::<ReviewKey>()
             + texts.iter().map(|text| text.len()).sum::<usize>()
-            + selector(&a.field_selector)
-            + selector(&a.label_selector)
+            + selector_bytes(&a.field_selector)
+            + selector_bytes(&a.label_selector)
             + user.name.len()
             + user.uid.len()
-            + list(&user.groups)
-            + user.extra.iter().map(|(key, values)| key.len() + list(values) + 48).sum::<usize>()
+            + list_bytes(&user.groups)
+            + user.extra.iter().map(|(key, values)| key.len() + list_bytes(values) + 48).sum::<usize>()
     }
 }
 

@@ -52,8 +52,8 @@ async fn ask(mode: &RemoteAuthorizer, user: &UserInfo, attributes: &Attributes) 
 #[tokio::test]
 async fn authorization_webhook_sends_configured_review_version() {
     let mock = Mock::start().await;
-    let mut listed = pods();
-    listed.field_selector = ParsedSelector::Requirements(vec![Requirement {
+    let mut request_attributes = pods();
+    request_attributes.field_selector = ParsedSelector::Requirements(vec![Requirement {
         key: "spec.nodeName".into(),
         operator: Operator::In,
         values: vec!["n1".into()],
@@ -65,7 +65,7 @@ async fn authorization_webhook_sends_configured_review_version() {
             json!({"apiVersion": api_version, "kind": "SubjectAccessReview", "status": {"allowed": true}}),
         );
         let mode = mode(&mock, &settings(version, OnFailure::NoOpinion));
-        assert!(ask(&mode, &jane(), &listed).await.decision.allowed());
+        assert!(ask(&mode, &jane(), &request_attributes).await.decision.allowed());
         let request = &mock.take_requests()[0];
         assert_eq!(
             (request.method.as_str(), request.path.as_str(), request.certificate),
@@ -209,18 +209,19 @@ async fn similar_requests_do_not_share_cached_decision() {
     for (field, values) in
         [(true, &["a", "b"][..]), (true, &["a,b"]), (false, &["a", "b"]), (true, &["b", "a"])]
     {
-        let mut one = pods();
-        *(if field { &mut one.field_selector } else { &mut one.label_selector }) = requirement(values);
-        attributes.push(one);
+        let mut changed = pods();
+        *(if field { &mut changed.field_selector } else { &mut changed.label_selector }) =
+            requirement(values);
+        attributes.push(changed);
     }
-    for one in &attributes {
-        ask(&mode, &users[0], one).await;
+    for changed in &attributes {
+        ask(&mode, &users[0], changed).await;
     }
     assert_eq!(mock.take_requests().len(), attributes.len());
-    for (user, one) in
+    for (user, request) in
         users.iter().map(|user| (user, pods())).chain(attributes.iter().map(|a| (&users[0], a.clone())))
     {
-        ask(&mode, user, &one).await;
+        ask(&mode, user, &request).await;
     }
     assert_eq!(mock.take_requests().len(), 0, "each request has its own cached decision");
 }

@@ -22,7 +22,7 @@ use apimachinery::field::FieldPath;
 use apimachinery::names::Names;
 
 use crate::authn::Anonymous;
-use crate::authn::jwt::validated::{Issuer, ValidatedAuthenticator};
+use crate::authn::jwt::validated::{IssuerSettings, ValidatedAuthenticator};
 use crate::tokens::algorithm::Algorithm;
 
 pub use validate::validate;
@@ -47,7 +47,7 @@ pub struct Context {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JwtAuthenticator {
     /// `issuer`
-    pub issuer: Issuer,
+    pub issuer: IssuerSettings,
     /// `claimValidationRules`
     pub claim_validation_rules: Vec<ClaimValidationRule>,
     /// `claimMappings`
@@ -154,7 +154,7 @@ pub fn check(document: &Document, context: &Context) -> Result<Configuration, Ve
 }
 
 fn read_authenticator(fields: &mut Fields<'_>) -> JwtAuthenticator {
-    let issuer = fields.object("issuer", |issuer| Issuer {
+    let issuer = fields.object("issuer", |issuer| IssuerSettings {
         url: issuer.text("url"),
         discovery_url: issuer.text("discoveryURL"),
         certificate_authority: issuer.text("certificateAuthority"),

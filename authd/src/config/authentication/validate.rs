@@ -18,17 +18,18 @@ use super::{
 };
 use crate::authn::Anonymous;
 use crate::authn::jwt::validated::{
-    ClaimRule, Expression, Issuer, Rule, Source, ValidatedAuthenticator, claims_type, user_type,
+    ClaimRule, Expression, IssuerSettings, MappingSource, Rule, ValidatedAuthenticator, claims_type,
+    user_type,
 };
 use crate::tokens::algorithm::Algorithm;
 
 /// The only value of `audienceMatchPolicy` other than empty.
 const MATCH_ANY: &str = "MatchAny";
-/// The message for an entry with both exclusive fields.
+/// The message for an entry with both `claim` and `expression`.
 const NOT_BOTH: &str = "claim and expression can't both be set";
 
-/// Validates authenticators, and adds errors to `errors`. Each accepts the signature algorithms `algorithms`.
-/// The result is complete only if no error was added.
+/// Validates authenticators, and adds errors to `errors`. Each authenticator accepts the signature algorithms
+/// `algorithms`. The result has all authenticators only if no error was added.
 pub fn validate(
     authenticators: &[JwtAuthenticator],
     algorithms: &[Algorithm],
@@ -51,7 +52,7 @@ pub fn validate(
             user: Environment::new().variable("user", user_type()),
         };
         validated.extend(validation.validate_authenticator(authenticator, algorithms, &path));
-        let Issuer { url, discovery_url, .. } = &authenticator.issuer;
+        let IssuerSettings { url, discovery_url, .. } = &authenticator.issuer;
         let issuer = path.child("issuer");
         if !url.is_empty() && !urls.insert(url) {
             errors.add(&FieldError::duplicate(&issuer.child("url"), url.as_str()));
@@ -194,17 +195,17 @@ impl Validation<'_> {
     }
 
     /// Validates the issuer (requirements A-JWT-13 to A-JWT-28).
-    fn check_issuer(&self, issuer: &Issuer, path: &FieldPath) {
+    fn check_issuer(&self, issuer: &IssuerSettings, path: &FieldPath) {
         let url = path.child("url");
         if issuer.url.is_empty() {
             self.add_required(&url, "");
         } else {
             let disallowed = &self.context.disallowed_issuers;
             if disallowed.contains(&issuer.url) {
-                let mut all: Vec<&str> = disallowed.iter().map(String::as_str).collect();
-                all.sort_unstable();
-                let all = all.join(" ");
-                let detail = format!("URL must not overlap with disallowed issuers: [{all}]");
+                let mut sorted_issuers: Vec<&str> = disallowed.iter().map(String::as_str).collect();
+                sorted_issuers.sort_unstable();
+                let list = sorted_issuers.join(" ");
+                let detail = format!("URL must not overlap with disallowed issuers: [{list}]");
                 self.add_invalid(&url, &issuer.url, &detail);
             }
             url_errors(&issuer.url)
@@ -231,7 +232,7 @@ impl Validation<'_> {
         }
     }
 
-    fn check_audiences(&self, issuer: &Issuer, path: &FieldPath) {
+    fn check_audiences(&self, issuer: &IssuerSettings, path: &FieldPath) {
         let (audiences, policy) = (path.child("audiences"), path.child("audienceMatchPolicy"));
         if issuer.audiences.is_empty() {
             self.add_required(&audiences, &format!("at least one {audiences} is required"));
@@ -308,7 +309,7 @@ impl Validation<'_> {
         mapping: &PrefixedClaimOrExpression,
         path: &FieldPath,
         result_type: ResultType,
-    ) -> Option<Source> {
+    ) -> Option<MappingSource> {
         match (mapping.claim.as_str(), mapping.expression.as_str()) {
             ("", "") => {
                 // A prefix without a claim would otherwise be ignored.
@@ -323,7 +324,7 @@ impl Validation<'_> {
                     self.add_required(&path.child("prefix"), detail);
                 }
                 let prefix = mapping.prefix.clone().unwrap_or_default();
-                Some(Source::Claim { claim: claim.to_owned(), prefix })
+                Some(MappingSource::Claim { claim: claim.to_owned(), prefix })
             }
             ("", expression) => {
                 if let Some(prefix) = &mapping.prefix {
@@ -331,7 +332,7 @@ impl Validation<'_> {
                     self.add_invalid(&path.child("prefix"), prefix, detail);
                 }
                 let path = path.child("expression");
-                self.compile(&self.claims, expression, &path, result_type).map(Source::Expression)
+                self.compile(&self.claims, expression, &path, result_type).map(MappingSource::Expression)
             }
             _ => {
                 self.add_invalid(path, "", NOT_BOTH);
@@ -341,7 +342,7 @@ impl Validation<'_> {
     }
 
     /// Validates the mapping of the uid, which has no prefix (requirements A-JWT-46 to A-JWT-48).
-    fn uid(&self, mapping: &PrefixedClaimOrExpression, path: &FieldPath) -> Option<Source> {
+    fn uid(&self, mapping: &PrefixedClaimOrExpression, path: &FieldPath) -> Option<MappingSource> {
         let mapping = PrefixedClaimOrExpression {
             prefix: (!mapping.claim.is_empty()).then(String::new),
             ..mapping.clone()
@@ -397,17 +398,17 @@ impl Validation<'_> {
     /// Rejects keys in the reserved domains of the server.
     fn check_reserved_domain(&self, domain: &str, key: &str, path: &FieldPath) {
         let mut reserved = vec!["k8s.io", "kubernetes.io"];
-        let own = self.context.names.api_domain();
-        if !reserved.contains(&own) && !own.is_empty() {
-            reserved.push(own);
+        let api_domain = self.context.names.api_domain();
+        if !reserved.contains(&api_domain) && !api_domain.is_empty() {
+            reserved.push(api_domain);
         }
         let domain = domain.to_lowercase();
         let is_within = |suffix: &str| {
             domain.strip_suffix(suffix).is_some_and(|sub| sub.is_empty() || sub.ends_with('.'))
         };
         if reserved.iter().any(|suffix| is_within(suffix)) {
-            let all = reserved.join(", ");
-            self.add_invalid(path, key, &format!("{all} and their subdomains are reserved"));
+            let list = reserved.join(", ");
+            self.add_invalid(path, key, &format!("{list} and their subdomains are reserved"));
         }
     }
 

@@ -20,7 +20,7 @@ use apimachinery::names::Names;
 use apimachinery::selector::syntax::subdomain;
 
 use crate::authz::conditions::{self, Conditions};
-use crate::authz::entry::{Entry, OnFailure, Webhook};
+use crate::authz::entry::{Entry, OnFailure, WebhookSettings};
 use crate::authz::{self, Modes};
 use crate::webhook::Version;
 
@@ -57,7 +57,7 @@ pub fn read(document: &Document, names: &Names) -> Result<Modes, Vec<DocumentErr
         }
         entries.into_iter().flatten().collect::<Vec<_>>()
     })?;
-    Ok(Modes::of(entries))
+    Ok(Modes::from_entries(entries))
 }
 
 /// Returns the authorizer types of `active` that `next` lacks; webhooks do not count.
@@ -108,7 +108,7 @@ fn authorizer(fields: &mut Fields<'_>, previous: &[Entry]) -> Option<Entry> {
     Some(Entry { kind, name, webhook })
 }
 
-fn read_webhook(fields: &mut Fields<'_>) -> Webhook {
+fn read_webhook(fields: &mut Fields<'_>) -> WebhookSettings {
     let timeout = duration(fields, "timeout");
     let path = fields.path().clone();
     let child = |field: &str| path.child(field);
@@ -132,7 +132,7 @@ fn read_webhook(fields: &mut Fields<'_>) -> Webhook {
     if client_config.is_none() {
         errors.add(&FieldError::required(&child("connectionInfo").child("type"), ""));
     }
-    Webhook {
+    WebhookSettings {
         client_config: client_config.flatten().unwrap_or_default().into(),
         version: version.unwrap_or(Version::V1),
         authorized_ttl: authorized_ttl.unwrap_or(AUTHORIZED_TTL),

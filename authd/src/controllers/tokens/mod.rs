@@ -3,15 +3,15 @@
 //! # Contract
 //!
 //! A [`TokenControllers`] belongs to one feed and does no I/O, like the policy controllers.
-//! [`TokenControllers::compare`] computes the required writes and runs under the lock of the mirror.
+//! [`TokenControllers::required_writes`] compares objects under the lock of the mirror.
 //! [`PendingWrites::writes`] signs tokens and runs without the lock. [`TokenControllers::build_batch`] builds
 //! the batch. [`TokenControllers::next_wake_up`] returns when to compare again without an event.
 //! The controllers compare mirrored objects with the desired state, so they store nothing that a restart
 //! would lose:
 //!
-//! - `tokens-controller` (on by default): deletes the token Secrets of a deleted service account, and fills
-//!   token Secrets without a token (requirements A-SA-25). It also records the day of a token's last use in a
-//!   label of the Secret;
+//! - `serviceaccount-token` (on by default): deletes the token Secrets of a deleted service account, and
+//!   fills token Secrets without a token (requirements A-SA-25). It also records the day of a token's last
+//!   use in a label of the Secret;
 //! - `tokencleaner` (optional): deletes expired bootstrap tokens (A-BOOT-9, A-BOOT-23);
 //! - `bootstrapsigner` (optional): keeps a detached signature in `cluster-info` for each bootstrap token that
 //!   may sign (A-SIGN).
@@ -33,9 +33,9 @@ use crate::mirror::identities::{Identities, TokenSecret};
 use crate::tokens::bootstrap;
 use crate::tokens::service_account::{Issuer, ObjectIdentity};
 
-/// The ids of token batches count up from the next number.
-/// Those of policy batches count up from 1 and stay far below.
-const FIRST_BATCH: u64 = 1 << 32;
+/// The ids of token batches count up from the number after this base.
+/// The ids of policy batches count up from 1 and stay far below the base.
+const BATCH_ID_BASE: u64 = 1 << 32;
 /// Limit of writes of one batch; further writes follow in the next batch.
 const MAX_WRITES: usize = 500;
 /// Limit of tokens signed for one batch.
@@ -98,7 +98,7 @@ impl TokenControllers {
             names,
             issuer,
             enabled,
-            batches: Batches::new(FIRST_BATCH),
+            batches: Batches::new(BATCH_ID_BASE),
             changed: true,
             next_expiry: None,
         }
@@ -114,7 +114,8 @@ impl TokenControllers {
         self.changed = true;
     }
 
-    /// Returns the time until [`TokenControllers::compare`] may return writes without an event; None: never.
+    /// Returns the time until [`TokenControllers::required_writes`] may return writes without a further
+    /// event. None: there is no such time.
     pub fn next_wake_up(&self, now: Duration, wall_time: Timestamp) -> Option<Duration> {
         if !self.batches.is_idle() {
             return None;
@@ -128,10 +129,10 @@ impl TokenControllers {
         retry.into_iter().chain(end).min()
     }
 
-    /// Returns the writes to request now.
-    /// `now` is the monotonic clock. `used` are the used token Secrets, as `namespace/name`; each stays until the
-    /// mirror has the label of its use.
-    pub fn compare(
+    /// Returns the writes to request now, of one controller at a time. `now` is the monotonic time,
+    /// `revision` that of the mirror. `used` are token Secrets whose token was used, as `namespace/name`; an
+    /// entry stays until the mirrored Secret has the label with the day of the use.
+    pub fn required_writes(
         &mut self,
         now: Duration,
         wall_time: Timestamp,
@@ -139,30 +140,33 @@ impl TokenControllers {
         identities: &Identities,
         used: &mut BTreeSet<String>,
     ) -> Option<PendingWrites> {
-        // Only the first use on a day needs a comparison, which scans all Secrets; other uses are dropped.
-        let (label, today) = (self.last_used_label(), day(wall_time));
+        // Only the first use on a day needs a comparison, which scans all token Secrets; later uses are
+        // dropped.
+        let (label, today) = (self.last_used_label(), format_day(wall_time));
         used.retain(|key| {
             let secret = key.split_once('/').and_then(|(namespace, name)| identities.secret(namespace, name));
             self.enabled.tokens && secret.is_some_and(|secret| secret.annotations.get(&label) != Some(&today))
         });
         let has_expired = self.next_expiry.is_some_and(|end| end <= wall_time);
-        let due = self.changed || has_expired || !used.is_empty();
-        if !due || !self.batches.can_open(now, revision) {
+        let is_due = self.changed || has_expired || !used.is_empty();
+        if !is_due || !self.batches.can_open(now, revision) {
             return None;
         }
         self.changed = false;
         self.next_expiry = identities
             .secrets()
-            .filter_map(|(_, _, secret)| bootstrap::expiration(secret.text("expiration"), wall_time).ok()?)
+            .filter_map(|(_, _, secret)| {
+                bootstrap::parse_expiration(secret.text("expiration"), wall_time).ok()?
+            })
             .min();
-        let fills = self.fill(&today, identities, used);
+        let fills = self.token_secret_writes(&today, identities, used);
         if fills.is_none() {
-            // Secrets that cannot get the label remain.
+            // No write is left, so the remaining Secrets of `used` cannot get the label.
             used.clear();
         }
         let pending = fills
-            .or_else(|| self.clean(wall_time, identities))
-            .or_else(|| self.sign(wall_time, identities))?;
+            .or_else(|| self.expired_token_writes(wall_time, identities))
+            .or_else(|| self.signature_writes(wall_time, identities))?;
         // The next comparison, after this batch, covers the other controllers.
         self.changed = true;
         Some(pending)
@@ -190,12 +194,12 @@ impl TokenControllers {
         }
         // 404 and 409 are not failures: another writer changed the object, and the next comparison sees the
         // change.
-        let bad = result.results.iter().find(|answer| !matches!(answer.code, 200..=299 | 404 | 409));
-        match bad {
+        let failure = result.results.iter().find(|answer| !matches!(answer.code, 200..=299 | 404 | 409));
+        match failure {
             None => self.batches.record_success(),
-            Some(problem) => {
+            Some(failure) => {
                 self.batches.record_failure(now);
-                let (code, message) = (problem.code, &problem.message);
+                let (code, message) = (failure.code, &failure.message);
                 tracing::warn!(code, message, "token controller write failed; retrying");
             }
         }
@@ -208,7 +212,12 @@ impl TokenControllers {
 
     /// Returns the writes that delete Secrets of deleted service accounts, fill Secrets without a token, and
     /// label Secrets in `used` with the day `today`.
-    fn fill(&self, today: &str, identities: &Identities, used: &BTreeSet<String>) -> Option<PendingWrites> {
+    fn token_secret_writes(
+        &self,
+        today: &str,
+        identities: &Identities,
+        used: &BTreeSet<String>,
+    ) -> Option<PendingWrites> {
         if !self.enabled.tokens {
             return None;
         }
@@ -273,21 +282,21 @@ impl TokenControllers {
     }
 
     /// Returns the writes that delete expired bootstrap tokens.
-    fn clean(&self, wall_time: Timestamp, identities: &Identities) -> Option<PendingWrites> {
+    fn expired_token_writes(&self, wall_time: Timestamp, identities: &Identities) -> Option<PendingWrites> {
         if !self.enabled.cleaner {
             return None;
         }
         let namespace = self.names.system_namespace;
         let expired = self
             .bootstrap_tokens(identities)
-            .filter(|(_, secret)| bootstrap::expiration(secret.text("expiration"), wall_time).is_err())
+            .filter(|(_, secret)| bootstrap::parse_expiration(secret.text("expiration"), wall_time).is_err())
             .take(MAX_WRITES);
         let writes = expired.map(|(name, _)| write(Verb::Delete, "secrets", namespace, name, Value::Null));
         PendingWrites { controller: CLEANER, writes: writes.collect(), fills: Vec::new() }.non_empty()
     }
 
     /// Returns the write that updates the signatures in `cluster-info`.
-    fn sign(&self, wall_time: Timestamp, identities: &Identities) -> Option<PendingWrites> {
+    fn signature_writes(&self, wall_time: Timestamp, identities: &Identities) -> Option<PendingWrites> {
         if !self.enabled.signer {
             return None;
         }
@@ -298,7 +307,7 @@ impl TokenControllers {
             .bootstrap_tokens(identities)
             .filter(|(name, secret)| {
                 let id = secret.text("token-id");
-                bootstrap::expiration(secret.text("expiration"), wall_time).is_ok()
+                bootstrap::parse_expiration(secret.text("expiration"), wall_time).is_ok()
                     && secret.text("usage-bootstrap-signing") == "true"
                     && *name == format!("bootstrap-token-{id}")
             })
@@ -320,8 +329,8 @@ impl TokenControllers {
         if changes.is_empty() {
             return None;
         }
-        let signed = write(Verb::Patch, "configmaps", namespace, "cluster-info", json!({"data": changes}));
-        Some(PendingWrites { controller: SIGNER, writes: vec![signed], fills: Vec::new() })
+        let patch = write(Verb::Patch, "configmaps", namespace, "cluster-info", json!({"data": changes}));
+        Some(PendingWrites { controller: SIGNER, writes: vec![patch], fills: Vec::new() })
     }
 }
 
@@ -387,7 +396,7 @@ fn write(verb: Verb, resource: &str, namespace: &str, name: &str, body: Value) -
 }
 
 /// Formats the day as the value of the label, `YYYY-MM-DD`.
-fn day(wall_time: Timestamp) -> String {
+fn format_day(wall_time: Timestamp) -> String {
     wall_time.strftime("%Y-%m-%d").to_string()
 }
 

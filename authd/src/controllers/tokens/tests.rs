@@ -7,7 +7,7 @@ use super::*;
 use crate::mirror::{Contents, Mirror};
 use crate::tokens::keyring::Keyring;
 use crate::tokens::keys;
-use crate::tokens::service_account::Options;
+use crate::tokens::service_account::IssuerOptions;
 
 fn names() -> Arc<Names> {
     Arc::new(Names::new(Preset::Kubernetes, "").unwrap())
@@ -56,10 +56,10 @@ fn secret(kind: &str, data: &[(&str, &str)]) -> Kind {
 }
 
 fn bootstrap_secret(more: &[(&str, &str)]) -> Kind {
-    let all =
+    let entries =
         [("token-id", "abcdef"), ("token-secret", "0123456789abcdef"), ("usage-bootstrap-signing", "true")];
-    let all: Vec<_> = all.iter().chain(more).copied().collect();
-    secret("bootstrap.kubernetes.io/token", &all)
+    let entries: Vec<_> = entries.iter().chain(more).copied().collect();
+    secret("bootstrap.kubernetes.io/token", &entries)
 }
 
 /// Returns the first batch of writes for mirrored objects, as `verb namespace/name body`.
@@ -78,8 +78,9 @@ fn requested_writes(objects: Vec<auth::MirrorPut>, used: &[&str]) -> Vec<String>
     controllers.mark_synced();
     let wall_time = Timestamp::from_second(1_000_000_000).unwrap();
     let mut used: BTreeSet<String> = used.iter().map(|key| (*key).to_owned()).collect();
-    let found = feed
-        .read(|contents| controllers.compare(Duration::ZERO, wall_time, 1, &contents.identities, &mut used));
+    let found = feed.read(|contents| {
+        controllers.required_writes(Duration::ZERO, wall_time, 1, &contents.identities, &mut used)
+    });
     let Some(found) = found.unwrap() else { return Vec::new() };
     let batch = controllers.build_batch(Duration::ZERO, found.controller, found.writes()).unwrap();
     let writes = batch.writes.iter().map(|write| {
@@ -113,7 +114,7 @@ fn token_secrets_are_filled_in_batches_with_back_off() {
     let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
     let Some(keys::PemKey::Private(key)) = keys::read(pem.as_bytes()).unwrap().pop() else { panic!("a key") };
     let ring = Keyring::new(Some(key), &[]);
-    let issuer = Arc::new(Issuer::new(Options::default(), ring, &names()));
+    let issuer = Arc::new(Issuer::new(IssuerOptions::default(), ring, &names()));
     let mut feed = Mirror::new(names()).begin();
     feed.put(object("a", "robot", Kind::ServiceAccount(auth::MirrorServiceAccount {}))).unwrap();
     for n in 0..=MAX_TOKENS {
@@ -126,11 +127,11 @@ fn token_secrets_are_filled_in_batches_with_back_off() {
     let (now, wall_time) = (Duration::ZERO, Timestamp::UNIX_EPOCH);
     assert_eq!(controllers.next_wake_up(now, wall_time), None, "not before the snapshot");
     controllers.mark_synced();
-    let compare = |controllers: &mut TokenControllers, now| {
+    let required_writes = |controllers: &mut TokenControllers, now| {
         let mut used = ["a/t0".to_owned()].into();
-        feed.read(|c| controllers.compare(now, wall_time, 1, &c.identities, &mut used)).unwrap()
+        feed.read(|c| controllers.required_writes(now, wall_time, 1, &c.identities, &mut used)).unwrap()
     };
-    let found = compare(&mut controllers, now).unwrap();
+    let found = required_writes(&mut controllers, now).unwrap();
     let batch = controllers.build_batch(now, found.controller, found.writes()).unwrap();
     assert_eq!(batch.writes.len(), MAX_TOKENS);
     for write in &batch.writes {
@@ -139,12 +140,15 @@ fn token_secrets_are_filled_in_batches_with_back_off() {
         let claims = issuer.read(std::str::from_utf8(&token).unwrap(), wall_time).unwrap().unwrap();
         assert_eq!(claims.private.secret.unwrap().name, write.name);
     }
-    assert!(compare(&mut controllers, now).is_none() && controllers.next_wake_up(now, wall_time).is_none());
+    assert!(
+        required_writes(&mut controllers, now).is_none()
+            && controllers.next_wake_up(now, wall_time).is_none()
+    );
     let failed = auth::Failure { code: 500, ..auth::Failure::default() };
     controllers.handle_result(now, &auth::WriteResult { id: batch.id, results: vec![failed], revision: 1 });
     let pause = controllers.next_wake_up(now, wall_time).unwrap();
-    assert!(!pause.is_zero() && compare(&mut controllers, now).is_none());
-    assert!(compare(&mut controllers, now + pause).is_some());
+    assert!(!pause.is_zero() && required_writes(&mut controllers, now).is_none());
+    assert!(required_writes(&mut controllers, now + pause).is_some());
     assert!(controllers.build_batch(now, TOKENS, Vec::new()).is_none(), "no token could be signed");
     assert!(controllers.next_wake_up(now, wall_time).unwrap() > pause);
 }
@@ -161,17 +165,17 @@ fn use_of_token_is_kept_until_its_label_is_written() {
     let mut controllers = TokenControllers::new(names(), None, EnabledControllers::parse(&[]));
     controllers.mark_synced();
     let mut used: BTreeSet<String> = ["a/t000".to_owned(), format!("a/t{MAX_WRITES}")].into();
-    let all = used.clone();
+    let all_uses = used.clone();
     let mut now = Duration::ZERO;
     for _ in 0..2 {
-        let compare = |contents: &Contents| {
-            controllers.compare(now, Timestamp::UNIX_EPOCH, 1, &contents.identities, &mut used)
+        let required_writes = |contents: &Contents| {
+            controllers.required_writes(now, Timestamp::UNIX_EPOCH, 1, &contents.identities, &mut used)
         };
-        let found = feed.read(compare).unwrap().unwrap();
+        let found = feed.read(required_writes).unwrap().unwrap();
         let batch = controllers.build_batch(now, found.controller, found.writes()).unwrap();
         assert_eq!((batch.writes.len(), batch.writes[0].name.as_str()), (MAX_WRITES, "t000"));
         assert!(String::from_utf8_lossy(&batch.writes[0].body).contains("legacy-token-last-used"));
-        assert_eq!(used, all, "one use is beyond the batch, and the batch can fail");
+        assert_eq!(used, all_uses, "one use is beyond the batch, and the batch can fail");
         let failed = auth::Failure { code: 500, ..auth::Failure::default() };
         let result = auth::WriteResult { id: batch.id, results: vec![failed], revision: 1 };
         controllers.handle_result(now, &result);

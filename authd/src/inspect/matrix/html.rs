@@ -23,7 +23,7 @@ pub(super) fn page(matrix: &Matrix) -> String {
         "" => ("all namespaces".to_owned(), " RoleBindings are not included."),
         namespace => (format!("namespace {}", escape(namespace)), ""),
     };
-    let (style, script) = (hash(STYLE), hash(SCRIPT));
+    let (style, script) = (sha256_base64(STYLE), sha256_base64(SCRIPT));
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'\">\n\
@@ -85,6 +85,6 @@ fn escape(text: &str) -> String {
 }
 
 /// Returns the base64 SHA-256 of an inline style or script, for the content security policy.
-fn hash(text: &str) -> String {
+fn sha256_base64(text: &str) -> String {
     STANDARD.encode(digest(&SHA256, text.as_bytes()))
 }

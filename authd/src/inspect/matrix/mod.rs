@@ -99,8 +99,8 @@ pub(super) async fn run(connection: &Connection, flags: MatrixFlags) -> Result<O
         resources = named_resources(&policy);
     }
     let matrix =
-        Matrix::of(&policy, &flags.namespace.unwrap_or_default(), flags.verbs, &resources, flags.system);
-    Ok(Output::of(match flags.output.as_str() {
+        Matrix::compute(&policy, &flags.namespace.unwrap_or_default(), flags.verbs, &resources, flags.system);
+    Ok(Output::success(match flags.output.as_str() {
         "csv" => matrix.to_csv(),
         "json" => format!("{:#}\n", matrix.to_json()),
         "html" => html::page(&matrix),
@@ -110,11 +110,11 @@ pub(super) async fn run(connection: &Connection, flags: MatrixFlags) -> Result<O
 
 /// Returns the resources that rules name without a wildcard in group or resource.
 fn named_resources(policy: &Policy) -> Vec<ResourceArgument> {
-    let mut named = BTreeSet::new();
+    let mut names = BTreeSet::new();
     for rule in policy.rules() {
         for group in rule.api_groups.iter().filter(|group| &***group != "*") {
             for resource in rule.resources.iter().filter(|resource| !resource.contains('*')) {
-                named.insert((group.to_string(), resource.to_string()));
+                names.insert((group.to_string(), resource.to_string()));
             }
         }
     }
@@ -122,11 +122,11 @@ fn named_resources(policy: &Policy) -> Vec<ResourceArgument> {
         group,
         ..ResourceArgument::parse(&resource)
     };
-    named.into_iter().map(argument).collect()
+    names.into_iter().map(argument).collect()
 }
 
 impl Matrix {
-    fn of(
+    fn compute(
         policy: &Policy,
         namespace: &str,
         verbs: Vec<String>,

@@ -30,7 +30,7 @@ fn matrix_of(namespace: &str) -> Matrix {
     let resources = named_resources(&policy);
     assert_eq!(resources.iter().map(ToString::to_string).collect::<Vec<_>>(), ["deployments.apps"]);
     let verbs = ["get", "delete", "create"].map(str::to_owned).to_vec();
-    Matrix::of(&policy, namespace, verbs, &resources, false)
+    Matrix::compute(&policy, namespace, verbs, &resources, false)
 }
 
 #[test]

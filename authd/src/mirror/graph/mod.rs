@@ -106,8 +106,8 @@ struct Pod {
 /// A node: the number of its pods, and how many of its pods name each object.
 #[derive(Debug, Default)]
 struct Node {
-    pods: u32,
-    references: HashMap<Object, u32>,
+    pod_count: u32,
+    reference_counts: HashMap<Object, u32>,
 }
 
 /// A PersistentVolume with its claim and the Secrets that its mount needs.
@@ -198,14 +198,15 @@ impl Graph {
                 let node = node_name.and_then(|node_name| self.nodes.get(&node_name));
                 let claim = self.volumes.get(name).map(|volume| volume.claim);
                 let related =
-                    node.zip(claim).is_some_and(|(node, claim)| node.references.contains_key(&claim));
+                    node.zip(claim).is_some_and(|(node, claim)| node.reference_counts.contains_key(&claim));
                 LookupResult { related, depends_on_volumes: true }
             }
             Target::ReferencedObject(kind, namespace, name) => {
                 let object = self.find(kind, namespace, name);
                 let node = node_name.and_then(|node_name| self.nodes.get(&node_name));
-                let is_direct =
-                    node.zip(object).is_some_and(|(node, object)| node.references.contains_key(&object));
+                let is_direct = node
+                    .zip(object)
+                    .is_some_and(|(node, object)| node.reference_counts.contains_key(&object));
                 if is_direct || kind != ReferencedKind::Secret {
                     return without_volumes(is_direct);
                 }
@@ -220,7 +221,7 @@ impl Graph {
     fn has_volume_with_secret(&self, node: &Node, secret: Object) -> bool {
         self.volume_secrets.contains_key(&secret)
             && node
-                .references
+                .reference_counts
                 .keys()
                 .filter_map(|claim| self.volumes_by_claim.get(claim))
                 .flatten()
@@ -268,9 +269,9 @@ impl Graph {
         let references: Box<[Object]> =
             named_objects.map(|(kind, name)| self.strings.object(kind, namespace, name)).collect();
         let entry = self.nodes.entry(node).or_default();
-        entry.pods += 1;
+        entry.pod_count += 1;
         for object in &references {
-            *entry.references.entry(*object).or_default() += 1;
+            *entry.reference_counts.entry(*object).or_default() += 1;
         }
         self.pods.insert(key, Pod { node, references });
     }
@@ -278,11 +279,11 @@ impl Graph {
     fn delete_pod(&mut self, key: &str) {
         let Some(pod) = self.pods.remove(key) else { return };
         if let Some(node) = self.nodes.get_mut(&pod.node) {
-            node.pods -= 1;
+            node.pod_count -= 1;
             for object in &pod.references {
-                count_down(&mut node.references, object);
+                count_down(&mut node.reference_counts, object);
             }
-            if node.pods == 0 {
+            if node.pod_count == 0 {
                 self.nodes.remove(&pod.node);
             }
         }

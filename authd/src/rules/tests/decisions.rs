@@ -112,7 +112,7 @@ fn rbac_decision_and_reason_by_table() {
         let groups: Vec<&str> = groups.split(',').filter(|g| !g.is_empty()).collect();
         let reason = match p.decide(&user(name, &groups), &request(ask)) {
             RbacDecision::Allowed { reason, .. } => reason,
-            RbacDecision::NotAllowed(refusal) => refusal.reason,
+            RbacDecision::NotAllowed(denial) => denial.reason,
         };
         assert_eq!(reason, expected, "{name} {groups:?} {ask}");
     }
@@ -132,7 +132,7 @@ fn rbac_decision_reports_independence_of_object_name() {
     ] {
         let got = match p.decide(&user(name, &[]), &request(ask)) {
             RbacDecision::Allowed { any_name, .. } => (true, any_name),
-            RbacDecision::NotAllowed(refusal) => (false, refusal.any_name),
+            RbacDecision::NotAllowed(denial) => (false, denial.any_name),
         };
         assert_eq!(got, (allowed, any_name), "{name} {ask}");
     }
@@ -161,7 +161,7 @@ fn policy_changes_take_effect_immediately() {
     p.delete_role(RoleKind::Role, "a", "r");
     p.delete_role(RoleKind::Role, "a", "r");
     p.delete_binding("a", "b");
-    assert_eq!(p.len(), (0, 0));
+    assert_eq!(p.role_and_binding_counts(), (0, 0));
     assert!(p.roles.iter().all(Option::is_none), "no slot is in use");
     p.put_role(RoleKind::Role, "a", "r2", role(&["get|-|pods"]));
     assert_eq!(p.roles.len(), 1, "slots are reused");

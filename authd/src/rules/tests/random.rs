@@ -181,7 +181,7 @@ fn check_names_allowed(policy: &Policy, model: &ReferencePolicy, user: &UserInfo
 /// Checks that the suggested grant, in an empty policy, allows the request and no other request that RBAC can
 /// separate from it.
 fn check_suggestion(user: &UserInfo, ask: &Attributes, other: &(UserInfo, Attributes)) {
-    let grant = SuggestedGrant::of(user, ask).expect("a suggestion");
+    let grant = SuggestedGrant::for_request(user, ask).expect("a suggestion");
     let (role, binding) = grant.specs();
     let mut policy = policy();
     policy.put_role(grant.role_kind(), &grant.namespace, &grant.name, role);
@@ -232,8 +232,8 @@ fn indexed_policy_agrees_with_reference_model() {
     let (seed, pairs) = (number("SEED").unwrap_or_else(rand::random), number("PAIRS").unwrap_or(72_000));
     println!("SEED={seed} PAIRS={pairs}");
     let mut rng = SmallRng::seed_from_u64(seed);
-    let (mut allowed, mut refused, mut explained) = (0, 0, 0);
-    while allowed + refused < pairs {
+    let (mut allowed, mut denied, mut explained) = (0, 0, 0);
+    while allowed + denied < pairs {
         let (mut fast, mut model) = (policy(), ReferencePolicy::default());
         let mut previous = (UserInfo::default(), Attributes::default());
         for _ in 0..60 {
@@ -322,7 +322,7 @@ fn indexed_policy_agrees_with_reference_model() {
                     assert!(matches_rule(&grant.rule, &attributes), "seed {seed}: {ask}: {grant:?}");
                     assert!(explanation.nearest.is_empty() && explanation.more == 0, "{explanation:?}");
                 } else {
-                    refused += 1;
+                    denied += 1;
                     assert_eq!(explanation.grant, None, "seed {seed}: {user_info:?} {ask}");
                     let count = model.near_misses(&user_info, &attributes);
                     let shown = explanation.nearest.len();
@@ -349,14 +349,14 @@ fn indexed_policy_agrees_with_reference_model() {
                 // A decision for any name applies to every name, with the same reason.
                 let (any_name, reason) = match decision {
                     RbacDecision::Allowed { any_name, reason, .. } => (any_name, reason),
-                    RbacDecision::NotAllowed(refusal) => (refusal.any_name, refusal.reason),
+                    RbacDecision::NotAllowed(denial) => (denial.any_name, denial.reason),
                 };
                 for other in OBJECTS {
                     let other = Attributes { name: other.to_owned(), ..attributes.clone() };
                     if any_name {
                         let reason_of_other = match fast.decide(&user_info, &other) {
                             RbacDecision::Allowed { reason, .. } => reason,
-                            RbacDecision::NotAllowed(refusal) => refusal.reason,
+                            RbacDecision::NotAllowed(denial) => denial.reason,
                         };
                         assert_eq!(reason, reason_of_other, "seed {seed}: {user_info:?} {ask} any name");
                     }
@@ -368,7 +368,7 @@ fn indexed_policy_agrees_with_reference_model() {
             }
         }
     }
-    println!("{allowed} allowed, {refused} refused, {explained} lines of explanation");
+    println!("{allowed} allowed, {denied} denied, {explained} lines of explanation");
     let enough = pairs.min(72_000) / 72;
-    assert!(allowed > enough && refused > enough && explained > enough, "seed {seed}");
+    assert!(allowed > enough && denied > enough && explained > enough, "seed {seed}");
 }

@@ -128,7 +128,7 @@ impl Checker<'_> {
 
     fn check_optional_map(&mut self, target: &Expr, name: &Expr, body: &Expr, flat: bool) -> TypedNode {
         let (operand, ty) = self.check(target);
-        let inner = self.unwrap(target.at, ty);
+        let inner = self.unwrap_optional(target.at, ty);
         let Kind::Ident(variable) = &name.kind else {
             return self.report(name.at, "argument must be a simple name".to_owned());
         };
@@ -136,12 +136,15 @@ impl Checker<'_> {
         let slot = self.declare(variable, inner);
         let (body_node, body_type) = self.check(body);
         self.scopes.truncate(depth);
-        let result =
-            if flat { Type::optional(self.unwrap(body.at, body_type)) } else { Type::optional(body_type) };
+        let result = if flat {
+            Type::optional(self.unwrap_optional(body.at, body_type))
+        } else {
+            Type::optional(body_type)
+        };
         (Node::OptionalMap { operand: Box::new(operand), slot, body: Box::new(body_node), flat }, result)
     }
 
-    /// Checks `or` and `orValue` of an optional. They evaluate their argument only if the optional has no value.
+    /// Checks `or` and `orValue` of an optional, which evaluate their argument only if the optional has no value.
     fn check_or_else(
         &mut self,
         at: usize,

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! `Object{field: value}` and `Object.path{field: value}` have any fields; their values are dynamic. `JSONPatch{…}` has
-//! the fields of an operation of a JSON patch. Expressions can select the fields of both. The value of a message literal
-//! is a map of its fields with the name of its type.
+//! `Object{field: value}` and `Object.path{field: value}` have any fields; their values are dynamic.
+//! `JSONPatch{…}` has the fields of an operation of a JSON patch. Expressions can select the fields of both. The
+//! value of a message literal is a map of its fields with the name of its type.
 
 use crate::ast::StructField;
 use crate::program::Node;
@@ -26,7 +26,7 @@ impl Checker<'_> {
         let mut nodes = Vec::with_capacity(fields.len());
         for field in fields {
             let (node, ty) = self.check(&field.value);
-            let ty = if field.is_optional { self.unwrap(field.value.at, ty) } else { ty };
+            let ty = if field.is_optional { self.unwrap_optional(field.value.at, ty) } else { ty };
             match field_type(name, &field.name) {
                 Some(expected) => self.expect_field(field, &ty, &expected),
                 None => drop(self.report(field.value.at, format!("undefined field '{}'", field.name))),

@@ -62,8 +62,8 @@ type TypedNode = (Node, Type);
 impl<'e> Checker<'e> {
     /// Returns the overloads of a global or member function; None: there is no such function.
     fn overloads(&self, name: &str, member: bool) -> Option<&'e [(Overload, &'static Function)]> {
-        let of_mutations = || self.has_mutation_types.then(Table::of_mutations)?.find(name, member);
-        self.functions.find(name, member).or_else(of_mutations)
+        let mutation_overloads = || self.has_mutation_types.then(Table::for_mutations)?.find(name, member);
+        self.functions.find(name, member).or_else(mutation_overloads)
     }
 }
 
@@ -125,7 +125,7 @@ impl Checker<'_> {
         let mut nodes = Vec::with_capacity(elements.len());
         for (expr, optional) in elements {
             let (node, ty) = self.check(expr);
-            let ty = if *optional { self.unwrap(expr.at, ty) } else { ty };
+            let ty = if *optional { self.unwrap_optional(expr.at, ty) } else { ty };
             element = Some(self.common_type(expr.at, element, ty));
             nodes.push((node, *optional));
         }
@@ -138,7 +138,7 @@ impl Checker<'_> {
         for (k, v, optional) in entries {
             let (key_node, key_type) = self.check(k);
             let (value_node, value_type) = self.check(v);
-            let value_type = if *optional { self.unwrap(v.at, value_type) } else { value_type };
+            let value_type = if *optional { self.unwrap_optional(v.at, value_type) } else { value_type };
             key = Some(self.common_type(k.at, key, key_type));
             value = Some(self.common_type(v.at, value, value_type));
             nodes.push((key_node, value_node, *optional));
@@ -161,7 +161,7 @@ impl Checker<'_> {
     }
 
     /// Returns the type inside an optional; reports an error for a type that is not optional.
-    fn unwrap(&mut self, at: usize, ty: Type) -> Type {
+    fn unwrap_optional(&mut self, at: usize, ty: Type) -> Type {
         match ty {
             Type::Optional(inner) => inner.as_ref().clone(),
             Type::Dyn => Type::Dyn,

@@ -10,8 +10,9 @@ use crate::value::Value;
 use super::{Evaluator, Outcome};
 
 impl<'a> Evaluator<'a, '_> {
-    /// Value at the end of a chain. Charges the links, and a root that is not a variable; the caller charges the
-    /// unit of the chain itself.
+    /// Returns the value at the end of a chain.
+    ///
+    /// Charges the links, and a root that is not a variable; the caller charges the unit of the chain itself.
     pub(super) fn evaluate_chain(&mut self, root: &'a Node, steps: &'a [Step]) -> Outcome<'a> {
         let (mut value, steps) = match (root, steps.split_first()) {
             (Node::Slot(slot), Some((first, rest))) if self.is_lazy(*slot) => (self.lazy_step(first)?, rest),

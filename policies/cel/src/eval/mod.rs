@@ -186,7 +186,7 @@ impl<'a> Evaluator<'a, '_> {
     fn apply(&mut self, functions: &'a [&'static Function], values: &[Value<'a>]) -> Outcome<'a> {
         for function in functions {
             let before = *self.cost;
-            self.cost.charge(function.cost.of(values))?;
+            self.cost.charge(function.cost.units(values))?;
             let outcome = (function.body)(values);
             if !matches!(outcome, Err(EvalError::NoOverload)) {
                 return outcome;

@@ -111,11 +111,11 @@ pub(super) static LIBRARY: Library = Library {
             },
         )
         // The size of the result is estimated for text and bytes only, as in kube-apiserver.
-        .of_size(ResultSize::Custom(|a, ty| match a {
+        .with_result_size(ResultSize::Custom(|a, ty| match a {
             [text] if matches!(text.ty, Type::String | Type::Bytes) => {
-                ValueFacts::sized(ty, Estimate { min: text.size.min / 4, max: text.size.max })
+                ValueFacts::with_size(ty, Estimate { min: text.size.min / 4, max: text.size.max })
             }
-            _ => ValueFacts::of_type(ty),
+            _ => ValueFacts::from_type(ty),
         })),
         Function::new(
             &["bytes(bytes) -> bytes", "bytes(string) -> bytes"],
@@ -136,12 +136,12 @@ pub(super) static LIBRARY: Library = Library {
             },
         )
         // A character has at most four bytes.
-        .of_size(ResultSize::Custom(|a, ty| match a {
+        .with_result_size(ResultSize::Custom(|a, ty| match a {
             [text] => {
                 let size = Estimate { min: text.size.min, max: text.size.max.saturating_mul(4) };
-                ValueFacts::sized(ty, size)
+                ValueFacts::with_size(ty, size)
             }
-            _ => ValueFacts::of_type(ty),
+            _ => ValueFacts::from_type(ty),
         })),
         Function::new(&["bool(bool) -> bool", "bool(string) -> bool"], Fixed(1), |a| match a {
             [Value::Bool(b)] => Ok(Value::Bool(*b)),

@@ -147,14 +147,14 @@ fn find(name: &str) -> Option<Format> {
 }
 
 /// A regular expression and its description in messages.
-struct Pattern {
+struct FormatPattern {
     regex: Option<Regex>,
     message: &'static str,
 }
 
 macro_rules! pattern {
     ($id:ident, $pattern:literal, $message:literal) => {
-        static $id: LazyLock<Pattern> = LazyLock::new(|| Pattern {
+        static $id: LazyLock<FormatPattern> = LazyLock::new(|| FormatPattern {
             regex: Regex::new($pattern).ok(),
             message: concat!($message, " (", $pattern, ")"),
         });
@@ -187,7 +187,7 @@ pattern!(
     "does not match the form of a UUID"
 );
 
-fn check_pattern(s: &str, pattern: &Pattern) -> Vec<String> {
+fn check_pattern(s: &str, pattern: &FormatPattern) -> Vec<String> {
     violation_unless(pattern.regex.as_ref().is_some_and(|regex| regex.is_match(s)), pattern.message)
 }
 
@@ -199,7 +199,7 @@ fn too_long(s: &str, max_bytes: usize) -> Option<String> {
     (s.len() > max_bytes).then(|| format!("must be no more than {max_bytes} bytes"))
 }
 
-fn dns_label(s: &str, pattern: &Pattern, max_bytes: usize) -> Vec<String> {
+fn dns_label(s: &str, pattern: &FormatPattern, max_bytes: usize) -> Vec<String> {
     let mut violations: Vec<String> = too_long(s, max_bytes).into_iter().collect();
     violations.extend(check_pattern(s, pattern));
     violations

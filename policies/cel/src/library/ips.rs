@@ -137,7 +137,7 @@ fn containment_estimate(arguments: &[ValueFacts<'_>], bytes: u64) -> Estimate {
     match arguments {
         [_, other] if matches!(other.ty, Type::String | Type::Dyn) => {
             let text_comparison = other.size.map(|size| read_cost(size.saturating_add(bytes)));
-            comparison.or(text_comparison) + other.size.map(read_cost)
+            comparison.union(text_comparison) + other.size.map(read_cost)
         }
         _ => comparison,
     }

@@ -52,7 +52,7 @@ pub(super) static LIBRARY: Library = Library {
     functions: &[
         Function::new(SORTED, Traversal, |a| {
             let mut previous: Option<Value<'_>> = None;
-            for item in only_list(a)?.iter() {
+            for item in single_list(a)?.iter() {
                 let item = item?;
                 if let Some(previous) = &previous
                     && previous.compare(&item)? == Ordering::Greater
@@ -90,7 +90,8 @@ pub(super) static LIBRARY: Library = Library {
     ],
 };
 
-fn only_list<'v, 'a>(arguments: &'v [Value<'a>]) -> Result<&'v List<'a>, EvalError> {
+/// Returns the only argument, which must be a list.
+fn single_list<'v, 'a>(arguments: &'v [Value<'a>]) -> Result<&'v List<'a>, EvalError> {
     match arguments {
         [Value::List(list)] => Ok(list),
         _ => Err(EvalError::NoOverload),
@@ -101,9 +102,10 @@ fn index_value<'a>(found: Option<usize>) -> Outcome<'a> {
     Ok(Value::Int(found.and_then(|at| i64::try_from(at).ok()).unwrap_or(-1)))
 }
 
+/// Returns the minimum or maximum of a list: the element whose comparison with each other element gives `better`.
 fn extreme<'a>(arguments: &[Value<'a>], name: &str, better: Ordering) -> Outcome<'a> {
     let mut best: Option<Value<'a>> = None;
-    for item in only_list(arguments)?.iter() {
+    for item in single_list(arguments)?.iter() {
         let item = item?;
         best = Some(match best {
             None => item,
@@ -121,7 +123,7 @@ fn extreme<'a>(arguments: &[Value<'a>], name: &str, better: Ordering) -> Outcome
 
 fn sum<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     let mut total: Option<Value<'a>> = None;
-    for item in only_list(arguments)?.iter() {
+    for item in single_list(arguments)?.iter() {
         let item = item?;
         total = Some(match (total, item) {
             (None, item) => item,

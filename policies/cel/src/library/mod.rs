@@ -53,7 +53,8 @@ static LIBRARIES: &[&Library] = &[
     &authorization::SELECTORS,
 ];
 
-/// All overloads in the notation of declarations, in the order of the table.
+/// Iterates over all overloads in the notation of declarations, in the order of the libraries.
+///
 /// The number is the minor release since which new expressions may use the overload (0: all releases).
 pub fn functions() -> impl Iterator<Item = (u32, &'static str)> {
     LIBRARIES.iter().copied().chain([&json_patches::LIBRARY]).flat_map(|library| {
@@ -80,7 +81,7 @@ pub(crate) struct Function {
     /// any work.
     pub(crate) body: for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>,
     pub(crate) cost: CallCost,
-    /// Estimate of the result size.
+    /// Rule for the estimated size of the result.
     pub(crate) size: ResultSize,
     /// Check of constant arguments when an expression is compiled.
     pub(crate) prepare: Option<Prepare>,
@@ -97,7 +98,7 @@ impl Function {
     }
 
     /// Sets the estimate of the result size.
-    pub(crate) const fn of_size(mut self, size: ResultSize) -> Function {
+    pub(crate) const fn with_result_size(mut self, size: ResultSize) -> Function {
         self.size = size;
         self
     }
@@ -138,7 +139,7 @@ impl Table {
     }
 
     /// Functions of mutations, in addition to those of the other tables.
-    pub(crate) fn of_mutations() -> &'static Table {
+    pub(crate) fn for_mutations() -> &'static Table {
         static TABLE: LazyLock<Table> =
             LazyLock::new(|| Table::from_libraries([&json_patches::LIBRARY].into_iter()));
         &TABLE

@@ -58,9 +58,9 @@ pub(super) static LIBRARY: Library = Library {
             ),
             add,
         )
-        .of_size(ResultSize::Custom(|a, ty| match a {
-            [x, y] if !x.is_scalar() => x.clone().joined(y.clone(), ty),
-            _ => ValueFacts::of_type(ty),
+        .with_result_size(ResultSize::Custom(|a, ty| match a {
+            [x, y] if !x.is_scalar() => x.clone().concatenate(y.clone(), ty),
+            _ => ValueFacts::from_type(ty),
         })),
         Function::new(
             &[

@@ -34,6 +34,6 @@ pub(super) static LIBRARY: Library = Library {
             [Value::Optional(None)] => Err(EvalError::failed("optional.none() dereference")),
             _ => Err(EvalError::NoOverload),
         })
-        .of_size(ResultSize::First),
+        .with_result_size(ResultSize::First),
     ],
 };

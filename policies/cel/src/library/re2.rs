@@ -31,7 +31,7 @@ pub(super) struct Translated {
 pub(super) fn translate(pattern: &str) -> Result<Translated, &'static str> {
     let mut translator =
         Translator { chars: pattern.chars().peekable(), out: String::new(), outer_levels: Vec::new() };
-    let mut level = Level::default();
+    let mut level = GroupLevel::default();
     while let Some(c) = translator.chars.next() {
         match c {
             '(' => {
@@ -95,7 +95,7 @@ pub(super) fn translate(pattern: &str) -> Result<Translated, &'static str> {
 
 /// State of the group under translation, or of the whole pattern.
 #[derive(Default)]
-struct Level {
+struct GroupLevel {
     /// Weight of all atoms before the last.
     weight: u64,
     /// Maximum product of nested repetition counts in these atoms.
@@ -104,7 +104,7 @@ struct Level {
     last: Option<(u64, u64, bool)>,
 }
 
-impl Level {
+impl GroupLevel {
     /// Adds the last atom to the totals.
     fn add_last_atom(&mut self) {
         if let Some((weight, repetitions, _)) = self.last.take() {
@@ -146,7 +146,7 @@ struct Translator<'p> {
     chars: Peekable<Chars<'p>>,
     out: String,
     /// Groups around the group under translation, the outermost first.
-    outer_levels: Vec<Level>,
+    outer_levels: Vec<GroupLevel>,
 }
 
 impl Translator<'_> {
@@ -232,7 +232,7 @@ impl Translator<'_> {
     }
 
     /// Translates an escape outside classes.
-    fn translate_escape(&mut self, level: &mut Level) -> Result<(), &'static str> {
+    fn translate_escape(&mut self, level: &mut GroupLevel) -> Result<(), &'static str> {
         let Some(c) = self.chars.next() else { return Err("trailing backslash at end of expression") };
         let simple = match c {
             'd' => "[0-9]",

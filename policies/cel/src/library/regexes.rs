@@ -25,7 +25,7 @@ const MATCH_COST: CallCost = CallCost::Custom(cost, estimate);
 /// Size of the result: at most the whole text, or a list with one item per character.
 const MATCH_SIZE: ResultSize = ResultSize::Custom(|arguments, ty| {
     let part_size = Estimate { min: 0, max: arguments.first().map_or(u64::MAX, |text| text.size.max) };
-    ValueFacts::of_each(ty, part_size, ValueFacts::sized(Type::String, part_size))
+    ValueFacts::with_elements(ty, part_size, ValueFacts::with_size(Type::String, part_size))
 });
 
 /// Size limit of a compiled pattern in bytes.
@@ -98,12 +98,12 @@ impl From<PatternError> for EvalError {
 }
 
 /// A compiled constant pattern.
-struct Pattern {
+struct CompiledPattern {
     regex: Regex,
     length: u64,
 }
 
-impl Opaque for Pattern {
+impl Opaque for CompiledPattern {
     fn type_name(&self) -> &'static str {
         "string"
     }
@@ -126,7 +126,7 @@ fn prepare(arguments: &mut [Node]) -> Result<(), EvalError> {
     if let Some(Node::Const(value)) = arguments.get_mut(1)
         && let Some(pattern) = value.as_str()
     {
-        let compiled = Pattern { regex: compile(pattern)?, length: char_count(pattern) };
+        let compiled = CompiledPattern { regex: compile(pattern)?, length: char_count(pattern) };
         *value = Value::opaque(compiled);
     }
     Ok(())
@@ -136,7 +136,7 @@ fn with_regex<'a>(
     pattern: &Value<'a>,
     run: impl FnOnce(&Regex) -> Value<'a>,
 ) -> Result<Value<'a>, EvalError> {
-    match (pattern.downcast::<Pattern>(), pattern.as_str()) {
+    match (pattern.downcast::<CompiledPattern>(), pattern.as_str()) {
         (Some(pattern), _) => Ok(run(&pattern.regex)),
         (None, Some(text)) => Ok(run(&compile(text)?)),
         (None, None) => Err(EvalError::NoOverload),
@@ -149,12 +149,15 @@ fn with_regex<'a>(
 ///
 /// The pattern is malformed or too large.
 pub fn compile(pattern: &str) -> Result<Regex, PatternError> {
-    let bad = |reason: &str| PatternError { pattern: pattern.to_owned(), reason: reason.to_owned() };
-    let translated = translate(pattern).map_err(bad)?;
+    let pattern_error =
+        |reason: &str| PatternError { pattern: pattern.to_owned(), reason: reason.to_owned() };
+    let translated = translate(pattern).map_err(pattern_error)?;
     let compiled = regex::RegexBuilder::new(&translated.pattern).size_limit(COMPILED_LIMIT).build();
     compiled.map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => bad("expression is too large"),
-        other => bad(other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ")),
+        regex::Error::CompiledTooBig(_) => pattern_error("expression is too large"),
+        other => {
+            pattern_error(other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: "))
+        }
     })
 }
 

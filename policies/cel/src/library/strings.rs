@@ -38,7 +38,7 @@ pub(super) static LIBRARY: Library = Library {
             Custom(char_at_cost, |_| Estimate::exactly(1)),
             char_at,
         )
-        .of_size(ResultSize::Custom(|_, ty| ValueFacts::sized(ty, Estimate { min: 0, max: 1 }))),
+        .with_result_size(ResultSize::Custom(|_, ty| ValueFacts::with_size(ty, Estimate { min: 0, max: 1 }))),
         Function::new(
             &[".string.indexOf(string) -> int", ".string.indexOf(string, int) -> int"],
             Traversal,
@@ -50,11 +50,11 @@ pub(super) static LIBRARY: Library = Library {
             last_index_of,
         ),
         Function::new(&[".string.lowerAscii() -> string"], Text(1), |a| map_text(a, str::to_ascii_lowercase))
-            .of_size(ResultSize::First),
+            .with_result_size(ResultSize::First),
         Function::new(&[".string.upperAscii() -> string"], Text(1), |a| map_text(a, str::to_ascii_uppercase))
-            .of_size(ResultSize::First),
+            .with_result_size(ResultSize::First),
         Function::new(&[".string.trim() -> string"], Text(1), |a| map_text(a, |s| s.trim().to_owned()))
-            .of_size(ResultSize::First),
+            .with_result_size(ResultSize::First),
         Function::new(
             &[".string.replace(string, string) -> string", ".string.replace(string, string, int) -> string"],
             Custom(replace_cost, |a| {
@@ -62,33 +62,32 @@ pub(super) static LIBRARY: Library = Library {
             }),
             replace,
         )
-        .of_size(ResultSize::Custom(replaced_size)),
+        .with_result_size(ResultSize::Custom(replaced_size)),
         Function::new(
             &[".string.split(string) -> list(string)", ".string.split(string, int) -> list(string)"],
             Text(2),
             split,
         )
-        .of_size(ResultSize::Custom(split_size)),
+        .with_result_size(ResultSize::Custom(split_size)),
         Function::new(
             &[".list(string).join() -> string", ".list(string).join(string) -> string"],
             Custom(join_cost, |a| read_and_write_cost(joined_size(a))),
             join,
         )
-        .of_size(ResultSize::Custom(|a, ty| ValueFacts::sized(ty, joined_size(a)))),
+        .with_result_size(ResultSize::Custom(|a, ty| ValueFacts::with_size(ty, joined_size(a)))),
         Function::new(
             &[".string.substring(int) -> string", ".string.substring(int, int) -> string"],
             Text(1),
             substring,
         )
-        .of_size(ResultSize::First),
-        Function::new(&["strings.quote(string) -> string"], Text(1), |a| map_text(a, quote)).of_size(
-            ResultSize::Custom(|a, ty| {
+        .with_result_size(ResultSize::First),
+        Function::new(&["strings.quote(string) -> string"], Text(1), |a| map_text(a, quote))
+            .with_result_size(ResultSize::Custom(|a, ty| {
                 let length = a.first().map_or(u64::MAX, |text| text.size.max);
                 // Escaping may double every character; two quotation marks are added.
                 let longest = length.saturating_mul(2).saturating_add(2);
-                ValueFacts::sized(ty, Estimate { min: 2, max: longest })
-            }),
-        ),
+                ValueFacts::with_size(ty, Estimate { min: 2, max: longest })
+            })),
         Function::new(
             &[".string.format(list(dyn)) -> string"],
             Custom(format_cost, |a| a.first().map_or(Estimate::UNKNOWN, |text| text.size.map(read_cost))),
@@ -149,22 +148,22 @@ fn replace_cost(arguments: &[Value<'_>]) -> u64 {
     read_cost((text.size() * 2).max(result))
 }
 
-/// Size of the result of `replace`: at most as if the text consisted of the shortest possible matches.
+/// Size of the result of `replace`: the maximum is that of a text of shortest possible matches only.
 fn replaced_size<'b>(arguments: &[ValueFacts<'b>], ty: Type) -> ValueFacts<'b> {
-    let [text, old, new, ..] = arguments else { return ValueFacts::of_type(ty) };
+    let [text, old, new, ..] = arguments else { return ValueFacts::from_type(ty) };
     let longest = match old.size.min {
         0 => text.size.max.saturating_add(1).saturating_mul(new.size.max).saturating_add(text.size.max),
         shortest if new.size.max <= shortest => text.size.max,
         shortest => text.size.max.div_ceil(shortest).saturating_mul(new.size.max).max(text.size.max),
     };
-    ValueFacts::sized(ty, Estimate { min: 0, max: longest })
+    ValueFacts::with_size(ty, Estimate { min: 0, max: longest })
 }
 
 /// Size of the result of `split`: each character may be a part, and one part may be the whole text.
 fn split_size<'b>(arguments: &[ValueFacts<'b>], ty: Type) -> ValueFacts<'b> {
     let text = arguments.first().map_or(u64::MAX, |text| text.size.max);
-    let each = ValueFacts::sized(Type::String, Estimate { min: 0, max: text });
-    ValueFacts::of_each(ty, Estimate { min: 0, max: text.saturating_add(1) }, each)
+    let each = ValueFacts::with_size(Type::String, Estimate { min: 0, max: text });
+    ValueFacts::with_elements(ty, Estimate { min: 0, max: text.saturating_add(1) }, each)
 }
 
 /// Cost of `join`: reading the parts and writing the text, or a tenth of a unit for each separator if that is

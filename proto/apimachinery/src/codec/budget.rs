@@ -17,19 +17,19 @@ use serde_json::{Map, Value};
 use super::{DecodeError, Limits};
 
 /// Bytes of a value in its list or object, including the spare capacity of a growing list.
-const VALUE: usize = 48;
+const VALUE_BYTES: usize = 48;
 /// Bytes of a string or key beyond its content.
-const TEXT: usize = 16;
+const TEXT_BYTES: usize = 16;
 /// Bytes of the first node of a map, which has room for [`NODE_KEYS`] keys and values.
-const NODE: usize = 640;
+const NODE_BYTES: usize = 640;
 /// Number of keys in the first node of a map.
 const NODE_KEYS: usize = 11;
 /// Bytes per key in further nodes of a map, which are about half full when keys arrive in order.
-const NODE_SHARE: usize = 112;
+const FURTHER_KEY_BYTES: usize = 112;
 /// Bytes of the smallest allocation of a list.
-const LIST: usize = 128;
+const LIST_BYTES: usize = 128;
 
-/// Cost of a part of a tree.
+/// Cost of a part of a tree: number of values, and estimated memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Number of scalars, lists and objects.
@@ -40,40 +40,41 @@ pub struct Cost {
 
 impl Cost {
     /// Null: the schema converts it to an object where the type is an object.
-    pub const NULL: Cost = Cost { elements: 1, tree_bytes: VALUE + NODE };
+    pub const NULL: Cost = Cost { elements: 1, tree_bytes: VALUE_BYTES + NODE_BYTES };
     /// Boolean or number.
-    pub const SCALAR: Cost = Cost { elements: 1, tree_bytes: VALUE };
+    pub const SCALAR: Cost = Cost { elements: 1, tree_bytes: VALUE_BYTES };
     /// List without its items.
-    pub const LIST: Cost = Cost { elements: 1, tree_bytes: VALUE + LIST };
+    pub const LIST: Cost = Cost { elements: 1, tree_bytes: VALUE_BYTES + LIST_BYTES };
     /// Object without its keys.
-    pub const OBJECT: Cost = Cost { elements: 1, tree_bytes: VALUE };
+    pub const OBJECT: Cost = Cost { elements: 1, tree_bytes: VALUE_BYTES };
     /// Empty object in a list: the value that costs the most memory per byte of JSON or YAML.
-    pub const EMPTY_ITEM: Cost = Cost { elements: 1, tree_bytes: VALUE + 2 * NODE };
+    pub const EMPTY_ITEM: Cost = Cost { elements: 1, tree_bytes: VALUE_BYTES + 2 * NODE_BYTES };
     /// Number with an empty key, in an object whose first node is full.
-    pub const NAMED_SCALAR: Cost = Cost { elements: 1, tree_bytes: VALUE + TEXT + NODE_SHARE };
+    pub const NAMED_SCALAR: Cost =
+        Cost { elements: 1, tree_bytes: VALUE_BYTES + TEXT_BYTES + FURTHER_KEY_BYTES };
 
     /// Returns the cost of a string of `bytes` bytes.
     pub const fn text(bytes: usize) -> Cost {
-        Cost { elements: 1, tree_bytes: VALUE + TEXT + bytes }
+        Cost { elements: 1, tree_bytes: VALUE_BYTES + TEXT_BYTES + bytes }
     }
 
     /// Returns the cost of a key of `bytes` bytes in an object that already has `others` keys.
     pub const fn key(bytes: usize, others: usize) -> Cost {
         let node = match others {
-            0 => NODE,
+            0 => NODE_BYTES,
             1..NODE_KEYS => 0,
-            _ => NODE_SHARE,
+            _ => FURTHER_KEY_BYTES,
         };
-        Cost { elements: 0, tree_bytes: TEXT + bytes + node }
+        Cost { elements: 0, tree_bytes: TEXT_BYTES + bytes + node }
     }
 
-    /// Returns the cost that is known only at the end of an object with `keys` keys.
+    /// Returns the part of the cost of an object that its number of keys decides.
     ///
     /// `name` is the key of the object in its parent; None for an item of a list.
     pub fn object_end(keys: usize, name: Option<&str>) -> Cost {
         let is_owned_field = |name: &str| name == "." || name.contains(':');
-        let default_node = if keys == 0 && !name.is_some_and(is_owned_field) { NODE } else { 0 };
-        let managed_fields_node = if name.is_none() { NODE } else { 0 };
+        let default_node = if keys == 0 && !name.is_some_and(is_owned_field) { NODE_BYTES } else { 0 };
+        let managed_fields_node = if name.is_none() { NODE_BYTES } else { 0 };
         Cost { elements: 0, tree_bytes: default_node + managed_fields_node }
     }
 
@@ -98,7 +99,7 @@ impl Cost {
     }
 }
 
-/// Part of the limits that a tree has not used yet.
+/// The part of the limits that a tree has not used yet.
 #[derive(Clone, Debug)]
 pub struct Budget {
     left: Cost,
@@ -116,11 +117,11 @@ impl Budget {
         self.limits
     }
 
-    /// Charges a part of a tree.
+    /// Charges the cost of a part of a tree.
     ///
     /// # Errors
     ///
-    /// The tree exceeds one of the two limits.
+    /// The tree exceeds the limit of values or the limit of memory.
     #[inline]
     pub fn charge(&mut self, cost: Cost) -> Result<(), DecodeError> {
         if self.left.elements < cost.elements || self.left.tree_bytes < cost.tree_bytes {
@@ -135,7 +136,7 @@ impl Budget {
     ///
     /// # Errors
     ///
-    /// The tree exceeds one of the two limits.
+    /// The tree exceeds the limit of values or the limit of memory.
     pub fn charge_tree(&mut self, value: &Value) -> Result<(), DecodeError> {
         self.charge_named(value, None)
     }
@@ -186,7 +187,7 @@ impl Limits {
         Budget::new(self).charge_tree(tree)
     }
 
-    /// Like [`Limits::check`], for the fields of an object.
+    /// Checks the fields of an object as [`Limits::check`] checks a tree.
     ///
     /// # Errors
     ///

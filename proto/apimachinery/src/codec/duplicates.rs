@@ -80,27 +80,27 @@ pub(super) struct Duplicates {
 impl Duplicates {
     /// Position of the next path.
     ///
-    /// The decoder takes the position before it reads the value of a key, and notes a duplicate key after the
-    /// value at this position: before the duplicates inside the value.
-    pub(super) fn mark(&self) -> usize {
+    /// The decoder takes the position before it reads the value of a key. After the value, it inserts the path
+    /// of a duplicate key at this position, so that the path precedes those of duplicates inside the value.
+    pub(super) fn next_position(&self) -> usize {
         self.paths.len()
     }
 
-    /// Renders the path of a duplicate and inserts it at the position `mark`.
-    pub(super) fn note(&mut self, mark: usize, path: &Path<'_>) {
+    /// Renders the path of a duplicate and inserts it at a position.
+    pub(super) fn insert(&mut self, position: usize, path: &Path<'_>) {
         if self.is_full() {
             return;
         }
-        self.note_text(mark, path.text());
+        self.insert_text(position, path.text());
     }
 
-    /// Whether further paths are dropped.
+    /// Whether the list is full, so that further paths are dropped.
     pub(super) fn is_full(&self) -> bool {
         self.paths.len() >= MAX_PATHS || (!self.paths.is_empty() && self.bytes >= MAX_BYTES)
     }
 
-    /// Inserts the rendered path of a duplicate at the position `mark`, unless the list has it.
-    pub(super) fn note_text(&mut self, mark: usize, path: String) {
+    /// Inserts the rendered path of a duplicate at a position, unless the list already contains the path.
+    pub(super) fn insert_text(&mut self, position: usize, path: String) {
         if self.is_full() {
             return;
         }
@@ -108,7 +108,7 @@ impl Duplicates {
         if self.paths.contains(&path) {
             return;
         }
-        self.paths.insert(mark.min(self.paths.len()), path);
+        self.paths.insert(position.min(self.paths.len()), path);
     }
 
     /// Returns the paths in the order of the document.

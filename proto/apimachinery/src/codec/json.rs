@@ -35,7 +35,7 @@ pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded, DecodeError> {
     decode_within(input, &mut Budget::new(limits))
 }
 
-/// Like [`decode`], for a document inside another document: both are charged to the same budget.
+/// Decodes a document inside another document; both are charged to the same budget.
 ///
 /// # Errors
 ///
@@ -157,7 +157,7 @@ impl Formatter for Pretty {
     }
 }
 
-/// State of one decoding.
+/// State of the decoding of one document.
 struct State {
     duplicates: Duplicates,
     max_depth: usize,
@@ -272,14 +272,14 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
             state.charge(Cost::key(key.len(), map.len()))?;
-            let mark = state.duplicates.mark();
+            let position = state.duplicates.next_position();
             let value = entries.next_value_seed(Node { state, path: Path::Field(&path, &key), depth })?;
             match map.entry(key) {
                 serde_json::map::Entry::Vacant(slot) => {
                     slot.insert(value);
                 }
                 serde_json::map::Entry::Occupied(mut slot) => {
-                    state.duplicates.note(mark, &Path::Field(&path, slot.key()));
+                    state.duplicates.insert(position, &Path::Field(&path, slot.key()));
                     slot.insert(value);
                 }
             }

@@ -1,7 +1,7 @@
 //! The order of chosen keys in a JSON document.
 //!
 //! A decoded tree has sorted keys. The order of the document matters only for messages, so this second pass
-//! over the document runs only when there is something to report.
+//! over the document runs only when a message names paths.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,9 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::duplicates::Path;
 
-/// Returns each occurrence of the wanted paths, for example `spec.containers[0].name`, in the order of the document.
+/// Returns each occurrence of the wanted paths in the order of the document.
+///
+/// A path is, for example, `spec.containers[0].name`.
 ///
 /// A malformed document ends the search.
 pub fn occurrences(json: &[u8], wanted: &HashSet<&str>) -> Vec<String> {
@@ -26,7 +28,7 @@ fn last_name(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
 
-/// A search for wanted paths.
+/// State of a search for the occurrences of paths.
 struct Search<'w> {
     wanted: &'w HashSet<&'w str>,
     /// The last names of the wanted paths, so that few paths are rendered.

@@ -63,7 +63,7 @@ impl FieldSelector {
         self.terms.iter().map(|term| &*term.field)
     }
 
-    /// Returns the exact value of a field, if required: `metadata.name=x` gives `x`.
+    /// Returns the value that the selector requires of a field: `metadata.name=x` gives `x`.
     pub fn exact(&self, field: &str) -> Option<&str> {
         self.terms.iter().find(|term| term.equal && *term.field == *field).map(|term| &*term.value)
     }

@@ -77,20 +77,20 @@ pub fn subdomain(text: &str) -> Vec<String> {
 
 /// Whether a text consists of letters, digits and `-_.`, and begins and ends with a letter or digit.
 fn is_name(text: &str) -> bool {
-    let ends = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    let is_edge_character = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
-    ends(bytes.first())
-        && ends(bytes.last())
+    is_edge_character(bytes.first())
+        && is_edge_character(bytes.last())
         && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
 /// Whether a text of any length consists of lower-case letters, digits and `-`, and has no `-` at its ends.
 fn is_dns_label(text: &str) -> bool {
-    let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let is_letter_or_digit = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = text.as_bytes();
-    bytes.first().is_some_and(inner)
-        && bytes.last().is_some_and(inner)
-        && bytes.iter().all(|b| inner(b) || *b == b'-')
+    bytes.first().is_some_and(is_letter_or_digit)
+        && bytes.last().is_some_and(is_letter_or_digit)
+        && bytes.iter().all(|b| is_letter_or_digit(b) || *b == b'-')
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ const PLUGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit of a credential plugin that may prompt on a terminal.
 const INTERACTIVE_PLUGIN_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Server with the credentials for it. `Debug` shows no secret.
+/// Client of one server with the credentials of one user. `Debug` shows no secret.
 pub struct Remote {
     target: Target,
     base: String,
@@ -88,7 +88,7 @@ impl Remote {
         Remote::with_input(target, user_agent, names, clock, terminal())
     }
 
-    /// Like [`Remote::new`], with a standard input for the credential plugin. None: there is no terminal.
+    /// Creates a remote like [`Remote::new`]. `input` is a terminal for the credential plugin, if any.
     ///
     /// # Errors
     ///
@@ -260,7 +260,7 @@ fn base_url(server: &str) -> String {
     format!("{}://{authority}{path}", uri.scheme_str().unwrap_or("https"))
 }
 
-/// Returns the files of a target whose changes matter.
+/// Returns the files of a target that the remote reads again after a change.
 fn credential_files(target: &Target) -> Vec<PathBuf> {
     let user = &target.user;
     [&target.cluster.certificate_authority, &user.client_certificate, &user.client_key, &user.token_file]

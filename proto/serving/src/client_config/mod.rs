@@ -63,7 +63,7 @@ pub struct ClientConfig {
     pub warnings: Vec<String>,
 }
 
-/// Server of a cluster.
+/// A cluster of the file: its server and how to connect to it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cluster {
     /// URL of the server.
@@ -84,7 +84,7 @@ pub struct Cluster {
     pub extensions: BTreeMap<String, Value>,
 }
 
-/// Credentials of a user.
+/// A user of the file: the credentials for a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     /// File of the client certificate.
@@ -145,7 +145,7 @@ pub struct Exec {
     pub dir: PathBuf,
 }
 
-/// Cluster with a user.
+/// A context of the file: a cluster with a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Context {
     /// Key of [`ClientConfig::clusters`].
@@ -183,7 +183,7 @@ impl ClientConfig {
             .map_err(|e| config_error(vec![syntax_error_position(&e.to_string(), json)]))?;
         let dir = file.parent().unwrap_or(Path::new(""));
         let texts = |errors: Vec<DocumentError>| errors.iter().map(ToString::to_string).collect();
-        match Document::of(decoded, text).decode_lenient(|fields| read_config(fields, dir)) {
+        match Document::from_decoded(decoded, text).decode_lenient(|fields| read_config(fields, dir)) {
             Ok((config, warnings)) => {
                 Ok(ClientConfig { file: file.to_owned(), warnings: texts(warnings), ..config })
             }
@@ -191,13 +191,13 @@ impl ClientConfig {
         }
     }
 
-    /// Selects the cluster and the user of a context, or of the current context.
+    /// Selects the cluster and the user of a context; None: of the current context.
     ///
     /// # Errors
     ///
     /// All reasons together: no such context, cluster or user, or settings that cannot be used.
     pub fn target(&self, context: Option<&str>, names: &Names) -> Result<Target, ConfigError> {
-        target::choose(self, context, names)
+        target::select_target(self, context, names)
             .map_err(|mistakes| ConfigError { file: self.file.clone(), mistakes })
     }
 }
@@ -245,7 +245,7 @@ fn named_entries<T: Default>(
     part: &'static str,
     read: impl Fn(&mut Fields<'_>) -> T,
 ) -> BTreeMap<String, T> {
-    let mut all = BTreeMap::new();
+    let mut parts_by_name = BTreeMap::new();
     top.objects(list, |item| {
         let name = item.text("name");
         let name_path = item.path().child("name");
@@ -255,12 +255,12 @@ fn named_entries<T: Default>(
         }
         // `user: {}` and `cluster:` are often omitted. [`ClientConfig::target`] reports missing fields.
         let value = item.object(part, &read).unwrap_or_default();
-        if !name.is_empty() && all.insert(name, value).is_some() {
+        if !name.is_empty() && parts_by_name.insert(name, value).is_some() {
             let text = format!("duplicate name in {list}, so {} is ambiguous", item.path().child(part));
             item.errors().add_text(&name_path, &text);
         }
     });
-    all
+    parts_by_name
 }
 
 fn read_cluster(fields: &mut Fields<'_>, dir: &Path) -> Cluster {

@@ -18,7 +18,8 @@ pub struct Target {
     pub user: User,
 }
 
-pub(super) fn choose(
+/// Selects the cluster and the user of a context, and checks their settings.
+pub(super) fn select_target(
     config: &ClientConfig,
     context: Option<&str>,
     names: &Names,
@@ -39,10 +40,10 @@ pub(super) fn choose(
         User::default()
     });
     if mistakes.is_empty() {
-        let at_cluster = |mistake: String| format!("cluster `{cluster_name}`: {mistake}");
-        mistakes.extend(check_cluster(&cluster).into_iter().map(at_cluster));
-        let at_user = |mistake: String| format!("user `{user_name}`: {mistake}");
-        mistakes.extend(check_user(&user, names).into_iter().map(at_user));
+        let cluster_mistake = |mistake: String| format!("cluster `{cluster_name}`: {mistake}");
+        mistakes.extend(check_cluster(&cluster).into_iter().map(cluster_mistake));
+        let user_mistake = |mistake: String| format!("user `{user_name}`: {mistake}");
+        mistakes.extend(check_user(&user, names).into_iter().map(user_mistake));
     }
     if mistakes.is_empty() { Ok(Target { cluster_name, cluster, user_name, user }) } else { Err(mistakes) }
 }

@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 const MAX_OUTPUT_BYTES: u64 = 1024 * 1024;
 /// Number of attempts to start a program whose file is still open for writing (`ETXTBSY`).
 const BUSY_ATTEMPTS: u32 = 20;
-/// Pause between these attempts.
+/// Pause between two attempts to start a program whose file is open for writing.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Searches a bare name in the absolute directories of `PATH`.

@@ -333,8 +333,8 @@ async fn hanging_exec_plugin_is_killed_with_its_children() {
     if !pid.is_empty() {
         let stat = format!("/proc/{}/stat", pid.trim());
         // A killed process may remain a zombie for a moment.
-        let gone = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
-        while !gone() {
+        let has_ended = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
+        while !has_ended() {
             tokio::task::yield_now().await;
         }
     }

@@ -116,7 +116,7 @@ impl ProcessMetrics {
 /// Number of the first field after the name of the program in `/proc/self/stat`.
 const FIRST_FIELD: usize = 3;
 
-/// Raises a counter to a value that the system reports; a smaller value does not change the counter.
+/// Raises a counter to `value`, a count that the system reports. A smaller value does not change the counter.
 pub fn raise(counter: &Counter, value: u64) {
     counter.inc_by(value.saturating_sub(counter.get()));
 }
@@ -137,7 +137,7 @@ fn boot_time() -> Option<u64> {
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
-/// Bytes that all interfaces of the network namespace have received and sent.
+/// Bytes that all interfaces of the network namespace have received, and bytes that they have sent.
 fn network_bytes() -> Option<(u64, u64)> {
     let text = std::fs::read_to_string("/proc/self/net/dev").ok()?;
     let mut sum = (0, 0);

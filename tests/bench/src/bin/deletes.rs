@@ -1,4 +1,4 @@
-//! Deletion of a large collection and of a large namespace, and the memory and disk space before and after it.
+//! Deletion of a large collection and of a large namespace, with the memory and disk space before and after.
 //!
 //! ```text
 //! deletes [--objects 100000] [--retention 30]
@@ -20,13 +20,13 @@ use clap::Parser;
 use http::{Method, StatusCode};
 
 /// Minimum number of objects that a deletecollection request deletes in a second.
-const COLLECTION_RATE: f64 = 20_000.0;
+const MIN_COLLECTION_RATE: f64 = 20_000.0;
 
-/// Maximum seconds of the deletion of a namespace with 100,000 objects.
-const NAMESPACE_LIMIT: f64 = 15.0;
+/// Maximum duration of the deletion of a namespace with 100,000 objects, in seconds.
+const MAX_NAMESPACE_SECONDS: f64 = 15.0;
 
-/// Time after the history retention before the last report of memory and disk space, which have no limit.
-const IDLE: Duration = Duration::from_secs(60);
+/// Idle time before the last report of memory and disk space, in addition to the history retention.
+const FINAL_IDLE_TIME: Duration = Duration::from_secs(60);
 
 #[derive(Parser)]
 struct Args {
@@ -49,7 +49,7 @@ async fn main() -> Result<(), Error> {
     report("with one object", &plane)?;
     delete_collection(&plane, args.objects).await?;
     delete_namespace(&plane, args.objects).await?;
-    tokio::time::sleep(Duration::from_secs(args.retention) + IDLE).await;
+    tokio::time::sleep(Duration::from_secs(args.retention) + FINAL_IDLE_TIME).await;
     report("idle after the retention and a minute", &plane)?;
     plane.stop().await?;
     args.limits.finish()
@@ -68,9 +68,9 @@ async fn delete_collection(plane: &ControlPlane, count: u64) -> Result<(), Error
     let rate = count as f64 / seconds;
     println!(
         "collection of {count} objects deleted in {seconds:.2} s, {rate:.0} each second, response of {:.1} MB; \
-         limit {COLLECTION_RATE} each second: {}",
+         limit {MIN_COLLECTION_RATE} each second: {}",
         body.len() as f64 / 1e6,
-        verdict(rate >= COLLECTION_RATE),
+        verdict(rate >= MIN_COLLECTION_RATE),
     );
     report("after the deletion", plane)
 }
@@ -80,7 +80,7 @@ async fn delete_namespace(plane: &ControlPlane, count: u64) -> Result<(), Error>
     let begun = Instant::now();
     objects::remove(&plane.target).await?;
     let name = format!("deletion of a namespace of {count} objects");
-    figure::report(&name, begun.elapsed().as_secs_f64(), NAMESPACE_LIMIT, "s");
+    figure::report(&name, begun.elapsed().as_secs_f64(), MAX_NAMESPACE_SECONDS, "s");
     report("after the deletion", plane)
 }
 

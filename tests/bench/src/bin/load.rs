@@ -20,7 +20,7 @@ use bench::control_plane::ControlPlane;
 use bench::delivery::{self, EventSource};
 use bench::figure::{self, Limits};
 use bench::objects::{self, collection, config_map};
-use bench::throughput::{Figure, Load, MeasuredServer, Rounds, closed_loop};
+use bench::throughput::{Figure, Load, MeasuredServer, Rounds, measure_closed_loop};
 use bytes::Bytes;
 use clap::Parser;
 use http::{Method, StatusCode};
@@ -73,7 +73,7 @@ const MIN_RATIO: f64 = 0.6;
 /// Minimum creates per second and per CPU-second.
 const MIN_CREATES_PER_SECOND: f64 = 10_000.0;
 
-/// Events per second of the delivery measurement, and its maximum p99 latency.
+/// Events per second of the measurement of delivery latency, and the maximum p99 latency.
 const DELIVERY: (u64, Duration) = (50, Duration::from_millis(20));
 
 /// A higher number of events per second, reported in addition to that of [`DELIVERY`].
@@ -83,7 +83,7 @@ const FAST_RATE: u64 = 200;
 async fn main() -> Result<(), Error> {
     let args = Args::parse();
     let plane = match &args.server {
-        Some(server) => ControlPlane::running(Target::new(server, &args.token)?, args.pid.clone()),
+        Some(server) => ControlPlane::attach(Target::new(server, &args.token)?, args.pid.clone()),
         None => ControlPlane::start(&[]).await?,
     };
     objects::fill(&plane.target, OBJECTS).await?;
@@ -128,15 +128,17 @@ impl Bench {
         }
         let (fan_out, delivery_name) = ("fan-out", "delivery");
         if self.is_selected(fan_out) || self.is_selected(delivery_name) {
-            let ours = EventSource::of_objects(self.our_server());
-            let bare = EventSource::of_lines(&ours.sample(0).await?).await?;
+            let ours = EventSource::for_objects(self.our_server());
+            let bare = EventSource::for_lines(&ours.sample(0).await?).await?;
             if self.is_selected(fan_out) {
                 self.measure_fan_out(&ours, &bare).await?;
                 // At full speed, the slower server sends more events in one batch, which saves CPU time. So
                 // the test also measures at a fixed rate.
                 let name = format!("{fan_out} at {FAST_RATE}/s");
                 let figures = self.measure_deliveries(&ours, &bare, self.args.watchers, FAST_RATE, 1).await?;
-                report(&name, figures, |ours, bare| at_least(ours.per_cpu_second() / bare.per_cpu_second()));
+                report(&name, figures, |ours, bare| {
+                    check_ratio(ours.per_cpu_second() / bare.per_cpu_second())
+                });
             }
             for rate in [DELIVERY.0, FAST_RATE].into_iter().filter(|_| self.is_selected(delivery_name)) {
                 let receivers = self.args.receivers;
@@ -169,28 +171,28 @@ impl Bench {
         if status != StatusCode::OK {
             return Err(format!("{name}: {status}").into());
         }
-        let bare = MeasuredServer::bare(&body).await?;
+        let bare = MeasuredServer::start_baseline(&body).await?;
         let load = |path: String| Load {
             method: Method::GET,
             expected_status: StatusCode::OK,
-            make: Arc::new(move |_| (path.clone(), Bytes::new())),
+            build_request: Arc::new(move |_| (path.clone(), Bytes::new())),
         };
         let servers = [(&ours, load(path)), (&bare, load("/".to_owned()))];
-        let figures = closed_loop(servers, self.args.clients, self.rounds).await?;
-        report(name, figures, |ours, bare| at_least(ours.per_cpu_second() / bare.per_cpu_second()));
+        let figures = measure_closed_loop(servers, self.args.clients, self.rounds).await?;
+        report(name, figures, |ours, bare| check_ratio(ours.per_cpu_second() / bare.per_cpu_second()));
         Ok(())
     }
 
     async fn measure_creates(&self) -> Result<(), Error> {
         let ours = self.our_server();
-        let bare = MeasuredServer::bare(&config_map("as-large-as-an-answer-to-a-create")).await?;
+        let bare = MeasuredServer::start_baseline(&config_map("as-large-as-an-answer-to-a-create")).await?;
         let load = |path: String| Load {
             method: Method::POST,
             expected_status: StatusCode::CREATED,
-            make: Arc::new(move |number| (path.clone(), config_map(&format!("new-{number}")))),
+            build_request: Arc::new(move |number| (path.clone(), config_map(&format!("new-{number}")))),
         };
         let servers = [(&ours, load(collection())), (&bare, load("/".to_owned()))];
-        let figures = closed_loop(servers, self.args.writers, self.rounds).await?;
+        let figures = measure_closed_loop(servers, self.args.writers, self.rounds).await?;
         report("create 1 kB", figures, |ours, _| {
             let holds = ours.per_second() >= MIN_CREATES_PER_SECOND
                 && ours.per_cpu_second() >= MIN_CREATES_PER_SECOND;
@@ -203,7 +205,7 @@ impl Bench {
         let figures =
             delivery::measure_at_full_speed([ours, bare], self.args.watchers, self.rounds, 1).await?;
         report(&format!("fan-out to {}", self.args.watchers), figures, |ours, bare| {
-            at_least(ours.per_cpu_second() / bare.per_cpu_second())
+            check_ratio(ours.per_cpu_second() / bare.per_cpu_second())
         });
         Ok(())
     }
@@ -226,7 +228,8 @@ impl Bench {
     }
 }
 
-fn at_least(ratio: f64) -> (String, bool) {
+/// Formats the bound of the ratio to the baseline server, and returns whether the ratio meets it.
+fn check_ratio(ratio: f64) -> (String, bool) {
     (format!("at least {:.0}%", MIN_RATIO * 100.0), ratio >= MIN_RATIO)
 }
 

@@ -57,8 +57,8 @@ const LIST_MEMORY_LIMIT_MIB: f64 = 64.0;
 /// Maximum memory of both processes for the watches, in MiB above the memory before them.
 const WATCH_MEMORY_LIMIT_MIB: f64 = 100.0;
 
-/// Wait before memory is read: by then, the allocator has returned freed memory.
-const SETTLE: Duration = Duration::from_secs(3);
+/// Time before memory is measured, in which the allocator returns freed memory to the system.
+const WAIT_BEFORE_MEASUREMENT: Duration = Duration::from_secs(3);
 
 /// Delay of slow clients between the head of the response and the read of its body.
 const READ_DELAY: Duration = Duration::from_secs(3);
@@ -86,7 +86,7 @@ async fn measure_lists(plane: &ControlPlane, count: u64, clients: usize) -> Resu
         ("read late", "", READ_DELAY),
         ("compressed", "gzip", Duration::ZERO),
     ] {
-        tokio::time::sleep(SETTLE).await;
+        tokio::time::sleep(WAIT_BEFORE_MEASUREMENT).await;
         let before = process::resident_mib(apid).ok_or("apid ended")?;
         process::reset_peak(apid)?;
         let started = Instant::now();
@@ -130,7 +130,7 @@ async fn list(target: &Target, encoding: &'static str, pause: Duration) -> Resul
 async fn measure_watches(plane: &ControlPlane, connections: usize, streams: usize) -> Result<(), Error> {
     objects::fill(&plane.target, 10).await?;
     let path = watch_from_now(&plane.target).await?;
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(WAIT_BEFORE_MEASUREMENT).await;
     let before = resident(plane)?;
     let mut responses = Vec::new();
     for _ in 0..connections {
@@ -143,7 +143,7 @@ async fn measure_watches(plane: &ControlPlane, connections: usize, streams: usiz
             responses.push(response);
         }
     }
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(WAIT_BEFORE_MEASUREMENT).await;
     let after = resident(plane)?;
     println!(
         "{} idle watches over {connections} connections: {before:.1} MiB before, {after:.1} MiB with them, \

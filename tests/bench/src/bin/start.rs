@@ -17,7 +17,7 @@ use bench::figure::{self, Limits};
 use bench::process;
 use clap::Parser;
 
-/// Maximum idle memory of both processes, in MiB: a tenth of that of kube-apiserver.
+/// Maximum idle memory of both processes, in MiB: a tenth of the idle memory of kube-apiserver.
 const MEMORY_LIMIT_MIB: f64 = 32.0;
 
 #[derive(Parser)]

@@ -26,17 +26,17 @@ pub(crate) enum Initial {
     Stream,
 }
 
-/// A reflector with its event history.
-struct Reflected {
+/// A reflector with the versions that its events delivered.
+struct RecordedReflector {
     events: Pin<Box<dyn Stream<Item = Result<Event<ConfigMap>, watcher::Error>>>>,
     store: Store<ConfigMap>,
     /// Resource versions of each object, in the order of events.
-    told: BTreeMap<String, Vec<u64>>,
+    delivered_versions: BTreeMap<String, Vec<u64>>,
     /// Number of complete lists.
-    states: usize,
+    complete_lists: usize,
 }
 
-impl Reflected {
+impl RecordedReflector {
     fn new(api: &Api<ConfigMap>, initial: Initial) -> Self {
         let config = watcher::Config::default().labels(LABEL);
         let config = match initial {
@@ -45,7 +45,12 @@ impl Reflected {
         };
         let (store, writer) = reflector::store();
         let events = reflector(writer, watch(api.clone(), config).default_backoff());
-        Reflected { events: Box::pin(events), store, told: BTreeMap::new(), states: 0 }
+        RecordedReflector {
+            events: Box::pin(events),
+            store,
+            delivered_versions: BTreeMap::new(),
+            complete_lists: 0,
+        }
     }
 
     /// Processes events until the store equals the list of the server.
@@ -53,14 +58,14 @@ impl Reflected {
         let listed = api.list(&ListParams::default().labels(LABEL)).await.expect("a list");
         let expected = versions(&listed.items);
         let reached = tokio::time::timeout(DEADLINE, async {
-            while self.states == 0 || self.state() != expected {
+            while self.complete_lists == 0 || self.state() != expected {
                 match self.events.next().await.expect("a watcher never ends") {
                     Ok(Event::Init) => {}
-                    Ok(Event::InitDone) => self.states += 1,
+                    Ok(Event::InitDone) => self.complete_lists += 1,
                     Ok(Event::InitApply(object) | Event::Apply(object)) => {
-                        self.told.entry(object.name_any()).or_default().push(version(&object));
+                        self.delivered_versions.entry(object.name_any()).or_default().push(version(&object));
                     }
-                    Ok(Event::Delete(object)) => drop(self.told.remove(&object.name_any())),
+                    Ok(Event::Delete(object)) => drop(self.delivered_versions.remove(&object.name_any())),
                     // The server is down or the history is compacted: the watcher retries by itself.
                     Err(error) => eprintln!("watcher: {error}"),
                 }
@@ -80,7 +85,7 @@ impl Reflected {
 
     /// Asserts that each version of an object was delivered once, in order.
     fn assert_delivered_once(&self) {
-        for (name, versions) in &self.told {
+        for (name, versions) in &self.delivered_versions {
             assert!(versions.is_sorted_by(|a, b| a < b), "{name}: {versions:?}");
         }
     }
@@ -118,7 +123,7 @@ async fn change(api: &Api<ConfigMap>, round: usize) {
 pub(crate) async fn run(client: Client, initial: Initial) {
     let api: Api<ConfigMap> = Api::namespaced(client, "default");
     create(&api, (0..1000).map(|index| format!("object-{index}"))).await;
-    let mut reflected = Reflected::new(&api, initial);
+    let mut reflected = RecordedReflector::new(&api, initial);
     reflected.until_current(&api).await;
     assert_eq!(reflected.state().len(), 1000);
     for (round, event) in ["", "restart", "kill"].into_iter().enumerate() {
@@ -129,7 +134,7 @@ pub(crate) async fn run(client: Client, initial: Initial) {
         reflected.until_current(&api).await;
         assert_eq!(reflected.state().len(), 1000);
     }
-    assert_eq!(reflected.states, 1, "the watcher resumes without a second list");
+    assert_eq!(reflected.complete_lists, 1, "the watcher resumes without a second list");
     reflected.assert_delivered_once();
 }
 
@@ -137,13 +142,13 @@ pub(crate) async fn run(client: Client, initial: Initial) {
 pub(crate) async fn trimmed(client: Client) {
     let api: Api<ConfigMap> = Api::namespaced(client, "default");
     create(&api, (0..40).map(|index| format!("object-{index}"))).await;
-    let mut reflected = Reflected::new(&api, Initial::List);
+    let mut reflected = RecordedReflector::new(&api, Initial::List);
     reflected.until_current(&api).await;
-    assert_eq!(reflected.states, 1);
+    assert_eq!(reflected.complete_lists, 1);
     ask("trim");
     reflected.until_current(&api).await;
-    assert_eq!(reflected.states, 2, "the watcher listed again");
+    assert_eq!(reflected.complete_lists, 2, "the watcher listed again");
     change(&api, 1).await;
     reflected.until_current(&api).await;
-    assert_eq!(reflected.states, 2);
+    assert_eq!(reflected.complete_lists, 2);
 }

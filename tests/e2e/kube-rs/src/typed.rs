@@ -41,21 +41,24 @@ pub(crate) async fn run(client: Client) {
 
 async fn config_maps(api: Api<ConfigMap>) {
     let post = PostParams::default();
-    let made = |name: &str| -> ConfigMap {
+    let config_map = |name: &str| -> ConfigMap {
         object(json!({"metadata": {"name": name, "labels": {"part": "typed"}}, "data": {"a": "1", "b": "2"}}))
     };
     let dry = PostParams { dry_run: true, ..PostParams::default() };
-    assert!(api.create(&dry, &made("one")).await.expect("tried").uid().is_some());
+    assert!(api.create(&dry, &config_map("one")).await.expect("tried").uid().is_some());
     assert!(api.get_opt("one").await.expect("a response").is_none(), "a dry run leaves nothing");
-    let one = api.create(&post, &made("one")).await.expect("created");
-    assert_eq!(one.data, made("one").data);
-    assert_eq!(rejected_status(api.create(&post, &made("one")).await), (409, "AlreadyExists".to_owned()));
+    let one = api.create(&post, &config_map("one")).await.expect("created");
+    assert_eq!(one.data, config_map("one").data);
+    assert_eq!(
+        rejected_status(api.create(&post, &config_map("one")).await),
+        (409, "AlreadyExists".to_owned())
+    );
     let named = ConfigMap {
         metadata: ObjectMeta { generate_name: Some("typed-".to_owned()), ..ObjectMeta::default() },
         ..ConfigMap::default()
     };
     assert!(api.create(&post, &named).await.expect("created").name_any().len() > "typed-".len());
-    let mut namespace = made("elsewhere");
+    let mut namespace = config_map("elsewhere");
     namespace.metadata.namespace = Some("default".to_owned());
     assert_eq!(rejected_status(api.create(&post, &namespace).await).0, 400);
 
@@ -81,7 +84,7 @@ async fn config_maps(api: Api<ConfigMap>) {
     assert_eq!((metadata.uid(), metadata.labels()), (fresh.uid(), fresh.labels()));
 
     for index in 0..7 {
-        api.create(&post, &made(&format!("paged-{index}"))).await.expect("created");
+        api.create(&post, &config_map(&format!("paged-{index}"))).await.expect("created");
     }
     let mut params = ListParams::default().labels("part=typed").limit(3);
     let mut names = Vec::new();
@@ -98,12 +101,12 @@ async fn config_maps(api: Api<ConfigMap>) {
     let two = ListParams::default().fields("metadata.name=paged-2");
     assert_eq!(api.list_metadata(&two).await.expect("a list").items.len(), 1);
 
-    watched(&api, &made("watched")).await;
+    watched(&api, &config_map("watched")).await;
 
     let mut entry =
-        api.entry("entered").await.expect("a response").or_insert(|| made("entered")).and_modify(|object| {
-            drop(object.data.get_or_insert_default().insert("x".to_owned(), "y".to_owned()))
-        });
+        api.entry("entered").await.expect("a response").or_insert(|| config_map("entered")).and_modify(
+            |object| drop(object.data.get_or_insert_default().insert("x".to_owned(), "y".to_owned())),
+        );
     entry.commit(&post).await.expect("written");
     assert!(api.get("entered").await.expect("there").data.is_some_and(|data| data.contains_key("x")));
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Violation, containers, quoted};
+use super::{Violation, format_containers, quoted};
 use crate::pod_security::pod::{Container, Pod};
 
 /// Default capabilities of containers.
@@ -30,12 +30,15 @@ pub(super) fn no_more_than_default(pod: &Pod<'_>) -> Option<Violation> {
 
 /// Requires that each container drops all capabilities and adds at most `NET_BIND_SERVICE`.
 pub(super) fn all_dropped(pod: &Pod<'_>) -> Option<Violation> {
-    let keeps = |c: &Container<'_>| !c.security_list(&["capabilities", "drop"]).any(|name| name == "ALL");
-    let violating = pod.containers_that(keeps);
+    let keeps_capabilities =
+        |c: &Container<'_>| !c.security_list(&["capabilities", "drop"]).any(|name| name == "ALL");
+    let violating = pod.containers_that(keeps_capabilities);
     let mut details = Vec::new();
     if !violating.is_empty() {
-        details
-            .push(format!("{} must set securityContext.capabilities.drop=[\"ALL\"]", containers(&violating)));
+        details.push(format!(
+            "{} must set securityContext.capabilities.drop=[\"ALL\"]",
+            format_containers(&violating)
+        ));
     }
     details.extend(added_beyond(pod, &["NET_BIND_SERVICE"]));
     if details.is_empty() {
@@ -53,15 +56,15 @@ fn added_beyond(pod: &Pod<'_>, allowed: &[&str]) -> Option<String> {
     let mut forbidden = BTreeSet::new();
     let violating = pod.containers_that(|container| {
         let added = container.security_list(&["capabilities", "add"]);
-        let mut more = added.filter(|name| !allowed.contains(name)).peekable();
-        let has_more = more.peek().is_some();
-        forbidden.extend(more);
-        has_more
+        let mut not_allowed = added.filter(|name| !allowed.contains(name)).peekable();
+        let adds_forbidden = not_allowed.peek().is_some();
+        forbidden.extend(not_allowed);
+        adds_forbidden
     });
     (!violating.is_empty()).then(|| {
         format!(
             "{} must not include {} in securityContext.capabilities.add",
-            containers(&violating),
+            format_containers(&violating),
             quoted(forbidden)
         )
     })

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use apimachinery::object::Value;
 
-use super::{Violation, containers, plural, setters};
+use super::{Violation, format_containers, format_setters, plural};
 use crate::pod_security::pod::Pod;
 
 /// Rejects the network, PID and IPC namespaces of the host.
@@ -19,25 +19,25 @@ pub(super) fn namespaces(pod: &Pod<'_>) -> Option<Violation> {
 
 /// Rejects ports of the host.
 pub(super) fn ports(pod: &Pod<'_>) -> Option<Violation> {
-    let mut used = BTreeSet::new();
+    let mut used_ports = BTreeSet::new();
     let violating = pod.containers_that(|container| {
         let ports = container.ports().filter_map(|port| port.get("hostPort").and_then(Value::as_i64));
         let mut host_ports = ports.filter(|port| *port != 0).map(|port| port.to_string()).peekable();
         let has_host_port = host_ports.peek().is_some();
-        used.extend(host_ports);
+        used_ports.extend(host_ports);
         has_host_port
     });
     if violating.is_empty() {
         return None;
     }
-    let count = used.len();
-    let used: Vec<String> = used.into_iter().collect();
+    let count = used_ports.len();
+    let used_ports: Vec<String> = used_ports.into_iter().collect();
     let detail = format!(
         "{} {} {} {}",
-        containers(&violating),
+        format_containers(&violating),
         plural(violating.len(), "uses", "use"),
         plural(count, "hostPort", "hostPorts"),
-        used.join(", ")
+        used_ports.join(", ")
     );
     Some(Violation { reason: "hostPort", detail })
 }
@@ -46,7 +46,8 @@ pub(super) fn ports(pod: &Pod<'_>) -> Option<Violation> {
 pub(super) fn process(pod: &Pod<'_>) -> Option<Violation> {
     const PATH: &[&str] = &["windowsOptions", "hostProcess"];
     let is_set = |value: Option<&Value>| value.and_then(Value::as_bool) == Some(true);
-    let setters = setters(is_set(pod.security(PATH)), &pod.containers_that(|c| is_set(c.security(PATH))))?;
+    let setters =
+        format_setters(is_set(pod.security(PATH)), &pod.containers_that(|c| is_set(c.security(PATH))))?;
     let detail = format!("{setters} must not set securityContext.windowsOptions.hostProcess=true");
     Some(Violation { reason: "hostProcess", detail })
 }

@@ -125,17 +125,17 @@ pub(super) fn violations(standard: Standard, pod: &Pod<'_>) -> Vec<Violation> {
 }
 
 /// Formats container names as `container "a"` or `containers "a", "b"`.
-fn containers(names: &[&str]) -> String {
+fn format_containers(names: &[&str]) -> String {
     format!("{} {}", plural(names.len(), "container", "containers"), quoted(names.iter().copied()))
 }
 
 /// Formats the sources of a wrong value: `pod`, `container "a"`, or both joined. None if there is none.
-fn setters(pod: bool, names: &[&str]) -> Option<String> {
+fn format_setters(pod: bool, names: &[&str]) -> Option<String> {
     match (pod, names) {
         (false, []) => None,
         (true, []) => Some("pod".to_owned()),
-        (false, names) => Some(containers(names)),
-        (true, names) => Some(format!("pod and {}", containers(names))),
+        (false, names) => Some(format_containers(names)),
+        (true, names) => Some(format!("pod and {}", format_containers(names))),
     }
 }
 

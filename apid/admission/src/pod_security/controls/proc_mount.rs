@@ -4,21 +4,25 @@ use std::collections::BTreeSet;
 
 use apimachinery::object::Value;
 
-use super::{Violation, containers, quoted};
+use super::{Violation, format_containers, quoted};
 use crate::pod_security::pod::Pod;
 
 /// Rejects proc mounts other than the default one.
 pub(super) fn default_only(pod: &Pod<'_>) -> Option<Violation> {
     let mut mounts = BTreeSet::new();
-    let bad = pod.containers_that(|container| {
+    let violating = pod.containers_that(|container| {
         let mount = container.security(&["procMount"]).and_then(Value::as_str);
-        let other = mount.filter(|mount| *mount != "Default");
-        mounts.extend(other);
-        other.is_some()
+        let forbidden = mount.filter(|mount| *mount != "Default");
+        mounts.extend(forbidden);
+        forbidden.is_some()
     });
-    if bad.is_empty() {
+    if violating.is_empty() {
         return None;
     }
-    let detail = format!("{} must not set securityContext.procMount to {}", containers(&bad), quoted(mounts));
+    let detail = format!(
+        "{} must not set securityContext.procMount to {}",
+        format_containers(&violating),
+        quoted(mounts)
+    );
     Some(Violation { reason: "procMount", detail })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use apimachinery::object::Value;
 
-use super::{Violation, plural, quoted, setters};
+use super::{Violation, format_setters, plural, quoted};
 use crate::pod_security::pod::{Pod, text};
 
 /// Rejects SELinux users, roles, and types other than those of containers.
@@ -22,18 +22,18 @@ fn check_options(pod: &Pod<'_>, allowed: &[&str]) -> Option<Violation> {
     let mut is_bad = |options: Option<&Value>| {
         let Some(options) = options else { return false };
         let kind = text(options, &["type"]);
-        let bad_type = !kind.is_empty() && !allowed.contains(&kind);
-        if bad_type {
+        let is_bad_type = !kind.is_empty() && !allowed.contains(&kind);
+        if is_bad_type {
             types.insert(kind.to_owned());
         }
-        let sets = |field| !text(options, &[field]).is_empty();
-        user |= sets("user");
-        role |= sets("role");
-        bad_type || sets("user") || sets("role")
+        let is_set = |field| !text(options, &[field]).is_empty();
+        user |= is_set("user");
+        role |= is_set("role");
+        is_bad_type || is_set("user") || is_set("role")
     };
     let is_pod_bad = is_bad(pod.security(&["seLinuxOptions"]));
     let bad_containers = pod.containers_that(|c| is_bad(c.security(&["seLinuxOptions"])));
-    let setters = setters(is_pod_bad, &bad_containers)?;
+    let setters = format_setters(is_pod_bad, &bad_containers)?;
     let mut faults = Vec::new();
     if !types.is_empty() {
         let kinds = quoted(types.iter().map(String::as_str));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use apimachinery::field::quote;
 use apimachinery::object::Value;
 
-use super::{Violation, containers, plural, quoted, setters};
+use super::{Violation, format_containers, format_setters, plural, quoted};
 use crate::pod_security::pod::Pod;
 
 const REASON: &str = "seccompProfile";
@@ -14,18 +14,18 @@ const FIELD: &[&str] = &["seccompProfile", "type"];
 /// Rule for releases up to 1.18, which have profiles in annotations.
 pub(super) fn annotations(pod: &Pod<'_>) -> Option<Violation> {
     let container_keys = pod.containers().map(|c| format!("{}{}", pod.keys.seccomp_prefix, c.name));
-    let mut bad = BTreeSet::new();
+    let mut forbidden = BTreeSet::new();
     for key in std::iter::once(pod.keys.seccomp_pod.clone()).chain(container_keys) {
         if let Some(profile) = pod.annotation(&key).filter(|profile| !is_allowed_profile(profile)) {
-            bad.insert(format!("{key}={}", quote(profile)));
+            forbidden.insert(format!("{key}={}", quote(profile)));
         }
     }
-    if bad.is_empty() {
+    if forbidden.is_empty() {
         return None;
     }
-    let noun = plural(bad.len(), "annotation", "annotations");
-    let bad: Vec<String> = bad.into_iter().collect();
-    Some(Violation { reason: REASON, detail: format!("forbidden {noun} {}", bad.join(", ")) })
+    let noun = plural(forbidden.len(), "annotation", "annotations");
+    let forbidden: Vec<String> = forbidden.into_iter().collect();
+    Some(Violation { reason: REASON, detail: format!("forbidden {noun} {}", forbidden.join(", ")) })
 }
 
 fn is_allowed_profile(profile: &str) -> bool {
@@ -45,7 +45,7 @@ pub(super) fn not_unconfined(pod: &Pod<'_>) -> Option<Violation> {
     };
     let is_pod_bad = is_bad(pod.security(FIELD));
     let bad_containers = pod.containers_that(|c| is_bad(c.security(FIELD)));
-    let setters = setters(is_pod_bad, &bad_containers)?;
+    let setters = format_setters(is_pod_bad, &bad_containers)?;
     let values = quoted(values.iter().map(String::as_str));
     let detail = format!("{setters} must not set securityContext.seccompProfile.type to {values}");
     Some(Violation { reason: REASON, detail })
@@ -59,13 +59,13 @@ pub(super) fn confined(pod: &Pod<'_>) -> Option<Violation> {
     if pod.security(FIELD).is_some() {
         return None;
     }
-    let bad = pod.containers_that(|c| c.security(FIELD).is_none());
-    if bad.is_empty() {
+    let unconfined = pod.containers_that(|c| c.security(FIELD).is_none());
+    if unconfined.is_empty() {
         return None;
     }
     let detail = format!(
         "pod or {} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\"",
-        containers(&bad)
+        format_containers(&unconfined)
     );
     Some(Violation { reason: REASON, detail })
 }

@@ -2,7 +2,7 @@
 
 use apimachinery::object::Value;
 
-use super::{Violation, containers, setters};
+use super::{Violation, format_containers, format_setters};
 use crate::pod_security::pod::Pod;
 
 /// Requires `runAsNonRoot: true` in the pod or in each container, and forbids `false`.
@@ -13,7 +13,7 @@ pub(super) fn not_root(pod: &Pod<'_>) -> Option<Violation> {
         pod.containers_that(|container| flag(container.security(&["runAsNonRoot"])) == expected)
     };
     const REASON: &str = "runAsNonRoot != true";
-    if let Some(setters) = setters(pod_flag == Some(false), &containers_with(Some(false))) {
+    if let Some(setters) = format_setters(pod_flag == Some(false), &containers_with(Some(false))) {
         let detail = format!("{setters} must not set securityContext.runAsNonRoot=false");
         return Some(Violation { reason: REASON, detail });
     }
@@ -21,7 +21,7 @@ pub(super) fn not_root(pod: &Pod<'_>) -> Option<Violation> {
     if pod_flag == Some(true) || unset.is_empty() {
         return None;
     }
-    let detail = format!("pod or {} must set securityContext.runAsNonRoot=true", containers(&unset));
+    let detail = format!("pod or {} must set securityContext.runAsNonRoot=true", format_containers(&unset));
     Some(Violation { reason: REASON, detail })
 }
 
@@ -29,6 +29,6 @@ pub(super) fn not_root(pod: &Pod<'_>) -> Option<Violation> {
 pub(super) fn not_zero(pod: &Pod<'_>) -> Option<Violation> {
     let is_root = |value: Option<&Value>| value.and_then(Value::as_i64) == Some(0);
     let root_containers = pod.containers_that(|c| is_root(c.security(&["runAsUser"])));
-    let setters = setters(is_root(pod.security(&["runAsUser"])), &root_containers)?;
+    let setters = format_setters(is_root(pod.security(&["runAsUser"])), &root_containers)?;
     Some(Violation { reason: "runAsUser=0", detail: format!("{setters} must not set runAsUser=0") })
 }

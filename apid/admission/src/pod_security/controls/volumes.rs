@@ -46,7 +46,7 @@ const NAMED: &[&str] = &[
 
 /// Rejects volumes of type `hostPath`.
 pub(super) fn host_path(pod: &Pod<'_>) -> Option<Violation> {
-    let names: Vec<&str> = pod.volumes().filter(|volume| has(volume, "hostPath")).map(name).collect();
+    let names: Vec<&str> = pod.volumes().filter(|volume| has_source(volume, "hostPath")).map(name).collect();
     if names.is_empty() {
         return None;
     }
@@ -56,27 +56,27 @@ pub(super) fn host_path(pod: &Pod<'_>) -> Option<Violation> {
 
 /// Rejects volumes of types other than those of the restricted standard.
 pub(super) fn restricted(pod: &Pod<'_>) -> Option<Violation> {
-    let bad: Vec<_> =
-        pod.volumes().filter(|volume| !ALLOWED.iter().any(|source| has(volume, source))).collect();
-    if bad.is_empty() {
+    let violating: Vec<_> =
+        pod.volumes().filter(|volume| !ALLOWED.iter().any(|source| has_source(volume, source))).collect();
+    if violating.is_empty() {
         return None;
     }
     let source = |volume: &&Map<String, Value>| {
-        NAMED.iter().find(|source| has(volume, source)).copied().unwrap_or("unknown")
+        NAMED.iter().find(|source| has_source(volume, source)).copied().unwrap_or("unknown")
     };
-    let sources: BTreeSet<&str> = bad.iter().map(source).collect();
+    let sources: BTreeSet<&str> = violating.iter().map(source).collect();
     let detail = format!(
         "{} {} {} {} {}",
-        plural(bad.len(), "volume", "volumes"),
-        quoted(bad.iter().map(|volume| name(volume))),
-        plural(bad.len(), "uses", "use"),
+        plural(violating.len(), "volume", "volumes"),
+        quoted(violating.iter().map(|volume| name(volume))),
+        plural(violating.len(), "uses", "use"),
         plural(sources.len(), "restricted volume type", "restricted volume types"),
         quoted(sources)
     );
     Some(Violation { reason: "restricted volume types", detail })
 }
 
-fn has(volume: &Map<String, Value>, source: &str) -> bool {
+fn has_source(volume: &Map<String, Value>, source: &str) -> bool {
     volume.get(source).is_some_and(|source| !source.is_null())
 }
 

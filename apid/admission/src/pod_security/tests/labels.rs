@@ -26,7 +26,7 @@ fn namespace_labels_are_parsed_to_policy() {
         let file =
             Configuration::parse("f", text.as_bytes(), &names, &|_| Err(std::io::Error::other("none")))
                 .unwrap();
-        Settings::read(file.of("PodSecurity").unwrap(), &names).unwrap().defaults
+        Settings::read(file.for_plugin("PodSecurity").unwrap(), &names).unwrap().defaults
     };
     let no_defaults = Policy::default();
     for (label_pairs, defaults_given, expected, errors) in [
@@ -112,7 +112,7 @@ fn invalid_pod_security_configuration_is_rejected() {
         let file =
             Configuration::parse("f.yaml", text.as_bytes(), &names, &|_| Err(std::io::Error::other("none")))
                 .unwrap();
-        Settings::read(file.of("PodSecurity").unwrap(), &names)
+        Settings::read(file.for_plugin("PodSecurity").unwrap(), &names)
     };
     let read_fields = |rest: &str| {
         read_settings(&format!(

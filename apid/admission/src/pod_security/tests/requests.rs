@@ -28,7 +28,7 @@ fn namespace(name: &str, labels: &[(&str, &str)]) -> Value {
 }
 
 fn fake(labels: &[(&str, &str)]) -> Fake {
-    Fake::new(Preset::Kubernetes).with(
+    Fake::new(Preset::Kubernetes).with_objects(
         "",
         "Namespace",
         &[namespace("team", labels), namespace("loose", labels)],
@@ -40,12 +40,12 @@ fn plugin(fake: &Fake) -> PodSecurity {
         Err(std::io::Error::other("none"))
     })
     .unwrap();
-    PodSecurity::new(&fake.environment(), file.of("PodSecurity")).unwrap()
+    PodSecurity::new(&fake.environment(), file.for_plugin("PodSecurity")).unwrap()
 }
 
-async fn ask(labels: &[(&str, &str)], write: TestedWrite<'_>, object: Value) -> PluginResult {
+async fn write_with_labels(labels: &[(&str, &str)], write: TestedWrite<'_>, object: Value) -> PluginResult {
     let fake = fake(labels);
-    fake.ask(&plugin(&fake), write, object).await
+    fake.run_plugin(&plugin(&fake), write, object).await
 }
 
 fn annotation<'a>(answer: &'a PluginResult, key: &str) -> Option<&'a str> {
@@ -61,12 +61,16 @@ const FAULT: &str = "privileged (container \"c\" must not set securityContext.pr
 
 #[tokio::test]
 async fn violating_pod_is_rejected_warned_and_audited_by_mode() {
-    let answer = ask(&[], TestedWrite::default(), privileged()).await;
+    let answer = write_with_labels(&[], TestedWrite::default(), privileged()).await;
     assert_eq!((answer.message(), annotation(&answer, "enforce-policy")), ("", Some("privileged:latest")));
     assert!(answer.warnings.is_empty());
 
-    let answer =
-        ask(&[("enforce", "baseline"), ("audit", "baseline")], TestedWrite::default(), privileged()).await;
+    let answer = write_with_labels(
+        &[("enforce", "baseline"), ("audit", "baseline")],
+        TestedWrite::default(),
+        privileged(),
+    )
+    .await;
     let refusal = format!("pods \"p\" is forbidden: violates PodSecurity \"baseline:latest\": {FAULT}");
     assert_eq!(answer.message(), refusal);
     assert_eq!(answer.result.as_ref().unwrap_err().code, 403);
@@ -75,21 +79,28 @@ async fn violating_pod_is_rejected_warned_and_audited_by_mode() {
     let would = format!("would violate PodSecurity \"baseline:latest\": {FAULT}");
     assert_eq!(annotation(&answer, "audit-violations"), Some(would.as_str()));
 
-    let answer =
-        ask(&[("warn", "baseline"), ("warn-version", "v1.20")], TestedWrite::default(), privileged()).await;
+    let answer = write_with_labels(
+        &[("warn", "baseline"), ("warn-version", "v1.20")],
+        TestedWrite::default(),
+        privileged(),
+    )
+    .await;
     assert_eq!(answer.message(), "");
     assert_eq!(answer.warnings, [would.replace("latest", "v1.20")]);
     assert_eq!(annotation(&answer, "audit-violations"), None);
 
-    let answer = ask(&[("enforce", "restricted")], TestedWrite::default(), pod(&json!({}))).await;
+    let answer =
+        write_with_labels(&[("enforce", "restricted")], TestedWrite::default(), pod(&json!({}))).await;
     assert_eq!((answer.message(), answer.warnings.len()), ("", 0));
 
-    let answer = ask(&[("enforce", "odd")], TestedWrite::default(), privileged()).await;
+    let answer = write_with_labels(&[("enforce", "odd")], TestedWrite::default(), privileged()).await;
     assert!(answer.message().contains("violates PodSecurity \"restricted:latest\""), "{}", answer.message());
     let error = annotation(&answer, "error").unwrap();
     assert!(error.starts_with("Failed to parse policy: metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: \"odd\": must be one of privileged, baseline, restricted"), "{error}");
 
-    let lost = ask(&[], TestedWrite { namespace: "gone", ..TestedWrite::default() }, privileged()).await;
+    let lost =
+        write_with_labels(&[], TestedWrite { namespace: "gone", ..TestedWrite::default() }, privileged())
+            .await;
     assert_eq!(lost.result.unwrap_err().code, 500);
 }
 
@@ -122,13 +133,13 @@ async fn pod_update_is_evaluated_if_containers_change() {
             old: Some(old),
             ..TestedWrite::default()
         };
-        let answer = ask(&[("enforce", "baseline")], write, new).await;
+        let answer = write_with_labels(&[("enforce", "baseline")], write, new).await;
         assert_eq!(answer.result.is_err(), refused, "{patch}");
     }
     let image = merged(privileged(), &json!({"spec": {"containers": [{"name": "c", "image": "other"}]}}));
     let write =
         TestedWrite { operation: Operation::Update, old: Some(privileged()), ..TestedWrite::default() };
-    let answer = ask(&[("enforce", "restricted")], write, image).await;
+    let answer = write_with_labels(&[("enforce", "restricted")], write, image).await;
     assert!(answer.result.is_err(), "a changed image is evaluated");
 }
 
@@ -147,8 +158,12 @@ async fn pod_templates_of_all_workloads_cause_warnings() {
         ("batch", "CronJob", &json!({"spec": {"jobTemplate": {"spec": {"template": template}}}})),
         ("", "PodTemplate", &json!({"template": template})),
     ] {
-        let answer =
-            ask(&labels, TestedWrite { kind: (group, kind), ..TestedWrite::default() }, object.clone()).await;
+        let answer = write_with_labels(
+            &labels,
+            TestedWrite { kind: (group, kind), ..TestedWrite::default() },
+            object.clone(),
+        )
+        .await;
         let would = format!("would violate PodSecurity \"baseline:latest\": {FAULT}");
         assert_eq!(answer.message(), "", "{kind}");
         assert_eq!(answer.warnings, [would.as_str()], "{kind}");
@@ -156,10 +171,15 @@ async fn pod_templates_of_all_workloads_cause_warnings() {
         assert_eq!(annotation(&answer, "enforce-policy"), None, "{kind}: nothing is enforced here");
     }
     let kind = ("", "ReplicationController");
-    let answer = ask(&labels, TestedWrite { kind, ..TestedWrite::default() }, json!({"spec": {}})).await;
-    assert!(answer.warnings.is_empty(), "an object without a template has no violations");
     let answer =
-        ask(&labels, TestedWrite { kind, namespace: "gone", ..TestedWrite::default() }, plain.clone()).await;
+        write_with_labels(&labels, TestedWrite { kind, ..TestedWrite::default() }, json!({"spec": {}})).await;
+    assert!(answer.warnings.is_empty(), "an object without a template has no violations");
+    let answer = write_with_labels(
+        &labels,
+        TestedWrite { kind, namespace: "gone", ..TestedWrite::default() },
+        plain.clone(),
+    )
+    .await;
     assert!(answer.result.is_ok() && annotation(&answer, "error").is_some());
 }
 
@@ -178,12 +198,12 @@ async fn exempt_write_is_allowed_with_audit_annotation() {
             "user",
         ),
     ] {
-        let answer = ask(&labels, write, object).await;
+        let answer = write_with_labels(&labels, write, object).await;
         assert_eq!((answer.message(), annotation(&answer, "exempt")), ("", Some(reason)));
         assert!(answer.warnings.is_empty());
     }
     let other = merged(privileged(), &json!({"spec": {"runtimeClassName": "runc"}}));
-    assert!(ask(&labels, TestedWrite::default(), other).await.result.is_err());
+    assert!(write_with_labels(&labels, TestedWrite::default(), other).await.result.is_err());
 }
 
 fn write_namespace(old: Option<Value>) -> TestedWrite<'static> {
@@ -194,16 +214,19 @@ fn write_namespace(old: Option<Value>) -> TestedWrite<'static> {
 #[tokio::test]
 async fn invalid_pod_security_labels_are_rejected_on_write() {
     let bad = namespace("n", &[("enforce", "strict"), ("warn-version", "1.2")]);
-    let answer = ask(&[], write_namespace(None), bad.clone()).await;
+    let answer = write_with_labels(&[], write_namespace(None), bad.clone()).await;
     assert_eq!(
         answer.message(),
         "Namespace \"n\" is invalid: [metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: \"strict\": must be one of privileged, baseline, restricted, metadata.labels[pod-security.kubernetes.io/warn-version]: Invalid value: \"1.2\": must be \"latest\" or \"v1.x\"]"
     );
     assert_eq!(answer.result.unwrap_err().code, 422);
     let again = merged(bad.clone(), &json!({"metadata": {"annotations": {"a": "b"}}}));
-    assert!(ask(&[], write_namespace(Some(bad.clone())), again).await.result.is_ok(), "unchanged");
+    assert!(
+        write_with_labels(&[], write_namespace(Some(bad.clone())), again).await.result.is_ok(),
+        "unchanged"
+    );
     let worse = namespace("n", &[("enforce", "stricter"), ("warn-version", "1.2")]);
-    assert!(ask(&[], write_namespace(Some(bad)), worse).await.result.is_err());
+    assert!(write_with_labels(&[], write_namespace(Some(bad)), worse).await.result.is_err());
 }
 
 #[tokio::test]
@@ -216,7 +239,7 @@ async fn stricter_enforce_label_warns_about_existing_pods() {
     let bare = json!({"spec": {"containers": [{"name": "c"}]}});
     let host_pid = json!({"spec": {"hostPID": true}});
     let kata = json!({"spec": {"hostPID": true, "runtimeClassName": "kata"}});
-    let fake = fake(&[]).with(
+    let fake = fake(&[]).with_objects(
         "",
         "Pod",
         &[
@@ -232,7 +255,7 @@ async fn stricter_enforce_label_warns_about_existing_pods() {
     );
     let plugin = plugin(&fake);
     let (before, after) = (namespace("n", &[]), namespace("n", &[("enforce", "restricted")]));
-    let answer = fake.ask(&plugin, write_namespace(Some(before.clone())), after.clone()).await;
+    let answer = fake.run_plugin(&plugin, write_namespace(Some(before.clone())), after.clone()).await;
     assert_eq!(
         answer.warnings,
         [
@@ -249,14 +272,14 @@ async fn stricter_enforce_label_warns_about_existing_pods() {
         (after, namespace("n", &[("enforce", "privileged"), ("enforce-version", "v1.20")]), false),
         (before.clone(), namespace("n", &[("warn", "restricted")]), false),
     ] {
-        let answer = fake.ask(&plugin, write_namespace(Some(old)), new.clone()).await;
+        let answer = fake.run_plugin(&plugin, write_namespace(Some(old)), new.clone()).await;
         assert_eq!(!answer.warnings.is_empty(), warned, "{new}");
     }
 
     let labelled =
         namespace("loose", &[("enforce", "baseline"), ("audit-version", "v1.3"), ("warn", "restricted")]);
     for old in [None, Some(namespace("loose", &[]))] {
-        let answer = fake.ask(&plugin, write_namespace(old), labelled.clone()).await;
+        let answer = fake.run_plugin(&plugin, write_namespace(old), labelled.clone()).await;
         assert_eq!(
             answer.warnings,
             [
@@ -275,9 +298,10 @@ async fn existing_pod_check_is_limited_and_prefers_distinct_controllers() {
         )
     };
     let many: Vec<Value> = (0..3_005).map(|i| bad(format!("a{i:04}"), "same")).collect();
-    let fake = fake(&[]).with("", "Pod", &many).with("", "Pod", &[bad("z".to_owned(), "other")]);
+    let fake =
+        fake(&[]).with_objects("", "Pod", &many).with_objects("", "Pod", &[bad("z".to_owned(), "other")]);
     let (before, after) = (namespace("n", &[]), namespace("n", &[("enforce", "baseline")]));
-    let answer = fake.ask(&plugin(&fake), write_namespace(Some(before)), after).await;
+    let answer = fake.run_plugin(&plugin(&fake), write_namespace(Some(before)), after).await;
     assert_eq!(
         answer.warnings,
         [

@@ -1,4 +1,5 @@
-//! Completeness: each field that a junctor (`allOf`, `anyOf`, `oneOf`, `not`) at the root names is declared elsewhere.
+//! Completeness: each field that a junctor (`allOf`, `anyOf`, `oneOf`, `not`) at the root names is declared
+//! elsewhere.
 
 use apimachinery::field::{FieldError, FieldErrors};
 

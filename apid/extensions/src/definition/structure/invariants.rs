@@ -4,7 +4,7 @@ use apimachinery::field::{FieldError, FieldErrors};
 use apimachinery::names::{Names, SchemaExtension};
 
 use super::nested;
-use crate::definition::props::{Additional, Props};
+use crate::definition::props::{AdditionalProperties, Props};
 use crate::definition::schema_path::{ErrorSink, SchemaPath};
 
 /// Position of a part: the root of the schema, the items of a list, or a field of an object.
@@ -35,10 +35,10 @@ pub(super) fn validate(
     }
     let additional_path = path.field("additionalProperties");
     let additional = schema.additional();
-    if !matches!(additional, Additional::Absent) && level == Level::Root {
+    if !matches!(additional, AdditionalProperties::Absent) && level == Level::Root {
         errors.add(&additional_path, |path| FieldError::forbidden(path, "must not be used at the root"));
     }
-    if let Additional::Schema(values) = additional {
+    if let AdditionalProperties::Schema(values) = additional {
         validate(values, Level::Field, &additional_path, names, errors);
     }
     validate_int_or_string(schema, path, names, errors);
@@ -47,7 +47,7 @@ pub(super) fn validate(
     validate_object_metadata(schema, level, path, errors);
     let is_embedded = schema.has_extension(SchemaExtension::EmbeddedResource);
     let embedded = names.schema_extension(SchemaExtension::EmbeddedResource);
-    if is_embedded && !matches!(additional, Additional::Absent) {
+    if is_embedded && !matches!(additional, AdditionalProperties::Absent) {
         let detail = format!("must not be used if {embedded} is set");
         errors.add(&additional_path, |path| FieldError::forbidden(path, &detail));
     }

@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! A structural schema describes each field once, outside `allOf`, `anyOf`, `oneOf` and `not`. These junctors
-//! only restrict values. [`unsupported`] finds keywords that no structural schema can have;
+//! only restrict values. [`find_unsupported`] finds keywords that no structural schema can have;
 //! [`validate_structure`] reports the violated rules, sorted by their messages as in kube-apiserver.
 //!
 //! # Invariants
@@ -18,7 +18,7 @@ mod unsupported;
 use apimachinery::field::{FieldErrors, FieldPath};
 use apimachinery::names::Names;
 
-pub(super) use unsupported::unsupported;
+pub(super) use unsupported::find_unsupported;
 
 use super::props::Props;
 use super::schema_path::SchemaPath;
@@ -52,11 +52,11 @@ mod tests {
     #[track_caller]
     fn check(schema: Value, expected: &[&str]) {
         let names = Names::new(Preset::Kubernetes, "").unwrap();
-        let errors = validate_structure(Props::of(&schema).unwrap(), &names, &FieldPath::new("s"));
+        let errors = validate_structure(Props::from_value(&schema).unwrap(), &names, &FieldPath::new("s"));
         assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{schema}");
     }
 
-    fn with(property: Value) -> Value {
+    fn schema_with(property: Value) -> Value {
         json!({"type": "object", "properties": {"x": property}})
     }
 
@@ -68,16 +68,19 @@ mod tests {
             &["s.type: Invalid value: \"array\": must be object at the root"],
         );
         check(
-            with(json!({})),
+            schema_with(json!({})),
             &["s.properties[x].type: Required value: must not be empty for specified object fields"],
         );
-        check(with(json!({"type": "array"})), &["s.properties[x].items: Required value: must be specified"]);
         check(
-            with(json!({"type": "array", "items": {}})),
+            schema_with(json!({"type": "array"})),
+            &["s.properties[x].items: Required value: must be specified"],
+        );
+        check(
+            schema_with(json!({"type": "array", "items": {}})),
             &["s.properties[x].items.type: Required value: must not be empty for specified array items"],
         );
         check(
-            with(json!({"type": "object", "additionalProperties": {}})),
+            schema_with(json!({"type": "object", "additionalProperties": {}})),
             &[
                 "s.properties[x].additionalProperties.type: Required value: must not be empty for specified object fields",
             ],
@@ -86,19 +89,21 @@ mod tests {
             json!({"type": "object", "additionalProperties": true}),
             &["s.additionalProperties: Forbidden: must not be used at the root"],
         );
-        check(with(json!({"x-kubernetes-preserve-unknown-fields": true})), &[]);
+        check(schema_with(json!({"x-kubernetes-preserve-unknown-fields": true})), &[]);
     }
 
     #[test]
     fn int_or_string_allows_two_patterns_of_types() {
         let types = json!([{"type": "integer"}, {"type": "string"}]);
-        check(with(json!({"x-kubernetes-int-or-string": true, "anyOf": types})), &[]);
+        check(schema_with(json!({"x-kubernetes-int-or-string": true, "anyOf": types})), &[]);
         check(
-            with(json!({"x-kubernetes-int-or-string": true, "allOf": [{"anyOf": types}, {"minimum": 1}]})),
+            schema_with(
+                json!({"x-kubernetes-int-or-string": true, "allOf": [{"anyOf": types}, {"minimum": 1}]}),
+            ),
             &[],
         );
         check(
-            with(
+            schema_with(
                 json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "string"}, {"type": "integer"}]}),
             ),
             &[
@@ -107,7 +112,9 @@ mod tests {
             ],
         );
         check(
-            with(json!({"x-kubernetes-int-or-string": true, "x-kubernetes-preserve-unknown-fields": true})),
+            schema_with(
+                json!({"x-kubernetes-int-or-string": true, "x-kubernetes-preserve-unknown-fields": true}),
+            ),
             &[
                 "s.properties[x].x-kubernetes-preserve-unknown-fields: Invalid value: true: must be false if x-kubernetes-int-or-string is true",
             ],
@@ -117,7 +124,7 @@ mod tests {
     #[test]
     fn junctors_only_restrict_values() {
         check(
-            with(json!({"type": "string", "anyOf": [{
+            schema_with(json!({"type": "string", "anyOf": [{
                 "type": "string", "title": "t", "description": "d", "default": 1, "nullable": true,
                 "additionalProperties": {}, "x-kubernetes-list-type": "set", "x-kubernetes-validations": [{"rule": "true"}],
                 "x-kubernetes-list-map-keys": ["a"], "x-kubernetes-map-type": "atomic",
@@ -172,7 +179,7 @@ mod tests {
     #[test]
     fn embedded_resources_are_objects_with_properties() {
         check(
-            with(
+            schema_with(
                 json!({"x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}),
             ),
             &[
@@ -180,7 +187,7 @@ mod tests {
             ],
         );
         check(
-            with(
+            schema_with(
                 json!({"type": "object", "x-kubernetes-embedded-resource": true, "additionalProperties": true}),
             ),
             &[
@@ -196,7 +203,7 @@ mod tests {
             (0..300).map(|i| (format!("p{i}"), json!({}))).collect();
         let schema = json!({"type": "object", "properties": properties});
         let names = Names::new(Preset::Kubernetes, "").unwrap();
-        let errors = validate_structure(Props::of(&schema).unwrap(), &names, &FieldPath::new("s"));
+        let errors = validate_structure(Props::from_value(&schema).unwrap(), &names, &FieldPath::new("s"));
         assert_eq!((errors.len(), errors.iter().count()), (300, 100));
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn skipped_any_of(schema: Props<'_>) -> SkippedAnyOf {
 /// Whether `anyOf` is exactly the type integer and the type string.
 fn selects_integer_or_string(schema: Props<'_>) -> bool {
     let is_only_type = |value: &Value, ty: &str| {
-        Props::of(value).is_some_and(|branch| {
+        Props::from_value(value).is_some_and(|branch| {
             branch.ty() == ty
                 && branch
                     .0

@@ -6,17 +6,18 @@ use apimachinery::object::Value;
 use crate::definition::props::{Items, Props};
 
 /// The first unsupported keyword of a schema or of its parts, as a message.
-pub(crate) fn unsupported(schema: Props<'_>, names: &Names) -> Option<String> {
-    if let Some(keyword) = own_keyword(schema) {
+pub(crate) fn find_unsupported(schema: Props<'_>, names: &Names) -> Option<String> {
+    if let Some(keyword) = unsupported_keyword(schema) {
         return Some(format!("OpenAPIV3Schema '{keyword}' is not supported"));
     }
-    let part = |schema: Option<Props<'_>>| schema.and_then(|schema| unsupported(schema, names));
-    let branches = |keyword: &str| schema.branches(keyword).find_map(|branch| unsupported(branch, names));
-    part(schema.schema("not"))
-        .or_else(|| branches("allOf"))
-        .or_else(|| branches("anyOf"))
-        .or_else(|| branches("oneOf"))
-        .or_else(|| part(schema.additional_schema()))
+    let find_in_part = |schema: Option<Props<'_>>| schema.and_then(|schema| find_unsupported(schema, names));
+    let find_in_branches =
+        |keyword: &str| schema.branches(keyword).find_map(|branch| find_unsupported(branch, names));
+    find_in_part(schema.schema("not"))
+        .or_else(|| find_in_branches("allOf"))
+        .or_else(|| find_in_branches("anyOf"))
+        .or_else(|| find_in_branches("oneOf"))
+        .or_else(|| find_in_part(schema.additional_schema()))
         .or_else(|| {
             let extension = SchemaExtension::PreserveUnknownFields;
             (schema.extension(extension) == Some(&Value::Bool(false))).then(|| {
@@ -26,15 +27,15 @@ pub(crate) fn unsupported(schema: Props<'_>, names: &Names) -> Option<String> {
         })
         .or_else(|| match schema.items() {
             Items::Absent => None,
-            Items::One(items) => unsupported(items, names),
+            Items::One(items) => find_unsupported(items, names),
             Items::Many([]) => None,
             Items::Many(_) => Some("OpenAPIV3Schema 'items' must be a schema, but is an array".to_owned()),
         })
-        .or_else(|| schema.schemas("properties").find_map(|(_, property)| unsupported(property, names)))
+        .or_else(|| schema.schemas("properties").find_map(|(_, property)| find_unsupported(property, names)))
 }
 
 /// The first unsupported keyword of the schema itself.
-fn own_keyword(schema: Props<'_>) -> Option<&'static str> {
+fn unsupported_keyword(schema: Props<'_>) -> Option<&'static str> {
     let is_empty_map = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
     let has_map = |keyword: &str| schema.get(keyword).is_some_and(|value| !is_empty_map(value));
     let rules = [
@@ -72,7 +73,11 @@ mod tests {
                 Some("internal error: 'x-svc-preserve-unknown-fields' must be true or undefined"),
             ),
         ] {
-            assert_eq!(unsupported(Props::of(&schema).unwrap(), &names).as_deref(), message, "{schema}");
+            assert_eq!(
+                find_unsupported(Props::from_value(&schema).unwrap(), &names).as_deref(),
+                message,
+                "{schema}"
+            );
         }
     }
 }

@@ -119,11 +119,11 @@ fn condition_time_changes_only_with_status() {
 #[test]
 fn non_structural_schema_is_reported() {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
-    let with = |schema: Value| {
+    let definition_with = |schema: Value| {
         let version = json!({"name": "v1", "schema": {"openAPIV3Schema": schema}});
         Object::from_value(json!({"spec": {"versions": [version]}})).unwrap()
     };
-    let reason = |schema: Value| non_structural_schema(&with(schema), &names);
+    let reason = |schema: Value| non_structural_schema(&definition_with(schema), &names);
     assert_eq!(reason(json!({"type": "object"})), None);
     let path = "spec.versions[0].schema.openAPIV3Schema";
     let condition = reason(json!({})).unwrap();
@@ -136,19 +136,19 @@ fn non_structural_schema_is_reported() {
 #[test]
 fn approval_condition_exists_only_in_protected_groups() {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
-    let with = |group: &str, approval: &str| {
+    let definition_with = |group: &str, approval: &str| {
         let annotations = json!({(names.approval_annotation()): approval});
         Object::from_value(json!({"metadata": {"annotations": annotations}, "spec": {"group": group}}))
             .unwrap()
     };
-    assert_eq!(approval_policy(&with("example.com", ""), &names), None);
+    assert_eq!(approval_policy(&definition_with("example.com", ""), &names), None);
     for (value, status, reason) in [
         ("", "False", "MissingAnnotation"),
         ("x", "False", "InvalidAnnotation"),
         ("unapproved", "False", "UnapprovedAnnotation"),
         ("https://a.example/1", "True", "ApprovedAnnotation"),
     ] {
-        let condition = approval_policy(&with("a.k8s.io", value), &names).unwrap();
+        let condition = approval_policy(&definition_with("a.k8s.io", value), &names).unwrap();
         assert_eq!((condition.status, condition.reason.as_str()), (status, reason), "{value}");
     }
     assert_eq!(cleanup_finalizer(&names), "customresourcecleanup.apiextensions.k8s.io");

@@ -2,8 +2,8 @@
 //!
 //! # Reference
 //!
-//! The errors of a node follow those of its children. The estimate of a rule is multiplied by the number of times
-//! that the node can occur in an object.
+//! The errors of a node follow those of its children. The estimate of a rule is multiplied by the number of
+//! times that the node can occur in an object.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::{Names, SchemaExtension};
@@ -48,8 +48,8 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// Checks a node that occurs at most `occurs` times in an object. `uncorrelated` is the outermost part of the
-    /// schema in which old values do not correlate.
+    /// Checks a node that occurs at most `occurs` times in an object. `uncorrelated` is the outermost part of
+    /// the schema in which old values do not correlate.
     fn check_node(
         &mut self,
         node: &Node,
@@ -130,7 +130,7 @@ impl Checker<'_> {
                     let cost = estimate(program).saturating_mul(occurs.count(&bounds));
                     self.charge(&rule_path, "estimated rule cost", cost);
                 }
-                Some(Err(error)) => self.errors.push(invalid(&rule_path, rule, error)),
+                Some(Err(error)) => self.errors.push(invalid_rule_error(&rule_path, rule, error)),
             }
             let message_path = path.child("messageExpression");
             match &compiled.message {
@@ -138,7 +138,7 @@ impl Checker<'_> {
                 Some(Ok(program)) => {
                     self.charge(&message_path, "estimated messageExpression cost", estimate(program));
                 }
-                Some(Err(error)) => self.errors.push(invalid(&message_path, rule, error)),
+                Some(Err(error)) => self.errors.push(invalid_rule_error(&message_path, rule, error)),
             }
             if let (true, Some(part)) = (compiled.uses_old_self, uncorrelated) {
                 let detail = format!(
@@ -162,7 +162,7 @@ impl Checker<'_> {
 }
 
 /// An error that shows the whole rule.
-fn invalid(path: &FieldPath, rule: &Rule, detail: &str) -> FieldError {
+fn invalid_rule_error(path: &FieldPath, rule: &Rule, detail: &str) -> FieldError {
     let text = |text: &str| {
         // The reference escapes these characters for HTML.
         let json = serde_json::Value::from(text).to_string();

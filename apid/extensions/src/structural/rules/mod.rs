@@ -51,7 +51,7 @@ impl StoredRules {
 }
 
 /// Collects the expressions of a schema.
-pub(super) fn stored(root: &Node) -> StoredRules {
+pub(super) fn stored_rules(root: &Node) -> StoredRules {
     let mut stored = StoredRules::default();
     collect_expressions(root, &mut stored);
     stored

@@ -14,7 +14,7 @@ use expressions::{Cost, EvalError, Program, Type, Value as CelValue, limits};
 
 use super::super::Validation;
 use super::super::node::{Flag, Kind, ListType, Node};
-use super::super::place::{Data, Place, Step, item_key, items_by_key};
+use super::super::place::{Data, Place, PlaceStep, item_key, items_by_key};
 use super::super::values::is_blocking;
 use super::{CompiledRule, OLD_SELF, Rule, SELF};
 
@@ -48,7 +48,7 @@ pub(in super::super) fn validate_value(
     path: &FieldPath,
     validation: &mut Validation,
 ) {
-    run(&Place::root(node, Data::of(value), None), None, path, validation);
+    run(&Place::root(node, Data::from_value(value), None), None, path, validation);
 }
 
 fn run(place: &Place<'_, '_>, old: Option<Data<'_>>, base: &FieldPath, validation: &mut Validation) {
@@ -91,12 +91,12 @@ impl RuleRun<'_> {
                 let old = old.and_then(Data::fields).filter(|_| !node.has(Flag::AtomicMap));
                 for (name, value) in fields {
                     let (step, child) = match (node.property(name), node.additional()) {
-                        (Some(child), _) => (Step::Property(name), child),
-                        (None, Some(child)) => (Step::Key(name), child),
+                        (Some(child), _) => (PlaceStep::Property(name), child),
+                        (None, Some(child)) => (PlaceStep::Key(name), child),
                         (None, None) => continue,
                     };
                     if child.has(Flag::HasRules) {
-                        let old = old.and_then(|old| old.get(name)).map(Data::of);
+                        let old = old.and_then(|old| old.get(name)).map(Data::from_value);
                         self.visit(&place.child(step, child, value), old)?;
                     }
                 }
@@ -113,7 +113,10 @@ impl RuleRun<'_> {
                     let old = correlated
                         .as_ref()
                         .and_then(|(keys, old)| old.get(&item_key(node, keys, item.as_object()?)?).copied());
-                    self.visit(&place.child(Step::Index(index), child, item), old.map(Data::of))?;
+                    self.visit(
+                        &place.child(PlaceStep::Index(index), child, item),
+                        old.map(Data::from_value),
+                    )?;
                 }
             }
             Data::Other(_) => {}

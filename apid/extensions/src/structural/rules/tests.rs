@@ -1,4 +1,5 @@
-//! Tests of the numeric cost budgets, each with a cost at the limit and the next one above it (requirement D-CCOST-12).
+//! Tests of the numeric cost budgets, each with a cost at the limit and the next one above it (requirement
+//! D-CCOST-12).
 
 use apimachinery::field::{FieldErrors, FieldPath};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
@@ -68,7 +69,7 @@ fn errors_of_definition(maximums: &[usize]) -> Vec<String> {
     texts(&schema.check_rules(&FieldPath::new("schema"), &StoredRules::default(), &names, &|_| false))
 }
 
-/// Checks that the greatest size within a limit has no errors, and that the next one has one error with a text.
+/// Checks that the size `greatest` has no errors, and that the next size has one error with `text`.
 #[track_caller]
 fn check_limit(errors_of: impl Fn(usize) -> Vec<String>, greatest: usize, text: &str) {
     assert_eq!(errors_of(greatest), [""; 0]);

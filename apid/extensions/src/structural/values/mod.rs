@@ -19,7 +19,7 @@ use apimachinery::field::{FieldError, FieldErrorKind, FieldErrors, FieldPath};
 use apimachinery::object::{Map, Value};
 
 use super::node::{Additional, Constraints, Flag, Junctors, Kind, Node};
-use super::place::{Data, Place, Step};
+use super::place::{Data, Place, PlaceStep};
 
 pub use formats::is_supported_format;
 
@@ -35,7 +35,7 @@ pub(super) fn object(root: &Node, new: &Map<String, Value>, old: Option<&Map<Str
 
 /// Validates a single value; paths of errors begin with `base`.
 pub(super) fn value(node: &Node, value: &Value, base: &FieldPath) -> FieldErrors {
-    validate(node, Data::of(value), None, base)
+    validate(node, Data::from_value(value), None, base)
 }
 
 fn validate(node: &Node, data: Data<'_>, old: Option<Data<'_>>, base: &FieldPath) -> FieldErrors {
@@ -54,7 +54,7 @@ struct Check<'e> {
 }
 
 impl Check<'_> {
-    /// Adds an error at a place, unless the value is unchanged.
+    /// Adds an error at a place. With tolerance, drops the error of an unchanged value.
     fn fail(&mut self, place: &Place<'_, '_>, error: impl FnOnce(&str, &FieldPath) -> FieldError) {
         if self.is_tolerated(place) {
             return;
@@ -89,7 +89,8 @@ impl Check<'_> {
         if let Some(junctors) = constraints.and_then(|known| known.junctors.as_deref()) {
             passed += self.check_junctors(place, junctors);
         }
-        // The reference counts one pass for the combinations, one for each applicable check, and one at the end.
+        // The reference counts one pass for the combinations, one for each applicable check, and one at the
+        // end.
         passed += 4;
         match data {
             Data::Other(Value::String(text)) => {
@@ -198,7 +199,7 @@ impl Check<'_> {
         let mut passed = 0;
         if let Some(child) = place.node.items.as_deref() {
             for (index, item) in items.iter().enumerate() {
-                passed += self.check_value(&place.child(Step::Index(index), child, item));
+                passed += self.check_value(&place.child(PlaceStep::Index(index), child, item));
                 if self.errors.is_full() && !self.tolerates {
                     break;
                 }
@@ -246,10 +247,10 @@ impl Check<'_> {
         for (name, value) in fields {
             match (node.property(name), &node.additional) {
                 (Some(child), _) => {
-                    passed += self.check_value(&place.child(Step::Property(name), child, value))
+                    passed += self.check_value(&place.child(PlaceStep::Property(name), child, value))
                 }
                 (None, Additional::Schema(child)) => {
-                    passed += self.check_value(&place.child(Step::Key(name), child, value));
+                    passed += self.check_value(&place.child(PlaceStep::Key(name), child, value));
                 }
                 (None, Additional::Allowed(false)) => self.fail(place, |position, path| {
                     let detail = format!("{position}.{name} in body is a forbidden property");

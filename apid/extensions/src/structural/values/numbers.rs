@@ -24,7 +24,7 @@ pub(super) fn check(
     constraints: &Constraints,
     number: &Number,
 ) {
-    let number = DecodedNumber::of(number);
+    let number = DecodedNumber::from_number(number);
     if let Some(factor) = constraints.multiple_of
         && !number.is_multiple(factor)
     {
@@ -58,7 +58,7 @@ enum DecodedNumber {
 }
 
 impl DecodedNumber {
-    fn of(number: &Number) -> DecodedNumber {
+    fn from_number(number: &Number) -> DecodedNumber {
         match number.as_i64() {
             Some(integer) => DecodedNumber::Integer(integer),
             None => DecodedNumber::Float(number.as_f64().unwrap_or(f64::NAN)),

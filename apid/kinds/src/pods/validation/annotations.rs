@@ -42,7 +42,7 @@ pub(super) fn check_profiles(pod: &Object, names: &Names, errors: &mut FieldErro
     let spec = Field::new(pod.get("spec"), "spec");
     let context = spec.child("securityContext");
     let key = names.label_sub_key(SECCOMP_OF_POD, "pod");
-    profile(&context.child("seccompProfile"), pod.annotation(&key), "seccomp", errors);
+    compare_profile(&context.child("seccompProfile"), pod.annotation(&key), "seccomp", errors);
     // The annotation follows the first of several containers with one name.
     let mut seen = BTreeSet::new();
     for list in CONTAINER_LISTS {
@@ -53,15 +53,20 @@ pub(super) fn check_profiles(pod: &Object, names: &Names, errors: &mut FieldErro
             }
             let context = container.child("securityContext");
             let key = names.label_sub_key(SECCOMP_OF_CONTAINER, name);
-            profile(&context.child("seccompProfile"), pod.annotation(&key), "seccomp", errors);
+            compare_profile(&context.child("seccompProfile"), pod.annotation(&key), "seccomp", errors);
             let key = names.label_sub_key(app_armor::ANNOTATION, name);
-            profile(&context.child("appArmorProfile"), pod.annotation(&key), "apparmor", errors);
+            compare_profile(&context.child("appArmorProfile"), pod.annotation(&key), "apparmor", errors);
         }
     }
 }
 
 /// Compares a profile with its annotation, if both are present.
-fn profile(profile: &Field<'_, '_>, annotation: Option<&str>, feature: &str, errors: &mut FieldErrors) {
+fn compare_profile(
+    profile: &Field<'_, '_>,
+    annotation: Option<&str>,
+    feature: &str,
+    errors: &mut FieldErrors,
+) {
     let Some(annotation) = annotation.filter(|_| profile.is_present()) else { return };
     let (kind, file) = (profile.child("type"), profile.child("localhostProfile"));
     let is_same_type = match kind.text() {

@@ -34,7 +34,7 @@ pub(crate) use resources::overhead;
 pub(crate) use status::status;
 pub(crate) use update::update;
 pub(crate) use workload::{
-    WorkloadTerms, always_restarting, at_most_all, count_or_percent, is_zero, matching_labels,
+    WorkloadTerms, always_restarting, at_most_100_percent, count_or_percent, is_zero, matching_labels,
     replicated_status, status_counts, workload, workload_update,
 };
 

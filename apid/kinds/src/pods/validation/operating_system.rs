@@ -4,7 +4,7 @@ use apimachinery::field::FieldErrors;
 
 use crate::validation::{Field, text};
 
-/// Fields of a pod security context and of a container security context that Windows does not have.
+/// Fields of the security context of a pod that Windows does not have.
 const POD_CONTEXT: [&str; 11] = [
     "appArmorProfile",
     "seLinuxOptions",
@@ -18,6 +18,7 @@ const POD_CONTEXT: [&str; 11] = [
     "supplementalGroups",
     "supplementalGroupsPolicy",
 ];
+/// Fields of the security context of a container that Windows does not have.
 const CONTAINER_CONTEXT: [&str; 10] = [
     "appArmorProfile",
     "seLinuxOptions",

@@ -96,7 +96,7 @@ fn rest(pod: &Object) -> Value {
             fields.insert("terminationGracePeriodSeconds".to_owned(), json!(1));
         }
         for list in ["containers", "initContainers"] {
-            crate::defaults::each(fields, list).for_each(|container| drop(container.remove("image")));
+            crate::defaults::maps_in_list(fields, list).for_each(|container| drop(container.remove("image")));
         }
     }
     spec

@@ -98,30 +98,30 @@ fn is_dns_domain(domain: &str) -> bool {
     })
 }
 
-/// Validates that the containers of a host process pod agree.
+/// Validates that either all containers of a pod are host processes, or none.
 pub(super) fn host_process(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let of = |context: &Field<'_, '_>| {
+    let host_process_of = |context: &Field<'_, '_>| {
         let options = context.child("windowsOptions");
         options.child("hostProcess").value().and_then(serde_json::Value::as_bool)
     };
     let context = spec.child("securityContext");
-    let of_pod = of(&context);
+    let pod_value = host_process_of(&context);
     let (mut count, mut host_processes) = (0, 0);
     for list in ["containers", "initContainers"] {
         for container in spec.child(list).items() {
             let context = container.child("securityContext");
-            let of_container = of(&context);
-            if let (Some(of_pod), Some(of_container)) = (of_pod, of_container)
-                && of_pod != of_container
+            let container_value = host_process_of(&context);
+            if let (Some(pod_value), Some(container_value)) = (pod_value, container_value)
+                && pod_value != container_value
             {
                 let options = context.child("windowsOptions");
                 let field = options.child("hostProcess");
                 let detail =
-                    format!("pod hostProcess value must be identical if both are specified, was {of_pod}");
+                    format!("pod hostProcess value must be identical if both are specified, was {pod_value}");
                 errors.push(field.invalid(&detail));
             }
             count += 1;
-            host_processes += usize::from(of_container.or(of_pod) == Some(true));
+            host_processes += usize::from(container_value.or(pod_value) == Some(true));
         }
     }
     if host_processes == 0 {

@@ -38,7 +38,8 @@ pub(crate) fn workload(spec: &Field<'_, '_>, terms: WorkloadTerms, names: &Names
     always_restarting(&template, terms.deadline, names, errors);
 }
 
-/// Validates a label selector of a workload. Returns whether it can select pods.
+/// Validates a label selector of a workload. Returns false for a malformed selector, which is not compared
+/// with the pod template.
 fn label_selector(selector: &Field<'_, '_>, terms: WorkloadTerms, errors: &mut FieldErrors) -> bool {
     let Some(value) = selector.value() else { return true };
     let found = labels::validate_selector(value, &selector.path());
@@ -155,7 +156,7 @@ pub(crate) fn count_or_percent(field: &Field<'_, '_>, errors: &mut FieldErrors) 
 }
 
 /// Reports a percentage above 100.
-pub(crate) fn at_most_all(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(crate) fn at_most_100_percent(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if percent(field).is_some_and(|percent| percent > 100) {
         errors.push(field.invalid("must not be greater than 100%"));
     }

@@ -8,7 +8,7 @@ use apimachinery::quantity;
 use crate::pods::CONTAINER_LISTS;
 use crate::validation::Field;
 
-/// Maximum earlier ports of one number and protocol with which a port is compared.
+/// Maximum number of earlier ports, with the same port number and protocol, that a port is compared with.
 const COMPARED_MAX: usize = 100;
 
 /// Maximum number of collected warnings about port conflicts; a response of apid has fewer warnings.
@@ -102,16 +102,17 @@ pub(super) fn ports(spec: &Field<'_, '_>, warnings: &mut Vec<String>) {
     }
 }
 
-/// Conflicts of ports with earlier ports.
+/// The ports so far, to find conflicts with later ports.
 #[derive(Default)]
 struct Conflicts<'v> {
     /// Ports by number and protocol.
     seen: BTreeMap<(i64, &'v str), Vec<Port<'v>>>,
+    /// Number of reported conflicts.
     reported: usize,
 }
 
 impl<'v> Conflicts<'v> {
-    /// Reports the earlier ports that conflict with a port.
+    /// Adds a port, and reports the earlier ports that conflict with the port.
     fn add(&mut self, port: &Field<'v, '_>, path: &str, warnings: &mut Vec<String>) {
         let number = port.child("containerPort").integer().unwrap_or(0);
         let (host_ip, host_port) =

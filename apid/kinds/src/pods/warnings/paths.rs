@@ -1,4 +1,4 @@
-//! Warnings about files of a volume that hide other files of it.
+//! Warnings about overlapping files of a volume, which hide each other.
 
 use apimachinery::field::{quote, quote_name};
 use apimachinery::object::Value;
@@ -27,18 +27,18 @@ const OVERLAPS_MAX: usize = 100;
 struct File<'v> {
     path: &'v str,
     /// The description of the file in warnings.
-    shown: String,
+    description: String,
 }
 
 impl<'v> File<'v> {
     /// A file of a source. `source` is `""` if the volume has only this source.
     fn new(path: &'v str, source: &str) -> Self {
         let path = path.trim_end_matches('/');
-        let shown = match source {
+        let description = match source {
             "" => quote_name(path),
             source => format!("{} ({source})", quote_name(path)),
         };
-        File { path, shown }
+        File { path, description }
     }
 
     /// Whether both files have the same path, or one is below the other.
@@ -52,24 +52,24 @@ impl<'v> File<'v> {
     }
 }
 
-/// Reports files of a volume that hide other files of it, and projections without a source.
-pub(super) fn overlapping(volumes: &Field<'_, '_>, warnings: &mut Vec<String>) {
+/// Reports files of a volume with overlapping paths, and projections without a source.
+pub(super) fn overlapping_files(volumes: &Field<'_, '_>, warnings: &mut Vec<String>) {
     let mut comparisons = COMPARISONS_MAX;
     for volume in volumes.items() {
         let name = quote(volume.child("name").text());
-        for (field, owner, kind) in SOURCES {
+        for (field, name_field, kind) in SOURCES {
             let source = volume.child(field);
             let files = files(&source, "");
-            report(&name, &describe_source(&source, owner, kind), &files, &mut comparisons, warnings);
+            report(&name, &describe_source(&source, name_field, kind), &files, &mut comparisons, warnings);
         }
-        let (projected, mut all) = (volume.child("projected"), Vec::new());
+        let (projected, mut all_files) = (volume.child("projected"), Vec::new());
         for source in projected.child("sources").items() {
             match projected_files(&source) {
-                Some(files) => all.extend(files),
+                Some(files) => all_files.extend(files),
                 None => warnings.push(format!("volume {name} (Projected) has no sources provided")),
             }
         }
-        report(&name, "Projected", &all, &mut comparisons, warnings);
+        report(&name, "Projected", &all_files, &mut comparisons, warnings);
     }
 }
 
@@ -88,38 +88,38 @@ fn report(
         .take(*comparisons)
         .inspect(|_| *comparisons -= 1);
     for (file, other) in pairs.filter(|(file, other)| file.overlaps(other)).take(OVERLAPS_MAX) {
-        let (file, other) = (&file.shown, &other.shown);
+        let (file, other) = (&file.description, &other.description);
         warnings.push(format!("volume {volume} ({source}): overlapping paths: {file} with {other}"));
     }
 }
 
 /// Describes a source in warnings: its kind, and its name if it has one.
-fn describe_source(source: &Field<'_, '_>, owner: &str, kind: &str) -> String {
-    match owner {
+fn describe_source(source: &Field<'_, '_>, name_field: &str, kind: &str) -> String {
+    match name_field {
         "" => kind.to_owned(),
-        owner => format!("{kind} {}", quote_name(source.child(owner).text())),
+        name_field => format!("{kind} {}", quote_name(source.child(name_field).text())),
     }
 }
 
-fn files<'v>(source: &Field<'v, '_>, described: &str) -> Vec<File<'v>> {
+fn files<'v>(source: &Field<'v, '_>, source_text: &str) -> Vec<File<'v>> {
     let items = source.value().and_then(|source| source.get("items")).and_then(Value::as_array);
     let path = |item: &'v Value| item.get("path").and_then(Value::as_str);
-    items.into_iter().flatten().filter_map(path).map(|path| File::new(path, described)).collect()
+    items.into_iter().flatten().filter_map(path).map(|path| File::new(path, source_text)).collect()
 }
 
 /// Files of a source of a projected volume; None if the source is empty.
 fn projected_files<'v>(source: &Field<'v, '_>) -> Option<Vec<File<'v>>> {
-    for (field, owner, kind) in PROJECTED_SOURCES {
+    for (field, name_field, kind) in PROJECTED_SOURCES {
         let source = source.child(field);
         if source.is_present() {
-            return Some(files(&source, &describe_source(&source, owner, kind)));
+            return Some(files(&source, &describe_source(&source, name_field, kind)));
         }
     }
     let (token, bundle) = (source.child("serviceAccountToken"), source.child("clusterTrustBundle"));
     if token.is_present() {
         return Some(vec![File::new(token.child("path").text(), "ServiceAccountToken")]);
     }
-    let owner = if bundle.child("name").is_present() { "name" } else { "signerName" };
-    let described = describe_source(&bundle, owner, "ClusterTrustBundle");
-    bundle.is_present().then(|| vec![File::new(bundle.child("path").text(), &described)])
+    let name_field = if bundle.child("name").is_present() { "name" } else { "signerName" };
+    let source_text = describe_source(&bundle, name_field, "ClusterTrustBundle");
+    bundle.is_present().then(|| vec![File::new(bundle.child("path").text(), &source_text)])
 }

@@ -92,7 +92,7 @@ fn files_of_pod_are_compared_up_to_limit() {
         (vec!["a".to_owned(); 2], (0..1_000).map(|i| format!("p{i}")).collect::<Vec<_>>());
     let volumes =
         [&overlapping, &disjoint, &disjoint, &overlapping, &disjoint, &overlapping].map(|v| paths(v));
-    // The third list of 1,000 files has more pairs than remain.
+    // The third list of 1,000 files has more pairs of files than the limit leaves.
     assert_eq!(warnings_of(json!({"volumes": volumes})).len(), 2);
 }
 

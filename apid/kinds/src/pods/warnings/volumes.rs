@@ -19,8 +19,10 @@ const DEPRECATED_SOURCES: [(&str, &str, &str); 9] = [
     ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
 ];
 
-/// Deprecated annotations of volumes and claims: the name, the release that deprecated it, and the field.
+/// Deprecated annotation for the storage class: the name, the release that deprecated it, and the field to
+/// use.
 const CLASS_ANNOTATION: (&str, &str, &str) = ("storage-class", "v1.8", "storageClassName");
+/// Deprecated annotation for mount options, in the same form.
 const OPTIONS_ANNOTATION: (&str, &str, &str) = ("mount-options", "v1.31", "mountOptions");
 
 /// Reports deprecated sources of volumes.

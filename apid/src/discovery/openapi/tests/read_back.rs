@@ -8,15 +8,15 @@ use crate::discovery::openapi::gnostic::{
 };
 
 /// Returns an object without its empty members.
-fn filled(value: Value) -> Value {
+fn without_empty_members(value: Value) -> Value {
     let Value::Object(map) = value else { return value };
-    let empty = |value: &Value| match value {
+    let is_empty = |value: &Value| match value {
         Value::Null | Value::Bool(false) => true,
         Value::String(text) => text.is_empty(),
         Value::Array(list) => list.is_empty(),
         _ => false,
     };
-    Value::Object(map.into_iter().filter(|(_, value)| !empty(value)).collect())
+    Value::Object(map.into_iter().filter(|(_, value)| !is_empty(value)).collect())
 }
 
 fn any(any: &Any) -> Value {
@@ -70,9 +70,12 @@ fn operation(operation: &Operation) -> Value {
     let responses = operation.responses.as_ref().unwrap().response_code.iter().map(|named| {
         let response = named.value.as_ref().unwrap().response.as_ref().unwrap();
         let schema = response.schema.as_ref().map(|item| schema(item.schema.as_ref().unwrap()));
-        (named.name.clone(), filled(json!({"description": response.description, "schema": schema})))
+        (
+            named.name.clone(),
+            without_empty_members(json!({"description": response.description, "schema": schema})),
+        )
     });
-    let mut value = filled(json!({
+    let mut value = without_empty_members(json!({
         "tags": operation.tags, "description": operation.description, "operationId": operation.operation_id,
         "produces": operation.produces, "consumes": operation.consumes, "schemes": operation.schemes,
         "deprecated": operation.deprecated, "parameters": parameters_of(&operation.parameters),
@@ -91,7 +94,7 @@ fn parameters_of(items: &[ParametersItem]) -> Value {
 }
 
 fn parameter(parameter: &Parameter) -> Value {
-    filled(match parameter.oneof.as_ref().unwrap() {
+    without_empty_members(match parameter.oneof.as_ref().unwrap() {
         AnyParameter::Body(body) => json!({
             "name": body.name, "in": body.place, "required": body.required, "schema": schema(body.schema.as_ref().unwrap()),
         }),
@@ -114,7 +117,7 @@ fn definitions(definitions: &Definitions) -> Value {
 }
 
 fn schema(of: &Schema) -> Value {
-    let mut value = filled(json!({
+    let mut value = without_empty_members(json!({
         "$ref": of.reference, "format": of.format, "description": of.description, "required": of.required,
         "enum": of.enumeration.iter().map(any).collect::<Vec<_>>(),
         "additionalProperties": of.additional_properties.as_ref().map(|it| schema(it.schema.as_ref().unwrap())),

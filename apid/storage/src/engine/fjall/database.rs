@@ -26,8 +26,8 @@ const MAX_JOURNAL_BYTES: u64 = 64 << 20;
 const WORKERS: usize = 2;
 /// Number of unflushed memtables of a keyspace at which fjall halts a write.
 const HALT_MEMTABLES: usize = 4;
-/// Number of level-0 runs of a keyspace at which a write waits. fjall halts a write at 30 runs, and the flush of each
-/// waiting memtable can add one.
+/// Number of level-0 runs of a keyspace at which a write waits. fjall halts a write at 30 runs, and the flush
+/// of each waiting memtable can add one.
 const WAIT_RUNS: usize = 30 - HALT_MEMTABLES;
 /// Interval of checks for the end of a flush.
 const FLUSH_CHECK_INTERVAL: Duration = Duration::from_millis(10);
@@ -43,9 +43,9 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Opens or creates the database in a directory. An assertion failure of fjall means corruption here, not a crash.
+    /// Opens or creates the database in a directory. A panic of fjall becomes [`Error::Corrupt`].
     ///
-    /// The newest journal is truncated at its verified end.
+    /// The newest journal is truncated at `journal_end`, its verified end.
     pub(super) fn open(
         path: &Path,
         cache_bytes: u64,
@@ -57,7 +57,9 @@ impl Tables {
         let opened = std::panic::catch_unwind(AssertUnwindSafe(|| Tables::try_open(path, cache_bytes)));
         match opened {
             Ok(result) => result,
-            Err(_) => Err(Error::Corrupt("fjall failed to read its files".to_owned())),
+            Err(_) => {
+                Err(Error::Corrupt("fjall panicked while it read the files of the database".to_owned()))
+            }
         }
     }
 
@@ -123,20 +125,21 @@ impl Tables {
 
     /// Begins a batch, after a wait until fjall accepts the batch without a halt.
     ///
-    /// fjall can still seal a memtable that pins its oldest journal before the commit of the batch. The commit then
-    /// waits for a flush.
+    /// fjall can still seal a memtable that pins its oldest journal before the commit of the batch. The
+    /// commit then waits for a flush.
     ///
     /// # Errors
     ///
-    /// As [`Tables::check_background_writes`].
-    pub(super) fn batch(&self, mode: PersistMode) -> Result<OwnedWriteBatch, Error> {
+    /// `Unavailable` if the database must be reopened.
+    pub(super) fn begin_batch(&self, mode: PersistMode) -> Result<OwnedWriteBatch, Error> {
         self.wait_for_flushes()?;
         Ok(self.database.batch().durability(Some(mode)))
     }
 
     /// Waits until fjall accepts a batch without a halt.
     ///
-    /// fjall halts a written batch while flushes or compactions are too far behind, and forever once they have failed.
+    /// fjall halts a batch while flushes or compactions are too far behind, and forever once they have
+    /// failed.
     fn wait_for_flushes(&self) -> Result<(), Error> {
         let is_behind = |keyspace: &&Keyspace| {
             keyspace.tree.sealed_memtable_count() >= HALT_MEMTABLES
@@ -155,12 +158,12 @@ impl Tables {
     }
 
     /// Number of sealed memtables that are not flushed yet.
-    pub(super) fn sealed(&self) -> usize {
+    pub(super) fn sealed_memtables(&self) -> usize {
         self.keyspaces().iter().map(|keyspace| keyspace.tree.sealed_memtable_count()).sum()
     }
 
-    /// A value that changes whenever a flush ends.
-    pub(super) fn flushes(&self) -> [Option<u64>; 3] {
+    /// The highest flushed sequence number of each keyspace. The value changes whenever a flush ends.
+    pub(super) fn flushed_seqnos(&self) -> [Option<u64>; 3] {
         self.keyspaces().map(|keyspace| keyspace.tree.get_highest_persisted_seqno())
     }
 }
@@ -202,7 +205,9 @@ fn copy(from: &mut File, to: &mut File) -> io::Result<()> {
 pub(super) fn map_fjall_error(error: &fjall::Error) -> Error {
     match error {
         fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => map_io_error(error),
-        fjall::Error::Poisoned => Error::Unavailable("a write to the journal failed before".to_owned()),
+        fjall::Error::Poisoned => Error::Unavailable(
+            "an earlier write to the journal failed; the database must be reopened".to_owned(),
+        ),
         fjall::Error::Locked => Error::Unavailable("another process uses the database".to_owned()),
         other => Error::Corrupt(other.to_string()),
     }

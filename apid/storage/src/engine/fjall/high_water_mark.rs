@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`HighWaterMark::write`] returns when the mark is synced. The writer thread writes the mark after the sync of a
-//! batch and before the commits return; start-up compares the mark with the data ([`super::recovery`]).
+//! [`HighWaterMark::write`] returns when the mark is synced. The writer thread writes the mark after the sync
+//! of a batch and before the commits return; start-up compares the mark with the data ([`super::recovery`]).
 //! Without the mark, history that fjall drops silently would look like history that never existed.
 //!
 //! # Invariants
@@ -29,7 +29,7 @@ pub(super) struct MarkValues {
     pub(super) revision: u64,
     /// The acknowledged compacted revision.
     pub(super) compacted: u64,
-    /// The flushed revisions. Tables have their own checksums, so that start-up skips flushed rows.
+    /// The flushed revisions. Checksums of the tables cover flushed rows, so start-up does not check that these rows are present.
     pub(super) flushed: Flushed,
 }
 
@@ -66,7 +66,7 @@ impl HighWaterMark {
         };
         let mut bytes = Vec::new();
         (&file).read_to_end(&mut bytes)?;
-        let newest = slots(&bytes).into_iter().flatten().max_by_key(|(count, _)| *count);
+        let newest = decode_slots(&bytes).into_iter().flatten().max_by_key(|(count, _)| *count);
         let (count, values) = newest.ok_or(HighWaterMarkError::Unreadable)?;
         Ok(Some(HighWaterMark { file, count, values }))
     }
@@ -100,7 +100,7 @@ impl HighWaterMark {
 }
 
 /// Decodes both slots: the count and the values of each valid slot.
-pub(super) fn slots(bytes: &[u8]) -> [Option<(u64, MarkValues)>; 2] {
+pub(super) fn decode_slots(bytes: &[u8]) -> [Option<(u64, MarkValues)>; 2] {
     [0, SLOT_DISTANCE].map(|at| {
         let begin = usize::try_from(at).unwrap_or(usize::MAX);
         decode(bytes.get(begin..begin.saturating_add(SLOT_BYTES))?)

@@ -83,16 +83,16 @@ struct DecodedRow<'a> {
 
 /// Decodes a row and compares its checksum. `keyspace` is for error messages.
 fn decode_row<'a>(keyspace: &str, key: &[u8], row: &'a [u8]) -> Result<DecodedRow<'a>> {
-    let corrupt =
+    let corrupt_error =
         |what: &str| Error::Corrupt(format!("a row of `{keyspace}` {what} (key {})", key.escape_ascii()));
-    let truncated = || corrupt("is truncated");
-    let (content, crc) = row.split_last_chunk::<CRC_BYTES>().ok_or_else(truncated)?;
+    let truncated_error = || corrupt_error("is truncated");
+    let (content, crc) = row.split_last_chunk::<CRC_BYTES>().ok_or_else(truncated_error)?;
     if crc32c::crc32c_append(crc32c::crc32c(key), content) != u32::from_be_bytes(*crc) {
-        return Err(corrupt("fails its checksum"));
+        return Err(corrupt_error("fails its checksum"));
     }
-    let (tag, rest) = content.split_first().ok_or_else(truncated)?;
-    let (revision, body) = rest.split_first_chunk::<8>().ok_or_else(truncated)?;
-    let tag = Tag::from_byte(*tag).ok_or_else(|| corrupt("has an unknown tag"))?;
+    let (tag, rest) = content.split_first().ok_or_else(truncated_error)?;
+    let (revision, body) = rest.split_first_chunk::<8>().ok_or_else(truncated_error)?;
+    let tag = Tag::from_byte(*tag).ok_or_else(|| corrupt_error("has an unknown tag"))?;
     Ok(DecodedRow { tag, revision: u64::from_be_bytes(*revision), body })
 }
 
@@ -115,7 +115,8 @@ pub(super) fn head(key: &str) -> Vec<u8> {
     head
 }
 
-/// Builds a `versions` key from its [`head`]. The bits of the revision are inverted: the newest version comes first.
+/// Builds a `versions` key from its [`head`]. The bits of the revision are inverted, so the newest version
+/// comes first.
 pub(super) fn version_key_of(head: &[u8], revision: u64) -> Vec<u8> {
     let mut key = Vec::with_capacity(head.len() + 8);
     key.extend_from_slice(head);
@@ -140,9 +141,10 @@ pub(super) fn split_version_key(key: &[u8]) -> Result<(&[u8], u64)> {
 
 /// Decodes the object key from a head.
 pub(super) fn key_of_head(head: &[u8]) -> Result<Arc<str>> {
-    let corrupt = || Error::Corrupt(format!("a key of `versions` is malformed ({})", head.escape_ascii()));
-    let escaped = head.strip_suffix(&[0, 0]).ok_or_else(corrupt)?;
-    let text = std::str::from_utf8(escaped).map_err(|_| corrupt())?;
+    let corrupt_error =
+        || Error::Corrupt(format!("a key of `versions` is malformed ({})", head.escape_ascii()));
+    let escaped = head.strip_suffix(&[0, 0]).ok_or_else(corrupt_error)?;
+    let text = std::str::from_utf8(escaped).map_err(|_| corrupt_error())?;
     Ok(if text.contains('\0') { text.replace("\0\u{1}", "\0").into() } else { text.into() })
 }
 
@@ -182,21 +184,21 @@ pub(super) fn encode_version(key: &[u8], revision: u64, value: Option<&[u8]>) ->
 pub(super) fn decode_version(key: &[u8], row: &[u8]) -> Result<Version> {
     let decoded = decode_row("versions", key, row)?;
     let (_, expected) = split_version_key(key)?;
-    let misplaced =
-        || Error::Corrupt(format!("a row of `versions` is misplaced (key {})", key.escape_ascii()));
+    let misplaced_error =
+        || Error::Corrupt(format!("a row of `versions` does not belong to its key ({})", key.escape_ascii()));
     if decoded.revision != expected {
-        return Err(misplaced());
+        return Err(misplaced_error());
     }
     match decoded.tag {
         Tag::Object => Ok(Version { revision: expected, value: Some(Bytes::copy_from_slice(decoded.body)) }),
         Tag::Deleted => Ok(Version { revision: expected, value: None }),
-        _ => Err(misplaced()),
+        _ => Err(misplaced_error()),
     }
 }
 
 /// The change of one revision: a row of `log`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct LogEntry {
     pub(super) revision: u64,
     pub(super) key: Arc<str>,
     /// [`Tag::Created`], [`Tag::Updated`] or [`Tag::Removed`].
@@ -221,25 +223,31 @@ pub(super) fn log_revision(key: &[u8]) -> Result<u64> {
 }
 
 /// Encodes a row of `log`.
-pub(super) fn encode_entry(entry: &Entry) -> Vec<u8> {
+pub(super) fn encode_entry(entry: &LogEntry) -> Vec<u8> {
     let key = log_key(entry.revision);
     encode_row(&key, entry.event, entry.revision, &[&entry.previous.to_be_bytes(), entry.key.as_bytes()])
 }
 
 /// Decodes and checks a row of `log`.
-pub(super) fn decode_entry(key: &[u8], row: &[u8]) -> Result<Entry> {
+pub(super) fn decode_entry(key: &[u8], row: &[u8]) -> Result<LogEntry> {
     let decoded = decode_row("log", key, row)?;
-    let corrupt = || Error::Corrupt(format!("a row of `log` is malformed (key {})", key.escape_ascii()));
-    let (previous, text) = decoded.body.split_first_chunk::<8>().ok_or_else(corrupt)?;
+    let corrupt_error =
+        || Error::Corrupt(format!("a row of `log` is malformed (key {})", key.escape_ascii()));
+    let (previous, text) = decoded.body.split_first_chunk::<8>().ok_or_else(corrupt_error)?;
     let event = match decoded.tag {
         event @ (Tag::Created | Tag::Updated | Tag::Removed) => event,
-        _ => return Err(corrupt()),
+        _ => return Err(corrupt_error()),
     };
     if log_revision(key)? != decoded.revision {
-        return Err(corrupt());
+        return Err(corrupt_error());
     }
-    let text = std::str::from_utf8(text).map_err(|_| corrupt())?;
-    Ok(Entry { revision: decoded.revision, key: text.into(), event, previous: u64::from_be_bytes(*previous) })
+    let text = std::str::from_utf8(text).map_err(|_| corrupt_error())?;
+    Ok(LogEntry {
+        revision: decoded.revision,
+        key: text.into(),
+        event,
+        previous: u64::from_be_bytes(*previous),
+    })
 }
 
 /// Encodes a row of `meta`. `revision` is 0 if the row has none.
@@ -252,11 +260,14 @@ pub(super) fn decode_meta_row<'a>(name: &[u8], row: &'a [u8]) -> Result<(u64, &'
     let decoded = decode_row("meta", name, row)?;
     match decoded.tag {
         Tag::Meta => Ok((decoded.revision, decoded.body)),
-        _ => Err(Error::Corrupt(format!("a row of `meta` is misplaced (key {})", name.escape_ascii()))),
+        _ => Err(Error::Corrupt(format!(
+            "a row of `meta` does not belong to its key ({})",
+            name.escape_ascii()
+        ))),
     }
 }
 
-/// A gap in the revisions after restore or repair: the last revision before and the first after it.
+/// A gap in the revisions after a restore or repair: the last revision before the gap and the first after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Jump {
     pub(super) from: Revision,
@@ -324,7 +335,7 @@ mod tests {
             decode_version(&key, &row).unwrap(),
             Version { revision: 9, value: Some(Bytes::from_static(b"value")) }
         );
-        let entry = Entry { revision: 9, key: "a/x".into(), event: Tag::Updated, previous: 4 };
+        let entry = LogEntry { revision: 9, key: "a/x".into(), event: Tag::Updated, previous: 4 };
         let log = encode_entry(&entry);
         assert_eq!(decode_entry(&log_key(9), &log).unwrap(), entry);
         for (row, decode) in [

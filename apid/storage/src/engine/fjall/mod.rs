@@ -9,7 +9,8 @@
 //!
 //! # Invariants
 //!
-//! The modules state the invariants. INVARIANT (acknowledged is durable), INVARIANT (rejected is absent): `writer`.
+//! The modules state the invariants.
+//! INVARIANT (acknowledged is durable), INVARIANT (rejected is absent): `writer`.
 //! INVARIANT (no silent loss): `recovery`, `high_water_mark`.
 //! INVARIANT (compaction is enforced): `state`.
 //! Unused parts of fjall: key-value separation, `clear()`, memtable rotation by size, one keyspace for each
@@ -59,7 +60,7 @@ use tokio::sync::oneshot;
 
 use self::database::Tables;
 use self::files::journal::{self, JournalEnd};
-use self::files::{FileProblem, Verified};
+use self::files::{FileProblem, VerifyOutcome};
 use self::high_water_mark::{HighWaterMark, HighWaterMarkError, MarkValues};
 use self::queue::{Commit, WriterCommand};
 use self::reader::RowLimits;
@@ -67,7 +68,7 @@ use self::rotation::Rotation;
 use self::row_cache::RowCache;
 use self::space::SpaceCheck;
 use self::state::{SharedState, closed_error};
-use self::stream::Stream;
+use self::stream::FjallWatch;
 use self::survey::Survey;
 use self::trim::{Reclaim, Retention};
 use self::watchdog::{StallDetector, Watchdog};
@@ -121,7 +122,8 @@ pub struct Options {
     pub history_retention: Duration,
     /// Size of the data in bytes above which creates and updates are rejected.
     pub quota_bytes: Option<u64>,
-    /// Minimum of free bytes on the disk, for journals, memtables and one LSM compaction; writes are rejected below.
+    /// Minimum of free bytes on the disk, for journals, memtables and one LSM compaction. With less free
+    /// space writes are rejected.
     pub reserve_bytes: u64,
     /// Size of the block cache in bytes.
     pub cache_bytes: u64,
@@ -133,7 +135,8 @@ pub struct Options {
     pub recent_bytes: usize,
     /// Maximum time without progress of a flush or of the writer.
     pub stall_after: Duration,
-    /// Called with the reason when a stall is detected. Must end the process: a stalled thread does not recover.
+    /// Called with the reason when a stall is detected. Must end the process: a stalled thread does not
+    /// recover.
     pub on_stall: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -343,7 +346,7 @@ impl Store for FjallStore {
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
         self.state.check_open()?;
         self.state.check_readable(after)?;
-        Ok(Box::new(Stream::new(self.state.clone(), prefix, after)))
+        Ok(Box::new(FjallWatch::new(self.state.clone(), prefix, after)))
     }
 
     async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<RevisionRange> {
@@ -351,7 +354,7 @@ impl Store for FjallStore {
         self.state.check_readable(after)?;
         self.state.check_readable(upto.max(after))?;
         let (changes, through) =
-            Stream::new(self.state.clone(), prefix, after).history(upto.max(after).0).await?;
+            FjallWatch::new(self.state.clone(), prefix, after).history(upto.max(after).0).await?;
         Ok(RevisionRange { changes, through: Revision(through) })
     }
 
@@ -380,7 +383,7 @@ impl Store for FjallStore {
             ..Stats::default()
         };
         if let Some(tables) = self.state.tables_if_open() {
-            stats.sealed_memtables = tables.sealed();
+            stats.sealed_memtables = tables.sealed_memtables();
             stats.memtable_bytes = tables.database.write_buffer_size();
             stats.journals = tables.database.journal_count();
             stats.journal_bytes = tables.database.journal_disk_space().unwrap_or_default();
@@ -477,16 +480,16 @@ fn create_mark(tables: &Tables, options: &Options) -> Result<HighWaterMark, Open
     Ok(HighWaterMark::create(&options.dir, "mark", MarkValues::default())?)
 }
 
-/// Verifies the files before fjall opens them, and returns the end of the newest journal; an error reports the lost
-/// revisions.
+/// Verifies the files before fjall opens them, and returns the end of the newest journal. An error reports
+/// the lost revisions.
 fn verify_files(dir: &Path, mark: &MarkValues) -> Result<Option<JournalEnd>, Error> {
     let (problem, is_suspicion, journal_end) = match files::verify(&dir.join("fjall"), mark) {
-        Ok(Verified { suspicion: None, journal_end }) => return Ok(journal_end),
-        Ok(Verified { suspicion: Some(suspicion), journal_end }) => (suspicion, true, journal_end),
+        Ok(VerifyOutcome { suspicion: None, journal_end }) => return Ok(journal_end),
+        Ok(VerifyOutcome { suspicion: Some(suspicion), journal_end }) => (suspicion, true, journal_end),
         Err(FileProblem::Unreadable(error)) => return Err(error),
         Err(FileProblem::Damaged(problem) | FileProblem::Lost(problem)) => (problem, false, None),
     };
-    let lost = match Survey::of(dir) {
+    let lost = match Survey::read(dir) {
         Ok(survey) if is_suspicion && survey.is_sound() => return Ok(journal_end),
         Ok(survey) if survey.lost.is_empty() => "no change is lost".to_owned(),
         Ok(survey) => survey.lost.to_string().trim_end().replace('\n', "; "),

@@ -87,7 +87,8 @@ impl Queue {
         state.commits.is_empty() && state.commands.is_empty()
     }
 
-    /// Takes waiting requests. If there are none, waits for the first one, at most for `timeout`.
+    /// Takes the waiting commits, at most those of one batch, and all commands. Waits for the first request
+    /// at most for `timeout`.
     pub(super) fn take(&self, timeout: Duration) -> QueuedRequests {
         let mut state = self.state.lock();
         if state.commits.is_empty() && state.commands.is_empty() {

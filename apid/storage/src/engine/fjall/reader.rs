@@ -12,7 +12,7 @@ use std::sync::Arc;
 use fjall::{Keyspace, Readable, Snapshot, UserValue};
 
 use super::database::{Tables, map_fjall_error};
-use super::layout::{self, Entry, Tag, Version};
+use super::layout::{self, LogEntry, Tag, Version};
 use crate::{Change, Error, MAX_KEY, Result, Revision, Row};
 
 /// Number of versions of one key that a scan skips before it seeks the next key directly.
@@ -81,12 +81,12 @@ pub(super) fn range_at(
     while let Some(guard) = iterator.next() {
         let (key, bytes) = guard.into_inner().map_err(|error| map_fjall_error(&error))?;
         let (head, revision) = layout::split_version_key(&key)?;
-        let superseded = head == found_head;
-        if superseded || revision > at {
+        let is_superseded = head == found_head;
+        if is_superseded || revision > at {
             skipped += 1;
             if skipped > SKIPS_BEFORE_SEEK {
-                let next = layout::version_key_of(head, if superseded { 0 } else { at });
-                let next = if superseded { Bound::Excluded(next) } else { Bound::Included(next) };
+                let next = layout::version_key_of(head, if is_superseded { 0 } else { at });
+                let next = if is_superseded { Bound::Excluded(next) } else { Bound::Included(next) };
                 iterator = snapshot.range(&tables.versions, (next, high.clone()));
                 skipped = 0;
             }
@@ -111,12 +111,12 @@ pub(super) fn range_at(
     Ok((rows, false))
 }
 
-/// Limits of one read of history.
+/// Limits of one read of history; the first limit that is reached ends the read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ReadLimits {
+pub(super) struct HistoryLimits {
     /// Maximum number of log entries to scan.
     pub(super) entries: usize,
-    /// Bytes of changes after which a read ends (see [`weight`]); the last change may exceed the limit.
+    /// Bytes of changes after which a read ends (see [`change_bytes`]); the last change may exceed the limit.
     pub(super) bytes: usize,
 }
 
@@ -126,7 +126,7 @@ pub(super) fn entries(
     log: &Keyspace,
     after: u64,
     upto: u64,
-) -> impl Iterator<Item = Result<Entry>> {
+) -> impl Iterator<Item = Result<LogEntry>> {
     let bounds = (Bound::Excluded(layout::log_key(after)), Bound::Included(layout::log_key(upto.max(after))));
     // A range that excludes and includes the same key is empty, and is not a valid argument.
     let iterator = (after < upto).then(|| snapshot.range(log, bounds));
@@ -144,7 +144,7 @@ pub(super) fn history(
     prefix: &str,
     after: u64,
     upto: u64,
-    limits: ReadLimits,
+    limits: HistoryLimits,
 ) -> Result<(Vec<Change>, u64)> {
     let snapshot = tables.database.snapshot();
     let mut changes = Vec::new();
@@ -158,7 +158,7 @@ pub(super) fn history(
         through = entry.revision;
         if entry.key.starts_with(prefix) {
             let change = change_of(&snapshot, tables, entry)?;
-            bytes += weight(&change);
+            bytes += change_bytes(&change);
             changes.push(change);
         }
         scanned += 1;
@@ -178,14 +178,14 @@ fn missing_revisions_error(first: u64, last: u64) -> Error {
 }
 
 /// Size of a change in memory in bytes, with its key and values.
-pub(super) fn weight(change: &Change) -> usize {
+pub(super) fn change_bytes(change: &Change) -> usize {
     let old = change.old.as_ref().map_or(0, |row| row.value.len());
     let new = change.new.as_ref().map_or(0, |value| value.len());
     size_of::<Change>() + change.key.len() + old + new
 }
 
 /// Builds the change of a log entry. The log holds no values; `versions` holds them.
-fn change_of(snapshot: &Snapshot, tables: &Tables, entry: Entry) -> Result<Change> {
+fn change_of(snapshot: &Snapshot, tables: &Tables, entry: LogEntry) -> Result<Change> {
     let value = |revision: u64| {
         let key = layout::version_key(&entry.key, revision);
         let row: Option<UserValue> =

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::reader::{ReadLimits, weight};
+use super::reader::{HistoryLimits, change_bytes};
 use crate::Change;
 
 /// The cache of recent changes; see the module documentation.
@@ -24,12 +24,12 @@ impl RecentChanges {
 
     /// Adds the changes of a batch and evicts the oldest.
     pub(super) fn extend(&mut self, changes: Vec<Change>) {
-        self.bytes += changes.iter().map(weight).sum::<usize>();
+        self.bytes += changes.iter().map(change_bytes).sum::<usize>();
         self.changes.extend(changes);
         while self.bytes > self.limit
             && let Some(oldest) = self.changes.pop_front()
         {
-            self.bytes -= weight(&oldest);
+            self.bytes -= change_bytes(&oldest);
             self.after = oldest.revision.0;
         }
     }
@@ -40,7 +40,7 @@ impl RecentChanges {
         prefix: &str,
         after: u64,
         upto: u64,
-        limits: ReadLimits,
+        limits: HistoryLimits,
     ) -> Option<(Vec<Change>, u64)> {
         if after < self.after {
             return None;
@@ -53,7 +53,7 @@ impl RecentChanges {
                 break;
             }
             if change.key.starts_with(prefix) {
-                bytes += weight(change);
+                bytes += change_bytes(change);
                 matching.push(change.clone());
             }
             if scanned + 1 >= limits.entries || bytes >= limits.bytes {
@@ -82,15 +82,15 @@ mod tests {
 
     #[test]
     fn recent_changes_return_none_for_evicted_range() {
-        let all = ReadLimits { entries: 100, bytes: usize::MAX };
-        let mut recent = RecentChanges::new(10, 4 * weight(&change(12)));
+        let all = HistoryLimits { entries: 100, bytes: usize::MAX };
+        let mut recent = RecentChanges::new(10, 4 * change_bytes(&change(12)));
         assert_eq!(revisions(recent.history("", 10, 10, all)), Some((vec![], 10)));
         recent.extend((11..=12).map(change).collect());
         recent.extend(vec![change(15)]);
         assert_eq!(revisions(recent.history("", 10, 15, all)), Some((vec![11, 12, 15], 15)));
         assert_eq!(revisions(recent.history("", 11, 12, all)), Some((vec![12], 12)));
         assert_eq!(revisions(recent.history("odd", 10, 15, all)), Some((vec![11, 15], 15)));
-        let one = ReadLimits { entries: 1, bytes: usize::MAX };
+        let one = HistoryLimits { entries: 1, bytes: usize::MAX };
         assert_eq!(revisions(recent.history("even", 10, 15, one)), Some((vec![], 11)));
         recent.extend((16..=19).map(change).collect());
         assert_eq!(revisions(recent.history("", 15, 19, all)), Some((vec![16, 17, 18, 19], 19)));

@@ -35,7 +35,7 @@ pub(super) struct RecoveredRevisions {
 
 /// Writes the format and the identity of a new store.
 pub(super) fn initialize(tables: &Tables, identity: &Identity) -> Result<(), Error> {
-    let mut batch = tables.batch(PersistMode::SyncData)?;
+    let mut batch = tables.begin_batch(PersistMode::SyncData)?;
     let format = layout::encode_meta_row(META_FORMAT, 0, &FORMAT.to_be_bytes());
     batch.insert(&tables.meta, META_FORMAT, format);
     let text = format!("{}\n{}", identity.preset, identity.api_domain);
@@ -50,10 +50,11 @@ pub(super) fn is_initialized(tables: &Tables) -> Result<bool, Error> {
 
 /// Rejects a store of a newer layout or with another identity.
 pub(super) fn check_identity(tables: &Tables, requested: &Identity) -> Result<(), OpenError> {
-    let missing = |content: &str| Error::Corrupt(format!("`meta` does not contain {content}"));
+    let missing_error = |content: &str| Error::Corrupt(format!("`meta` does not contain {content}"));
     let (_, format) =
-        meta_row(&tables.meta, META_FORMAT)?.ok_or_else(|| missing("the version of the layout"))?;
-    let format = <[u8; 4]>::try_from(format.as_slice()).map_err(|_| missing("the version of the layout"))?;
+        meta_row(&tables.meta, META_FORMAT)?.ok_or_else(|| missing_error("the version of the layout"))?;
+    let format =
+        <[u8; 4]>::try_from(format.as_slice()).map_err(|_| missing_error("the version of the layout"))?;
     let format = u32::from_be_bytes(format);
     if format > FORMAT {
         return Err(OpenError::Format { found: format, known: FORMAT });
@@ -67,10 +68,10 @@ pub(super) fn check_identity(tables: &Tables, requested: &Identity) -> Result<()
 
 /// Reads the identity of the store.
 pub(super) fn identity(tables: &Tables) -> Result<Identity, Error> {
-    let corrupt = || Error::Corrupt("`meta` does not contain the identity of the store".to_owned());
-    let (_, identity) = meta_row(&tables.meta, META_IDENTITY)?.ok_or_else(corrupt)?;
-    let identity = String::from_utf8(identity).map_err(|_| corrupt())?;
-    let (preset, api_domain) = identity.split_once('\n').ok_or_else(corrupt)?;
+    let corrupt_error = || Error::Corrupt("`meta` does not contain the identity of the store".to_owned());
+    let (_, identity) = meta_row(&tables.meta, META_IDENTITY)?.ok_or_else(corrupt_error)?;
+    let identity = String::from_utf8(identity).map_err(|_| corrupt_error())?;
+    let (preset, api_domain) = identity.split_once('\n').ok_or_else(corrupt_error)?;
     Ok(Identity { preset: preset.to_owned(), api_domain: api_domain.to_owned() })
 }
 
@@ -79,7 +80,7 @@ pub(super) fn compare(tables: &Tables, mark: MarkValues) -> Result<RecoveredRevi
     let compacted = meta_row(&tables.meta, META_COMPACTED)?.map_or(0, |(revision, _)| revision);
     if compacted < mark.compacted {
         return Err(Error::Corrupt(format!(
-            "history was compacted up to revision {}, but the store records {compacted}",
+            "history was compacted up to revision {}, but the store records only revision {compacted}",
             mark.compacted
         )));
     }

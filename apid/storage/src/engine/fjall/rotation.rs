@@ -25,13 +25,16 @@ const MAX_JOURNALS: usize = 2;
 pub(super) struct Rotation {
     /// Size in bytes at which a memtable is sealed.
     limit: u64,
-    /// For `log` and `versions`: the revision at the last seal, and the flushed revision.
+    /// The progress of `log`, then that of `versions`.
     progress: [FlushProgress; 2],
 }
 
+/// The flush progress of one keyspace.
 #[derive(Clone, Copy, Debug, Default)]
 struct FlushProgress {
+    /// The revision at the last seal of a memtable.
     sealed: u64,
+    /// The revision up to which all rows are in tables.
     flushed: u64,
 }
 
@@ -48,7 +51,7 @@ impl Rotation {
     pub(super) fn after_batch(&mut self, tables: &Tables, revision: u64) -> fjall::Result<u64> {
         let seals_all = tables.database.journal_count() > MAX_JOURNALS
             && tables.database.outstanding_flushes() == 0
-            && tables.sealed() == 0;
+            && tables.sealed_memtables() == 0;
         let limit = self.limit;
         self.seal(tables, revision, |keyspace| seals_all || keyspace.tree.active_memtable().size() > limit)
     }
@@ -58,6 +61,7 @@ impl Rotation {
         self.seal(tables, revision, |_| true)
     }
 
+    /// Seals the memtables of the keyspaces that `should_seal` selects, and returns their number.
     fn seal(
         &mut self,
         tables: &Tables,
@@ -128,7 +132,7 @@ mod tests {
         assert_eq!(rotation.flushed(&tables, 2), Flushed { log: 1, versions: 1 });
         rotation.seal_all(&tables, 2).unwrap();
         write(&tables, 3);
-        while tables.sealed() > 0 {
+        while tables.sealed_memtables() > 0 {
             std::thread::yield_now();
         }
         assert_eq!(rotation.flushed(&tables, 3), Flushed { log: 2, versions: 2 });

@@ -13,10 +13,10 @@ use crate::Row;
 
 /// The row cache; see the module documentation.
 pub(super) struct RowCache {
-    /// The rows used since `young` last became `old`.
+    /// The rows that were used since the last exchange, in which the rows of `young` replace those of `old`.
     young: HashMap<Arc<str>, Option<Row>>,
-    /// The rows of the previous `young`. A use moves a row back to `young`; the next exchange evicts the
-    /// others.
+    /// The rows that the last exchange took from `young`. A use moves a row back to `young`; the next
+    /// exchange evicts the others.
     old: HashMap<Arc<str>, Option<Row>>,
     /// Size of `young` in bytes.
     bytes: usize,
@@ -42,9 +42,9 @@ impl RowCache {
     /// Stores the new state of a key.
     pub(super) fn insert(&mut self, key: Arc<str>, row: Option<Row>) {
         self.old.remove(&key);
-        self.bytes += weight(&key, row.as_ref());
+        self.bytes += row_bytes(&key, row.as_ref());
         if let Some(before) = self.young.insert(key.clone(), row) {
-            self.bytes -= weight(&key, before.as_ref());
+            self.bytes -= row_bytes(&key, before.as_ref());
         }
         if self.bytes > self.limit / 2 {
             self.old = std::mem::take(&mut self.young);
@@ -58,7 +58,7 @@ impl RowCache {
     }
 }
 
-fn weight(key: &str, row: Option<&Row>) -> usize {
+fn row_bytes(key: &str, row: Option<&Row>) -> usize {
     size_of::<(Arc<str>, Option<Row>)>() + key.len() + row.map_or(0, |row| row.value.len())
 }
 
@@ -83,7 +83,7 @@ mod tests {
             cache.insert(key.as_str().into(), row(&key, 1000, 2));
             assert_eq!(cache.find("often"), Some(row("often", 100, 1)));
             let held: usize =
-                cache.young.iter().chain(&cache.old).map(|(key, row)| weight(key, row.as_ref())).sum();
+                cache.young.iter().chain(&cache.old).map(|(key, row)| row_bytes(key, row.as_ref())).sum();
             assert!(held <= 22_000, "the cache holds {held} bytes");
         }
         assert_eq!(cache.find("gone"), None, "an unused entry is evicted");

@@ -29,7 +29,7 @@ pub(super) struct SpaceCheck {
     dir: PathBuf,
     reserve: u64,
     quota: Option<u64>,
-    /// The last measurement, with its clock time.
+    /// The last measurement, with its monotonic clock time.
     measured: Option<(Duration, DiskUsage)>,
 }
 
@@ -70,15 +70,15 @@ impl SpaceCheck {
 }
 
 fn check_space(effect: SpaceEffect, usage: DiskUsage, reserve: u64, quota: Option<u64>) -> Result<()> {
-    let reserve = match effect {
-        SpaceEffect::Grow => reserve,
-        SpaceEffect::Shrink => reserve / 2,
+    let (minimum, writes) = match effect {
+        SpaceEffect::Grow => (reserve, "creates and updates"),
+        SpaceEffect::Shrink => (reserve / 2, "deletes and maintenance"),
     };
-    if usage.free < reserve {
+    if usage.free < minimum {
         let free = usage.free >> 20;
         return Err(Error::Full(format!(
-            "{free} MiB are free on disk, the reserve is {} MiB",
-            reserve >> 20
+            "{free} MiB are free on disk; {writes} need at least {} MiB",
+            minimum >> 20
         )));
     }
     match quota {

@@ -37,9 +37,9 @@ pub(super) struct SharedState {
     /// The leased revisions: compaction by age stops at the oldest one.
     pub(super) leases: Arc<HistoryLeases>,
     pub(super) recent: Mutex<RecentChanges>,
-    /// Why the store is unavailable, unless it is closed.
+    /// The reason why the store is unavailable; None for an available or closed store.
     down: RwLock<Option<Error>>,
-    /// Why the store rejects growth, while the disk or the quota is full.
+    /// The reason why the store rejects growth, while the disk or the quota is full.
     full: RwLock<Option<String>>,
     closed: AtomicBool,
     pub(super) queue: Queue,
@@ -83,7 +83,7 @@ impl SharedState {
         self.tables.read().clone()
     }
 
-    /// Replaces the tables, and returns the previous ones; None takes them from readers.
+    /// Replaces the tables, and returns the previous ones. After a call with None, reads fail.
     pub(super) fn replace_tables(&self, tables: Option<Arc<Tables>>) -> Option<Arc<Tables>> {
         std::mem::replace(&mut *self.tables.write(), tables)
     }
@@ -98,7 +98,8 @@ impl SharedState {
         self.down.read().clone()
     }
 
-    /// Sets the reason why the store rejects growth; None means that growth is accepted. Returns the previous reason.
+    /// Sets the reason why the store rejects growth; None means that growth is accepted. Returns the previous
+    /// reason.
     pub(super) fn set_full(&self, reason: Option<String>) -> Option<String> {
         std::mem::replace(&mut *self.full.write(), reason)
     }

@@ -12,14 +12,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use super::reader::{self, ReadLimits};
+use super::reader::{self, HistoryLimits};
 use super::state::{SharedState, closed_error};
 use crate::{Change, Error, Result, Revision, Watch};
 
-const READ_LIMITS: ReadLimits = ReadLimits { entries: 1024, bytes: 1 << 20 };
+const HISTORY_LIMITS: HistoryLimits = HistoryLimits { entries: 1024, bytes: 1 << 20 };
 
 /// The watch; see the module documentation.
-pub(super) struct Stream {
+pub(super) struct FjallWatch {
     state: Arc<SharedState>,
     prefix: Arc<str>,
     position: u64,
@@ -28,11 +28,11 @@ pub(super) struct Stream {
     ended: Option<Error>,
 }
 
-impl Stream {
+impl FjallWatch {
     /// Creates a watch after a revision that the caller has checked as readable.
     pub(super) fn new(state: Arc<SharedState>, prefix: &str, after: Revision) -> Self {
         let published = state.published.subscribe();
-        Stream { state, prefix: prefix.into(), position: after.0, published, ended: None }
+        FjallWatch { state, prefix: prefix.into(), position: after.0, published, ended: None }
     }
 
     /// Waits for changes after the position, and moves the position past them.
@@ -57,13 +57,14 @@ impl Stream {
     ///
     /// `upto` is the last revision to read.
     pub(super) async fn history(&self, upto: u64) -> Result<(Vec<Change>, u64)> {
-        if let Some(found) = self.state.recent.lock().history(&self.prefix, self.position, upto, READ_LIMITS)
+        if let Some(found) =
+            self.state.recent.lock().history(&self.prefix, self.position, upto, HISTORY_LIMITS)
         {
             return Ok(found);
         }
         let (state, prefix, after) = (self.state.clone(), self.prefix.clone(), self.position);
         let read = move || {
-            let read = |tables: &_, _| reader::history(tables, &prefix, after, upto, READ_LIMITS);
+            let read = |tables: &_, _| reader::history(tables, &prefix, after, upto, HISTORY_LIMITS);
             state.read(Some(Revision(after)), read).map(|(found, _)| found)
         };
         tokio::task::spawn_blocking(read).await.map_err(|error| Error::Unavailable(error.to_string()))?
@@ -71,7 +72,7 @@ impl Stream {
 }
 
 #[async_trait]
-impl Watch for Stream {
+impl Watch for FjallWatch {
     async fn next(&mut self) -> Result<Vec<Change>> {
         if let Some(error) = &self.ended {
             return Err(error.clone());

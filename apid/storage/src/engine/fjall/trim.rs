@@ -43,7 +43,8 @@ impl Retention {
     /// Records a sample, and returns the newest sampled revision that is as old as the retention. None if
     /// there is no new one.
     ///
-    /// A `limit` below the retention replaces it. Samples after the revision `leased` stay for a later call.
+    /// A `limit` shorter than the retention replaces the retention. Samples after the revision `leased` stay
+    /// for a later call.
     pub(super) fn cutoff(
         &mut self,
         now: Duration,
@@ -145,7 +146,8 @@ pub(super) fn drop_tables(tables: &Tables, trimmed: u64) -> Result<bool> {
     Ok(true)
 }
 
-/// Merges all tables of `versions` on a separate thread, at most one merge at a time.
+/// Frees the space of removed rows: merges all tables of `versions` on a separate thread, one merge at a
+/// time.
 #[derive(Default)]
 pub(super) struct Reclaim {
     thread: Option<JoinHandle<()>>,
@@ -155,19 +157,19 @@ pub(super) struct Reclaim {
     removed: u64,
 }
 
-/// Minimum number of removed rows for a merge of an idle store.
+/// Minimum number of removed rows for a merge of the tables in an idle store.
 const MIN_REMOVED_ROWS: u64 = 1_000;
 
-/// An idle store is merged when at least one in this many rows of `versions` was removed.
+/// The tables of an idle store are merged when at least one in this many rows of `versions` was removed.
 const REMOVED_FRACTION: u64 = 10;
 
 impl Reclaim {
     /// Counts removed rows.
-    pub(super) fn count(&mut self, rows: u64) {
+    pub(super) fn count_removed(&mut self, rows: u64) {
         self.removed += rows;
     }
 
-    /// Whether the removed rows justify a merge of an idle store.
+    /// Whether enough rows were removed to merge the tables of an idle store.
     pub(super) fn is_worthwhile(&self, tables: &Tables) -> bool {
         let rows = u64::try_from(tables.versions.approximate_len()).unwrap_or(u64::MAX);
         self.removed >= MIN_REMOVED_ROWS && self.removed.saturating_mul(REMOVED_FRACTION) >= rows
@@ -187,7 +189,7 @@ impl Reclaim {
         }
         seal().map_err(|error| map_fjall_error(&error))?;
         // Removals in memtables must reach the tables before the merge.
-        if tables.sealed() > 0 {
+        if tables.sealed_memtables() > 0 {
             return Ok(());
         }
         let versions = tables.versions.clone();

@@ -8,7 +8,7 @@
 //! - the writer thread has not finished one step within the time limit;
 //! - a memtable is four times as large as its limit.
 //!
-//! A restart replays the journals, so that no acknowledged write is lost.
+//! A restart replays the journals, so no acknowledged write is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -78,8 +78,8 @@ struct Sample {
     now: Duration,
     /// Number of memtables that wait for a flush.
     waiting: usize,
-    /// A value that changes whenever a flush ends.
-    flushes: [Option<u64>; 3],
+    /// The value of [`Tables::flushed_seqnos`](super::database::Tables::flushed_seqnos).
+    flushed_seqnos: [Option<u64>; 3],
     /// Size of the largest active memtable in bytes.
     largest: u64,
     /// Start of the current step of the writer thread; None while the thread waits.
@@ -97,20 +97,21 @@ fn sample(state: &SharedState, now: Duration) -> Sample {
     let sizes = tables.keyspaces().map(|keyspace| keyspace.tree.active_memtable().size());
     Sample {
         now,
-        waiting: tables.database.outstanding_flushes() + tables.sealed(),
-        flushes: tables.flushes(),
+        waiting: tables.database.outstanding_flushes() + tables.sealed_memtables(),
+        flushed_seqnos: tables.flushed_seqnos(),
         largest: sizes.into_iter().max().unwrap_or_default(),
         busy_since,
     }
 }
 
-/// Detects memtable flushes without progress, a stalled writer thread, and memtables that grow beyond their limit.
+/// Detects memtable flushes without progress, a stalled writer thread, and memtables that grow beyond their
+/// limit.
 pub(super) struct StallDetector {
     stall_after: Duration,
     memtable: u64,
-    /// Since when flushes wait without progress, and the value of [`Tables::flushes`] at that time.
+    /// Since when flushes wait without progress, and the value of [`Tables::flushed_seqnos`] at that time.
     ///
-    /// [`Tables::flushes`]: super::database::Tables::flushes
+    /// [`Tables::flushed_seqnos`]: super::database::Tables::flushed_seqnos
     no_progress_since: Option<(Duration, [Option<u64>; 3])>,
 }
 
@@ -123,10 +124,10 @@ impl StallDetector {
     /// The reason of a stall, if the sample shows one.
     fn find_stall(&mut self, sample: &Sample) -> Option<String> {
         let since = match self.no_progress_since {
-            Some((since, flushes)) if sample.waiting > 0 && flushes == sample.flushes => since,
+            Some((since, seqnos)) if sample.waiting > 0 && seqnos == sample.flushed_seqnos => since,
             _ => sample.now,
         };
-        self.no_progress_since = (sample.waiting > 0).then_some((since, sample.flushes));
+        self.no_progress_since = (sample.waiting > 0).then_some((since, sample.flushed_seqnos));
         let stall_after = self.stall_after.as_secs();
         if sample.now.saturating_sub(since) >= self.stall_after {
             let waiting = sample.waiting;
@@ -163,10 +164,10 @@ mod tests {
     fn watchdog_reports_stopped_flush_but_not_slow_flush() {
         let mut detector = detector();
         for second in 0..100 {
-            let lagging = Sample { waiting: 3, flushes: [Some(second / 5), None, None], ..at(second) };
+            let lagging = Sample { waiting: 3, flushed_seqnos: [Some(second / 5), None, None], ..at(second) };
             assert_eq!(detector.find_stall(&lagging), None, "at {second} s");
         }
-        let stuck = |second| Sample { waiting: 1, flushes: [Some(99), None, None], ..at(second) };
+        let stuck = |second| Sample { waiting: 1, flushed_seqnos: [Some(99), None, None], ..at(second) };
         assert_eq!(detector.find_stall(&stuck(100)), None);
         assert_eq!(detector.find_stall(&stuck(109)), None);
         let reason = detector.find_stall(&stuck(110)).unwrap();

@@ -23,11 +23,11 @@ use fjall::PersistMode;
 
 use super::database::{self, Tables, map_fjall_error, map_io_error};
 use super::files::journal::JournalEnd;
-use super::files::{self, Verified};
+use super::files::{self, VerifyOutcome};
 use super::high_water_mark::{HighWaterMark, MarkValues};
-use super::layout::{self, Entry, META_COMPACTED, Tag};
+use super::layout::{self, LogEntry, META_COMPACTED, Tag};
 use super::queue::{Commit, WriterCommand};
-use super::reader::{self, ReadLimits};
+use super::reader::{self, HistoryLimits};
 use super::recovery;
 use super::rotation::Rotation;
 use super::row_cache::RowCache;
@@ -55,7 +55,7 @@ const IDLE_MEMTABLE_BYTES: u64 = 256 << 10;
 /// A drop during the compaction would block the writer thread until the compaction ends.
 const MAX_DEFERRED_TICKS: u32 = 10;
 
-/// The paths of the files, and sizes.
+/// The paths of the store's files, and the sizes of the block cache and of a full memtable.
 pub(super) struct StoreFiles {
     pub(super) dir: PathBuf,
     pub(super) database: PathBuf,
@@ -179,7 +179,7 @@ impl Writer {
             }
             if now.saturating_sub(self.last_tick) >= MAINTENANCE_INTERVAL {
                 self.last_tick = now;
-                // A full store is logged once by `is_full`, not at each tick.
+                // A full store is logged once by `update_full_state`, not at each tick.
                 if let Err(error) = self.tick(now)
                     && !matches!(error, Error::Full(_))
                 {
@@ -220,7 +220,8 @@ impl Writer {
         let write_result = if staged.changes.is_empty() { Ok(()) } else { self.write(&tables, staged) };
         drop(tables);
         for (answer, outcome) in answers {
-            // The outcome may depend on an earlier change of the batch: a failed write replaces every outcome.
+            // The outcome may depend on an earlier change of the batch, so a failed write replaces every
+            // outcome.
             let _ = answer.send(write_result.clone().and(outcome));
         }
     }
@@ -265,7 +266,7 @@ impl Writer {
     fn write(&mut self, tables: &Tables, staged: StagedBatch) -> Result<()> {
         let StagedBatch { rows, changes } = staged;
         let last = changes.last().map_or(self.revision, |change| change.revision.0);
-        let trimmed = match self.sync(tables, &changes, last) {
+        let trimmed = match self.write_and_sync(tables, &changes, last) {
             Ok(trimmed) => trimmed,
             Err(error) => return Err(self.record_failure(error)),
         };
@@ -284,8 +285,8 @@ impl Writer {
     /// Writes a batch and the high-water mark, and returns the new trimmed revision, if any.
     ///
     /// The batch also trims more log entries than it adds, so that trimming keeps up with writes.
-    fn sync(&mut self, tables: &Tables, changes: &[Change], last: u64) -> Result<Option<u64>> {
-        let mut batch = tables.batch(PersistMode::SyncData)?;
+    fn write_and_sync(&mut self, tables: &Tables, changes: &[Change], last: u64) -> Result<Option<u64>> {
+        let mut batch = tables.begin_batch(PersistMode::SyncData)?;
         for change in changes {
             let revision = change.revision.0;
             let key = layout::version_key(&change.key, revision);
@@ -297,13 +298,13 @@ impl Writer {
                 (Some(_), Some(_)) => Tag::Updated,
             };
             let previous = change.old.as_ref().map_or(0, |row| row.revision.0);
-            let entry = Entry { revision, key: change.key.clone(), event, previous };
+            let entry = LogEntry { revision, key: change.key.clone(), event, previous };
             batch.insert(&tables.log, layout::log_key(revision), layout::encode_entry(&entry));
         }
-        let removals = self.removals(tables, changes.len() + changes.len() / 4 + 32);
+        let removals = self.next_removals(tables, changes.len() + changes.len() / 4 + 32);
         let trimmed = removals.as_ref().map(|removals| removals.through);
         if let Some(removals) = removals {
-            self.reclaim.count(removals.len());
+            self.reclaim.count_removed(removals.len());
             removals.add_to(&mut batch, tables);
         }
         batch.commit().map_err(|error| map_fjall_error(&error))?;
@@ -313,9 +314,9 @@ impl Writer {
         Ok(trimmed)
     }
 
-    /// The next removals; `limit` is the maximum number of log entries to trim. Unreadable old history ends trimming
-    /// until the store is opened again, and fails neither commits nor the other maintenance.
-    fn removals(&mut self, tables: &Tables, limit: usize) -> Option<Removals> {
+    /// The next removals; `limit` is the maximum number of log entries to trim. Unreadable old history ends
+    /// trimming until the store is opened again, and fails neither commits nor the other maintenance.
+    fn next_removals(&mut self, tables: &Tables, limit: usize) -> Option<Removals> {
         if self.trimming_stopped {
             return None;
         }
@@ -385,8 +386,8 @@ impl Writer {
         self.state.tables()
     }
 
-    /// Opens the database again. `Full` without disk space for that: the old database then still serves
-    /// reads.
+    /// Opens the database again. Returns `Full` without disk space for a reopen: the old database then still
+    /// serves reads.
     fn reopen(&mut self) -> Result<()> {
         self.space.check_reopen()?;
         let reason = Error::Unavailable("the database reopens after a failed write".to_owned());
@@ -397,7 +398,7 @@ impl Writer {
         outcome
     }
 
-    /// Takes the tables from the readers, and closes them after the last read.
+    /// Hides the tables from new reads, and closes them after the last running read.
     fn detach_tables(&mut self) {
         self.reclaim.finish();
         self.row_cache.clear();
@@ -411,11 +412,11 @@ impl Writer {
         }
     }
 
-    /// Verifies the journals before a reopen discards a torn batch. If journals may lack acknowledged writes, only the
-    /// complete verification of a start decides whether a batch can be discarded.
+    /// Verifies the journals before a reopen discards a torn batch. If journals may lack acknowledged writes,
+    /// the complete verification of a start decides whether a batch can be discarded.
     fn verify_before_reopen(&self) -> Result<Option<JournalEnd>> {
         let mark = self.mark.values();
-        let Verified { suspicion, journal_end } = files::verify_journals(&self.files.database, &mark)?;
+        let VerifyOutcome { suspicion, journal_end } = files::verify_journals(&self.files.database, &mark)?;
         if suspicion.is_some() && journal_end.as_ref().is_some_and(JournalEnd::is_torn) {
             return super::verify_files(&self.files.dir, &mark);
         }
@@ -442,7 +443,7 @@ impl Writer {
         self.state.compacted.store(recovered.compacted, Ordering::SeqCst);
         self.state.trimmed.store(recovered.trimmed, Ordering::SeqCst);
         while self.revision < recovered.revision {
-            let limits = ReadLimits { entries: 1024, bytes: 8 << 20 };
+            let limits = HistoryLimits { entries: 1024, bytes: 8 << 20 };
             let (changes, through) = reader::history(&tables, "", self.revision, recovered.revision, limits)?;
             self.revision = through;
             self.publish(changes);
@@ -465,7 +466,8 @@ impl Writer {
         let now = self.clock.monotonic();
         let tables = self.writable_tables(now)?;
         self.space.admit(SpaceEffect::Shrink, &tables, now)?;
-        let mut batch = tables.batch(PersistMode::SyncData).map_err(|error| self.record_failure(error))?;
+        let mut batch =
+            tables.begin_batch(PersistMode::SyncData).map_err(|error| self.record_failure(error))?;
         let row = layout::encode_meta_row(META_COMPACTED, upto.0, &[]);
         batch.insert(&tables.meta, META_COMPACTED, row);
         let written = batch.commit().map_err(|error| map_fjall_error(&error)).and_then(|()| {
@@ -483,7 +485,7 @@ impl Writer {
     fn tick(&mut self, now: Duration) -> Result<()> {
         let tables = self.writable_tables(now)?;
         tables.check_background_writes().map_err(|error| self.record_failure(error))?;
-        let is_full = self.is_full(&tables, now);
+        let is_full = self.update_full_state(&tables, now);
         let limit = if is_full { FULL_RETENTION } else { Duration::MAX };
         let leased = self.state.leases.oldest().map_or(u64::MAX, |oldest| oldest.0);
         if let Some(cutoff) = self.retention.cutoff(now, self.revision, limit, leased) {
@@ -497,7 +499,10 @@ impl Writer {
             let trimmed = self.state.trimmed.load(Ordering::SeqCst);
             self.reclaim.begin(&tables, trimmed, || self.rotation.seal_all(&tables, self.revision))?;
         }
-        if is_idle && tables.sealed() == 0 && tables.database.write_buffer_size() > IDLE_MEMTABLE_BYTES {
+        if is_idle
+            && tables.sealed_memtables() == 0
+            && tables.database.write_buffer_size() > IDLE_MEMTABLE_BYTES
+        {
             let sealed = self.rotation.seal_all(&tables, self.revision);
             let count = sealed.map_err(|error| self.record_failure(map_fjall_error(&error)))?;
             self.state.rotations.fetch_add(count, Ordering::Relaxed);
@@ -511,9 +516,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether creates and updates are rejected for lack of space. Records the reason for health checks, and
-    /// logs the start and the end of this state.
-    fn is_full(&mut self, tables: &Tables, now: Duration) -> bool {
+    /// Measures the space, and returns whether creates and updates are rejected for lack of it. Records the
+    /// reason for health checks, and logs the start and the end of this state.
+    fn update_full_state(&mut self, tables: &Tables, now: Duration) -> bool {
         let reason = match self.space.admit(SpaceEffect::Grow, tables, now) {
             Err(Error::Full(reason)) => Some(reason),
             Ok(()) | Err(_) => None,
@@ -527,29 +532,30 @@ impl Writer {
         is_full
     }
 
-    /// Removes superseded versions while no commit waits. The batches are not synced: after a crash, lost removals
-    /// are repeated.
+    /// Removes superseded versions while no commit waits. The batches are not synced: after a crash, lost
+    /// removals are repeated.
     fn trim(&mut self, tables: &Tables, now: Duration) -> Result<()> {
         while self.state.queue.is_empty()
-            && let Some(removals) = self.removals(tables, TRIM_BATCH_ENTRIES)
+            && let Some(removals) = self.next_removals(tables, TRIM_BATCH_ENTRIES)
         {
             self.space.admit(SpaceEffect::Shrink, tables, now)?;
             let (through, rows) = (removals.through, removals.len());
-            let mut batch = tables.batch(PersistMode::Buffer).map_err(|error| self.record_failure(error))?;
+            let mut batch =
+                tables.begin_batch(PersistMode::Buffer).map_err(|error| self.record_failure(error))?;
             removals.add_to(&mut batch, tables);
             if let Err(error) = batch.commit() {
                 return Err(self.record_failure(map_fjall_error(&error)));
             }
             self.state.trimmed.store(through, Ordering::SeqCst);
-            self.reclaim.count(rows);
+            self.reclaim.count_removed(rows);
             self.rotate(tables);
             self.start_step();
         }
         Ok(())
     }
 
-    /// Drops trimmed tables of the log. Waits for at most [`MAX_DEFERRED_TICKS`] ticks until no LSM
-    /// compaction runs.
+    /// Drops trimmed tables of the log. While an LSM compaction runs, defers the drop for at most
+    /// [`MAX_DEFERRED_TICKS`] ticks.
     fn drop_tables(&mut self, tables: &Tables) -> Result<()> {
         if tables.database.active_compactions() > 0 && self.deferred_ticks < MAX_DEFERRED_TICKS {
             self.deferred_ticks += 1;

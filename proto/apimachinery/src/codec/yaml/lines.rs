@@ -31,10 +31,10 @@ impl Lines {
 }
 
 /// Open mapping or list.
-enum Frame {
-    /// Length of its path, and whether a key waits for its value.
+enum OpenCollection {
+    /// Mapping: length of its path, and whether a key waits for its value.
     Map(usize, bool),
-    /// Length of its path, and index of the next item.
+    /// List: length of its path, and index of the next item.
     List(usize, usize),
 }
 
@@ -50,7 +50,7 @@ pub fn lines(input: &[u8], limits: Limits) -> Lines {
         block_nesting_limit: limits.depth.saturating_add(8),
     };
     let mut parser = Parser::new_from_str_with_options(text.trim_start_matches('\u{feff}'), options);
-    let mut frames: Vec<Frame> = Vec::new();
+    let mut frames: Vec<OpenCollection> = Vec::new();
     let mut path = String::new();
     let mut bytes = 0;
     while let Some(Ok((event, span))) = parser.next_event() {
@@ -63,8 +63,8 @@ pub fn lines(input: &[u8], limits: Limits) -> Lines {
             lines.insert(path.to_owned(), line);
         };
         match &event {
-            Event::Scalar(key, ..) if matches!(frames.last(), Some(Frame::Map(_, false))) => {
-                if let Some(Frame::Map(path_length, has_key)) = frames.last_mut() {
+            Event::Scalar(key, ..) if matches!(frames.last(), Some(OpenCollection::Map(_, false))) => {
+                if let Some(OpenCollection::Map(path_length, has_key)) = frames.last_mut() {
                     path.truncate(*path_length);
                     push_field(&mut path, key);
                     record(&path);
@@ -73,7 +73,7 @@ pub fn lines(input: &[u8], limits: Limits) -> Lines {
                 continue;
             }
             Event::Scalar(..) | Event::Alias(_) | Event::SequenceStart(..) | Event::MappingStart(..) => {
-                if let Some(Frame::List(path_length, next)) = frames.last_mut() {
+                if let Some(OpenCollection::List(path_length, next)) = frames.last_mut() {
                     path.truncate(*path_length);
                     push_item(&mut path, *next);
                     record(&path);
@@ -84,10 +84,10 @@ pub fn lines(input: &[u8], limits: Limits) -> Lines {
             _ => continue,
         }
         match &event {
-            Event::SequenceStart(..) => frames.push(Frame::List(path.len(), 0)),
-            Event::MappingStart(..) => frames.push(Frame::Map(path.len(), false)),
+            Event::SequenceStart(..) => frames.push(OpenCollection::List(path.len(), 0)),
+            Event::MappingStart(..) => frames.push(OpenCollection::Map(path.len(), false)),
             _ => {
-                if let Some(Frame::Map(path_length, has_key)) = frames.last_mut() {
+                if let Some(OpenCollection::Map(path_length, has_key)) = frames.last_mut() {
                     path.truncate(*path_length);
                     *has_key = false;
                 }

@@ -96,7 +96,7 @@ struct Frame {
 
 enum Content {
     List(Vec<Value>),
-    Map { map: Map<String, Value>, key: Option<Key>, mark: usize, merges: Vec<Value> },
+    Map { map: Map<String, Value>, key: Option<Key>, key_position: usize, merges: Vec<Value> },
 }
 
 /// Tree under construction.
@@ -129,8 +129,10 @@ impl Builder {
         match event {
             Event::Scalar(text, style, anchor, tag) => self.add_scalar(&text, style, anchor, tag.as_deref()),
             Event::SequenceStart(_, anchor, _) => self.open_frame(Content::List(Vec::new()), anchor),
-            Event::MappingStart(_, anchor, _) => self
-                .open_frame(Content::Map { map: Map::new(), key: None, mark: 0, merges: Vec::new() }, anchor),
+            Event::MappingStart(_, anchor, _) => self.open_frame(
+                Content::Map { map: Map::new(), key: None, key_position: 0, merges: Vec::new() },
+                anchor,
+            ),
             Event::SequenceEnd | Event::MappingEnd => self.close_frame(),
             Event::Alias(id) => self.add_alias(id),
             _ => Ok(()),
@@ -199,12 +201,9 @@ impl Builder {
     }
 
     fn set_key(&mut self, key: Key) -> Result<(), EventError> {
-        let mark = self.duplicates.mark();
+        let position = self.duplicates.next_position();
         if let Some(Frame {
-            content: Content::Map { map, key: slot, mark: key_mark, .. },
-            weight,
-            cost,
-            ..
+            content: Content::Map { map, key: slot, key_position, .. }, weight, cost, ..
         }) = self.frames.last_mut()
         {
             if let Key::Name(name) = &key {
@@ -214,7 +213,7 @@ impl Builder {
                 *cost = cost.plus(key_cost);
             }
             *slot = Some(key);
-            *key_mark = mark;
+            *key_position = position;
         }
         Ok(())
     }
@@ -273,7 +272,7 @@ impl Builder {
                 items.push(node.value);
                 None
             }
-            Content::Map { map, key, mark, merges } => match key.take() {
+            Content::Map { map, key, key_position, merges } => match key.take() {
                 Some(Key::Name(name)) => match map.entry(name) {
                     Entry::Vacant(slot) => {
                         slot.insert(node.value);
@@ -281,7 +280,7 @@ impl Builder {
                     }
                     Entry::Occupied(mut slot) => {
                         slot.insert(node.value);
-                        Some((*mark, slot.key().clone()))
+                        Some((*key_position, slot.key().clone()))
                     }
                 },
                 Some(Key::Merge) => {
@@ -291,11 +290,11 @@ impl Builder {
                 None => None,
             },
         };
-        if let Some((mark, key)) = duplicate
+        if let Some((position, key)) = duplicate
             && !self.duplicates.is_full()
         {
             let path = self.path(&key);
-            self.duplicates.note_text(mark, path);
+            self.duplicates.insert_text(position, path);
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ pub(super) const CORE: &str = "tag:yaml.org,2002:";
 pub(super) enum Scalar {
     /// `null`, `~`, or empty.
     Null,
-    /// One of the boolean words.
+    /// `true`, `y`, `on` and other words for a boolean.
     Bool(bool),
     /// Integer that fits 64 signed bits.
     Integer(i64),

@@ -10,7 +10,7 @@ use crate::codec::json::float_text;
 /// Maximum bytes of an encoded key on the line of its `:`; longer keys begin with `? `.
 ///
 /// Readers look for the `:` in at most 1,024 characters.
-const LONGEST_SIMPLE_KEY: usize = 1000;
+const MAX_SIMPLE_KEY_BYTES: usize = 1000;
 
 /// Encodes in block style.
 pub fn encode(value: &Value) -> Vec<u8> {
@@ -42,7 +42,7 @@ fn write_mapping(out: &mut String, map: &Map<String, Value>, indent: usize) {
         }
         let start = out.len();
         write_text(out, key);
-        let explicit = out.len() - start > LONGEST_SIMPLE_KEY;
+        let explicit = out.len() - start > MAX_SIMPLE_KEY_BYTES;
         if explicit {
             out.insert_str(start, "? ");
             out.push('\n');

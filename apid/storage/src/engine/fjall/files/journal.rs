@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! [`Batches`] reads batches from an offset and ends at an incomplete batch, a failed checksum, or the zeros of a
-//! preallocated journal. [`JournalEnd::discard_torn_batch`] truncates the newest journal at that end. [`resume`] finds
-//! the offset after a damage at which reading can continue.
+//! [`Batches`] reads batches from an offset and ends at an incomplete batch, a failed checksum, or the zeros
+//! of a preallocated journal. [`JournalEnd::discard_torn_batch`] truncates the newest journal at that end.
+//! [`find_resume_offset`] finds the offset after a damage at which reading can continue.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -21,7 +21,8 @@ const TRAILER: &[u8; 4] = b"FJL\x03";
 const VALUE: u8 = 0;
 /// Length of a batch header in bytes.
 const HEADER_BYTES: usize = 1 + 4 + 8;
-/// Maximum bytes that [`resume`] reads, as a multiple of the bytes to search: crafted bytes cannot stall it.
+/// Maximum bytes that [`find_resume_offset`] reads, as a multiple of the bytes to search: crafted bytes
+/// cannot stall it.
 const RESUME_WORK_FACTOR: usize = 16;
 
 /// The journals of a database, oldest first.
@@ -44,8 +45,8 @@ impl JournalEnd {
 
     /// Truncates the journal after its last complete batch.
     ///
-    /// A power cut can lose any sector of an unsynced batch. fjall discards a batch without its end, but does not open
-    /// a journal with a wrong checksum.
+    /// A power cut can lose any sector of an unsynced batch. fjall discards a batch without its end, but does
+    /// not open a journal with a wrong checksum.
     ///
     /// The caller has verified that the complete batches hold all acknowledged writes.
     pub(in super::super) fn discard_torn_batch(&self) -> io::Result<()> {
@@ -135,7 +136,7 @@ impl Batches {
 }
 
 impl<'a> Batches<&'a [u8]> {
-    fn of(bytes: &'a [u8]) -> Self {
+    fn from_bytes(bytes: &'a [u8]) -> Self {
         let size = bytes.len() as u64;
         Batches { reader: bytes, unread: size, end: 0, size, raw: Vec::new() }
     }
@@ -162,8 +163,8 @@ impl<R: Read> Batches<R> {
     }
 
     fn read_batch(&mut self) -> io::Result<Result<Batch, EndOfBatches>> {
-        let mut read = || -> Result<Batch, Stop> {
-            let [START] = self.read_array::<1>()? else { return Err(Stop::Ended) };
+        let mut read = || -> Result<Batch, ReadStop> {
+            let [START] = self.read_array::<1>()? else { return Err(ReadStop::Ended) };
             let count = u32::from_le_bytes(self.read_array()?);
             let seqno = u64::from_le_bytes(self.read_array()?);
             self.raw.clear();
@@ -174,29 +175,29 @@ impl<R: Read> Batches<R> {
                 hash.update(&self.raw);
                 self.raw.clear();
             }
-            let [END] = self.read_array::<1>()? else { return Err(Stop::Ended) };
+            let [END] = self.read_array::<1>()? else { return Err(ReadStop::Ended) };
             let checksum = u64::from_le_bytes(self.read_array()?);
             if self.read_array::<4>()? != *TRAILER || hash.digest() != checksum {
-                return Err(Stop::Ended);
+                return Err(ReadStop::Ended);
             }
             Ok(Batch { seqno, items })
         };
         match read() {
             Ok(batch) => Ok(Ok(batch)),
-            Err(Stop::Ended) => Ok(Err(EndOfBatches)),
-            Err(Stop::Failed(error)) => Err(error),
+            Err(ReadStop::Ended) => Ok(Err(EndOfBatches)),
+            Err(ReadStop::Failed(error)) => Err(error),
         }
     }
 
     /// Reads one row; None is the marker of a cleared keyspace, which this engine never writes.
-    fn read_row(&mut self) -> Result<Option<JournalRow>, Stop> {
+    fn read_row(&mut self) -> Result<Option<JournalRow>, ReadStop> {
         match self.read_array::<1>()? {
             [ITEM] => {}
             [CLEAR] => {
                 self.read_array::<8>()?;
                 return Ok(None);
             }
-            _ => return Err(Stop::Ended),
+            _ => return Err(ReadStop::Ended),
         }
         let [kind, compression] = self.read_array()?;
         let keyspace = u64::from_le_bytes(self.read_array()?);
@@ -209,7 +210,7 @@ impl<R: Read> Batches<R> {
         Ok(Some(JournalRow { keyspace, key, value }))
     }
 
-    fn read_array<const N: usize>(&mut self) -> Result<[u8; N], Stop> {
+    fn read_array<const N: usize>(&mut self) -> Result<[u8; N], ReadStop> {
         let mut bytes = [0; N];
         self.reader.read_exact(&mut bytes)?;
         self.unread = self.unread.saturating_sub(N as u64);
@@ -217,14 +218,14 @@ impl<R: Read> Batches<R> {
         Ok(bytes)
     }
 
-    fn read_bytes(&mut self, length: u64) -> Result<Vec<u8>, Stop> {
+    fn read_bytes(&mut self, length: u64) -> Result<Vec<u8>, ReadStop> {
         if length > self.unread {
-            return Err(Stop::Ended);
+            return Err(ReadStop::Ended);
         }
         let mut bytes = Vec::new();
         (&mut self.reader).take(length).read_to_end(&mut bytes)?;
         if bytes.len() as u64 != length {
-            return Err(Stop::Ended);
+            return Err(ReadStop::Ended);
         }
         self.unread -= length;
         self.raw.extend_from_slice(&bytes);
@@ -232,17 +233,17 @@ impl<R: Read> Batches<R> {
     }
 }
 
-/// The reason why a batch is incomplete.
-enum Stop {
+/// The reason why reading a batch stopped.
+enum ReadStop {
     /// The bytes are no complete batch.
     Ended,
     /// The file cannot be read.
     Failed(io::Error),
 }
 
-impl From<io::Error> for Stop {
+impl From<io::Error> for ReadStop {
     fn from(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::UnexpectedEof { Stop::Ended } else { Stop::Failed(error) }
+        if error.kind() == io::ErrorKind::UnexpectedEof { ReadStop::Ended } else { ReadStop::Failed(error) }
     }
 }
 
@@ -263,12 +264,12 @@ pub(in super::super) fn has_content(path: &Path, from: u64) -> io::Result<bool> 
     }
 }
 
-/// Finds an offset after `damage` from which all batches are readable; None when no offset qualifies.
+/// Finds an offset after the offset `damage` from which all batches are readable; None when there is none.
 ///
 /// From a valid offset, complete batches follow each other up to the end of the written bytes. Objects may
 /// hold bytes that look like batches with valid checksums. Such an offset is not valid: the rest of the batch
 /// that wrote the object follows, and is no batch. Batches between two damaged parts are not found.
-pub(in super::super) fn resume(path: &Path, damage: u64) -> io::Result<Option<u64>> {
+pub(in super::super) fn find_resume_offset(path: &Path, damage: u64) -> io::Result<Option<u64>> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(damage))?;
     let mut bytes = Vec::new();
@@ -278,7 +279,7 @@ pub(in super::super) fn resume(path: &Path, damage: u64) -> io::Result<Option<u6
     let mut work_left = written.saturating_mul(RESUME_WORK_FACTOR);
     let mut at = 1;
     while let Some(begin) = next_start(&bytes, at) {
-        let mut batches = Batches::of(bytes.get(begin..).unwrap_or_default());
+        let mut batches = Batches::from_bytes(bytes.get(begin..).unwrap_or_default());
         while batches.next()?.is_some() {}
         let read = usize::try_from(batches.end()).unwrap_or(usize::MAX);
         if read > 0 && begin.saturating_add(read) == written {
@@ -297,11 +298,11 @@ pub(in super::super) fn resume(path: &Path, damage: u64) -> io::Result<Option<u6
 
 /// The next offset at which a non-empty batch may begin.
 fn next_start(bytes: &[u8], from: usize) -> Option<usize> {
-    let plausible = |begin: &[u8]| {
+    let may_begin_batch = |begin: &[u8]| {
         let [START, rest @ ..] = begin else { return false };
         let Some([ITEM, _, compression, keyspace @ ..]) = rest.get(HEADER_BYTES - 1..) else { return false };
         // Keyspace numbers are small.
         *compression < 2 && keyspace.get(1..8).is_some_and(|high| high.iter().all(|byte| *byte == 0))
     };
-    (from..bytes.len()).find(|at| bytes.get(*at..).is_some_and(plausible))
+    (from..bytes.len()).find(|at| bytes.get(*at..).is_some_and(may_begin_batch))
 }

@@ -24,30 +24,30 @@ pub(in super::super) struct ListedTable {
 /// Reads the manifest of a keyspace folder, compares it with its checksum, and returns the tables that it
 /// lists.
 pub(in super::super) fn read(folder: &Path) -> Result<Vec<ListedTable>, FileProblem> {
-    let damaged = |text: &str| FileProblem::Damaged(format!("{} {text}", super::short_path(folder)));
-    let missing = |error: io::Error, text: &str| match error.kind() {
-        io::ErrorKind::NotFound => damaged(text),
+    let damaged_error = |text: &str| FileProblem::Damaged(format!("{} {text}", super::short_path(folder)));
+    let missing_error = |error: io::Error, text: &str| match error.kind() {
+        io::ErrorKind::NotFound => damaged_error(text),
         _ => error.into(),
     };
-    let current =
-        std::fs::read(folder.join("current")).map_err(|error| missing(error, "has no file `current`"))?;
+    let current = std::fs::read(folder.join("current"))
+        .map_err(|error| missing_error(error, "has no file `current`"))?;
     let (number, rest) =
-        current.split_first_chunk::<8>().ok_or_else(|| damaged("has a truncated file `current`"))?;
+        current.split_first_chunk::<8>().ok_or_else(|| damaged_error("has a truncated file `current`"))?;
     let (checksum, kind) =
-        rest.split_first_chunk::<16>().ok_or_else(|| damaged("has a truncated file `current`"))?;
+        rest.split_first_chunk::<16>().ok_or_else(|| damaged_error("has a truncated file `current`"))?;
     let path = folder.join(format!("v{}", u64::from_le_bytes(*number)));
     let bytes = std::fs::read(&path)
-        .map_err(|error| missing(error, "has no manifest with the number in `current`"))?;
+        .map_err(|error| missing_error(error, "has no manifest with the number in `current`"))?;
     if kind != [0] || xxhash_rust::xxh3::xxh3_128(&bytes) != u128::from_le_bytes(*checksum) {
-        return Err(damaged("has a manifest that fails its checksum"));
+        return Err(damaged_error("has a manifest that fails its checksum"));
     }
-    let unreadable = || damaged("has a malformed manifest");
-    let contents = sfa::Reader::from_reader(&mut io::Cursor::new(&bytes)).map_err(|_| unreadable())?;
-    let section = contents.toc().section(b"tables").ok_or_else(unreadable)?;
+    let malformed_error = || damaged_error("has a malformed manifest");
+    let contents = sfa::Reader::from_reader(&mut io::Cursor::new(&bytes)).map_err(|_| malformed_error())?;
+    let section = contents.toc().section(b"tables").ok_or_else(malformed_error)?;
     let begin = usize::try_from(section.pos()).unwrap_or(usize::MAX);
     let length = usize::try_from(section.len()).unwrap_or(usize::MAX);
-    let section = bytes.get(begin..begin.saturating_add(length)).ok_or_else(unreadable)?;
-    decode_tables(section).ok_or_else(unreadable)
+    let section = bytes.get(begin..begin.saturating_add(length)).ok_or_else(malformed_error)?;
+    decode_tables(section).ok_or_else(malformed_error)
 }
 
 /// Decodes the section `tables`: levels, each with runs, each with tables.

@@ -3,14 +3,15 @@
 //! # Contract
 //!
 //! [`verify`] checks every manifest, table and journal of a database against their checksums and the
-//! high-water mark, and changes nothing. The cost is one read of all files. [`verify_journals`] reads no table.
+//! high-water mark, and changes nothing. The cost is one read of all files. [`verify_journals`] verifies
+//! no table.
 //!
 //! # Invariants
 //!
 //! INVARIANT (only intact databases are opened): fjall trusts its manifests. fjall deletes tables that no
-//! manifest names and keyspaces without a known name. Journals are truncated at the first unreadable batch. So
-//! one flipped byte could silently delete rows before [`super::recovery`] runs. [`verify`] detects the damage
-//! while all files are unchanged.
+//! manifest names and keyspaces without a known name. fjall truncates journals at the first unreadable batch.
+//! So one flipped byte could silently delete rows before [`super::recovery`] runs. [`verify`] detects the
+//! damage while all files are unchanged.
 //!
 //! INVARIANT (unflushed rows are in journals): every acknowledged change above the flushed revision is
 //! in a journal. The rows of `log` in journals have consecutive revisions. So a missing journal is detected,
@@ -101,20 +102,20 @@ impl From<FileProblem> for Error {
     }
 }
 
-/// The result of a verification without a known problem.
-pub(super) struct Verified {
-    /// The description of a possible loss: acknowledged changes are not in journals, and the mark does not cover them
-    /// as flushed.
+/// The result of a verification that found no problem.
+pub(super) struct VerifyOutcome {
+    /// The description of a possible loss: acknowledged changes are not in journals, and the mark does not
+    /// cover them as flushed.
     ///
-    /// A process killed between a flush and the write of the mark leaves the same state without any loss. Only a scan
-    /// of all rows decides.
+    /// A process killed between a flush and the write of the mark leaves the same state without any loss.
+    /// Only a scan of all rows decides.
     pub(super) suspicion: Option<String>,
     /// The end of the newest journal.
     pub(super) journal_end: Option<JournalEnd>,
 }
 
 /// Verifies all files of a store with a known high-water mark; see the module documentation.
-pub(super) fn verify(database: &Path, mark: &MarkValues) -> Result<Verified, FileProblem> {
+pub(super) fn verify(database: &Path, mark: &MarkValues) -> Result<VerifyOutcome, FileProblem> {
     check_version(database)?;
     let keyspaces = keyspaces(database)?;
     if keyspaces.len() < MIN_KEYSPACES {
@@ -124,11 +125,12 @@ pub(super) fn verify(database: &Path, mark: &MarkValues) -> Result<Verified, Fil
     verify_journals(database, mark)
 }
 
-/// Verifies that the journals and the verified tables of a store hold all acknowledged changes.
-pub(super) fn verify_journals(database: &Path, mark: &MarkValues) -> Result<Verified, FileProblem> {
+/// Verifies that the journals and the tables of a store hold all acknowledged changes. The checksums of
+/// tables are not verified.
+pub(super) fn verify_journals(database: &Path, mark: &MarkValues) -> Result<VerifyOutcome, FileProblem> {
     let keyspaces = keyspaces(database)?;
     let tables = listed_tables(&keyspaces)?;
-    let numbers = numbers(&keyspaces)?;
+    let numbers = keyspace_numbers(&keyspaces)?;
     let tables_of = |name: &str| {
         let number = numbers.iter().find(|(known, _)| known == name).map(|(_, number)| *number);
         let number =
@@ -141,7 +143,7 @@ pub(super) fn verify_journals(database: &Path, mark: &MarkValues) -> Result<Veri
         .max()
         .unwrap_or_default();
     let persisted = tables_of(VERSIONS)?.map(|(metadata, listed)| metadata.seqno + listed.seqno).max();
-    let JournalContent { newest: newest_in_journals, reached, end: journal_end } =
+    let JournalContent { newest: newest_in_journals, complete_through, end: journal_end } =
         read_journals(database, mark.flushed.versions, persisted)?;
     let newest = newest_in_journals.max(newest_in_tables);
     if newest < mark.revision {
@@ -150,8 +152,8 @@ pub(super) fn verify_journals(database: &Path, mark: &MarkValues) -> Result<Veri
             mark.revision
         )));
     }
-    let suspicion = || format!("the journals lack writes after revision {reached}");
-    Ok(Verified { suspicion: (reached < mark.revision).then(suspicion), journal_end })
+    let suspicion = || format!("the journals lack writes after revision {complete_through}");
+    Ok(VerifyOutcome { suspicion: (complete_through < mark.revision).then(suspicion), journal_end })
 }
 
 /// The tables that the manifests of keyspaces list, each with the number of its keyspace and its path.
@@ -166,7 +168,7 @@ fn listed_tables(keyspaces: &[(u64, PathBuf)]) -> Result<Vec<(u64, PathBuf, List
 }
 
 /// The numbers of the keyspaces, by name.
-pub(super) fn numbers(keyspaces: &[(u64, PathBuf)]) -> Result<Vec<(String, u64)>, FileProblem> {
+pub(super) fn keyspace_numbers(keyspaces: &[(u64, PathBuf)]) -> Result<Vec<(String, u64)>, FileProblem> {
     let mut found = Vec::new();
     for (_, folder) in keyspaces.iter().filter(|(number, _)| is_internal(*number)) {
         for listed in manifest::read(folder)? {
@@ -220,7 +222,7 @@ struct JournalContent {
     /// The newest revision of a `log` row; 0 when the journals hold none.
     newest: u64,
     /// The revision up to which all rows of `versions` are in tables or journals.
-    reached: u64,
+    complete_through: u64,
     /// The end of the newest journal; None when there is no journal.
     end: Option<JournalEnd>,
 }
@@ -233,7 +235,7 @@ fn read_journals(
     flushed: u64,
     persisted: Option<u64>,
 ) -> Result<JournalContent, FileProblem> {
-    let (mut newest, mut reached, mut previous_seqno, mut end) = (0, flushed, None, None);
+    let (mut newest, mut complete_through, mut previous_seqno, mut end) = (0, flushed, None, None);
     let journals = journal::journals(database)?;
     for (index, (_, path)) in journals.iter().enumerate() {
         let mut batches = journal::Batches::open(path, 0)?;
@@ -257,8 +259,8 @@ fn read_journals(
                     && let Ok(entry) = layout::decode_entry(&item.key, &value)
                 {
                     newest = newest.max(entry.revision);
-                    if follows_tables || entry.revision <= reached.saturating_add(1) {
-                        reached = reached.max(entry.revision);
+                    if follows_tables || entry.revision <= complete_through.saturating_add(1) {
+                        complete_through = complete_through.max(entry.revision);
                     }
                 }
             }
@@ -272,7 +274,7 @@ fn read_journals(
         }
         end = Some(batches.into_journal_end(path.clone()));
     }
-    Ok(JournalContent { newest, reached, end })
+    Ok(JournalContent { newest, complete_through, end })
 }
 
 /// Removes a database whose creation was interrupted before fjall wrote its version. Only for a store without

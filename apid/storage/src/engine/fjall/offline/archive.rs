@@ -1,6 +1,7 @@
 //! The backup file, as `FORMAT.md` specifies. Reading detects every change and every truncation.
 //!
-//! [`ArchiveEncoder`] makes the bytes. [`ArchiveWriter`] writes them to a file; a server sends them to a client.
+//! [`ArchiveEncoder`] makes the bytes. [`ArchiveWriter`] writes the bytes to a file; a server sends them to a
+//! client.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};

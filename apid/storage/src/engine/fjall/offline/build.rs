@@ -8,7 +8,7 @@ use fjall::{AbstractTree, PersistMode};
 
 use super::super::database::{Tables, map_fjall_error};
 use super::super::high_water_mark::{Flushed, HighWaterMark, MarkValues};
-use super::super::layout::{self, Entry, Jump, META_COMPACTED, META_TRIMMED, Tag};
+use super::super::layout::{self, Jump, LogEntry, META_COMPACTED, META_TRIMMED, Tag};
 use super::super::{OpenError, make_dirs, recovery};
 use super::{CACHE_BYTES, Identity};
 use crate::{Result, Revision};
@@ -46,7 +46,7 @@ impl StoreBuilder {
 
     /// Writes the collected rows as one batch.
     fn write(&mut self) -> Result<()> {
-        let mut batch = self.tables.batch(PersistMode::Buffer)?;
+        let mut batch = self.tables.begin_batch(PersistMode::Buffer)?;
         for (key, row) in std::mem::take(&mut self.rows) {
             batch.insert(&self.tables.versions, key, row);
         }
@@ -64,7 +64,7 @@ impl StoreBuilder {
         for keyspace in self.tables.keyspaces() {
             keyspace.rotate_memtable().map_err(|error| map_fjall_error(&error))?;
         }
-        while self.tables.sealed() > 0 {
+        while self.tables.sealed_memtables() > 0 {
             self.tables.check_background_writes()?;
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -77,13 +77,13 @@ impl StoreBuilder {
     /// key, which never existed. History begins after this change.
     pub(super) fn finish(mut self, newest: u64, revision: u64) -> Result<Revision, OpenError> {
         self.write()?;
-        let mut batch = self.tables.batch(PersistMode::SyncData)?;
+        let mut batch = self.tables.begin_batch(PersistMode::SyncData)?;
         let (name, row) = layout::encode_jump(Jump { from: Revision(newest), to: Revision(revision) });
         batch.insert(&self.tables.meta, name, row);
         for name in [META_COMPACTED, META_TRIMMED] {
             batch.insert(&self.tables.meta, name, layout::encode_meta_row(name, revision, &[]));
         }
-        let entry = Entry { revision, key: Arc::from(""), event: Tag::Removed, previous: 0 };
+        let entry = LogEntry { revision, key: Arc::from(""), event: Tag::Removed, previous: 0 };
         batch.insert(&self.tables.log, layout::log_key(revision), layout::encode_entry(&entry));
         batch.commit().map_err(|error| map_fjall_error(&error))?;
         self.flush()?;

@@ -12,9 +12,10 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (no revision is reused): a repaired or restored store continues above every revision of the old store,
-//! and of other stores restored from the same file ([`resume_revision`]). The earlier history is compacted. Lists
-//! and watches that began before get `Compacted`, and no new write reuses a revision that a client has seen.
+//! INVARIANT (no revision is reused): a repaired or restored store continues above every revision of the old
+//! store, and of other stores restored from the same file ([`resume_revision`]). The earlier history is
+//! compacted. Lists and watches from before the repair or restore get `Compacted`, and no new write reuses a
+//! revision that a client has seen.
 
 mod archive;
 mod build;
@@ -55,7 +56,7 @@ pub fn resume_revision(newest: u64, now: u64) -> u64 {
 
 /// Size in bytes of the block cache during an offline operation.
 const CACHE_BYTES: u64 = 16 << 20;
-/// Limits of one read.
+/// Limits of one read of rows for a backup.
 const PAGE_LIMITS: RowLimits = RowLimits { rows: 1000, bytes: 16 << 20 };
 
 /// The content and the damages of a store.
@@ -88,7 +89,7 @@ pub struct Report {
 }
 
 impl Report {
-    fn of(survey: &Survey) -> Report {
+    fn from_survey(survey: &Survey) -> Report {
         Report {
             identity: survey.identity.clone(),
             revision: survey.revision,
@@ -154,7 +155,7 @@ impl fmt::Display for Report {
 /// No store exists, a process holds the lock, or the files are unreadable. Damage is not an error.
 pub fn check(dir: &Path) -> Result<Report, OpenError> {
     let _lock = lock(dir)?;
-    Ok(Report::of(&Survey::of(dir)?))
+    Ok(Report::from_survey(&Survey::read(dir)?))
 }
 
 /// The result of [`repair`].
@@ -183,12 +184,12 @@ pub enum RepairOutcome {
 ///
 /// # Errors
 ///
-/// As for [`check`]; also when no identity is known, or when building the new store fails. The old store is
-/// then unchanged.
+/// No store exists, a process holds the lock, the files are unreadable, no identity is known, or building the
+/// new store fails. The old store is then unchanged.
 pub fn repair(dir: &Path, identity: Option<&Identity>, now: u64) -> Result<RepairOutcome, OpenError> {
     let lock = lock(dir)?;
-    let mut survey = Survey::of(dir)?;
-    let report = Report::of(&survey);
+    let mut survey = Survey::read(dir)?;
+    let report = Report::from_survey(&survey);
     if report.is_sound() {
         return Ok(RepairOutcome::Sound(report));
     }
@@ -198,7 +199,7 @@ pub fn repair(dir: &Path, identity: Option<&Identity>, now: u64) -> Result<Repai
     let identity = survey.identity.clone().or_else(|| identity.cloned()).ok_or(OpenError::MissingIdentity)?;
     let mut build = StoreBuilder::begin(&unfinished, &identity)?;
     let mut objects = 0;
-    let fill_result = survey.objects(|key, revision, value| {
+    let fill_result = survey.read_objects(|key, revision, value| {
         objects += 1;
         build.add(key, revision, value)
     });
@@ -219,7 +220,7 @@ pub fn repair(dir: &Path, identity: Option<&Identity>, now: u64) -> Result<Repai
 pub struct BackupSummary {
     /// The identity of the store.
     pub identity: Identity,
-    /// The revision of the objects.
+    /// The revision of the store at the backup.
     pub revision: Revision,
     /// The number of objects.
     pub objects: u64,
@@ -231,12 +232,13 @@ pub struct BackupSummary {
 ///
 /// # Errors
 ///
-/// As for [`check`]; also when the store is damaged, when the file exists already, or when writing it fails.
+/// No store exists, a process holds the lock, the store is damaged or unreadable, the file exists already, or
+/// writing the file fails.
 pub fn backup(dir: &Path, file: &Path) -> Result<BackupSummary, OpenError> {
     let _lock = lock(dir)?;
     let database = dir.join("fjall");
     let mark = super::read_mark(&dir.join("mark"))?
-        .ok_or_else(|| Error::Corrupt("the high-water mark is missing".to_owned()))?;
+        .ok_or_else(|| Error::Corrupt("the high-water mark file `mark` is missing".to_owned()))?;
     let journal_end = super::verify_files(dir, &mark.values())?;
     let tables = Tables::open(&database, CACHE_BYTES, journal_end)?;
     let recovered = recovery::compare(&tables, mark.values())?;

@@ -17,9 +17,12 @@ impl Survey {
         let mark = self.acknowledged();
         let compacted = mark.map_or(0, |mark| mark.compacted);
         if self.compacted < compacted {
-            let known = self.compacted;
+            let recorded = self.compacted;
             self.damages.push(|| {
-                format!("history was compacted up to revision {compacted}, but the store records {known}")
+                format!(
+                    "history was compacted up to revision {compacted}, \
+                     but the store records only revision {recorded}"
+                )
             });
         }
         self.check_retained_history(self.compacted.max(compacted));
@@ -100,7 +103,7 @@ impl Survey {
             return;
         }
         // Rows of `versions` up to `flushed` are in tables. Rows of `log` matter only in the retained
-        // history, checked above.
+        // history, which `check_retained_history` checks.
         let first = gap.after.map_or(1, |after| after + 1).max(self.flushed + 1);
         let last = match (gap.before, mark) {
             (Some(before), _) => before - 1,

@@ -45,9 +45,9 @@ struct Progress {
     seqno: u64,
     /// The newest revision of a row of `log`.
     revision: Option<u64>,
-    /// Whether a part of a journal was unreadable since that row.
-    broken: bool,
-    /// The sequence number of the first batch after the unreadable part.
+    /// Whether a part of a journal was unreadable after the row of `revision`.
+    is_broken: bool,
+    /// The sequence number of the first batch after that unreadable part.
     seqno_after_damage: Option<u64>,
 }
 
@@ -83,17 +83,17 @@ impl Survey {
                 if !journal::has_content(path, end)? {
                     break;
                 }
-                progress.broken = true;
+                progress.is_broken = true;
                 let name = files::short_path(path);
-                let newest = index + 1 == journals.len();
+                let is_newest = index + 1 == journals.len();
                 let mark = self.acknowledged();
                 let log_is_complete = mark
-                    .is_some_and(|mark| newest && progress.revision.max(in_tables) >= Some(mark.revision));
+                    .is_some_and(|mark| is_newest && progress.revision.max(in_tables) >= Some(mark.revision));
                 let resumed_at = match mark {
                     // A crash leaves the end of the newest journal in any state: search only for acknowledged
                     // rows.
                     Some(mark) if !(log_is_complete && progress.covers_acknowledged(self.flushed, mark)) => {
-                        journal::resume(path, end)?
+                        journal::find_resume_offset(path, end)?
                     }
                     _ => None,
                 };
@@ -112,7 +112,7 @@ impl Survey {
                 begin = resumed_at;
             }
         }
-        if progress.broken
+        if progress.is_broken
             || self.acknowledged().is_some_and(|mark| !progress.covers_acknowledged(self.flushed, mark))
         {
             self.gaps.push(Gap {
@@ -163,7 +163,7 @@ impl Survey {
         keyspaces: &mut BTreeMap<u64, Keyspace>,
         progress: &mut Progress,
     ) {
-        if progress.broken {
+        if progress.is_broken {
             progress.seqno_after_damage.get_or_insert(batch.seqno);
         }
         for item in batch.items {
@@ -198,8 +198,9 @@ impl Survey {
             // After a lost journal, the earlier rows are in tables or lost. Without a mark the case is
             // undecidable.
             None => {
-                let known = self.acknowledged().is_none() || revision <= self.flushed.saturating_add(1);
-                !progress.broken && known
+                let is_plausible_start =
+                    self.acknowledged().is_none() || revision <= self.flushed.saturating_add(1);
+                !progress.is_broken && is_plausible_start
             }
         };
         if !follows {
@@ -211,6 +212,6 @@ impl Survey {
             });
         }
         progress.revision = progress.revision.max(Some(revision));
-        (progress.broken, progress.seqno_after_damage) = (false, None);
+        (progress.is_broken, progress.seqno_after_damage) = (false, None);
     }
 }

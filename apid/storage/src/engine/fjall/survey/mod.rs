@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! [`Survey::of`] reads every file and changes none. Reading continues after a damage. The survey contains
+//! [`Survey::read`] reads every file and changes none. Reading continues after a damage. The survey contains
 //! the remaining rows, and names the missing ones by revision, by key, or by neighbouring keys. The caller
 //! must hold the lock of the store. The survey holds sorted keys and revisions, and no objects;
-//! [`Survey::objects`] reads the files again for the objects.
+//! [`Survey::read_objects`] reads the files again for the objects.
 //!
 //! # Invariants
 //!
@@ -35,7 +35,7 @@ use super::Identity;
 use super::database::map_io_error;
 use super::files::{self, FileProblem, journal, manifest, table};
 use super::high_water_mark::{self, MarkValues};
-use super::layout::{self, Entry, Jump, META_COMPACTED, META_IDENTITY, META_JUMP, META_TRIMMED, Tag};
+use super::layout::{self, Jump, LogEntry, META_COMPACTED, META_IDENTITY, META_JUMP, META_TRIMMED, Tag};
 
 /// The kind of a row of `versions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub(super) struct Survey {
     pub(super) jumps: Vec<Jump>,
     /// The rows of `versions` by key: grouped by object, newest version first.
     pub(super) versions: BTreeMap<Box<[u8]>, VersionKind>,
-    pub(super) log: BTreeMap<u64, Entry>,
+    pub(super) log: BTreeMap<u64, LogEntry>,
     pub(super) journals: usize,
     pub(super) bytes: u64,
     /// The damages found.
@@ -87,7 +87,7 @@ impl Survey {
     /// # Errors
     ///
     /// The operating system fails to read an existing file.
-    pub(super) fn of(dir: &Path) -> io::Result<Survey> {
+    pub(super) fn read(dir: &Path) -> io::Result<Survey> {
         let mut survey = Survey::default();
         survey.read_mark(&dir.join("mark"))?;
         let database = dir.join("fjall");
@@ -133,9 +133,9 @@ impl Survey {
 
     fn read_mark(&mut self, path: &Path) -> io::Result<()> {
         let slots = match std::fs::read(path) {
-            Ok(bytes) => high_water_mark::slots(&bytes),
+            Ok(bytes) => high_water_mark::decode_slots(&bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.damages.push(|| "the high-water mark is missing".to_owned());
+                self.damages.push(|| "the high-water mark file `mark` is missing".to_owned());
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -156,7 +156,7 @@ impl Survey {
 
     fn read_tables(&mut self, folder: &Path) -> io::Result<Keyspace> {
         let mut keyspace = Keyspace { persisted: Some(0), ..Keyspace::default() };
-        let listed = match manifest::read(folder) {
+        let tables = match manifest::read(folder) {
             Ok(listed) => listed.into_iter().map(|listed| (listed.id, Some(listed))).collect(),
             Err(FileProblem::Unreadable(error)) => return Err(io::Error::other(error)),
             Err(FileProblem::Damaged(problem) | FileProblem::Lost(problem)) => {
@@ -169,7 +169,7 @@ impl Survey {
                 ids.into_iter().map(|(id, _)| (id, None)).collect::<Vec<_>>()
             }
         };
-        for (id, listed) in listed {
+        for (id, listed) in tables {
             let path = table::path(folder, id);
             let offset = listed.map_or(0, |listed| listed.seqno);
             let is_whole = listed.is_some_and(|listed| table::is_whole(&path, listed.checksum));
@@ -281,22 +281,22 @@ impl Survey {
 
     /// The number of live objects.
     pub(super) fn count_live_objects(&self) -> usize {
-        let mut live_objects = LiveObjects::of(&self.log);
+        let mut live_objects = LiveObjects::new(&self.log);
         self.versions.iter().filter(|(key, version)| live_objects.is_live(key, **version)).count()
     }
 
-    /// Calls `each` with the key, revision and bytes of every live object, after reading the files again.
+    /// Reads the files again, and calls `each` with the key, revision and bytes of every live object.
     ///
     /// The survey holds no versions afterwards.
     ///
     /// # Errors
     ///
     /// The files are unreadable or changed since the survey, or `each` fails.
-    pub(super) fn objects(
+    pub(super) fn read_objects(
         &mut self,
         mut each: impl FnMut(&str, u64, &[u8]) -> crate::Result<()>,
     ) -> crate::Result<()> {
-        let mut live_objects = LiveObjects::of(&self.log);
+        let mut live_objects = LiveObjects::new(&self.log);
         let mut remaining = std::mem::take(&mut self.versions);
         remaining.retain(|key, version| live_objects.is_live(key, *version));
         let mut visit = |key: &[u8], row: Option<&Bytes>| -> crate::Result<()> {
@@ -354,7 +354,7 @@ struct LiveObjects<'a> {
 }
 
 impl<'a> LiveObjects<'a> {
-    fn of(log: &'a BTreeMap<u64, Entry>) -> Self {
+    fn new(log: &'a BTreeMap<u64, LogEntry>) -> Self {
         let mut deleted = BTreeMap::new();
         for entry in log.values() {
             if entry.event == Tag::Removed {

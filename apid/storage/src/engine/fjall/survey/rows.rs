@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::super::files::table;
-use super::super::layout::{self, Entry, Tag};
+use super::super::layout::{self, LogEntry, Tag};
 
 /// The kind and content of a row.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) enum RowKind {
     /// `versions`: a tombstone.
     Deleted,
     /// `log`. Boxed, because most rows are in `versions`.
-    Entry(Box<Entry>),
+    Entry(Box<LogEntry>),
     /// `meta`: the encoded row.
     Meta(Box<Bytes>),
     /// A damaged row.
@@ -26,7 +26,7 @@ pub(super) enum RowKind {
 
 impl RowKind {
     /// Classifies the row at a key; None is a removal.
-    fn of(key: &[u8], row: Option<&Bytes>) -> RowKind {
+    fn classify(key: &[u8], row: Option<&Bytes>) -> RowKind {
         let Some(row) = row else { return RowKind::Removed };
         match layout::tag(row) {
             Some(Tag::Object | Tag::Deleted) => match layout::decode_version(key, row) {
@@ -67,7 +67,7 @@ impl Keyspace {
         if self.rows.get(&*key).is_some_and(|known| known.seqno > seqno) {
             return;
         }
-        let kind = RowKind::of(&key, row);
+        let kind = RowKind::classify(&key, row);
         self.rows.insert(key.into_boxed_slice(), SurveyedRow { seqno, kind });
     }
 

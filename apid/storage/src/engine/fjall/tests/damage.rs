@@ -60,10 +60,10 @@ fn shorten_journals(dir: &Path) {
 async fn flipped_journal_byte_is_rejected_or_harmless() {
     let dir = memory_dir();
     let (source, copy) = (dir.path().join("source"), dir.path().join("copy"));
-    let seen = Arc::new(RecordingObserver::default());
-    let store = FjallStore::open(options(&source), seen.clone()).unwrap();
+    let observer = Arc::new(RecordingObserver::default());
+    let store = FjallStore::open(options(&source), observer.clone()).unwrap();
     let rows = churn(&store, 5, 60, 300).await;
-    let whole = StoreContent { rows, changes: seen.changes() };
+    let whole = StoreContent { rows, changes: observer.changes() };
     store.close().await;
     shorten_journals(&source);
     let journal = written(&source.join("fjall/0.jnl"));
@@ -200,14 +200,14 @@ async fn flipped_byte_in_any_file_is_harmless_or_rejected_with_loss_report() {
     let dir = memory_dir();
     let (source, copy) = (dir.path().join("source"), dir.path().join("copy"));
     let small = Options { memtable_bytes: 16 << 10, ..options(&source) };
-    let seen = Arc::new(RecordingObserver::default());
-    let store = FjallStore::open(small, seen.clone()).unwrap();
+    let observer = Arc::new(RecordingObserver::default());
+    let store = FjallStore::open(small, observer.clone()).unwrap();
     let mut rows = churn(&store, seed, 150, 500).await;
     until("memtables are flushed", async || store.stats().sealed_memtables == 0).await;
     store.compact(Revision(60)).await.unwrap();
     store.maintain().await.unwrap();
     rows = churn(&store, seed + 1, 20, 5000).await.into_iter().chain(rows.drain(..0)).collect();
-    let mut changes = seen.changes();
+    let mut changes = observer.changes();
     changes.retain(|change| change.revision > Revision(60));
     let whole = StoreContent { rows, changes };
     until("memtables are flushed", async || store.stats().sealed_memtables == 0).await;

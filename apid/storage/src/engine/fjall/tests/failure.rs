@@ -9,7 +9,8 @@ use super::super::layout;
 use super::*;
 use crate::Observer;
 
-/// Renames the folder of the tables of each keyspace, so that flushes fail. Returns the old and the new paths.
+/// Renames the folder of the tables of each keyspace, so that flushes fail. Returns the old and the new
+/// paths.
 fn move_tables_away(database: &Path) -> Vec<(PathBuf, PathBuf)> {
     let keyspaces = std::fs::read_dir(database.join("keyspaces")).unwrap();
     let move_away = |keyspace: std::fs::DirEntry| {
@@ -30,7 +31,7 @@ fn batch_behind_failed_flushes_is_rejected() {
         let tables = Tables::open(dir.path(), 1 << 20, None).unwrap();
         move_tables_away(dir.path());
         let write = |revision: u64| {
-            let mut batch = tables.batch(PersistMode::Buffer)?;
+            let mut batch = tables.begin_batch(PersistMode::Buffer)?;
             batch.insert(&tables.log, layout::log_key(revision), b"entry".as_slice());
             batch.commit().map_err(|error| map_fjall_error(&error))?;
             tables.log.rotate_memtable().map_err(|error| map_fjall_error(&error))
@@ -55,7 +56,8 @@ async fn trim_behind_failed_flushes_is_rejected() {
     let tables = store.state.tables_if_open().unwrap();
     until("memtables are flushed", async || {
         let written = [&tables.log, &tables.versions];
-        written.iter().all(|keyspace| keyspace.tree.active_memtable().is_empty()) && tables.sealed() == 0
+        written.iter().all(|keyspace| keyspace.tree.active_memtable().is_empty())
+            && tables.sealed_memtables() == 0
     })
     .await;
     store.compact(Revision(REVISIONS)).await.unwrap();
@@ -65,7 +67,7 @@ async fn trim_behind_failed_flushes_is_rejected() {
         let _delayed_flush = tables.versions.tree.get_flush_lock();
         let store = store.clone();
         let trim = tokio::spawn(async move { store.maintain().await });
-        while tables.sealed() < 4 {
+        while tables.sealed_memtables() < 4 {
             assert!(!trim.is_finished(), "the trim seals too few memtables");
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -29,7 +29,7 @@ pub(super) struct FilledStore {
 }
 
 impl FilledStore {
-    async fn with(values: &[&[u8]]) -> FilledStore {
+    async fn with_values(values: &[&[u8]]) -> FilledStore {
         let dir = memory_dir();
         let store = open(&dir.path().join("store")).unwrap();
         for (number, value) in values.iter().enumerate() {
@@ -47,8 +47,8 @@ impl FilledStore {
         FilledStore { dir, journal, batches }
     }
 
-    pub(super) async fn many(count: usize) -> FilledStore {
-        FilledStore::with(&vec![&[b'v'; 300][..]; count]).await
+    pub(super) async fn with_keys(count: usize) -> FilledStore {
+        FilledStore::with_values(&vec![&[b'v'; 300][..]; count]).await
     }
 
     pub(super) fn store(&self) -> PathBuf {
@@ -80,7 +80,7 @@ impl FilledStore {
 /// Damages each kind of field in a batch.
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_journal_batch_loses_only_its_own_changes() {
-    let filled = FilledStore::many(30).await;
+    let filled = FilledStore::with_keys(30).await;
     let (begin, end) = filled.batches[12];
     // The start tag, the row count, a row tag, a length, a value, the end tag, the checksum. The sequence
     // number has no checksum.
@@ -102,7 +102,7 @@ async fn damaged_journal_batch_loses_only_its_own_changes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn batches_between_two_damages_are_lost_and_reported() {
-    let filled = FilledStore::many(30).await;
+    let filled = FilledStore::with_keys(30).await;
     let mut damaged = filled.journal.clone();
     for revision in [8, 15] {
         damaged[filled.batches[revision].0 + 100] ^= 1;
@@ -121,7 +121,7 @@ async fn batches_between_two_damages_are_lost_and_reported() {
 /// No checksum covers the sequence number of a batch: the survey corrects it, and every row stays.
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_journal_batch_seqno_loses_nothing() {
-    let filled = FilledStore::many(20).await;
+    let filled = FilledStore::with_keys(20).await;
     for (revision, byte) in [(7, 4), (7, 0), (20, 0), (1, 2)] {
         let mut damaged = filled.journal.clone();
         damaged[filled.batches[revision].0 + 5 + byte] ^= 0x40;
@@ -140,9 +140,9 @@ async fn wrong_journal_batch_seqno_loses_nothing() {
 async fn object_with_journal_bytes_is_not_read_as_journal() {
     // A store under the client's control, whose batches have higher sequence numbers than those before the
     // object.
-    let forged = FilledStore::with(&vec![&b"forged"[..]; 40]).await;
+    let forged = FilledStore::with_values(&vec![&b"forged"[..]; 40]).await;
     let batches = &forged.journal[forged.batches[20].0..forged.batches[26].1];
-    let first = FilledStore::with(&[b"a", b"b", batches, b"d", b"e"]).await;
+    let first = FilledStore::with_values(&[b"a", b"b", batches, b"d", b"e"]).await;
     let (begin, end) = first.batches[3];
     let inside = (begin..end)
         .find(|at| first.journal[*at..].starts_with(batches))
@@ -173,7 +173,7 @@ async fn object_with_journal_bytes_is_not_read_as_journal() {
 /// No gap in the history shows the loss.
 #[tokio::test(flavor = "multi_thread")]
 async fn damage_of_old_journal_below_compaction_is_reported() {
-    let filled = FilledStore::many(40).await;
+    let filled = FilledStore::with_keys(40).await;
     let store = open(&filled.store()).unwrap();
     store.compact(Revision(35)).await.unwrap();
     store.close().await;
@@ -244,7 +244,7 @@ async fn damaged_journal_with_flushed_rows_loses_nothing() {
 /// The identity of the store is in its first batch.
 #[tokio::test(flavor = "multi_thread")]
 async fn store_without_identity_is_repaired_only_with_given_identity() {
-    let filled = FilledStore::many(5).await;
+    let filled = FilledStore::with_keys(5).await;
     let mut damaged = filled.journal.clone();
     let (_, end) = filled.batches[0];
     damaged[end - 20] ^= 1;
@@ -265,7 +265,7 @@ async fn store_without_identity_is_repaired_only_with_given_identity() {
 /// The acknowledged revisions are unknown in this case.
 #[tokio::test(flavor = "multi_thread")]
 async fn store_without_high_water_mark_reports_unknown_loss() {
-    let filled = FilledStore::many(5).await;
+    let filled = FilledStore::with_keys(5).await;
     std::fs::remove_file(filled.store().join("mark")).unwrap();
     let report = offline::check(&filled.store()).unwrap();
     assert_eq!(report.lost.after, Some(5), "{report}");

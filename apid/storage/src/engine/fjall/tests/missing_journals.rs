@@ -24,7 +24,7 @@ fn flush(store: &Path, names: &[&str]) {
 
 /// A store as the module documentation describes, compacted up to a revision.
 async fn filled(compacted: u64) -> FilledStore {
-    let mut filled = FilledStore::many(COUNT).await;
+    let mut filled = FilledStore::with_keys(COUNT).await;
     let store = open(&filled.store()).unwrap();
     store.compact(Revision(compacted)).await.unwrap();
     store.close().await;
@@ -99,7 +99,7 @@ async fn missing_journal_is_detected() {
 /// A second kill follows during the next write.
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_flushed_journal_is_not_reported() {
-    let next = FilledStore::many(COUNT + 1).await;
+    let next = FilledStore::with_keys(COUNT + 1).await;
     let (begin, end) = next.batches[COUNT + 1];
     for compacted in [0, COUNT as u64] {
         for length in [0, 1, 20, end - begin - 1, end - begin] {
@@ -146,7 +146,7 @@ async fn missing_flushed_journal_with_compacted_history_is_not_reported() {
 /// The log records the deletion: the deleted object stays deleted, and is not counted.
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_tombstone_does_not_restore_deleted_object() {
-    let mut filled = FilledStore::many(COUNT).await;
+    let mut filled = FilledStore::with_keys(COUNT).await;
     let store = open(&filled.store()).unwrap();
     store.commit("key/00004", Op::Delete(Revision(4))).await.unwrap();
     store.close().await;

@@ -236,7 +236,7 @@ async fn revision_gap_is_rejected_unless_listed_as_jump() {
     let tables = Tables::open(&dir.path().join("fjall"), 1 << 20, None).unwrap();
     let mut batch = tables.database.batch().durability(Some(PersistMode::SyncAll));
     let entry =
-        layout::Entry { revision: 31, key: "jumped".into(), event: layout::Tag::Created, previous: 0 };
+        layout::LogEntry { revision: 31, key: "jumped".into(), event: layout::Tag::Created, previous: 0 };
     let key = layout::version_key("jumped", 31);
     batch.insert(&tables.log, layout::log_key(31), layout::encode_entry(&entry));
     batch.insert(&tables.versions, &key, layout::encode_version(&key, 31, Some(b"x")));

@@ -130,8 +130,8 @@ async fn trimming_keeps_pace_with_commits() {
     assert_eq!(rows(&store).await.unwrap(), expected);
 }
 
-/// A log entry that cannot be read ends trimming, and nothing else: maintenance still flushes and records what
-/// restarts need not replay.
+/// An unreadable log entry ends trimming, and nothing else: maintenance still flushes and records the flushed
+/// revisions.
 #[tokio::test(flavor = "multi_thread")]
 async fn maintenance_continues_if_old_history_is_unreadable() {
     let dir = memory_dir();
