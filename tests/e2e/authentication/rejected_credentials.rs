@@ -80,7 +80,7 @@ async fn rejected_credential_is_logged_with_reason_and_client_gets_plain_401() {
             plane.anonymous(),
             upgrade("base64url.bearer.authorization.svc.internal.YWRtaW4tdG9rZW4"),
             "bearer",
-            "stands alone",
+            "the only WebSocket sub-protocol",
         ),
         (
             "a websocket token that is not base64url",

@@ -222,7 +222,7 @@ mod tests {
             (vec!["v4.channel.k8s.io"], None, "", Some("v4.channel.k8s.io")),
             (vec!["a", TOKEN], Some("alice-token"), "", Some("a")),
             (vec![&*format!("a,{TOKEN} , b")], Some("alice-token"), "", Some("a, b")),
-            (vec![TOKEN], None, "stands alone", None),
+            (vec![TOKEN], None, "the only WebSocket sub-protocol", None),
             (vec!["a", TOKEN, TOKEN], None, "several tokens", Some("a")),
             (vec!["a", "base64url.bearer.authorization.k8s.io."], None, "", Some("a")),
             (vec!["a", "base64url.bearer.authorization.k8s.io.YQ=="], None, "not base64url", Some("a")),
